@@ -1,0 +1,74 @@
+//! A job, and where it ran.
+
+use crate::{DeviceId, JobKey, Timestamp};
+
+/// What a job is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobState {
+    /// Submitted and not started.
+    Waiting,
+    /// On its nodes.
+    Running,
+    /// Over, well.
+    Ended,
+    /// Over, with an error, a signal or a limit.
+    Failed,
+}
+
+impl JobState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Running, Self::Ended, Self::Failed];
+
+    /// The word shown to people.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state of its word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// What is known of one run of a job. A scheduler that runs a number again gives another start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Whose number, and which.
+    pub key: JobKey,
+    /// The number as its scheduler spells it, such as `123_4`.
+    pub spelling: Box<str>,
+    /// Login name, or the number of a user without one.
+    pub user: Option<Box<str>>,
+    /// The user's number on the nodes.
+    pub uid: Option<u32>,
+    /// Who pays.
+    pub account: Option<Box<str>>,
+    /// What the user called it.
+    pub name: Option<Box<str>>,
+    /// What it is doing.
+    pub state: JobState,
+    /// When it started on its nodes; together with the key this names the run.
+    pub start: Timestamp,
+    /// When it ended.
+    pub stop: Option<Timestamp>,
+    /// What the job's command ended with: an exit code, or 128 plus a signal.
+    pub exit_code: Option<i32>,
+}
+
+/// A part of a device given to a job for a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// To which job.
+    pub job: JobKey,
+    /// Which device.
+    pub device: DeviceId,
+    /// From when.
+    pub start: Timestamp,
+    /// Until when; `None` while it lasts.
+    pub stop: Option<Timestamp>,
+}

@@ -1,0 +1,245 @@
+//! Labels of a series, in one canonical spelling.
+
+use std::{fmt, sync::Arc};
+
+/// Longest canonical text of a label set, in bytes.
+pub const LABELS_BYTES_MAX: usize = 4096;
+
+/// The labels of a series: the parts of a device (`{"cpu": "3"}`), or what a user adds.
+///
+/// Held as the text that PostgreSQL prints for `jsonb`: keys ordered by length, then by bytes, one
+/// blank after `:` and `,`. Identity, sorting and golden answers hang on this one spelling. Values are
+/// strings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels(Arc<str>);
+
+/// Why a text or a set of pairs is no label set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelsError {
+    /// More than [`LABELS_BYTES_MAX`].
+    #[error("labels of {0} bytes are too long: {LABELS_BYTES_MAX} at most")]
+    TooLong(usize),
+    /// A key without a name.
+    #[error("a label has an empty key")]
+    EmptyKey,
+    /// Not the canonical text of an object of strings.
+    #[error("`{0}` is no canonical label set such as {{\"cpu\": \"0\"}}")]
+    Text(String),
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self(Arc::from("{}"))
+    }
+}
+
+impl Labels {
+    /// Canonical labels of pairs in any order; of two with one key the last counts.
+    ///
+    /// # Errors
+    /// A key is empty, or the text passes [`LABELS_BYTES_MAX`].
+    pub fn new<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, LabelsError> {
+        let mut sorted: Vec<(&str, &str)> = Vec::new();
+        for (key, value) in pairs {
+            if key.is_empty() {
+                return Err(LabelsError::EmptyKey);
+            }
+            match sorted.iter_mut().find(|(k, _)| *k == key) {
+                Some(slot) => slot.1 = value,
+                None => sorted.push((key, value)),
+            }
+        }
+        sorted.sort_unstable_by(|a, b| (a.0.len(), a.0).cmp(&(b.0.len(), b.0)));
+        let mut text = String::from("{");
+        for (i, (key, value)) in sorted.iter().enumerate() {
+            text.push_str(if i == 0 { "" } else { ", " });
+            quote(key, &mut text);
+            text.push_str(": ");
+            quote(value, &mut text);
+        }
+        text.push('}');
+        if text.len() > LABELS_BYTES_MAX {
+            return Err(LabelsError::TooLong(text.len()));
+        }
+        Ok(Self(Arc::from(text)))
+    }
+
+    /// Takes a text that is already canonical.
+    ///
+    /// # Errors
+    /// It is not, or passes [`LABELS_BYTES_MAX`].
+    pub fn from_canonical(text: &str) -> Result<Self, LabelsError> {
+        if text.len() > LABELS_BYTES_MAX {
+            return Err(LabelsError::TooLong(text.len()));
+        }
+        let wrong = || LabelsError::Text(text.chars().take(200).collect());
+        let pairs = parse(text).ok_or_else(wrong)?;
+        let labels = Self::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())))?;
+        if labels.as_str() == text { Ok(labels) } else { Err(wrong()) }
+    }
+
+    /// The canonical text, `{}` when there are none.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        &*self.0 == "{}"
+    }
+
+    /// Keys and values in canonical order.
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        parse(&self.0).unwrap_or_default()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.pairs().into_iter().find(|(k, _)| k == key).map(|(_, v)| v)
+    }
+
+    /// These labels with one more, or with a new value for it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with(&self, key: &str, value: &str) -> Result<Self, LabelsError> {
+        let pairs = self.pairs();
+        let old = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        Self::new(old.chain([(key, value)]))
+    }
+
+    /// These labels without a key.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let pairs = self.pairs();
+        let kept = pairs.iter().filter(|(k, _)| k != key);
+        Self::new(kept.map(|(k, v)| (k.as_str(), v.as_str()))).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Writes a JSON string as PostgreSQL does: short escapes where JSON has them, `\u00xx` for the other
+/// control characters, all else as it is.
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Reads the canonical text; `None` where it is not one. Only what [`quote`] writes is read.
+fn parse(text: &str) -> Option<Vec<(String, String)>> {
+    let mut rest = text.strip_prefix('{')?;
+    let mut pairs = Vec::new();
+    if let Some(tail) = rest.strip_prefix('}') {
+        return tail.is_empty().then_some(pairs);
+    }
+    loop {
+        let key = unquote(&mut rest)?;
+        rest = rest.strip_prefix(": ")?;
+        let value = unquote(&mut rest)?;
+        pairs.push((key, value));
+        match rest.strip_prefix(", ") {
+            Some(tail) => rest = tail,
+            None => return (rest == "}").then_some(pairs),
+        }
+    }
+}
+
+fn unquote(rest: &mut &str) -> Option<String> {
+    let mut chars = rest.strip_prefix('"')?.chars();
+    let mut out = String::new();
+    loop {
+        match chars.next()? {
+            '"' => break,
+            '\\' => out.push(match chars.next()? {
+                '"' => '"',
+                '\\' => '\\',
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'u' => {
+                    let (hex, tail) = chars.as_str().split_at_checked(4)?;
+                    chars = tail.chars();
+                    char::from_u32(u32::from_str_radix(hex, 16).ok()?)?
+                }
+                _ => return None,
+            }),
+            c => out.push(c),
+        }
+    }
+    *rest = chars.as_str();
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn keys_are_ordered_by_length_then_bytes() {
+        let labels = Labels::new([("mount", "/"), ("cpu", "0"), ("dev", "sda")]).unwrap();
+        assert_eq!(labels.as_str(), r#"{"cpu": "0", "dev": "sda", "mount": "/"}"#);
+        assert_eq!(labels.get("dev").as_deref(), Some("sda"));
+        assert_eq!(labels.without("cpu").as_str(), r#"{"dev": "sda", "mount": "/"}"#);
+        assert_eq!(labels.with("a", "1").unwrap().pairs()[0].0, "a");
+        assert_eq!(Labels::default().as_str(), "{}");
+    }
+
+    #[test]
+    fn only_the_canonical_text_is_taken() {
+        for text in [
+            "",
+            "{",
+            "{}x",
+            r#"{"a":"b"}"#,
+            r#"{"bb": "1", "a": "2"}"#,
+            r#"{"a": "1", "a": "2"}"#,
+            r#"{"": "1"}"#,
+            r#"{"a": 1}"#,
+            r#"{"a": "\x"}"#,
+            r#"{"a": "\u0041"}"#,
+            "[]",
+        ] {
+            assert!(Labels::from_canonical(text).is_err(), "{text}");
+        }
+        assert!(Labels::new([("a", &*"x".repeat(5000))]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(pairs in proptest::collection::vec((".{1,9}", ".{0,9}"), 0..6)) {
+            let labels = Labels::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap();
+            prop_assert_eq!(Labels::from_canonical(labels.as_str()), Ok(labels.clone()));
+            let again = labels.pairs();
+            let again = Labels::new(again.iter().rev().map(|(k, v)| (k.as_str(), v.as_str())));
+            prop_assert_eq!(again, Ok(labels));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = Labels::from_canonical(&text);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The nouns of the system: no I/O, no clock, no threads. Every other crate may use this one, and it
+//! uses none.
+//!
+//! A *metric* is a quantity with a unit and a kind. A *series* is a metric of a device, perhaps
+//! counted for one job, perhaps for one part of the device (its *labels*). A *sample* is the value of
+//! a series at an instant. A *batch* is the samples that one origin sealed together: the unit of
+//! spool, transfer, log and acknowledgement. A *gap* says which samples are missing, and why.
+
+mod batch;
+mod gap;
+mod increase;
+mod job;
+mod labels;
+mod metric;
+mod names;
+mod series;
+mod time;
+
+pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
+pub use gap::{Cause, Gap};
+pub use increase::{Increase, Point, increase, increases};
+pub use job::{Allocation, Job, JobState};
+pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
+pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
+pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};
+pub use series::Series;
+pub use time::{TimeError, Timestamp};

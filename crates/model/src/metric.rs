@@ -1,0 +1,238 @@
+//! What a number measures: name, unit, kind, meaning.
+
+use std::borrow::Cow;
+
+/// Longest metric name, in bytes.
+pub const METRIC_NAME_BYTES_MAX: usize = 200;
+
+/// What a number measures, always in the base unit: bytes and not kilobytes, joules and not
+/// microjoules. A source converts where the kernel is read, so that no reader downstream ever does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// A plain count of things, which needs no word: `process_threads`, `cgroup_page_faults_total`.
+    Count,
+    /// A share, 1 being the whole.
+    Ratio,
+    /// Time.
+    Seconds,
+    /// Information.
+    Bytes,
+    /// Space used over time, as the kernel's accumulated resident set: byte-seconds.
+    ByteSeconds,
+    /// Energy.
+    Joules,
+    /// Power.
+    Watts,
+    /// Temperature.
+    Celsius,
+    /// Frequency.
+    Hertz,
+    /// Voltage.
+    Volts,
+    /// Current.
+    Amperes,
+}
+
+impl Unit {
+    /// Every unit, in the order of the wire's numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Count,
+        Self::Ratio,
+        Self::Seconds,
+        Self::Bytes,
+        Self::ByteSeconds,
+        Self::Joules,
+        Self::Watts,
+        Self::Celsius,
+        Self::Hertz,
+        Self::Volts,
+        Self::Amperes,
+    ];
+
+    /// The word that a metric's name carries, such as `joules` in `rapl_joules_total`; empty for a
+    /// plain count.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Ratio => "ratio",
+            Self::Seconds => "seconds",
+            Self::Bytes => "bytes",
+            Self::ByteSeconds => "byte_seconds",
+            Self::Joules => "joules",
+            Self::Watts => "watts",
+            Self::Celsius => "celsius",
+            Self::Hertz => "hertz",
+            Self::Volts => "volts",
+            Self::Amperes => "amperes",
+        }
+    }
+
+    /// The unit of a word; `count` and the empty word are the plain count.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let word = if word == "count" { "" } else { word };
+        Self::ALL.into_iter().find(|unit| unit.word() == word)
+    }
+}
+
+/// How a metric moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// May go up and down; its value stands alone.
+    Gauge,
+    /// Only grows since the start that its samples carry; rates are computed when read.
+    Counter,
+}
+
+impl Kind {
+    /// `gauge` or `counter`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+        }
+    }
+}
+
+/// The definition of a metric: the single place where its name, unit and meaning are written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Metric {
+    /// Unique name, `<source>_<what>_<unit word>[_total]`.
+    pub name: Cow<'static, str>,
+    /// Unit of every sample.
+    pub unit: Unit,
+    /// How the values move.
+    pub kind: Kind,
+    /// One sentence for the user, shown in plots and in the generated manual.
+    pub help: Cow<'static, str>,
+    /// Steps in one unit: 1 000 000 where the kernel counts microseconds. A value that is a whole
+    /// number of steps is sent and stored as that number, which dividing gives back bit for bit.
+    pub divisor: u32,
+}
+
+/// Why a metric's definition is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetricError {
+    /// Empty, too long, or with a character other than letters, digits, `_`, `-`, `.`, `:` and `/`.
+    #[error(
+        "`{0}` is no metric name: 1 to {METRIC_NAME_BYTES_MAX} letters, digits, `_`, `-`, `.`, `:` or `/`"
+    )]
+    Name(String),
+    /// A divisor of 0.
+    #[error("metric {0} has the divisor 0; it counts steps in one unit, 1 or more")]
+    Divisor(String),
+}
+
+impl Metric {
+    /// A counter known when the program is built.
+    pub const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Self {
+        Self::new(name, unit, Kind::Counter, help)
+    }
+
+    /// A gauge known when the program is built.
+    pub const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Self {
+        Self::new(name, unit, Kind::Gauge, help)
+    }
+
+    const fn new(name: &'static str, unit: Unit, kind: Kind, help: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), unit, kind, help: Cow::Borrowed(help), divisor: 1 }
+    }
+
+    /// The same with so many steps in one unit.
+    #[must_use]
+    pub const fn steps(mut self, divisor: u32) -> Self {
+        self.divisor = divisor;
+        self
+    }
+
+    /// Checks a definition that came from outside.
+    ///
+    /// # Errors
+    /// The name or the divisor is out of bounds.
+    pub fn check(&self) -> Result<(), MetricError> {
+        let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
+        let length = 1..=METRIC_NAME_BYTES_MAX;
+        if !length.contains(&self.name.len()) || !self.name.chars().all(ok) {
+            return Err(MetricError::Name(self.name.chars().take(80).collect()));
+        }
+        if self.divisor == 0 {
+            return Err(MetricError::Divisor(self.name.to_string()));
+        }
+        Ok(())
+    }
+
+    /// The value as a whole number of steps, if dividing that number gives the value back bit for bit.
+    ///
+    /// Dividing, never multiplying by `1e-6`: that is wrong in the last bit for a third of all values.
+    pub fn to_steps(&self, value: f64) -> Option<i64> {
+        to_steps(value, self.divisor)
+    }
+
+    /// The value of a whole number of steps.
+    pub fn from_steps(&self, steps: i64) -> f64 {
+        steps as f64 / f64::from(self.divisor)
+    }
+}
+
+/// Largest number of steps that a double holds exactly.
+const STEPS_MAX: f64 = 9_007_199_254_740_992.0;
+
+fn to_steps(value: f64, divisor: u32) -> Option<i64> {
+    let scaled = (value * f64::from(divisor)).round();
+    if !(-STEPS_MAX..=STEPS_MAX).contains(&scaled) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53, checked above")]
+    let steps = scaled as i64;
+    ((steps as f64 / f64::from(divisor)).to_bits() == value.to_bits()).then_some(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn whole_steps_and_others() {
+        let seconds = Metric::counter("cpu_seconds_total", Unit::Seconds, "").steps(1_000_000);
+        assert_eq!(seconds.to_steps(8.537362), Some(8_537_362));
+        assert_eq!(seconds.from_steps(8_537_362), 8.537362);
+        for value in [f64::NAN, f64::INFINITY, -0.0, 1e300, 0.1234567] {
+            assert_eq!(seconds.to_steps(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let named = |name: &'static str| Metric::gauge(name, Unit::Count, "").check();
+        assert!(named("wattmetre_power_watt").is_ok());
+        assert!(named("").is_err());
+        assert!(named("a b").is_err());
+        assert!(Metric::gauge("a", Unit::Count, "").steps(0).check().is_err());
+    }
+
+    #[test]
+    fn unit_words_come_back() {
+        for unit in Unit::ALL {
+            assert_eq!(Unit::from_word(unit.word()), Some(unit));
+        }
+        assert_eq!(Unit::from_word("furlongs"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn steps_round_trip(steps in -(1_i64 << 53)..(1 << 53), divisor in 1_u32..) {
+            let metric = Metric::gauge("x", Unit::Count, "").steps(divisor);
+            let value = metric.from_steps(steps);
+            // -0.0 and neighbours above 2^53/divisor may not be whole steps, yet never come back changed.
+            if let Some(back) = metric.to_steps(value) {
+                prop_assert_eq!(metric.from_steps(back).to_bits(), value.to_bits());
+            }
+        }
+
+        #[test]
+        fn microseconds_always_are_steps(micros in 0_i64..(1 << 50)) {
+            let metric = Metric::gauge("x", Unit::Seconds, "").steps(1_000_000);
+            prop_assert_eq!(metric.to_steps(micros as f64 / 1e6), Some(micros));
+        }
+    }
+}

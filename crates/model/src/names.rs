@@ -1,0 +1,193 @@
+//! Names of things: devices, clusters, jobs, origins. Checked once, when they are made.
+
+use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
+
+/// Longest name of a device, a cluster or an origin, in bytes: a host name has at most 253.
+pub const NAME_BYTES_MAX: usize = 253;
+
+/// Why a text is no name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing there.
+    #[error("a {0} has a name; this one is empty")]
+    Empty(&'static str),
+    /// More than [`NAME_BYTES_MAX`].
+    #[error("the {0} name of {1} bytes is too long: {NAME_BYTES_MAX} at most")]
+    TooLong(&'static str, usize),
+    /// A control character, or one that the kind of name forbids.
+    #[error("the {what} name `{name}` has the character {bad:?}; {allowed}")]
+    Character {
+        /// Kind of name.
+        what: &'static str,
+        /// The name, escaped.
+        name: String,
+        /// The first character that is not allowed.
+        bad: char,
+        /// What is.
+        allowed: &'static str,
+    },
+    /// No positive number.
+    #[error("`{0}` is no job number: 1 to 9223372036854775807")]
+    Job(String),
+}
+
+fn check(
+    what: &'static str,
+    name: &str,
+    allowed: &'static str,
+    ok: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty(what));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong(what, name.len()));
+    }
+    match name.chars().find(|c| !ok(*c)) {
+        Some(bad) => {
+            let name = name.escape_debug().to_string();
+            Err(NameError::Character { what, name, bad, allowed })
+        }
+        None => Ok(()),
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $allowed:literal, $ok:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// Checks a name.
+            ///
+            /// # Errors
+            /// It is empty, longer than [`NAME_BYTES_MAX`], or has a character that is not allowed.
+            pub fn new(name: &str) -> Result<Self, NameError> {
+                check($what, name, $allowed, $ok)?;
+                Ok(Self(Arc::from(name)))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = NameError;
+
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+    };
+}
+
+name! {
+    /// The thing measured, as the site names it: `node-1`, `pdu-3-port7`. A node's is its host name up
+    /// to the first dot.
+    DeviceId, "device", "any but control characters and commas", |c: char| !c.is_control() && c != ','
+}
+
+name! {
+    /// The scheduler or source of job numbers: `oar`, `slurm`, or `local` for `jobmeter run`.
+    ClusterId, "cluster", "letters, digits, `_`, `-` and `.`",
+    |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+name! {
+    /// Who sends batches: an agent, a poller, a person's push. The agent's is its device's name.
+    Origin, "origin", "any but control characters", |c: char| !c.is_control()
+}
+
+impl ClusterId {
+    /// The cluster of jobs that `jobmeter run` starts.
+    pub const LOCAL: &'static str = "local";
+
+    /// The cluster [`Self::LOCAL`].
+    pub fn local() -> Self {
+        Self(Arc::from(Self::LOCAL))
+    }
+}
+
+/// A scheduler's number of a job, 1 to [`i64::MAX`]. Array tasks have one each; Colmet's job 0, "the
+/// node", is no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(NonZeroI64);
+
+impl JobId {
+    /// A number as a job's, if it is positive.
+    pub fn new(id: i64) -> Option<Self> {
+        NonZeroI64::new(id).filter(|id| id.get() > 0).map(Self)
+    }
+
+    /// The number.
+    pub const fn get(self) -> i64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let id = digits.then(|| text.parse().ok()).flatten();
+        id.and_then(Self::new).ok_or_else(|| NameError::Job(text.to_owned()))
+    }
+}
+
+/// A job: which cluster's, and its number there. Part of a series, so that two schedulers' jobs of one
+/// number never merge.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobKey {
+    /// Whose number it is.
+    pub cluster: ClusterId,
+    /// The number.
+    pub id: JobId,
+}
+
+/// `slurm:1234`.
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.cluster, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert!(DeviceId::new("node-1.site.example").is_ok());
+        assert!(DeviceId::new("").is_err());
+        assert!(DeviceId::new("a,b").is_err());
+        assert!(DeviceId::new("a\nb").is_err());
+        assert!(DeviceId::new(&"x".repeat(254)).is_err());
+        assert!(ClusterId::new("slurm").is_ok());
+        assert!(ClusterId::new("a:b").is_err());
+        assert_eq!(ClusterId::local().as_str(), "local");
+    }
+
+    #[test]
+    fn job_numbers_are_positive() {
+        assert_eq!("123".parse().map(JobId::get), Ok(123));
+        for text in ["0", "-1", "+1", "", "1.0", "9223372036854775808", "abc"] {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+    }
+}
