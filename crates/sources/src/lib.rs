@@ -1,1 +1,17 @@
-//! sources
+//! Sources: what this node and its jobs use, one file for each family of counters.
+//!
+//! A source reads counters when told to, gives each its meaning and base unit, and pushes samples into
+//! a [`Sink`]. It knows neither the agent that calls it, nor the network, nor the store. To add one:
+//! a file in this folder, and its word in [`SOURCES`](list::SOURCES).
+
+mod error;
+pub mod list;
+mod options;
+mod sink;
+mod spec;
+
+pub use error::SourceError;
+pub use list::SOURCES;
+pub use options::{OptionError, OptionKind, OptionSpec, Options, parse_duration};
+pub use sink::{Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
+pub use spec::{Context, Every, Open, Source, SourceSpec};

@@ -1,0 +1,117 @@
+//! The jobs on this node, as their cgroups show.
+
+use model::{JobKey, Timestamp};
+
+/// A tree of cgroups: one for each controller in version 1, one for all in version 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hierarchy {
+    /// Version 2, alone or beside version 1.
+    Unified,
+    /// Version 1 `cpu`.
+    Cpu,
+    /// Version 1 `cpuacct`.
+    Cpuacct,
+    /// Version 1 `cpuset`.
+    Cpuset,
+    /// Version 1 `memory`.
+    Memory,
+    /// Version 1 `blkio`.
+    Blkio,
+    /// Version 1 `pids`.
+    Pids,
+    /// Version 1 `freezer`.
+    Freezer,
+    /// Version 1 `devices`.
+    Devices,
+    /// Version 1 `perf_event`.
+    PerfEvent,
+    /// Version 1 without a controller: systemd's own tree.
+    Named,
+}
+
+/// A directory of a job in one hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobDir {
+    /// In which tree.
+    pub hierarchy: Hierarchy,
+    /// Where, under the machine's root and without a leading `/`: `sys/fs/cgroup/cpuset/oar/alice_12`.
+    pub path: String,
+}
+
+/// A job that has a cgroup on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobCgroup {
+    /// Which job.
+    pub key: JobKey,
+    /// Its number as the scheduler spells it.
+    pub spelling: Box<str>,
+    /// Login name, where the layout tells (OAR 2).
+    pub user: Option<Box<str>>,
+    /// The user's number, where the layout tells (Slurm, OAR 3).
+    pub uid: Option<u32>,
+    /// Its directories, sorted, at most one for each hierarchy.
+    pub dirs: Vec<JobDir>,
+    /// When its first directory was made.
+    pub created: Timestamp,
+    /// Whether it has or had a process. Until then it is known and gives no sample.
+    pub populated: bool,
+}
+
+impl JobCgroup {
+    /// The job's directory in a hierarchy.
+    pub fn dir(&self, hierarchy: Hierarchy) -> Option<&str> {
+        self.dirs.iter().find(|dir| dir.hierarchy == hierarchy).map(|dir| dir.path.as_str())
+    }
+}
+
+/// A cgroup that is no job: a systemd service or session, shown as a part of the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitCgroup {
+    /// `ssh.service`, `session-2.scope`.
+    pub name: Box<str>,
+    /// Its directories, as a job's.
+    pub dirs: Vec<JobDir>,
+    /// When its first directory was made.
+    pub created: Timestamp,
+}
+
+/// The jobs on this node now.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs {
+    /// Ordered by key.
+    pub(crate) jobs: Vec<JobCgroup>,
+    /// Ordered by name; empty where a scheduler has jobs here.
+    pub(crate) units: Vec<UnitCgroup>,
+    /// Grows whenever a job or unit comes, goes or changes.
+    pub(crate) generation: u64,
+}
+
+impl Jobs {
+    /// A set of jobs put together by hand, for tests and for `jobmeter run`.
+    pub fn new(mut jobs: Vec<JobCgroup>, mut units: Vec<UnitCgroup>) -> Self {
+        jobs.sort_by(|a, b| a.key.cmp(&b.key));
+        units.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { jobs, units, generation: 1 }
+    }
+
+    /// Every job, ordered by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &JobCgroup> {
+        self.jobs.iter()
+    }
+
+    /// The job of a key.
+    pub fn get(&self, key: &JobKey) -> Option<&JobCgroup> {
+        let place = self.jobs.binary_search_by(|job| job.key.cmp(key)).ok()?;
+        self.jobs.get(place)
+    }
+
+    /// Every unit, ordered by name.
+    pub fn units(&self) -> &[UnitCgroup] {
+        &self.units
+    }
+
+    /// Another number means that something came, went or changed since.
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+}

@@ -1,0 +1,381 @@
+//! A machine's files: at `/`, or under a recorded copy of them.
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Largest kernel file that is read; none comes near it, a recorded tree may hold anything.
+const FILE_BYTES_MAX: usize = 16 << 20;
+
+/// The machine's files. Every path is given without its leading `/`.
+///
+/// On a recorded tree the live kernel is never asked: what is no file (netlink, statfs) is read from
+/// recorded replies under `.jobmeter/`.
+#[derive(Clone, Debug)]
+pub struct Root {
+    dir: Arc<OwnedFd>,
+    path: PathBuf,
+    live: bool,
+    recorder: Option<Arc<Recorder>>,
+}
+
+#[derive(Debug, Default)]
+struct Recorder {
+    paths: Mutex<Vec<String>>,
+}
+
+/// Why a file of the machine could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// It is not there: no such hardware, kernel option or process.
+    #[error("{path}: not there")]
+    Absent {
+        /// The file, with its leading `/`.
+        path: String,
+    },
+    /// It is there, and closed to us.
+    #[error("{path}: permission denied")]
+    Denied {
+        /// The file, with its leading `/`.
+        path: String,
+    },
+    /// Anything else: an error of the device behind it, or a file without end.
+    #[error("{path}: {why}")]
+    Failed {
+        /// The file, with its leading `/`.
+        path: String,
+        /// The system's words.
+        why: String,
+    },
+}
+
+impl ReadError {
+    fn new(path: &str, errno: Errno) -> Self {
+        let path = format!("/{path}");
+        match errno {
+            // A process that ends between list and read gives ESRCH; a cgroup that is removed, ENODEV.
+            Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO => {
+                Self::Absent { path }
+            }
+            Errno::ACCESS | Errno::PERM => Self::Denied { path },
+            other => Self::Failed { path, why: other.to_string() },
+        }
+    }
+
+    /// Whether the file is simply not there.
+    pub const fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent { .. })
+    }
+}
+
+/// What a directory entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// Anything else.
+    Other,
+}
+
+impl From<FileType> for NodeKind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::Directory => Self::Directory,
+            FileType::RegularFile => Self::File,
+            FileType::Symlink => Self::Link,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// An entry of a directory, valid while it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// Its name; entries whose names are not UTF-8 are passed over.
+    pub name: &'a str,
+    /// What it is.
+    pub kind: NodeKind,
+}
+
+/// What `stat` says of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStat {
+    /// What it is.
+    pub kind: NodeKind,
+    /// Its owner.
+    pub uid: u32,
+    /// Its inode number: another one means another file.
+    pub inode: u64,
+    /// Microseconds since 1970 of its last status change; for a cgroup's directory, of its creation.
+    pub changed_us: i64,
+}
+
+impl Root {
+    /// The machine itself.
+    ///
+    /// # Errors
+    /// `/` cannot be opened.
+    pub fn live() -> Result<Self, ReadError> {
+        Self::open_dir(Path::new("/"), true)
+    }
+
+    /// A recorded copy of a machine's files.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn recorded(dir: &Path) -> Result<Self, ReadError> {
+        Self::open_dir(dir, false)
+    }
+
+    fn open_dir(path: &Path, live: bool) -> Result<Self, ReadError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| ReadError::new(&path.to_string_lossy(), errno))?;
+        Ok(Self { dir: Arc::new(dir), path: path.to_owned(), live, recorder: None })
+    }
+
+    /// Whether this is the running machine, so that netlink, inotify and statfs may be asked.
+    pub const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Where the files lie.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same root, noting every path read, for `jobmeter capture`.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.recorder = Some(Arc::default());
+        self
+    }
+
+    /// The paths noted so far, each once, sorted.
+    pub fn paths_read(&self) -> Vec<String> {
+        let Some(recorder) = &self.recorder else { return Vec::new() };
+        let mut paths = match recorder.paths.lock() {
+            Ok(paths) => paths.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        };
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
+    fn note(&self, path: &str) {
+        if let Some(recorder) = &self.recorder
+            && let Ok(mut paths) = recorder.paths.lock()
+        {
+            paths.push(path.to_owned());
+        }
+    }
+
+    /// Reads a whole file into `buf`, which is emptied first and keeps its memory: kernel files change
+    /// between two reads of their parts, so the buffer is large enough for most of them in one.
+    ///
+    /// # Errors
+    /// It is absent, denied, or fails.
+    pub fn read(&self, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.open(path)?.read(buf).map_err(|errno| ReadError::new(path, errno))
+    }
+
+    /// Reads a whole small file as text, trimmed; for start-up and other rare moments, as it allocates.
+    ///
+    /// # Errors
+    /// It is absent, denied, fails, or is not UTF-8.
+    pub fn read_text(&self, path: &str) -> Result<String, ReadError> {
+        let mut buf = Vec::new();
+        self.read(path, &mut buf)?;
+        let text = String::from_utf8(buf).map_err(|_| ReadError::Failed {
+            path: format!("/{path}"),
+            why: "not UTF-8".to_owned(),
+        })?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Opens a file to be read again and again from its start.
+    ///
+    /// Not for cgroup v1's `tasks` and `cgroup.procs`: a kept descriptor of these shows a list up to a
+    /// second old for ever (kernel/cgroup/cgroup-v1.c, `CGROUP_PIDLIST_DESTROY_DELAY`).
+    ///
+    /// # Errors
+    /// It is absent, denied, or fails.
+    pub fn open(&self, path: &str) -> Result<KeptFile, ReadError> {
+        self.note(path);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let fd = rustix::fs::openat(self.dir.as_fd(), path, flags, Mode::empty())
+            .map_err(|errno| ReadError::new(path, errno))?;
+        Ok(KeptFile { fd })
+    }
+
+    /// Shows every entry of a directory but `.` and `..`, in the kernel's order, without allocating.
+    ///
+    /// # Errors
+    /// It is absent, denied, or fails.
+    pub fn list(&self, path: &str, mut show: impl FnMut(DirEntry<'_>)) -> Result<(), ReadError> {
+        self.note(path);
+        let failed = |errno| ReadError::new(path, errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path_or_dot = if path.is_empty() { "." } else { path };
+        let fd = rustix::fs::openat(self.dir.as_fd(), path_or_dot, flags, Mode::empty())
+            .map_err(failed)?;
+        let mut space = [MaybeUninit::<u8>::uninit(); 8192];
+        let mut entries = RawDir::new(&fd, &mut space);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name != "." && name != ".." {
+                show(DirEntry { name, kind: entry.file_type().into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What `stat` says of a path; of a link itself, not of what it points at.
+    ///
+    /// # Errors
+    /// It is absent, denied, or fails.
+    pub fn stat(&self, path: &str) -> Result<NodeStat, ReadError> {
+        self.note(path);
+        let stat = rustix::fs::statat(self.dir.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| ReadError::new(path, errno))?;
+        let micros = i64::try_from(stat.st_ctime_nsec).unwrap_or(0) / 1000;
+        Ok(NodeStat {
+            kind: FileType::from_raw_mode(stat.st_mode).into(),
+            uid: stat.st_uid,
+            inode: stat.st_ino,
+            changed_us: stat.st_ctime.saturating_mul(1_000_000).saturating_add(micros),
+        })
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// It is absent, denied, no link, or not UTF-8.
+    pub fn read_link(&self, path: &str) -> Result<String, ReadError> {
+        self.note(path);
+        let target = rustix::fs::readlinkat(self.dir.as_fd(), path, Vec::new())
+            .map_err(|errno| ReadError::new(path, errno))?;
+        target.into_string().map_err(|_| ReadError::Failed {
+            path: format!("/{path}"),
+            why: "not UTF-8".to_owned(),
+        })
+    }
+
+    /// The directory itself, for calls that take one.
+    pub fn as_dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+/// A file that stays open.
+#[derive(Debug)]
+pub struct KeptFile {
+    fd: OwnedFd,
+}
+
+impl KeptFile {
+    /// Reads the whole file from its start into `buf`, which is emptied first and keeps its memory.
+    ///
+    /// # Errors
+    /// The system's: `ENODEV` when a kept cgroup file's cgroup is gone, `ESRCH` when the process is.
+    pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
+        buf.clear();
+        if buf.capacity() == 0 {
+            buf.reserve(4096);
+        }
+        loop {
+            if buf.len() == buf.capacity() {
+                if buf.len() >= FILE_BYTES_MAX {
+                    return Err(Errno::FBIG);
+                }
+                buf.reserve(buf.len());
+            }
+            let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
+            match rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(buf), offset) {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+impl AsFd for KeptFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc/1")).unwrap();
+        std::fs::write(dir.path().join("proc/stat"), "cpu 1 2\n").unwrap();
+        std::fs::write(dir.path().join("proc/large"), "x".repeat(10_000)).unwrap();
+        std::os::unix::fs::symlink("proc/stat", dir.path().join("link")).unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn reads_whole_files_and_reuses_the_buffer() {
+        let (_dir, root) = tree();
+        let mut buf = b"old".to_vec();
+        root.read("proc/stat", &mut buf).unwrap();
+        assert_eq!(buf, b"cpu 1 2\n");
+        root.read("proc/large", &mut buf).unwrap();
+        assert_eq!(buf.len(), 10_000);
+        let kept = root.open("proc/stat").unwrap();
+        kept.read(&mut buf).unwrap();
+        kept.read(&mut buf).unwrap();
+        assert_eq!(buf, b"cpu 1 2\n");
+        assert_eq!(root.read_text("proc/stat").unwrap(), "cpu 1 2");
+    }
+
+    #[test]
+    fn absence_is_typed() {
+        let (_dir, root) = tree();
+        let mut buf = Vec::new();
+        assert!(root.read("proc/none", &mut buf).unwrap_err().is_absent());
+        assert!(root.read("proc/stat/x", &mut buf).unwrap_err().is_absent());
+        let error = root.read("proc", &mut buf).unwrap_err();
+        assert!(matches!(error, ReadError::Failed { .. }), "{error}");
+    }
+
+    #[test]
+    fn lists_and_stats() {
+        let (_dir, root) = tree();
+        let mut names = Vec::new();
+        root.list("proc", |entry| names.push((entry.name.to_owned(), entry.kind))).unwrap();
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(names[0], ("1".to_owned(), NodeKind::Directory));
+        assert_eq!(names[2], ("stat".to_owned(), NodeKind::File));
+        assert_eq!(root.stat("link").unwrap().kind, NodeKind::Link);
+        assert_eq!(root.read_link("link").unwrap(), "proc/stat");
+        let mut top = 0;
+        root.list("", |_| top += 1).unwrap();
+        assert_eq!(top, 2);
+    }
+
+    #[test]
+    fn a_recording_root_notes_what_is_read() {
+        let (_dir, root) = tree();
+        let root = root.recording();
+        let mut buf = Vec::new();
+        root.read("proc/stat", &mut buf).unwrap();
+        let _ = root.read("proc/none", &mut buf);
+        assert_eq!(root.paths_read(), ["proc/none", "proc/stat"]);
+    }
+}

@@ -1,0 +1,20 @@
+//! Every source, one file each in `list/`. To add one: write `list/<name>.rs`, add its word below.
+
+use crate::SourceSpec;
+
+macro_rules! sources {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name;)*
+        /// All sources, in the order of the manual.
+        pub static SOURCES: &[&SourceSpec] = &[$(&$name::SPEC),*];
+    };
+}
+
+sources! {
+    load,
+}
+
+/// The source of a name.
+pub fn find(name: &str) -> Option<&'static SourceSpec> {
+    SOURCES.iter().find(|spec| spec.name == name).copied()
+}

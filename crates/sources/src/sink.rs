@@ -1,0 +1,469 @@
+//! Where a source puts what it read.
+
+use crate::SourceError;
+use hashbrown::HashTable;
+use model::{Cause, DeviceId, Gap, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Most series a source may keep alive; pushes of further ones are counted and refused.
+pub const SERIES_PER_SOURCE_MAX: usize = 100_000;
+
+/// Seals after which a series without a sample is forgotten.
+const IDLE_SEALS_MAX: u32 = 120;
+
+/// Samples of one source, as they are pushed; the agent drains it when it seals a batch.
+///
+/// Finding a series again costs a hash and no memory, so that a tick whose series are those of the
+/// tick before allocates nothing.
+#[derive(Debug)]
+pub struct Sink {
+    device: DeviceId,
+    now: Timestamp,
+    known: Vec<Option<Known>>,
+    free: Vec<u32>,
+    find: HashTable<u32>,
+    metrics: Vec<(&'static Metric, Arc<Metric>)>,
+    ticks: Vec<Tick>,
+    index: Vec<u32>,
+    values: Vec<f64>,
+    gaps: Vec<Gap>,
+    parts: Vec<(&'static str, PartState)>,
+    counts: SinkCounts,
+    table_changed: bool,
+}
+
+/// What a sink refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkCounts {
+    /// Values that are no number, or infinite.
+    pub nonsense: u64,
+    /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
+    pub series_refused: u64,
+    /// Labels that are too long or malformed.
+    pub labels_refused: u64,
+}
+
+/// The state of a part of a source that stands apart from the rest: `exits`, `io`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartState {
+    /// It is read.
+    Ok,
+    /// It gives nothing, for this reason.
+    Not(SourceError),
+}
+
+#[derive(Debug)]
+struct Known {
+    entry: SeriesEntry,
+    metric: &'static Metric,
+    pairs: Box<[(Box<str>, Box<str>)]>,
+    hash: u64,
+    idle_seals: u32,
+}
+
+/// For whom the next samples were counted.
+#[derive(Debug)]
+pub struct Of<'a> {
+    sink: &'a mut Sink,
+    job: Option<&'a JobKey>,
+}
+
+impl Of<'_> {
+    /// Adds the value of a gauge.
+    pub fn gauge(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: f64) {
+        self.sink.push(metric, self.job, labels, None, value);
+    }
+
+    /// Adds the value of a counter that was zero at `start`.
+    pub fn counter(
+        &mut self,
+        metric: &'static Metric,
+        labels: &[(&str, &str)],
+        value: f64,
+        start: Timestamp,
+    ) {
+        self.sink.push(metric, self.job, labels, Some(start), value);
+    }
+}
+
+impl Sink {
+    /// An empty sink for the samples of a device.
+    pub fn new(device: DeviceId) -> Self {
+        Self {
+            device,
+            now: Timestamp(0),
+            known: Vec::new(),
+            free: Vec::new(),
+            find: HashTable::new(),
+            metrics: Vec::new(),
+            ticks: Vec::new(),
+            index: Vec::new(),
+            values: Vec::new(),
+            gaps: Vec::new(),
+            parts: Vec::new(),
+            counts: SinkCounts::default(),
+            table_changed: false,
+        }
+    }
+
+    /// Sets the instant of the samples that follow.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    /// The device whose samples these are.
+    pub const fn device(&self) -> &DeviceId {
+        &self.device
+    }
+
+    /// Samples of the whole device.
+    pub const fn of_device(&mut self) -> Of<'_> {
+        Of { sink: self, job: None }
+    }
+
+    /// Samples that the kernel counted for one job.
+    pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> Of<'a> {
+        Of { sink: self, job: Some(job) }
+    }
+
+    /// Says that samples of `source` between two instants are missing.
+    pub fn gap(
+        &mut self,
+        source: &str,
+        from: Timestamp,
+        to: Timestamp,
+        cause: Cause,
+        detail: &str,
+    ) {
+        let device = self.device.clone();
+        let Ok(origin) = Origin::new(device.as_str()) else { return };
+        self.gaps.push(Gap {
+            origin,
+            device,
+            source: source.into(),
+            from,
+            to,
+            cause,
+            detail: detail.into(),
+        });
+    }
+
+    /// Sets the state of a part of the source.
+    pub fn part(&mut self, name: &'static str, state: PartState) {
+        match self.parts.iter_mut().find(|(part, _)| *part == name) {
+            Some((_, old)) if *old == state => {}
+            Some((_, old)) => *old = state,
+            None => self.parts.push((name, state)),
+        }
+    }
+
+    /// The parts that were ever told of, and their states.
+    pub fn parts(&self) -> &[(&'static str, PartState)] {
+        &self.parts
+    }
+
+    /// What was refused since the start.
+    pub const fn counts(&self) -> SinkCounts {
+        self.counts
+    }
+
+    /// Samples pushed and not drained.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Series kept alive.
+    pub fn series(&self) -> usize {
+        self.find.len()
+    }
+
+    /// The samples not drained, in the order of pushing.
+    pub fn samples(&self) -> impl Iterator<Item = (&SeriesEntry, Timestamp, f64)> {
+        let instants = self.ticks.iter().flat_map(|tick| {
+            std::iter::repeat_n(tick.at, usize::try_from(tick.samples).unwrap_or(usize::MAX))
+        });
+        self.index.iter().zip(instants).zip(&self.values).filter_map(|((place, at), value)| {
+            let known = self.known.get(usize::try_from(*place).ok()?)?.as_ref()?;
+            Some((&known.entry, at, *value))
+        })
+    }
+
+    fn push(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        if !value.is_finite() {
+            self.counts.nonsense += 1;
+            return;
+        }
+        let Some(place) = self.place(metric, job, labels, start) else { return };
+        self.index.push(place);
+        self.values.push(value);
+        match self.ticks.last_mut() {
+            Some(tick) if tick.at == self.now => tick.samples += 1,
+            _ => self.ticks.push(Tick { at: self.now, samples: 1 }),
+        }
+    }
+
+    /// The place of a series in the table: found again, or new.
+    fn place(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+    ) -> Option<u32> {
+        let hash = hash_of(metric, job, labels, start);
+        let known = &self.known;
+        let is_it = |place: &u32| {
+            let known = usize::try_from(*place).ok().and_then(|place| known.get(place));
+            known.and_then(Option::as_ref).is_some_and(|known| {
+                std::ptr::eq(known.metric, metric)
+                    && known.entry.start == start
+                    && known.entry.job.as_ref() == job
+                    && known.pairs.len() == labels.len()
+                    && known.pairs.iter().zip(labels).all(|(a, b)| *a.0 == *b.0 && *a.1 == *b.1)
+            })
+        };
+        if let Some(place) = self.find.find(hash, is_it).copied() {
+            return Some(place);
+        }
+        self.add(metric, job, labels, start, hash)
+    }
+
+    fn add(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+        hash: u64,
+    ) -> Option<u32> {
+        if self.find.len() >= SERIES_PER_SOURCE_MAX {
+            self.counts.series_refused += 1;
+            return None;
+        }
+        let Ok(canonical) = Labels::new(labels.iter().copied()) else {
+            self.counts.labels_refused += 1;
+            return None;
+        };
+        let shared = match self.metrics.iter().find(|(known, _)| std::ptr::eq(*known, metric)) {
+            Some((_, shared)) => Arc::clone(shared),
+            None => {
+                let shared = Arc::new(metric.clone());
+                self.metrics.push((metric, Arc::clone(&shared)));
+                shared
+            }
+        };
+        let (device, job) = (self.device.clone(), job.cloned());
+        let entry = SeriesEntry { metric: shared, device, job, labels: canonical, start };
+        let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let known = Some(Known { entry, metric, pairs, hash, idle_seals: 0 });
+        let place = match self.free.pop() {
+            Some(place) => {
+                *self.known.get_mut(usize::try_from(place).ok()?)? = known;
+                place
+            }
+            None => {
+                self.known.push(known);
+                u32::try_from(self.known.len() - 1).ok()?
+            }
+        };
+        let all = &self.known;
+        let rehash = |place: &u32| {
+            let known = usize::try_from(*place).ok().and_then(|place| all.get(place));
+            known.and_then(Option::as_ref).map_or(0, |known| known.hash)
+        };
+        self.find.insert_unique(hash, place, rehash);
+        self.table_changed = true;
+        Some(place)
+    }
+}
+
+fn hash_of(
+    metric: &'static Metric,
+    job: Option<&JobKey>,
+    labels: &[(&str, &str)],
+    start: Option<Timestamp>,
+) -> u64 {
+    let mut hasher = FxHasher::default();
+    std::ptr::from_ref(metric).hash(&mut hasher);
+    if let Some(job) = job {
+        job.id.get().hash(&mut hasher);
+        job.cluster.as_str().hash(&mut hasher);
+    }
+    labels.hash(&mut hasher);
+    start.hash(&mut hasher);
+    hasher.finish()
+}
+
+mod drain {
+    //! The agent's side of a sink.
+
+    use super::{IDLE_SEALS_MAX, Sink};
+    use model::{Gap, SeriesEntry, Tick};
+
+    /// A mark to which a sink can be cut back when its source panics.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Mark(usize);
+
+    impl Sink {
+        /// Where the sink stands now.
+        pub fn mark(&self) -> Mark {
+            Mark(self.values.len())
+        }
+
+        /// Forgets the samples pushed since the mark.
+        pub fn cut_back(&mut self, mark: Mark) {
+            let mut surplus = self.values.len().saturating_sub(mark.0);
+            self.values.truncate(mark.0);
+            self.index.truncate(mark.0);
+            while surplus > 0
+                && let Some(tick) = self.ticks.last_mut()
+            {
+                let samples = usize::try_from(tick.samples).unwrap_or(usize::MAX);
+                if samples > surplus {
+                    tick.samples -= u32::try_from(surplus).unwrap_or(0);
+                    break;
+                }
+                surplus -= samples;
+                self.ticks.pop();
+            }
+        }
+
+        /// Whether the table differs from the one last taken with [`Self::table`].
+        pub const fn table_changed(&self) -> bool {
+            self.table_changed
+        }
+
+        /// The places of the table in order; a place in nobody's use is `None`.
+        pub fn table(&mut self) -> impl ExactSizeIterator<Item = Option<&SeriesEntry>> {
+            self.table_changed = false;
+            self.known.iter().map(|known| known.as_ref().map(|known| &known.entry))
+        }
+
+        /// Ticks, places and values not drained.
+        pub fn columns(&self) -> (&[Tick], &[u32], &[f64]) {
+            (&self.ticks, &self.index, &self.values)
+        }
+
+        /// Takes the gaps.
+        pub fn take_gaps(&mut self) -> Vec<Gap> {
+            std::mem::take(&mut self.gaps)
+        }
+
+        /// Empties the columns, keeping their memory, and forgets series that had no sample for long.
+        pub fn sealed(&mut self) {
+            for place in &self.index {
+                let known =
+                    usize::try_from(*place).ok().and_then(|place| self.known.get_mut(place));
+                if let Some(Some(known)) = known {
+                    known.idle_seals = 0;
+                }
+            }
+            self.ticks.clear();
+            self.index.clear();
+            self.values.clear();
+            for (place, slot) in self.known.iter_mut().enumerate() {
+                let Some(known) = slot else { continue };
+                known.idle_seals += 1;
+                if known.idle_seals > IDLE_SEALS_MAX {
+                    let hash = known.hash;
+                    let found = self.find.find_entry(hash, |at| usize::try_from(*at) == Ok(place));
+                    if let Ok(entry) = found {
+                        self.free.push(*entry.get());
+                        entry.remove();
+                    }
+                    *slot = None;
+                    self.table_changed = true;
+                }
+            }
+        }
+    }
+}
+
+pub use drain::Mark;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{ClusterId, JobId, Unit};
+
+    static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
+    static CPU: Metric = Metric::counter("cpu_seconds_total", Unit::Seconds, "");
+
+    fn sink() -> Sink {
+        Sink::new(DeviceId::new("n1").unwrap())
+    }
+
+    #[test]
+    fn a_series_is_found_again() {
+        let mut sink = sink();
+        let job = JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() };
+        for at in [1, 2] {
+            sink.begin(Timestamp(at));
+            sink.of_device().gauge(&LOAD, &[], 0.5);
+            sink.of_job(&job).counter(&CPU, &[("cpu", "0")], 1.5, Timestamp(0));
+            sink.of_job(&job).counter(&CPU, &[("cpu", "1")], 1.5, Timestamp(0));
+        }
+        assert_eq!((sink.series(), sink.len()), (3, 6));
+        let (ticks, index, _) = sink.columns();
+        assert_eq!(ticks.len(), 2);
+        assert_eq!(index, [0, 1, 2, 0, 1, 2]);
+        let last = sink.samples().last().unwrap();
+        assert_eq!(last.0.labels.as_str(), r#"{"cpu": "1"}"#);
+        assert_eq!((last.0.job.clone(), last.1), (Some(job), Timestamp(2)));
+    }
+
+    #[test]
+    fn nonsense_is_counted_and_not_kept() {
+        let mut sink = sink();
+        sink.of_device().gauge(&LOAD, &[], f64::NAN);
+        sink.of_device().gauge(&LOAD, &[("", "x")], 1.0);
+        assert!(sink.is_empty());
+        assert_eq!((sink.counts().nonsense, sink.counts().labels_refused), (1, 1));
+    }
+
+    #[test]
+    fn what_a_panicking_source_pushed_is_cut_back() {
+        let mut sink = sink();
+        sink.begin(Timestamp(1));
+        sink.of_device().gauge(&LOAD, &[], 1.0);
+        let mark = sink.mark();
+        sink.of_device().gauge(&LOAD, &[], 2.0);
+        sink.begin(Timestamp(2));
+        sink.of_device().gauge(&LOAD, &[], 3.0);
+        sink.cut_back(mark);
+        let (ticks, index, values) = sink.columns();
+        assert_eq!(
+            (ticks, index, values),
+            (&[Tick { at: Timestamp(1), samples: 1 }][..], &[0][..], &[1.0][..])
+        );
+    }
+
+    #[test]
+    fn idle_series_are_forgotten_and_their_places_used_again() {
+        let mut sink = sink();
+        sink.of_device().gauge(&LOAD, &[("a", "1")], 1.0);
+        for _ in 0..=IDLE_SEALS_MAX {
+            sink.of_device().gauge(&LOAD, &[("a", "2")], 1.0);
+            sink.sealed();
+        }
+        assert_eq!(sink.series(), 1);
+        assert!(sink.table_changed());
+        assert_eq!(sink.table().filter(|entry| entry.is_none()).count(), 1);
+        sink.of_device().gauge(&LOAD, &[("a", "3")], 1.0);
+        assert_eq!(sink.table().len(), 2);
+    }
+}
