@@ -375,7 +375,7 @@ mod tests {
         let root = root.recording();
         let mut buf = Vec::new();
         root.read("proc/stat", &mut buf).unwrap();
-        let _ = root.read("proc/none", &mut buf);
+        root.read("proc/none", &mut buf).unwrap_err();
         assert_eq!(root.paths_read(), ["proc/none", "proc/stat"]);
     }
 }
