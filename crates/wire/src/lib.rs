@@ -1,1 +1,21 @@
-//! wire
+//! Batches as bytes, and back. The schema, with every limit, is `proto/batch.proto`.
+//!
+//! [`encode`] makes a frame; [`Frames`] cuts a body, a spool or a log into frames; [`decode`] reads a
+//! frame as far as a server needs that has seen its table before; [`Decoded::table`] and
+//! [`Decoded::into_batch`] read the rest.
+
+mod answer;
+mod decode;
+mod encode;
+mod frame;
+mod limits;
+mod message;
+
+pub use answer::{Ack, AckStatus, Answer};
+pub use decode::{DecodeError, Decoded, Decoder, Value};
+pub use encode::{EncodeError, Encoder};
+pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, Frames};
+pub use limits::{
+    GAP_SOURCE_BYTES_MAX, GAPS_MAX, LimitError, METRICS_MAX, PAYLOAD_BYTES_MAX, SERIES_MAX,
+    TABLE_BYTES_MAX, TEXT_BYTES_MAX, TICKS_MAX,
+};

@@ -1,0 +1,137 @@
+//! The server's answer to a request of frames.
+
+use crate::limits::{LimitError, TEXT_BYTES_MAX};
+use crate::{DecodeError, message};
+use model::Boot;
+use prost::Message;
+
+/// What became of one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckStatus {
+    /// It is on the server's disk.
+    Stored,
+    /// It already was.
+    Duplicate,
+    /// It never will be: set it aside.
+    RefusedForGood,
+    /// Not now: keep it and come again.
+    RefusedForNow,
+}
+
+impl AckStatus {
+    const ALL: [Self; 4] =
+        [Self::Stored, Self::Duplicate, Self::RefusedForGood, Self::RefusedForNow];
+}
+
+/// What became of one batch, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The batch's boot.
+    pub boot: Boot,
+    /// The batch's number.
+    pub seq: u64,
+    /// What became of it.
+    pub status: AckStatus,
+    /// For people, when it is refused.
+    pub reason: String,
+    /// Samples of a stored batch that were refused.
+    pub samples_refused: u32,
+    /// Why they were.
+    pub samples_reason: String,
+}
+
+/// The answer to a request: an ack for each frame, and what the server wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// One for each frame, in the request's order.
+    pub acks: Vec<Ack>,
+    /// The configuration that the server wants the sender to run; 0 for none.
+    pub config_generation: u64,
+    /// That configuration, when the request named another generation.
+    pub config: Vec<u8>,
+}
+
+impl Answer {
+    /// The answer's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let ack = |ack: &Ack| message::Ack {
+            boot: ack.boot.0.to_vec(),
+            seq: ack.seq,
+            status: AckStatus::ALL
+                .iter()
+                .zip(0..)
+                .find(|(s, _)| **s == ack.status)
+                .map_or(0, |(_, n)| n),
+            reason: cut(&ack.reason),
+            samples_refused: ack.samples_refused,
+            samples_reason: cut(&ack.samples_reason),
+        };
+        let answer = message::Answer {
+            ack: self.acks.iter().map(ack).collect(),
+            config_generation: self.config_generation,
+            config: self.config.clone(),
+        };
+        answer.encode_to_vec()
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// The bytes are no answer, or a status is unknown.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let answer = message::Answer::decode(bytes)?;
+        let ack = |ack: message::Ack| {
+            let number = ack.status;
+            let status = usize::try_from(number).ok().and_then(|n| AckStatus::ALL.get(n).copied());
+            let boot = ack.boot.len();
+            Ok(Ack {
+                boot: Boot(ack.boot.try_into().map_err(|_| LimitError::Boot(boot))?),
+                seq: ack.seq,
+                status: status.ok_or(LimitError::Word { what: "status", number })?,
+                reason: ack.reason,
+                samples_refused: ack.samples_refused,
+                samples_reason: ack.samples_reason,
+            })
+        };
+        Ok(Self {
+            acks: answer.ack.into_iter().map(ack).collect::<Result<_, LimitError>>()?,
+            config_generation: answer.config_generation,
+            config: answer.config,
+        })
+    }
+}
+
+/// The text, cut to the limit between two characters.
+pub(crate) fn cut(text: &str) -> String {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let ack = Ack {
+            boot: Boot([3; 16]),
+            seq: 9,
+            status: AckStatus::RefusedForGood,
+            reason: "no".to_owned(),
+            samples_refused: 2,
+            samples_reason: "time".to_owned(),
+        };
+        let answer = Answer { acks: vec![ack], config_generation: 4, config: b"x = 1".to_vec() };
+        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        assert!(Answer::decode(b"\xff").is_err());
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        assert_eq!(cut(&"é".repeat(300)).len(), 500);
+        assert_eq!(cut(&format!("x{}", "é".repeat(300))).len(), 499);
+    }
+}

@@ -1,0 +1,312 @@
+//! A frame as a batch.
+
+use crate::encode::unzigzag;
+use crate::frame::{Frame, FrameError};
+use crate::limits::{self, LimitError};
+use crate::message;
+use model::{
+    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, Origin,
+    SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+};
+use prost::Message;
+use std::sync::Arc;
+
+/// Why bytes are no batch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// They are no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The payload cannot be decompressed, or tells no size, or one beyond the limit.
+    #[error("the payload cannot be decompressed: {0}")]
+    Compressed(String),
+    /// The payload is no protobuf message.
+    #[error("the payload is no message: {0}")]
+    Message(#[from] prost::DecodeError),
+    /// A field is beyond its limit, or nonsense.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+/// A value as the wire has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// A whole number of the metric's steps.
+    Steps(i64),
+    /// Any other value, in the metric's unit.
+    Real(f64),
+}
+
+/// A batch whose table has not been read yet. The parts that are here agree with each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// Who sends it.
+    pub origin: Origin,
+    /// Which start of the sender.
+    pub boot: Boot,
+    /// Its number within the boot.
+    pub seq: u64,
+    /// XXH3 of the table's bytes: the same bytes mean the same series.
+    pub table_hash: u64,
+    table: Vec<u8>,
+    /// The instants.
+    pub ticks: Vec<Tick>,
+    /// Each sample's place in the table, which [`Self::table`] may show to be outside it.
+    pub index: Vec<u32>,
+    /// Each sample's value.
+    pub values: Vec<Value>,
+    /// What the sender knows to be missing.
+    pub gaps: Vec<Gap>,
+}
+
+/// Reads frames, reusing its memory.
+#[derive(Default)]
+pub struct Decoder {
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+    payload: Vec<u8>,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// Reads a frame, but for its table.
+    ///
+    /// # Errors
+    /// The frame's payload is no batch, or passes a limit.
+    pub fn decode(&mut self, frame: &Frame<'_>) -> Result<Decoded, DecodeError> {
+        self.decompress(frame.payload)?;
+        let message = message::Batch::decode(&*self.payload)?;
+        decoded(message).map_err(DecodeError::from)
+    }
+
+    fn decompress(&mut self, payload: &[u8]) -> Result<(), DecodeError> {
+        let wrong = |what: &dyn std::fmt::Display| DecodeError::Compressed(what.to_string());
+        let size = zstd::zstd_safe::get_frame_content_size(payload)
+            .map_err(|_| wrong(&"not zstd"))?
+            .ok_or_else(|| wrong(&"it tells no size"))?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        limits::bytes("payload", size, limits::PAYLOAD_BYTES_MAX)?;
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            None => {
+                let new = zstd::bulk::Decompressor::new().map_err(|e| wrong(&e))?;
+                self.decompressor.insert(new)
+            }
+        };
+        self.payload.clear();
+        self.payload.reserve(size);
+        decompressor.decompress_to_buffer(payload, &mut self.payload).map_err(|e| wrong(&e))?;
+        Ok(())
+    }
+}
+
+impl Decoded {
+    /// Reads the table, and checks that every sample's place lies in it.
+    ///
+    /// # Errors
+    /// The table is no message, contradicts itself, passes a limit, or is too short for the samples.
+    pub fn table(&self) -> Result<SeriesTable, DecodeError> {
+        let table = message::Table::decode(&*self.table)?;
+        let table = series_table(table)?;
+        self.check_places(table.entries.len())?;
+        Ok(table)
+    }
+
+    /// Checks that every sample's place lies in a table of so many series, for one that keeps tables
+    /// by their hash.
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn check_places(&self, named: usize) -> Result<(), LimitError> {
+        let outside = |place: &u32| usize::try_from(*place).map_or(true, |place| place >= named);
+        match self.index.iter().copied().find(outside) {
+            Some(place) => Err(model::BatchError::Place { place, named }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The whole batch, table and all.
+    ///
+    /// # Errors
+    /// As [`Self::table`].
+    pub fn into_batch(self) -> Result<Batch, DecodeError> {
+        let table = Arc::new(self.table()?);
+        let place = |place: &u32| usize::try_from(*place).unwrap_or(usize::MAX);
+        let value = |(at, value): (&u32, &Value)| match value {
+            Value::Steps(steps) => {
+                table.entries.get(place(at)).map_or(0.0, |entry| entry.metric.from_steps(*steps))
+            }
+            Value::Real(real) => *real,
+        };
+        let values = self.index.iter().zip(&self.values).map(value).collect();
+        let Self { origin, boot, seq, ticks, index, gaps, .. } = self;
+        let batch = Batch { origin, boot, seq, table, ticks, index, values, gaps };
+        batch.check().map_err(LimitError::from)?;
+        Ok(batch)
+    }
+}
+
+fn decoded(message: message::Batch) -> Result<Decoded, LimitError> {
+    let origin = Origin::new(&message.origin)?;
+    let length = message.boot.len();
+    let boot = Boot(message.boot.try_into().map_err(|_| LimitError::Boot(length))?);
+    limits::bytes("table", message.table.len(), limits::TABLE_BYTES_MAX)?;
+    limits::count("samples", message.refs.len(), SAMPLES_PER_BATCH_MAX)?;
+    limits::count("ticks", message.tick_delta.len(), limits::TICKS_MAX)?;
+    limits::count("gaps", message.gap.len(), limits::GAPS_MAX)?;
+    let ticks = ticks(&message.tick_delta, &message.tick_samples, message.refs.len())?;
+    let (index, values) = samples(&message.refs, &message.step, &message.real)?;
+    let gaps = message.gap.into_iter().map(|g| gap(&origin, g)).collect::<Result<_, _>>()?;
+    let table_hash = xxhash_rust::xxh3::xxh3_64(&message.table);
+    let (seq, table) = (message.seq, message.table);
+    Ok(Decoded { origin, boot, seq, table_hash, table, ticks, index, values, gaps })
+}
+
+fn ticks(deltas: &[i64], samples: &[u32], want: usize) -> Result<Vec<Tick>, LimitError> {
+    if deltas.len() != samples.len() {
+        let (length, want) = (samples.len(), deltas.len());
+        return Err(LimitError::Column { column: "tick_samples", length, want });
+    }
+    let mut at = 0_i64;
+    let mut ticks = Vec::with_capacity(deltas.len());
+    for (i, (delta, samples)) in deltas.iter().zip(samples).enumerate() {
+        at = at.checked_add(*delta).ok_or(LimitError::Instant(i))?;
+        ticks.push(Tick { at: Timestamp(at), samples: *samples });
+    }
+    let sum: u64 = samples.iter().map(|samples| u64::from(*samples)).sum();
+    if u64::try_from(want) != Ok(sum) {
+        let (index, values, ticks) = (want, want, sum);
+        return Err(model::BatchError::Counts { index, values, ticks }.into());
+    }
+    Ok(ticks)
+}
+
+fn samples(
+    refs: &[u64],
+    steps: &[i64],
+    reals: &[f64],
+) -> Result<(Vec<u32>, Vec<Value>), LimitError> {
+    let wrong = LimitError::Values { samples: refs.len(), values: steps.len() + reals.len() };
+    let (mut steps, mut reals) = (steps.iter(), reals.iter());
+    let (mut index, mut values) = (Vec::with_capacity(refs.len()), Vec::with_capacity(refs.len()));
+    let mut expected = 0_i64;
+    for reference in refs {
+        let place = expected.checked_add(unzigzag(reference >> 1));
+        let place = place.and_then(|place| u32::try_from(place).ok());
+        let place =
+            place.ok_or(LimitError::Place { what: "series", place: *reference, length: 0 })?;
+        expected = i64::from(place) + 1;
+        let value = match reference & 1 {
+            0 => steps.next().map(|steps| Value::Steps(*steps)),
+            _ => reals.next().map(|real| Value::Real(*real)),
+        };
+        let Some(value) = value else { return Err(wrong) };
+        index.push(place);
+        values.push(value);
+    }
+    if steps.len() + reals.len() > 0 { Err(wrong) } else { Ok((index, values)) }
+}
+
+fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
+    limits::bytes("gap's source", gap.source.len(), limits::GAP_SOURCE_BYTES_MAX)?;
+    limits::bytes("gap's detail", gap.detail.len(), limits::TEXT_BYTES_MAX)?;
+    Ok(Gap {
+        origin: origin.clone(),
+        device: DeviceId::new(&gap.device)?,
+        source: gap.source.into(),
+        from: Timestamp(gap.from),
+        to: Timestamp(gap.to),
+        cause: *word("cause", gap.cause, &Cause::ALL)?,
+        detail: gap.detail.into(),
+    })
+}
+
+fn series_table(table: message::Table) -> Result<SeriesTable, LimitError> {
+    let want = table.series_metric.len();
+    limits::count("series", want, limits::SERIES_MAX)?;
+    for (what, list) in [
+        ("metrics", table.metric.len()),
+        ("devices", table.device.len()),
+        ("clusters", table.cluster.len()),
+        ("label sets", table.labels.len()),
+    ] {
+        let max = if what == "metrics" { limits::METRICS_MAX } else { limits::SERIES_MAX };
+        limits::count(what, list, max)?;
+    }
+    for (column, length) in [
+        ("series_device", table.series_device.len()),
+        ("series_labels", table.series_labels.len()),
+        ("series_cluster", table.series_cluster.len()),
+        ("series_job", table.series_job.len()),
+        ("series_start", table.series_start.len()),
+    ] {
+        if length != want {
+            return Err(LimitError::Column { column, length, want });
+        }
+    }
+    let metrics = table.metric.into_iter().map(metric).collect::<Result<Vec<_>, _>>()?;
+    let devices =
+        table.device.iter().map(|name| DeviceId::new(name)).collect::<Result<Vec<_>, _>>()?;
+    let clusters =
+        table.cluster.iter().map(|name| ClusterId::new(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut labels = vec![Labels::default()];
+    for text in &table.labels {
+        labels.push(Labels::from_canonical(text)?);
+    }
+    let mut entries = Vec::with_capacity(want);
+    let columns = table.series_metric.iter().zip(&table.series_device).zip(&table.series_labels);
+    let columns = columns.zip(table.series_cluster.iter().zip(&table.series_job));
+    for (i, ((((m, d), l), (c, j)), start)) in columns.zip(&table.series_start).enumerate() {
+        entries.push(SeriesEntry {
+            metric: Arc::clone(nth("metric", *m, &metrics)?),
+            device: nth("device", *d, &devices)?.clone(),
+            job: job(i, *c, *j, &clusters)?,
+            labels: nth("label set", *l, &labels)?.clone(),
+            start: (*start != 0).then(|| Timestamp(start.saturating_sub(1))),
+        });
+    }
+    Ok(SeriesTable { entries })
+}
+
+fn job(
+    series: usize,
+    cluster: u32,
+    job: u64,
+    clusters: &[ClusterId],
+) -> Result<Option<JobKey>, LimitError> {
+    match (cluster.checked_sub(1), job) {
+        (None, 0) => Ok(None),
+        (Some(place), 1..) => {
+            let id = i64::try_from(job).ok().and_then(JobId::new).ok_or(LimitError::Job(job))?;
+            Ok(Some(JobKey { cluster: nth("cluster", place, clusters)?.clone(), id }))
+        }
+        _ => Err(LimitError::HalfJob(series)),
+    }
+}
+
+fn metric(metric: message::Metric) -> Result<Arc<Metric>, LimitError> {
+    limits::bytes("metric's help", metric.help.len(), limits::TEXT_BYTES_MAX)?;
+    let metric = Metric {
+        name: metric.name.into(),
+        unit: *word("unit", metric.unit, &Unit::ALL)?,
+        kind: *word("kind", metric.kind, &[Kind::Gauge, Kind::Counter])?,
+        help: metric.help.into(),
+        divisor: metric.divisor,
+    };
+    metric.check()?;
+    Ok(Arc::new(metric))
+}
+
+fn nth<'a, T>(what: &'static str, place: u32, list: &'a [T]) -> Result<&'a T, LimitError> {
+    let found = usize::try_from(place).ok().and_then(|place| list.get(place));
+    found.ok_or(LimitError::Place { what, place: place.into(), length: list.len() })
+}
+
+fn word<'a, T>(what: &'static str, number: u32, list: &'a [T]) -> Result<&'a T, LimitError> {
+    let found = usize::try_from(number).ok().and_then(|number| list.get(number));
+    found.ok_or(LimitError::Word { what, number })
+}

@@ -1,0 +1,108 @@
+//! The messages of `proto/batch.proto`, field by field. Kept by hand, so that no build needs a
+//! protobuf compiler; `testdata/wire` holds them still.
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Batch {
+    #[prost(string, tag = "1")]
+    pub(crate) origin: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) boot: Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    pub(crate) seq: u64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) table: Vec<u8>,
+    #[prost(sint64, repeated, tag = "5")]
+    pub(crate) tick_delta: Vec<i64>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub(crate) tick_samples: Vec<u32>,
+    #[prost(uint64, repeated, tag = "7")]
+    pub(crate) refs: Vec<u64>,
+    #[prost(sint64, repeated, tag = "8")]
+    pub(crate) step: Vec<i64>,
+    #[prost(double, repeated, tag = "9")]
+    pub(crate) real: Vec<f64>,
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) gap: Vec<Gap>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Table {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) metric: Vec<Metric>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) device: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) cluster: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) labels: Vec<String>,
+    #[prost(uint32, repeated, tag = "5")]
+    pub(crate) series_metric: Vec<u32>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub(crate) series_device: Vec<u32>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub(crate) series_labels: Vec<u32>,
+    #[prost(uint32, repeated, tag = "8")]
+    pub(crate) series_cluster: Vec<u32>,
+    #[prost(uint64, repeated, tag = "9")]
+    pub(crate) series_job: Vec<u64>,
+    #[prost(sint64, repeated, tag = "10")]
+    pub(crate) series_start: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Metric {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) unit: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) kind: u32,
+    #[prost(uint32, tag = "4")]
+    pub(crate) divisor: u32,
+    #[prost(string, tag = "5")]
+    pub(crate) help: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Gap {
+    #[prost(string, tag = "1")]
+    pub(crate) device: String,
+    #[prost(string, tag = "2")]
+    pub(crate) source: String,
+    #[prost(sint64, tag = "3")]
+    pub(crate) from: i64,
+    #[prost(sint64, tag = "4")]
+    pub(crate) to: i64,
+    #[prost(uint32, tag = "5")]
+    pub(crate) cause: u32,
+    #[prost(string, tag = "6")]
+    pub(crate) detail: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Answer {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) ack: Vec<Ack>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) config_generation: u64,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) config: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Ack {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) boot: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) seq: u64,
+    #[prost(uint32, tag = "3")]
+    pub(crate) status: u32,
+    #[prost(string, tag = "4")]
+    pub(crate) reason: String,
+    #[prost(uint32, tag = "5")]
+    pub(crate) samples_refused: u32,
+    #[prost(string, tag = "6")]
+    pub(crate) samples_reason: String,
+}
