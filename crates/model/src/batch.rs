@@ -1,6 +1,6 @@
 //! The unit of spool, transfer, log and acknowledgement.
 
-use crate::{DeviceId, Gap, JobKey, Labels, Metric, Origin, Series, Timestamp};
+use crate::{DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, Series, Timestamp};
 use std::{fmt, sync::Arc};
 
 /// Most samples in a batch.
@@ -82,6 +82,8 @@ pub struct Batch {
     pub values: Vec<f64>,
     /// What the sender knows to be missing.
     pub gaps: Vec<Gap>,
+    /// Jobs that came or went.
+    pub jobs: Vec<JobEvent>,
 }
 
 /// Why a batch contradicts itself.
@@ -170,6 +172,7 @@ mod tests {
             index: vec![0, 0],
             values: vec![0.5, 0.75],
             gaps: Vec::new(),
+            jobs: Vec::new(),
         }
     }
 

@@ -60,6 +60,26 @@ pub struct Job {
     pub exit_code: Option<i32>,
 }
 
+/// What a node saw of a job: it came, it went, or it is here when the agent starts. Told again, it says
+/// nothing new.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobEvent {
+    /// Which job.
+    pub key: JobKey,
+    /// Its number as the scheduler spells it.
+    pub spelling: Box<str>,
+    /// Where.
+    pub device: DeviceId,
+    /// Login name, where the cgroup's name tells.
+    pub user: Option<Box<str>>,
+    /// The user's number, where the cgroup's name or owner tells.
+    pub uid: Option<u32>,
+    /// When its cgroup was made.
+    pub start: Timestamp,
+    /// When its cgroup went; `None` while it is there.
+    pub stop: Option<Timestamp>,
+}
+
 /// A part of a device given to a job for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {

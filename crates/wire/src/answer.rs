@@ -2,7 +2,7 @@
 
 use crate::limits::{LimitError, TEXT_BYTES_MAX};
 use crate::{DecodeError, message};
-use model::Boot;
+use model::{Boot, JobId};
 use prost::Message;
 
 /// What became of one batch.
@@ -49,6 +49,8 @@ pub struct Answer {
     pub config_generation: u64,
     /// That configuration, when the request named another generation.
     pub config: Vec<u8>,
+    /// Jobs of `jobmeter run` registered for the sender's device that have not ended, and for whom.
+    pub local_jobs: Vec<(JobId, u32)>,
 }
 
 impl Answer {
@@ -70,6 +72,7 @@ impl Answer {
             ack: self.acks.iter().map(ack).collect(),
             config_generation: self.config_generation,
             config: self.config.clone(),
+            local_job: self.local_jobs.iter().map(local_job).collect(),
         };
         answer.encode_to_vec()
     }
@@ -93,12 +96,21 @@ impl Answer {
                 samples_reason: ack.samples_reason,
             })
         };
+        let number =
+            |id: u64| i64::try_from(id).ok().and_then(JobId::new).ok_or(LimitError::Job(id));
+        let local_jobs: Result<Vec<_>, LimitError> =
+            answer.local_job.iter().map(|job| Ok((number(job.id)?, job.uid))).collect();
         Ok(Self {
             acks: answer.ack.into_iter().map(ack).collect::<Result<_, LimitError>>()?,
             config_generation: answer.config_generation,
             config: answer.config,
+            local_jobs: local_jobs?,
         })
     }
+}
+
+fn local_job(job: &(JobId, u32)) -> message::LocalJob {
+    message::LocalJob { id: job.0.get().unsigned_abs(), uid: job.1 }
 }
 
 /// The text, cut to the limit between two characters.
@@ -124,7 +136,9 @@ mod tests {
             samples_refused: 2,
             samples_reason: "time".to_owned(),
         };
-        let answer = Answer { acks: vec![ack], config_generation: 4, config: b"x = 1".to_vec() };
+        let config = b"x = 1".to_vec();
+        let local_jobs = vec![(JobId::new(7).unwrap(), 1000)];
+        let answer = Answer { acks: vec![ack], config_generation: 4, config, local_jobs };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         assert!(Answer::decode(b"\xff").is_err());
     }

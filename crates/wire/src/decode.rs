@@ -5,8 +5,8 @@ use crate::frame::{Frame, FrameError};
 use crate::limits::{self, LimitError};
 use crate::message;
 use model::{
-    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, Origin,
-    SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
+    NAME_BYTES_MAX, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct Decoded {
     pub values: Vec<Value>,
     /// What the sender knows to be missing.
     pub gaps: Vec<Gap>,
+    /// Jobs that came or went.
+    pub jobs: Vec<JobEvent>,
 }
 
 /// Reads frames, reusing its memory.
@@ -143,8 +145,8 @@ impl Decoded {
             Value::Real(real) => *real,
         };
         let values = self.index.iter().zip(&self.values).map(value).collect();
-        let Self { origin, boot, seq, ticks, index, gaps, .. } = self;
-        let batch = Batch { origin, boot, seq, table, ticks, index, values, gaps };
+        let Self { origin, boot, seq, ticks, index, gaps, jobs, .. } = self;
+        let batch = Batch { origin, boot, seq, table, ticks, index, values, gaps, jobs };
         batch.check().map_err(LimitError::from)?;
         Ok(batch)
     }
@@ -158,12 +160,14 @@ fn decoded(message: message::Batch) -> Result<Decoded, LimitError> {
     limits::count("samples", message.refs.len(), SAMPLES_PER_BATCH_MAX)?;
     limits::count("ticks", message.tick_delta.len(), limits::TICKS_MAX)?;
     limits::count("gaps", message.gap.len(), limits::GAPS_MAX)?;
+    limits::count("job events", message.job.len(), limits::JOBS_MAX)?;
     let ticks = ticks(&message.tick_delta, &message.tick_samples, message.refs.len())?;
     let (index, values) = samples(&message.refs, &message.step, &message.real)?;
     let gaps = message.gap.into_iter().map(|g| gap(&origin, g)).collect::<Result<_, _>>()?;
+    let jobs = message.job.into_iter().map(job_event).collect::<Result<_, _>>()?;
     let table_hash = xxhash_rust::xxh3::xxh3_64(&message.table);
     let (seq, table) = (message.seq, message.table);
-    Ok(Decoded { origin, boot, seq, table_hash, table, ticks, index, values, gaps })
+    Ok(Decoded { origin, boot, seq, table_hash, table, ticks, index, values, gaps, jobs })
 }
 
 fn ticks(deltas: &[i64], samples: &[u32], want: usize) -> Result<Vec<Tick>, LimitError> {
@@ -225,6 +229,26 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
     })
 }
 
+fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
+    limits::bytes("job's spelling", event.spelling.len(), limits::SPELLING_BYTES_MAX)?;
+    limits::bytes("user's name", event.user.len(), NAME_BYTES_MAX)?;
+    let id = job_id(event.id)?;
+    let spelling = if event.spelling.is_empty() { id.to_string() } else { event.spelling };
+    Ok(JobEvent {
+        key: JobKey { cluster: ClusterId::new(&event.cluster)?, id },
+        spelling: spelling.into(),
+        device: DeviceId::new(&event.device)?,
+        user: (!event.user.is_empty()).then(|| event.user.into()),
+        uid: event.uid.checked_sub(1),
+        start: Timestamp(event.start),
+        stop: (event.stop != 0).then(|| Timestamp(event.stop.saturating_sub(1))),
+    })
+}
+
+fn job_id(number: u64) -> Result<JobId, LimitError> {
+    i64::try_from(number).ok().and_then(JobId::new).ok_or(LimitError::Job(number))
+}
+
 fn series_table(table: message::Table) -> Result<SeriesTable, LimitError> {
     let want = table.series_metric.len();
     limits::count("series", want, limits::SERIES_MAX)?;
@@ -281,8 +305,8 @@ fn job(
     match (cluster.checked_sub(1), job) {
         (None, 0) => Ok(None),
         (Some(place), 1..) => {
-            let id = i64::try_from(job).ok().and_then(JobId::new).ok_or(LimitError::Job(job))?;
-            Ok(Some(JobKey { cluster: nth("cluster", place, clusters)?.clone(), id }))
+            let cluster = nth("cluster", place, clusters)?.clone();
+            Ok(Some(JobKey { cluster, id: job_id(job)? }))
         }
         _ => Err(LimitError::HalfJob(series)),
     }

@@ -3,7 +3,7 @@
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, seal};
 use crate::limits::{self, LimitError};
 use crate::{answer::cut, message};
-use model::{Batch, Cause, Gap, Kind, Labels, Metric, SeriesEntry, SeriesTable, Unit};
+use model::{Batch, Cause, Gap, JobEvent, Kind, Labels, Metric, SeriesEntry, SeriesTable, Unit};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -51,6 +51,7 @@ impl Encoder {
         limits::count("series", batch.table.entries.len(), limits::SERIES_MAX)?;
         limits::count("ticks", batch.ticks.len(), limits::TICKS_MAX)?;
         limits::count("gaps", batch.gaps.len(), limits::GAPS_MAX)?;
+        limits::count("job events", batch.jobs.len(), limits::JOBS_MAX)?;
         let table = self.table_bytes(&batch.table);
         limits::bytes("table", table.len(), limits::TABLE_BYTES_MAX)?;
         let message = columns(batch, table);
@@ -95,6 +96,7 @@ fn columns(batch: &Batch, table: Vec<u8>) -> message::Batch {
         seq: batch.seq,
         table,
         gap: batch.gaps.iter().map(gap).collect(),
+        job: batch.jobs.iter().map(job).collect(),
         ..message::Batch::default()
     };
     let mut before = 0_i64;
@@ -201,6 +203,19 @@ fn metric(metric: &Metric, explained: &mut HashSet<String>) -> message::Metric {
         kind: u32::from(metric.kind == Kind::Counter),
         divisor: metric.divisor,
         help,
+    }
+}
+
+fn job(event: &JobEvent) -> message::JobEvent {
+    message::JobEvent {
+        cluster: event.key.cluster.as_str().to_owned(),
+        id: event.key.id.get().unsigned_abs(),
+        spelling: event.spelling.to_string(),
+        device: event.device.as_str().to_owned(),
+        user: event.user.as_deref().unwrap_or_default().to_owned(),
+        uid: event.uid.map_or(0, |uid| uid.saturating_add(1)),
+        start: event.start.0,
+        stop: event.stop.map_or(0, |stop| stop.0.saturating_add(1)),
     }
 }
 

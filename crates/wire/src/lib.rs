@@ -16,6 +16,6 @@ pub use decode::{DecodeError, Decoded, Decoder, Value};
 pub use encode::{EncodeError, Encoder};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, Frames};
 pub use limits::{
-    GAP_SOURCE_BYTES_MAX, GAPS_MAX, LimitError, METRICS_MAX, PAYLOAD_BYTES_MAX, SERIES_MAX,
-    TABLE_BYTES_MAX, TEXT_BYTES_MAX, TICKS_MAX,
+    GAP_SOURCE_BYTES_MAX, GAPS_MAX, JOBS_MAX, LimitError, METRICS_MAX, PAYLOAD_BYTES_MAX,
+    SERIES_MAX, SPELLING_BYTES_MAX, TABLE_BYTES_MAX, TEXT_BYTES_MAX, TICKS_MAX,
 };

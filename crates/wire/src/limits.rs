@@ -10,6 +10,10 @@ pub const SERIES_MAX: usize = 65_536;
 pub const TICKS_MAX: usize = 65_536;
 /// Most gaps in a batch.
 pub const GAPS_MAX: usize = 1024;
+/// Most job events in a batch.
+pub const JOBS_MAX: usize = 4096;
+/// Longest spelling of a job's number.
+pub const SPELLING_BYTES_MAX: usize = 64;
 /// Longest table, encoded.
 pub const TABLE_BYTES_MAX: usize = 8 << 20;
 /// Longest payload, decompressed.

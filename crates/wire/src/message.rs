@@ -25,6 +25,8 @@ pub(crate) struct Batch {
     pub(crate) real: Vec<f64>,
     #[prost(message, repeated, tag = "10")]
     pub(crate) gap: Vec<Gap>,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) job: Vec<JobEvent>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -89,6 +91,36 @@ pub(crate) struct Answer {
     pub(crate) config_generation: u64,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) config: Vec<u8>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) local_job: Vec<LocalJob>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LocalJob {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) uid: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct JobEvent {
+    #[prost(string, tag = "1")]
+    pub(crate) cluster: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) id: u64,
+    #[prost(string, tag = "3")]
+    pub(crate) spelling: String,
+    #[prost(string, tag = "4")]
+    pub(crate) device: String,
+    #[prost(string, tag = "5")]
+    pub(crate) user: String,
+    #[prost(uint32, tag = "6")]
+    pub(crate) uid: u32,
+    #[prost(sint64, tag = "7")]
+    pub(crate) start: i64,
+    #[prost(sint64, tag = "8")]
+    pub(crate) stop: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,8 +1,10 @@
 //! What is encoded comes back; what is no batch is refused and never panics; yesterday's bytes decode.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
 use model::{
-    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, Origin,
-    SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
+    Origin, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ fn metrics() -> impl Strategy<Value = Arc<Metric>> {
     let parts = ("[a-z][a-z0-9_]{0,20}", 0..Unit::ALL.len(), any::<bool>(), 1..2_000_000_u32);
     parts.prop_map(|(name, unit, counter, divisor)| {
         let kind = if counter { Kind::Counter } else { Kind::Gauge };
+        // One name has one definition, or its help would be told once for both.
+        let name = format!("{name}_{unit}_{counter}_{divisor}");
         let help = format!("What {name} is.").into();
         Arc::new(Metric { name: name.into(), unit: Unit::ALL[unit], kind, help, divisor })
     })
@@ -72,13 +76,28 @@ fn gaps() -> impl Strategy<Value = Gap> {
     })
 }
 
+fn job_events() -> impl Strategy<Value = JobEvent> {
+    let parts =
+        ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", any::<Option<u16>>(), any::<Option<i32>>());
+    parts.prop_map(|(cluster, id, spelling, uid, stop)| JobEvent {
+        key: JobKey { cluster: ClusterId::new(&cluster).unwrap(), id: JobId::new(id).unwrap() },
+        spelling: spelling.into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: uid.map(|uid| format!("u{uid}").into()),
+        uid: uid.map(u32::from),
+        start: Timestamp(7),
+        stop: stop.map(|stop| Timestamp(stop.into())),
+    })
+}
+
 fn batches() -> impl Strategy<Value = Batch> {
     let table = proptest::collection::vec(series(), 1..12);
     let ticks = proptest::collection::vec((any::<i32>(), 0..9_usize), 0..6);
     let samples = proptest::collection::vec((any::<proptest::sample::Index>(), values()), 64);
     let parts = (table, ticks, samples, any::<[u8; 16]>(), any::<u64>());
-    (parts, proptest::collection::vec(gaps(), 0..3)).prop_map(
-        |((entries, ticks, samples, boot, seq), gaps)| {
+    let gaps = proptest::collection::vec(gaps(), 0..3);
+    (parts, gaps, proptest::collection::vec(job_events(), 0..3)).prop_map(
+        |((entries, ticks, samples, boot, seq), gaps, jobs)| {
             let (mut index, mut values, mut taken) = (Vec::new(), Vec::new(), samples.iter());
             let mut instants = Vec::new();
             for (at, count) in ticks {
@@ -100,6 +119,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                 index,
                 values,
                 gaps,
+                jobs,
             }
         },
     )
@@ -214,6 +234,7 @@ fn fixture(load: Arc<Metric>) -> Batch {
         index: vec![0, 1, 1],
         values: vec![0.123_456_789, 8.537362, 9.0],
         gaps: vec![gap()],
+        jobs: vec![],
     }
 }
 
