@@ -1,1 +1,15 @@
-//! api
+//! What `/api/v1` takes and answers, as JSON. One definition for the server that writes it and the
+//! command that reads it.
+//!
+//! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
+//! Reading passes over keys it does not know, so that an older command reads a newer server.
+
+mod jobs;
+mod nodes;
+mod samples;
+
+pub use jobs::{
+    Allocation, End, Job, JobReport, Register, Registered, ReportLine, SeriesRef, Totals,
+};
+pub use nodes::{Gap, Health, MetricInfo, Node, Problem};
+pub use samples::{Last, Range, RangeSeries, SeriesInfo, SqlQuestion};

@@ -1,5 +1,6 @@
 //! The server's answer to a request of frames.
 
+use crate::decode::job_id;
 use crate::limits::{LimitError, TEXT_BYTES_MAX};
 use crate::{DecodeError, message};
 use model::{Boot, JobId};
@@ -99,7 +100,7 @@ impl Answer {
         let number =
             |id: u64| i64::try_from(id).ok().and_then(JobId::new).ok_or(LimitError::Job(id));
         let local_jobs: Result<Vec<_>, LimitError> =
-            answer.local_job.iter().map(|job| Ok((number(job.id)?, job.uid))).collect();
+            answer.local_job.iter().map(|job| Ok((job_id(job.id)?, job.uid))).collect();
         Ok(Self {
             acks: answer.ack.into_iter().map(ack).collect::<Result<_, LimitError>>()?,
             config_generation: answer.config_generation,

@@ -245,7 +245,7 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     })
 }
 
-fn job_id(number: u64) -> Result<JobId, LimitError> {
+pub(crate) fn job_id(number: u64) -> Result<JobId, LimitError> {
     i64::try_from(number).ok().and_then(JobId::new).ok_or(LimitError::Job(number))
 }
 

@@ -1,0 +1,156 @@
+//! Jobs: lists, one job's report, registering and ending local ones.
+
+use serde::{Deserialize, Serialize};
+
+/// An element of `GET /api/v1/jobs`, and the head of a report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Whose number: `oar`, `slurm`, `local`.
+    pub cluster: String,
+    /// The number.
+    pub id: i64,
+    /// The number as the scheduler writes it.
+    pub spelling: String,
+    /// Login name.
+    pub user: Option<String>,
+    /// The user's number.
+    pub uid: Option<u32>,
+    /// Who pays.
+    pub account: Option<String>,
+    /// What the user called it.
+    pub name: Option<String>,
+    /// `waiting`, `running`, `ended` or `failed`.
+    pub state: String,
+    /// When it started.
+    pub start: f64,
+    /// When it ended.
+    pub stop: Option<f64>,
+    /// Exit code, or 128 plus a signal.
+    pub exit_code: Option<i32>,
+    /// Devices it has or had.
+    pub devices: Vec<String>,
+}
+
+/// Where a job ran, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The device.
+    pub device: String,
+    /// From when.
+    pub start: f64,
+    /// Until when.
+    pub stop: Option<f64>,
+}
+
+/// `GET /api/v1/jobs/{[CLUSTER:]ID}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// The job.
+    pub job: Job,
+    /// Where and when it ran.
+    pub allocations: Vec<Allocation>,
+    /// What it used, over all its devices.
+    pub totals: Totals,
+    /// The same per metric, for everything counted for it.
+    pub lines: Vec<ReportLine>,
+    /// Series counted for it, to plot.
+    pub series: Vec<SeriesRef>,
+    /// Seconds of the job that no sample covers, per device and cause.
+    pub gaps: Vec<crate::Gap>,
+}
+
+/// What a job used; `null` where nothing tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// From start to stop, or until now.
+    pub wall_seconds: f64,
+    /// Processor time.
+    pub cpu_seconds: Option<f64>,
+    /// Of it, in user mode.
+    pub cpu_user_seconds: Option<f64>,
+    /// Of it, in the kernel.
+    pub cpu_system_seconds: Option<f64>,
+    /// Cores used on average: processor time over wall time.
+    pub cores_used: Option<f64>,
+    /// Largest memory of the cgroup on any of its devices.
+    pub memory_peak_bytes: Option<f64>,
+    /// Read from disks and file systems.
+    pub io_read_bytes: Option<f64>,
+    /// Written to them.
+    pub io_write_bytes: Option<f64>,
+    /// Page faults that needed no disk.
+    pub minor_faults: Option<f64>,
+    /// Page faults that did.
+    pub major_faults: Option<f64>,
+    /// Context switches that tasks asked for.
+    pub voluntary_switches: Option<f64>,
+    /// Context switches that were forced.
+    pub involuntary_switches: Option<f64>,
+    /// Time its tasks were held back by a processor limit.
+    pub throttled_seconds: Option<f64>,
+    /// Time some task waited for a processor.
+    pub pressure_cpu_seconds: Option<f64>,
+    /// Time some task waited for memory.
+    pub pressure_memory_seconds: Option<f64>,
+    /// Time some task waited for a disk.
+    pub pressure_io_seconds: Option<f64>,
+}
+
+/// One metric of a report, over all the job's devices and labels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReportLine {
+    /// The metric.
+    pub metric: String,
+    /// Its unit word.
+    pub unit: String,
+    /// `gauge` or `counter`.
+    pub kind: String,
+    /// Counters: how much they grew over the job, summed.
+    pub increase: Option<f64>,
+    /// Gauges: the average over time of the sum.
+    pub average: Option<f64>,
+    /// Gauges: the largest value of one series.
+    pub max: Option<f64>,
+    /// Samples it rests on.
+    pub samples: u64,
+}
+
+/// A series to ask for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesRef {
+    /// The device.
+    pub device: String,
+    /// The metric.
+    pub metric: String,
+    /// The labels.
+    pub labels: std::collections::BTreeMap<String, String>,
+}
+
+/// Body of `POST /api/v1/jobs`: a local job begins. Its user is the caller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Register {
+    /// What to call it.
+    pub name: Option<String>,
+    /// Where it runs.
+    pub device: String,
+    /// When it started; the server's clock when left out.
+    pub start: Option<f64>,
+}
+
+/// Answer to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Registered {
+    /// `local`.
+    pub cluster: String,
+    /// Its number.
+    pub id: i64,
+}
+
+/// Body of `POST /api/v1/jobs/{[CLUSTER:]ID}/end`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// Exit code, or 128 plus a signal.
+    pub exit_code: Option<i32>,
+    /// When; the server's clock when left out.
+    pub stop: Option<f64>,
+}

@@ -1,0 +1,98 @@
+//! The server, the nodes, the catalogue and the gaps.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /api/v1/health`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// Version of the server.
+    pub version: String,
+    /// `release`, or `development` for a build that no figure should be taken from.
+    pub build: String,
+    /// Whether it takes batches and answers questions.
+    pub ready: bool,
+    /// Seconds since its start.
+    pub uptime_seconds: f64,
+    /// Its clock, so that a reader can tell how old an answer is.
+    pub now: f64,
+    /// Nodes that report, of those known.
+    pub nodes_alive: u64,
+    /// Nodes known.
+    pub nodes: u64,
+    /// Jobs that run now.
+    pub jobs_running: u64,
+}
+
+/// An element of `GET /api/v1/nodes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub device: String,
+    /// Whether it reported within three of its periods.
+    pub alive: bool,
+    /// When its last batch came, by the server's clock.
+    pub last_seen: Option<f64>,
+    /// Seconds between two of its batches, as they came.
+    pub period_seconds: Option<f64>,
+    /// Its clock minus the server's, in seconds.
+    pub clock_offset_seconds: Option<f64>,
+    /// Version of its agent.
+    pub agent_version: Option<String>,
+    /// Series it sends.
+    pub series: u64,
+    /// Jobs that run on it.
+    pub jobs: Vec<String>,
+    /// Processor time used per second, all cores together; `null` when it is not known.
+    pub cpu_cores_used: Option<f64>,
+    /// Cores it has.
+    pub cpu_cores: Option<f64>,
+    /// Memory in use, in bytes.
+    pub memory_used_bytes: Option<f64>,
+    /// Memory it has, in bytes.
+    pub memory_bytes: Option<f64>,
+}
+
+/// An element of `GET /api/v1/catalogue`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricInfo {
+    /// Name.
+    pub name: String,
+    /// Unit word; empty for a plain count.
+    pub unit: String,
+    /// `gauge` or `counter`.
+    pub kind: String,
+    /// One sentence.
+    pub help: String,
+}
+
+/// An element of `GET /api/v1/gaps`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Who should have sent.
+    pub origin: String,
+    /// Of which device.
+    pub device: String,
+    /// Of which source; empty for every source.
+    pub source: String,
+    /// The last instant with samples before it.
+    pub from: f64,
+    /// The first instant with samples after it.
+    pub to: f64,
+    /// Why, in words.
+    pub cause: String,
+    /// More, for people.
+    pub detail: String,
+}
+
+/// The body of every answer that is an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// A code that scripts may match: PostgREST's or PostgreSQL's where Kwollect has one.
+    pub code: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+    /// More, or `null`.
+    pub details: Option<String>,
+    /// A hint, or `null`.
+    pub hint: Option<String>,
+}

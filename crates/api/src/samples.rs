@@ -1,0 +1,75 @@
+//! Series and their samples.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An element of `GET /api/v1/series`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesInfo {
+    /// The device.
+    pub device: String,
+    /// The metric.
+    pub metric: String,
+    /// The job's cluster, if it was counted for a job.
+    pub cluster: Option<String>,
+    /// The job's number.
+    pub job: Option<i64>,
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+    /// Unit word.
+    pub unit: String,
+    /// `gauge` or `counter`.
+    pub kind: String,
+}
+
+/// An element of `GET /api/v1/last`: the newest value of a series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Last {
+    /// Which series.
+    #[serde(flatten)]
+    pub series: SeriesInfo,
+    /// When it was read.
+    pub time: f64,
+    /// Its value; `null` when it is no number.
+    pub value: Option<f64>,
+}
+
+/// `GET /api/v1/range`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// From when, inclusive.
+    pub start: f64,
+    /// Until when, inclusive.
+    pub end: f64,
+    /// Seconds between two points; 0: every sample as it is.
+    pub step_seconds: f64,
+    /// One for each series that has a sample in the range.
+    pub series: Vec<RangeSeries>,
+    /// What is missing in the range.
+    pub gaps: Vec<crate::Gap>,
+    /// Whether the limit of series or points cut the answer; ask for less to see all.
+    pub truncated: bool,
+}
+
+/// The points of one series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangeSeries {
+    /// Which series.
+    #[serde(flatten)]
+    pub series: SeriesInfo,
+    /// Unit of the values: the metric's, or `UNIT/s` for a counter asked for as a rate.
+    pub value_unit: String,
+    /// The metric's meaning.
+    pub help: String,
+    /// Times, ascending.
+    pub times: Vec<f64>,
+    /// Values; `null` where the time has none, so that a gap is drawn as a gap.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Body of `POST /api/v1/sql`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SqlQuestion {
+    /// One SELECT statement.
+    pub query: String,
+}
