@@ -97,8 +97,6 @@ impl Answer {
                 samples_reason: ack.samples_reason,
             })
         };
-        let number =
-            |id: u64| i64::try_from(id).ok().and_then(JobId::new).ok_or(LimitError::Job(id));
         let local_jobs: Result<Vec<_>, LimitError> =
             answer.local_job.iter().map(|job| Ok((job_id(job.id)?, job.uid))).collect();
         Ok(Self {
