@@ -1,0 +1,59 @@
+# Two commands do all on a fresh Debian machine with Rust: `make run` and `make test`.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+export CARGO_TERM_PROGRESS_WHEN ?= never
+
+.PHONY: run build programs test check golden bench fuzz docs soak install ready
+
+# Builds, starts `jobmeter up` in the foreground, prints the page's address. Data stays in .jobmeter/.
+run: programs
+	@exec ./jobmeter up --data .jobmeter/data
+
+# The three programs side by side in target/bin, where `up` finds them, and the link ./jobmeter.
+programs: build
+	@mkdir -p target/bin
+	@ln -f target/debug/jobmeter target/debug/jobmeter-server target/release/jobmeter-agent target/bin/
+	@ln -sfn target/bin/jobmeter jobmeter
+
+# The agent alone is built in release: its cost is the product. The rest shares the tests' profile.
+build: ready
+	$(CARGO) build --locked -p server -p jobmeter
+	$(CARGO) build --locked --release -p agent
+
+# Says in one line what is missing on this machine, and asks for it when it may.
+ready:
+	@packaging/ready.sh
+
+# Everything: format, lints, tests of every crate, whole programs, the page in a browser.
+test: ready
+	@tests/all.sh
+
+# The quick part of `make test`.
+check: ready
+	@tests/all.sh check
+
+# Rewrites the golden answers; read the difference, it is the user's view of the work.
+golden:
+	UPDATE_GOLDEN=1 $(CARGO) test --locked -p sources --test golden
+	git --no-pager diff --stat testdata
+
+# Rewrites the generated documents.
+docs:
+	UPDATE_DOCS=1 $(CARGO) test --locked -p whole docs_fresh
+
+# Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine.
+bench: ready
+	$(CARGO) bench --locked -p store -p query
+	benches/agent.sh
+
+# Fuzzes the parsers and decoders for a while; what it finds goes into fuzz/corpus, which `make test` replays.
+fuzz:
+	$(CARGO) test --locked --release -p fuzz -- --ignored
+
+# The long runs of what `make test` does short.
+soak: programs
+	tests/all.sh soak
+
+install: build
+	packaging/install.sh

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Everything that `make test` does, part by part, with the time of each. `all.sh check` is the quick
+# part, `all.sh soak` the long one. A part that cannot run on this machine says why and is listed in
+# docs/testing.md; none is passed over in silence.
+set -u
+cd "$(dirname "$0")/.."
+export CARGO_TERM_PROGRESS_WHEN=never CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+mode=${1:-all}
+results=() passed=0 failed=0
+
+# part NAME COMMAND...: runs it, notes its time and whether it passed.
+part() {
+    local name=$1 start end log
+    shift
+    log=$(mktemp)
+    echo "== $name: $*"
+    start=$(date +%s)
+    if "$@" 2>&1 | tee "$log"; [ "${PIPESTATUS[0]}" = 0 ]; then
+        passed=$((passed + 1))
+        end=$(date +%s)
+        results+=("$((end - start)) s  ok      $name")
+    else
+        failed=$((failed + 1))
+        end=$(date +%s)
+        results+=("$((end - start)) s  FAILED  $name")
+        echo "== $name failed; its last lines:"
+        tail -n 40 "$log"
+    fi
+    rm -f "$log"
+}
+
+# Debian packages by the command that shows they are there.
+packages() {
+    local missing=()
+    command -v chromium >/dev/null || missing+=(chromium)
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+    command -v setpriv >/dev/null || missing+=(util-linux)
+    command -v git >/dev/null || missing+=(git)
+    command -v python3 >/dev/null || missing+=(python3)
+    [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
+    local sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    # No service is started by the installation.
+    $sudo apt-get -o DPkg::Lock::Timeout=300 update -q &&
+        $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -o DPkg::Lock::Timeout=300 \
+            install -y --no-install-recommends "${missing[@]}"
+}
+
+fetch() { cargo fetch --locked; }
+format() { cargo fmt --all --check; }
+lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
+build() {
+    cargo build --locked --workspace --bins && cargo build --locked --release -p agent
+}
+crates() { cargo test --locked --workspace --exclude whole; }
+whole() {
+    JOBMETER_AGENT=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
+}
+page_units() { node --test ui/; }
+rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }
+
+part packages packages
+part fetch fetch
+part format format
+if [ "$mode" = check ]; then
+    part lints lints
+    part tidy cargo test --locked -p whole -- layers tidy docs_fresh
+else
+    part build build
+    part crates crates
+    part whole whole
+    part page page_units
+    part lints lints
+fi
+
+echo
+echo "== slowest parts"
+printf '%s\n' "${results[@]}" | sort -rn
+echo
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,15 @@
+//! Whole-program tests: one binary that links no part of jobmeter, and drives the programs.
+//!
+//! The programs are those of the build folder this binary lies in; `make test` builds them first.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests end at the first surprise, start programs, and take the time"
+)]
+
+mod layers;
+mod tidy;

@@ -1,0 +1,104 @@
+//! Style that a machine can check: length of files, words we do not use, no unfinished work.
+
+use crate::layers::repository;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Files that git knows or would know: neither ignored nor generated.
+pub(crate) fn files() -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut files: Vec<_> = text.lines().map(PathBuf::from).collect();
+    files.retain(|file| repository().join(file).is_file());
+    assert!(files.len() > 50, "git lists the files");
+    files
+}
+
+fn is(file: &Path, endings: &[&str]) -> bool {
+    file.extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(repository().join(file)).unwrap()
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    for file in files().iter().filter(|f| is(f, &["rs", "js", "mjs", "css", "html"])) {
+        let vendored = file.components().any(|part| part.as_os_str() == "vendor");
+        let lines = read(file).lines().count();
+        if lines > 500 && !vendored {
+            long.push(format!("{} has {lines} lines; 500 at most", file.display()));
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn files_say_what_they_are() {
+    for file in files().iter().filter(|f| is(f, &["rs"]) && !f.ends_with("build.rs")) {
+        let text = read(file);
+        assert!(text.starts_with("//!") || text.starts_with("#!["), "{} has no header", file.display());
+    }
+}
+
+#[test]
+fn no_unfinished_work_and_no_banned_names() {
+    // Spelt apart, so that this file does not find itself.
+    let unfinished = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["XX", "X"].concat()];
+    let names = ["Manager", "Helper", "Utils", "mod util"].map(|name| name.to_owned());
+    let mut found = Vec::new();
+    let source = |f: &&PathBuf| is(f, &["rs", "js", "mjs", "py", "sh"]) && !f.ends_with("tidy.rs");
+    for file in files().iter().filter(source) {
+        if file.components().any(|part| part.as_os_str() == "vendor") {
+            continue;
+        }
+        for (number, line) in (1..).zip(read(file).lines()) {
+            let words = || line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let bad = unfinished.iter().any(|word| words().any(|w| w == word))
+                || names.iter().any(|name| line.contains(name.as_str()));
+            if bad {
+                found.push(format!("{}:{number}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn nothing_names_a_machine_of_ours() {
+    let banned = [["/work", "/main"].concat(), ["../sha", "red/"].concat(), ["/ro", "ot/"].concat()];
+    let mut found = Vec::new();
+    for file in files().iter().filter(|f| !f.ends_with("Cargo.lock")) {
+        let Ok(text) = std::fs::read_to_string(repository().join(file)) else { continue };
+        for (number, line) in (1..).zip(text.lines()) {
+            if banned.iter().any(|path| line.contains(path.as_str())) {
+                found.push(format!("{}:{number}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// `unsafe` stands in one crate only, and each block of it says why it is sound.
+#[test]
+fn unsafe_stays_in_kernel() {
+    for file in files().iter().filter(|f| is(f, &["rs"])) {
+        let text = read(file);
+        let lines: Vec<_> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let opens = [["unsafe", " {"].concat(), ["unsafe", " impl"].concat()];
+            if opens.iter().any(|open| code.contains(open.as_str())) {
+                assert!(file.starts_with("crates/kernel"), "{}:{}", file.display(), at + 1);
+                let before = lines[at.saturating_sub(6)..=at].join("\n");
+                assert!(before.contains("SAFETY"), "{}:{} says no SAFETY", file.display(), at + 1);
+            }
+        }
+    }
+}
