@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A nested machine: Debian's kernel under qemu's own emulation, with all of cgroup v2, which the tests'
+# machine may not have. Runs a script inside it, with the programs given, and prints what the script
+# prints.
+#
+#     machine.sh SCRIPT PROGRAM...
+#
+# The script runs under busybox sh as /init's child; the programs lie in /bin. Packages: qemu-system-x86,
+# busybox-static, cpio and the package of Debian's current kernel, unpacked and not installed.
+set -eu
+script=$1
+shift
+cache=${NESTED_CACHE:-target/nested}
+mkdir -p "$cache"
+if ! ls "$cache"/kernel/boot/vmlinuz-* >/dev/null 2>&1; then
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/ *Depends: \(linux-image-[^ ]*\)/\1/p' | head -n 1)
+    (cd "$cache" && apt-get download -q "$package" >/dev/null && dpkg -x linux-image-*.deb kernel && rm linux-image-*.deb)
+fi
+kernel=$(ls "$cache"/kernel/boot/vmlinuz-* | head -n 1)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree"/{bin,proc,sys,dev,tmp,run,etc,lib64}
+cp /bin/busybox "$tree/bin/busybox"
+for program in "$@"; do
+    cp "$program" "$tree/bin/"
+    # A program linked against the system's libraries brings them along.
+    for library in $(ldd "$program" 2>/dev/null | grep -o '/[^ ]*'); do
+        mkdir -p "$tree$(dirname "$library")"
+        cp -n "$library" "$tree$library"
+    done
+done
+cp "$script" "$tree/script"
+cat >"$tree/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+echo nested > /proc/sys/kernel/hostname
+ip link set lo up
+sh /script
+echo "NESTED EXIT $?"
+poweroff -f
+INIT
+chmod +x "$tree/init"
+(cd "$tree" && find . | cpio -o -H newc --quiet | gzip -1) >"$cache/initrd.gz"
+timeout "${NESTED_SECONDS:-120}" qemu-system-x86_64 -accel tcg -cpu Skylake-Server -smp 2 -m 768 -nographic \
+    -no-reboot -kernel "$kernel" -initrd "$cache/initrd.gz" -net none \
+    -append "console=ttyS0 quiet psi=1 panic=1" </dev/null 2>&1 | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g'
