@@ -5,8 +5,28 @@
 //! panics, whatever the bytes; [`Root`] is the only way to a machine's files, at `/` or under a
 //! recorded copy.
 
+#[cfg(feature = "count-allocations")]
+pub mod allocations;
+pub mod cgroup;
+pub mod clock;
+pub mod diskstats;
+pub mod heap;
+pub mod inotify;
+pub mod limits;
 pub mod loadavg;
+pub mod meminfo;
+pub mod mounts;
+pub mod net_dev;
 pub mod parse;
+pub mod pressure;
+pub mod proc_connector;
+pub mod process;
 mod root;
+pub mod rusage;
+pub mod stat;
+pub mod statfs;
+pub mod taskstats;
+pub mod uptime;
+pub mod vmstat;
 
 pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root};

@@ -56,6 +56,18 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|b| *b == b'\n').filter(|line| !line.is_empty())
 }
 
+/// The lines of a text of which every line has an end, as the kernel writes them: a last line without
+/// one was cut, and its last number may be another.
+///
+/// # Errors
+/// The last line has no end.
+pub fn whole_lines(text: &[u8]) -> Result<impl Iterator<Item = &[u8]>, ParseError> {
+    match text.last() {
+        None | Some(b'\n') => Ok(lines(text)),
+        Some(_) => Err(ParseError::at(lines(text).last().unwrap_or(text))),
+    }
+}
+
 /// The words of a line, taken one by one.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {

@@ -2,10 +2,11 @@
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Largest kernel file that is read; none comes near it, a recorded tree may hold anything.
 const FILE_BYTES_MAX: usize = 16 << 20;
@@ -16,15 +17,23 @@ const FILE_BYTES_MAX: usize = 16 << 20;
 /// recorded replies under `.jobmeter/`.
 #[derive(Clone, Debug)]
 pub struct Root {
-    dir: Arc<OwnedFd>,
+    /// Where the files lie; another folder after [`Root::step_to`].
+    dir: Arc<RwLock<OwnedFd>>,
     path: PathBuf,
     live: bool,
     recorder: Option<Arc<Recorder>>,
 }
 
+/// What was read, for `jobmeter capture`: files by their paths, and replies that are no files.
 #[derive(Debug, Default)]
 struct Recorder {
-    paths: Mutex<Vec<String>>,
+    seen: Mutex<Recorded>,
+}
+
+#[derive(Debug, Default)]
+struct Recorded {
+    paths: BTreeSet<String>,
+    replies: BTreeMap<String, Vec<u8>>,
 }
 
 /// Why a file of the machine could not be read.
@@ -135,10 +144,28 @@ impl Root {
     }
 
     fn open_dir(path: &Path, live: bool) -> Result<Self, ReadError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| ReadError::new(&path.to_string_lossy(), errno))?;
-        Ok(Self { dir: Arc::new(dir), path: path.to_owned(), live, recorder: None })
+        let dir = Arc::new(RwLock::new(dir(path)?));
+        Ok(Self { dir, path: path.to_owned(), live, recorder: None })
+    }
+
+    /// Goes on to the same recorded machine at its next tick. Files that are kept open are then read
+    /// there, as a live machine's kept files tell what is true now.
+    ///
+    /// # Errors
+    /// The directory cannot be opened, or this is the live machine.
+    pub fn step_to(&mut self, path: &Path) -> Result<(), ReadError> {
+        if self.live {
+            let why = "the live machine has no other tick".to_owned();
+            return Err(ReadError::Failed { path: path.display().to_string(), why });
+        }
+        *self.dir.write().unwrap_or_else(PoisonError::into_inner) = dir(path)?;
+        self.path = path.to_owned();
+        Ok(())
+    }
+
+    /// Makes a call with the directory.
+    fn within<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        within(&self.dir, call)
     }
 
     /// Whether this is the running machine, so that netlink, inotify and statfs may be asked.
@@ -160,22 +187,32 @@ impl Root {
 
     /// The paths noted so far, each once, sorted.
     pub fn paths_read(&self) -> Vec<String> {
-        let Some(recorder) = &self.recorder else { return Vec::new() };
-        let mut paths = match recorder.paths.lock() {
-            Ok(paths) => paths.clone(),
-            Err(poisoned) => poisoned.into_inner().clone(),
-        };
-        paths.sort_unstable();
-        paths.dedup();
-        paths
+        self.noted(|seen| seen.paths.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The replies noted so far that are no files: where each lies on a recorded machine, and its bytes.
+    pub fn replies(&self) -> Vec<(String, Vec<u8>)> {
+        let all = |seen: &mut Recorded| seen.replies.clone().into_iter().collect();
+        self.noted(all).unwrap_or_default()
+    }
+
+    /// Whether what is read is noted; making a reply's bytes is needless otherwise.
+    pub const fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Notes a reply of the live kernel that is no file, at the path where a recorded machine has it.
+    pub fn note_reply(&self, path: &str, bytes: &[u8]) {
+        self.noted(|seen| seen.replies.insert(path.to_owned(), bytes.to_owned()));
     }
 
     fn note(&self, path: &str) {
-        if let Some(recorder) = &self.recorder
-            && let Ok(mut paths) = recorder.paths.lock()
-        {
-            paths.push(path.to_owned());
-        }
+        self.noted(|seen| seen.paths.insert(path.to_owned()));
+    }
+
+    fn noted<T>(&self, act: impl FnOnce(&mut Recorded) -> T) -> Option<T> {
+        let recorder = self.recorder.as_ref()?;
+        Some(act(&mut recorder.seen.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Reads a whole file into `buf`, which is emptied first and keeps its memory: kernel files change
@@ -211,9 +248,14 @@ impl Root {
     pub fn open(&self, path: &str) -> Result<KeptFile, ReadError> {
         self.note(path);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let fd = rustix::fs::openat(self.dir.as_fd(), path, flags, Mode::empty())
+        let fd = self
+            .within(|dir| rustix::fs::openat(dir, path, flags, Mode::empty()))
             .map_err(|errno| ReadError::new(path, errno))?;
-        Ok(KeptFile { fd })
+        if self.live {
+            return Ok(KeptFile(Kept::Live(fd)));
+        }
+        let path = path.to_owned();
+        Ok(KeptFile(Kept::Recorded { dir: Arc::clone(&self.dir), path }))
     }
 
     /// Shows every entry of a directory but `.` and `..`, in the kernel's order, without allocating.
@@ -225,7 +267,8 @@ impl Root {
         let failed = |errno| ReadError::new(path, errno);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path_or_dot = if path.is_empty() { "." } else { path };
-        let fd = rustix::fs::openat(self.dir.as_fd(), path_or_dot, flags, Mode::empty())
+        let fd = self
+            .within(|dir| rustix::fs::openat(dir, path_or_dot, flags, Mode::empty()))
             .map_err(failed)?;
         let mut space = [MaybeUninit::<u8>::uninit(); 8192];
         let mut entries = RawDir::new(&fd, &mut space);
@@ -245,7 +288,8 @@ impl Root {
     /// It is absent, denied, or fails.
     pub fn stat(&self, path: &str) -> Result<NodeStat, ReadError> {
         self.note(path);
-        let stat = rustix::fs::statat(self.dir.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW)
+        let stat = self
+            .within(|dir| rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW))
             .map_err(|errno| ReadError::new(path, errno))?;
         let micros = i64::try_from(stat.st_ctime_nsec).unwrap_or(0) / 1000;
         Ok(NodeStat {
@@ -262,56 +306,83 @@ impl Root {
     /// It is absent, denied, no link, or not UTF-8.
     pub fn read_link(&self, path: &str) -> Result<String, ReadError> {
         self.note(path);
-        let target = rustix::fs::readlinkat(self.dir.as_fd(), path, Vec::new())
+        let target = self
+            .within(|dir| rustix::fs::readlinkat(dir, path, Vec::new()))
             .map_err(|errno| ReadError::new(path, errno))?;
         target.into_string().map_err(|_| ReadError::Failed {
             path: format!("/{path}"),
             why: "not UTF-8".to_owned(),
         })
     }
-
-    /// The directory itself, for calls that take one.
-    pub fn as_dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
 }
 
-/// A file that stays open.
+fn dir(path: &Path) -> Result<OwnedFd, ReadError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| ReadError::new(path.to_string_lossy().trim_start_matches('/'), errno))
+}
+
+fn within<T>(
+    dir: &RwLock<OwnedFd>,
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    call(dir.read().unwrap_or_else(PoisonError::into_inner).as_fd())
+}
+
+/// A file that stays open. On a recorded machine it is opened at each reading, as the next tick lies in
+/// another folder.
 #[derive(Debug)]
-pub struct KeptFile {
-    fd: OwnedFd,
+pub struct KeptFile(Kept);
+
+#[derive(Debug)]
+enum Kept {
+    Live(OwnedFd),
+    Recorded { dir: Arc<RwLock<OwnedFd>>, path: String },
 }
 
 impl KeptFile {
+    /// The descriptor, to wait on; none on a recorded machine, where nothing happens by itself.
+    pub fn live_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Kept::Live(fd) => Some(fd.as_fd()),
+            Kept::Recorded { .. } => None,
+        }
+    }
+
     /// Reads the whole file from its start into `buf`, which is emptied first and keeps its memory.
     ///
     /// # Errors
     /// The system's: `ENODEV` when a kept cgroup file's cgroup is gone, `ESRCH` when the process is.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
-        buf.clear();
-        if buf.capacity() == 0 {
-            buf.reserve(4096);
-        }
-        loop {
-            if buf.len() == buf.capacity() {
-                if buf.len() >= FILE_BYTES_MAX {
-                    return Err(Errno::FBIG);
-                }
-                buf.reserve(buf.len());
-            }
-            let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
-            match rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(buf), offset) {
-                Ok(0) => return Ok(()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+        match &self.0 {
+            Kept::Live(fd) => read_whole(fd.as_fd(), buf),
+            Kept::Recorded { dir, path } => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
+                read_whole(fd.as_fd(), buf)
             }
         }
     }
 }
 
-impl AsFd for KeptFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
+    buf.clear();
+    if buf.capacity() == 0 {
+        buf.reserve(4096);
+    }
+    loop {
+        if buf.len() == buf.capacity() {
+            if buf.len() >= FILE_BYTES_MAX {
+                return Err(Errno::FBIG);
+            }
+            buf.reserve(buf.len());
+        }
+        let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
+        match rustix::io::pread(fd, rustix::buffer::spare_capacity(buf), offset) {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
     }
 }
 
@@ -342,6 +413,21 @@ mod tests {
         kept.read(&mut buf).unwrap();
         assert_eq!(buf, b"cpu 1 2\n");
         assert_eq!(root.read_text("proc/stat").unwrap(), "cpu 1 2");
+    }
+
+    #[test]
+    fn a_recorded_machine_steps_to_its_next_tick() {
+        let (_dir, mut root) = tree();
+        let (next, _) = tree();
+        std::fs::write(next.path().join("proc/stat"), "cpu 3 4\n").unwrap();
+        let kept = root.open("proc/stat").unwrap();
+        let copy = root.clone();
+        root.step_to(next.path()).unwrap();
+        let mut buf = Vec::new();
+        kept.read(&mut buf).unwrap();
+        assert_eq!(buf, b"cpu 3 4\n");
+        assert_eq!(copy.read_text("proc/stat").unwrap(), "cpu 3 4");
+        assert!(Root::live().unwrap().step_to(next.path()).is_err());
     }
 
     #[test]
