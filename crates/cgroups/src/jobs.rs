@@ -34,7 +34,8 @@ pub enum Hierarchy {
 pub struct JobDir {
     /// In which tree.
     pub hierarchy: Hierarchy,
-    /// Where, under the machine's root and without a leading `/`: `sys/fs/cgroup/cpuset/oar/alice_12`.
+    /// Where, under the machine's root and without a leading `/`:
+    /// `sys/fs/cgroup/cpuset/oar/alice_12`.
     pub path: String,
 }
 
@@ -49,7 +50,8 @@ pub struct JobCgroup {
     pub user: Option<Box<str>>,
     /// The user's number, where the layout tells (Slurm, OAR 3).
     pub uid: Option<u32>,
-    /// Its directories, sorted, at most one for each hierarchy.
+    /// Its directories, sorted, at most one for each hierarchy; none once it has ended and they are
+    /// gone.
     pub dirs: Vec<JobDir>,
     /// When its first directory was made.
     pub created: Timestamp,

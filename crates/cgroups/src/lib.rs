@@ -1,6 +1,32 @@
 //! Which cgroup is which job: the hierarchies of a machine, the layouts of its schedulers, and what
-//! comes and goes. No input or output but through [`kernel::Root`].
+//! comes and goes. No input or output but through [`kernel::Root`] and [`kernel::inotify`].
+//!
+//! [`Discovery`] watches the directories that lead to jobs and keeps [`Jobs`] up to date;
+//! [`processes`] and [`tasks`] list who is in a job. What is a job is decided by the whole way from
+//! the hierarchy's root, and by who owns it: see [`Config`] and [`Refusal`].
 
+mod config;
+mod discovery;
+mod facts;
+mod hierarchies;
 mod jobs;
+mod layout;
+mod members;
+mod paths;
+mod places;
+mod presence;
+mod report;
+mod runs;
+mod sluid;
+mod tree;
 
+pub use config::{Config, LayoutConfig};
+pub use discovery::{Changes, Discovery, UNITS_MAX};
+pub use facts::recorded_owners;
+pub use hierarchies::{Hierarchies, Mount};
 pub use jobs::{Hierarchy, JobCgroup, JobDir, Jobs, UnitCgroup};
+pub use layout::{Pattern, PatternError};
+pub use members::{DIRECTORIES_MAX, Members, processes, tasks};
+pub use report::{Counts, Looked, REFUSED_SHOWN_MAX, Refusal, Refused, Report};
+pub use runs::JOBS_MAX;
+pub use tree::PASSAGES_MAX;

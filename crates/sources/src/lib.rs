@@ -5,10 +5,14 @@
 //! a file in this folder, and its word in [`SOURCES`](list::SOURCES).
 
 mod error;
+mod exits;
+mod file;
 pub mod list;
 mod options;
+mod parts;
 mod sink;
 mod spec;
+mod table;
 
 pub use error::SourceError;
 pub use list::SOURCES;

@@ -11,7 +11,18 @@ macro_rules! sources {
 }
 
 sources! {
+    cgroup,
+    taskstats,
+    process,
+    cpu,
+    memory,
+    vmstat,
     load,
+    disk,
+    network,
+    pressure,
+    uptime,
+    filesystem,
 }
 
 /// The source of a name.

@@ -1,0 +1,143 @@
+//! Which trees of cgroups this machine has, and where they are mounted.
+
+use crate::Hierarchy;
+use kernel::cgroup::{CgroupMount, CgroupVersion, cgroup_mounts};
+use kernel::{ReadError, Root};
+
+/// The version 1 controllers that a job may be found by, by their mount options.
+const CONTROLLERS: [(&str, Hierarchy); 9] = [
+    ("cpu", Hierarchy::Cpu),
+    ("cpuacct", Hierarchy::Cpuacct),
+    ("cpuset", Hierarchy::Cpuset),
+    ("memory", Hierarchy::Memory),
+    ("blkio", Hierarchy::Blkio),
+    ("pids", Hierarchy::Pids),
+    ("freezer", Hierarchy::Freezer),
+    ("devices", Hierarchy::Devices),
+    ("perf_event", Hierarchy::PerfEvent),
+];
+
+/// A mounted tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where, under the machine's root and without a leading `/`.
+    pub path: String,
+    /// What is mounted there: one hierarchy, or several version 1 controllers together.
+    pub hierarchies: Vec<Hierarchy>,
+}
+
+/// The mounted trees, each hierarchy once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    mounts: Vec<Mount>,
+}
+
+impl Hierarchies {
+    /// Reads them from `/proc/self/mounts`, or `/proc/mounts` where a recorded machine lacks that.
+    ///
+    /// # Errors
+    /// Neither file can be read.
+    pub fn read(root: &Root) -> Result<Self, ReadError> {
+        let mut text = Vec::new();
+        match root.read("proc/self/mounts", &mut text) {
+            Err(error) if error.is_absent() => root.read("proc/mounts", &mut text)?,
+            result => result?,
+        }
+        Ok(Self::of(cgroup_mounts(&text)))
+    }
+
+    /// Of several mounts of one hierarchy the first below `/sys/fs/cgroup` is taken, else the
+    /// first.
+    fn of(mut found: Vec<CgroupMount>) -> Self {
+        found.sort_by_key(|mount| !mount.point.starts_with("sys/fs/cgroup"));
+        let mut mounts: Vec<Mount> = Vec::new();
+        for mount in found {
+            let mut hierarchies = hierarchies_of(&mount);
+            hierarchies.retain(|h| !mounts.iter().any(|known| known.hierarchies.contains(h)));
+            if !hierarchies.is_empty() {
+                mounts.push(Mount { path: mount.point, hierarchies });
+            }
+        }
+        Self { mounts }
+    }
+
+    /// The mounted trees.
+    pub fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    /// Whether version 2 is mounted and no version 1 controller is, so that a job's one directory
+    /// says all.
+    pub fn is_unified(&self) -> bool {
+        let mut all = self.mounts.iter().flat_map(|mount| &mount.hierarchies).peekable();
+        all.peek().is_some() && all.all(|h| matches!(h, Hierarchy::Unified | Hierarchy::Named))
+    }
+
+    /// The part of a path below the tree that it lies in, without a leading `/`; empty for the
+    /// tree's root.
+    pub(crate) fn below_mount<'a>(&self, path: &'a str) -> Option<&'a str> {
+        self.mounts.iter().find_map(|mount| {
+            let rest = path.strip_prefix(mount.path.as_str())?;
+            if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+        })
+    }
+}
+
+fn hierarchies_of(mount: &CgroupMount) -> Vec<Hierarchy> {
+    if mount.version == CgroupVersion::V2 {
+        return vec![Hierarchy::Unified];
+    }
+    let has = |word: &str| mount.options.iter().any(|option| option == word);
+    let mut all: Vec<_> =
+        CONTROLLERS.iter().filter(|(word, _)| has(word)).map(|(_, hierarchy)| *hierarchy).collect();
+    if all.is_empty() && mount.options.iter().any(|option| option.starts_with("name=")) {
+        all.push(Hierarchy::Named);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Hierarchies {
+        Hierarchies::of(cgroup_mounts(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_hybrid_machine() {
+        let found = of("none /dev/cpuset cgroup rw,cpuset,noprefix 0 0\n\
+             cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+             cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n\
+             cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n\
+             cgroup /sys/fs/cgroup/net_cls cgroup rw,net_cls 0 0\n\
+             cgroup /sys/fs/cgroup/systemd cgroup rw,xattr,name=systemd 0 0\n");
+        let all: Vec<_> =
+            found.mounts().iter().map(|m| (m.path.as_str(), m.hierarchies.as_slice())).collect();
+        let expected: [(&str, &[Hierarchy]); 4] = [
+            ("sys/fs/cgroup/unified", &[Hierarchy::Unified]),
+            ("sys/fs/cgroup/cpu,cpuacct", &[Hierarchy::Cpu, Hierarchy::Cpuacct]),
+            ("sys/fs/cgroup/cpuset", &[Hierarchy::Cpuset]),
+            ("sys/fs/cgroup/systemd", &[Hierarchy::Named]),
+        ];
+        assert_eq!(all, expected);
+        assert!(!found.is_unified());
+        assert_eq!(found.below_mount("sys/fs/cgroup/cpuset/oar/a_1"), Some("oar/a_1"));
+        assert_eq!(found.below_mount("sys/fs/cgroup/cpuset"), Some(""));
+        assert_eq!(found.below_mount("sys/fs/cgroup/cpusets/oar"), None);
+    }
+
+    #[test]
+    fn version_2_alone_and_nothing_at_all() {
+        assert!(of("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n").is_unified());
+        let none = of("proc /proc proc rw 0 0\n");
+        assert!(none.mounts().is_empty() && !none.is_unified());
+    }
+
+    #[test]
+    fn all_controllers_in_one_mount() {
+        let found = of("none /dev/oar_cgroups cgroup rw,cpuset,cpu,cpuacct,devices,freezer 0 0\n");
+        assert_eq!(found.mounts().len(), 1);
+        assert_eq!(found.mounts()[0].hierarchies.len(), 5);
+    }
+}

@@ -1,0 +1,220 @@
+//! How schedulers name the cgroups of their jobs: one file each.
+//!
+//! A layout says of a directory, by the names on the way from the hierarchy's root, whether it is a
+//! job's, may have jobs below it, or is none of its business. It decides by the whole way, never by
+//! a part of it: `…/user.slice/…/job_1` is no Slurm job. Who owns the directories is checked
+//! elsewhere, for all layouts.
+
+mod local;
+mod oar;
+mod pattern;
+mod slurm;
+mod units;
+
+pub use pattern::{Pattern, PatternError};
+pub(crate) use slurm::title_job;
+
+use model::{ClusterId, JobId};
+
+/// Deepest directory that is looked at, counted from the hierarchy's root.
+pub(crate) const DEPTH_MAX: usize = 16;
+
+/// What a directory is to a layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    /// Nothing.
+    No,
+    /// Jobs may lie below; `own` if only its scheduler has such a directory.
+    Passage { own: bool },
+    /// A job's.
+    Job(Name<'a>),
+    /// A Slurm job's, named by its SLUID.
+    Sluid,
+    /// A systemd service's, scope's or session's.
+    Unit,
+}
+
+/// What a directory's name says of its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    /// The scheduler's number.
+    pub(crate) id: JobId,
+    /// The number as written.
+    pub(crate) spelling: &'a str,
+    /// Login name.
+    pub(crate) user: Option<&'a str>,
+    /// The user's number.
+    pub(crate) uid: Option<u32>,
+}
+
+/// A layout at a place of the hierarchies.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Whose jobs.
+    pub(crate) cluster: ClusterId,
+    /// The way from each hierarchy's root to where the layout begins.
+    pub(crate) prefix: Vec<Box<str>>,
+    /// Which layout.
+    pub(crate) rule: Rule,
+}
+
+/// A layout.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// OAR; below a slice, the word with which the slices' names begin.
+    Oar { stem: Option<Box<str>> },
+    /// Slurm from the hierarchy's root.
+    Slurm,
+    /// Slurm from the directory that holds its users or jobs.
+    SlurmInside,
+    /// `jobmeter run`.
+    Local,
+    /// A site's own.
+    Pattern(Pattern),
+    /// systemd's services and sessions, which are no jobs.
+    Units,
+}
+
+impl Place {
+    /// What a directory is, by the names from the hierarchy's root.
+    pub(crate) fn step<'a>(&self, parts: &[&'a str]) -> Step<'a> {
+        let on_the_way = parts.iter().zip(&self.prefix).all(|(part, name)| **part == **name);
+        if parts.is_empty() || !on_the_way {
+            return Step::No;
+        }
+        match parts.get(self.prefix.len()..) {
+            None => Step::Passage { own: false },
+            Some([]) => Step::Passage { own: !matches!(self.rule, Rule::Local | Rule::Units) },
+            Some(rest) => match &self.rule {
+                Rule::Oar { stem } => oar::step(stem.as_deref(), rest),
+                Rule::Slurm => slurm::step(rest),
+                Rule::SlurmInside => slurm::inside(rest),
+                Rule::Local => local::step(rest),
+                Rule::Pattern(pattern) => pattern.step(rest),
+                Rule::Units => units::step(rest),
+            },
+        }
+    }
+}
+
+/// A job number: digits alone, not beginning with 0, so that each number has one spelling.
+fn job_id(digits: &str) -> Option<JobId> {
+    if digits.starts_with('0') { None } else { digits.parse().ok() }
+}
+
+/// A user's number.
+fn uid(digits: &str) -> Option<u32> {
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+/// The name without systemd's ending of a slice or scope, and whether it had one.
+fn unit_stem(name: &str) -> (&str, bool) {
+    let stem = name.strip_suffix(".slice").or_else(|| name.strip_suffix(".scope"));
+    stem.map_or((name, false), |stem| (stem, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all() -> Vec<Place> {
+        let cluster = ClusterId::local();
+        let pattern = Pattern::new(cluster.clone(), r"pbs/(?<job>\d+)\.server").unwrap();
+        let place = |prefix: &[&str], rule| Place {
+            cluster: cluster.clone(),
+            prefix: prefix.iter().map(|part| (*part).into()).collect(),
+            rule,
+        };
+        vec![
+            place(&["oar"], Rule::Oar { stem: None }),
+            place(&["oar.slice"], Rule::Oar { stem: Some("oar".into()) }),
+            place(&[], Rule::Slurm),
+            place(&["hpc.slice", "slurmstepd.scope"], Rule::SlurmInside),
+            place(&[], Rule::Local),
+            place(&[], Rule::Pattern(pattern)),
+        ]
+    }
+
+    const JOBS: &[&str] = &[
+        "oar/alice_12",
+        "oar.slice/oar-u1000.slice/oar-u1000-j12.slice",
+        "slurm/uid_1000/job_12",
+        "slurm_n1/uid_1000/job_12",
+        "slurmstepd.scope/job_12",
+        "system.slice/n1_slurmstepd.scope/job_12",
+        "hpc.slice/slurmstepd.scope/job_12",
+        "jobmeter/job_12",
+        "pbs/12.server",
+    ];
+
+    fn is_job(path: &str) -> bool {
+        let parts: Vec<_> = path.split('/').collect();
+        all().iter().any(|place| matches!(place.step(&parts), Step::Job(_)))
+    }
+
+    #[test]
+    fn every_way_to_a_job_is_passable_and_nothing_below_it_is_another() {
+        for path in JOBS {
+            assert!(is_job(path), "{path}");
+            let parts: Vec<_> = path.split('/').collect();
+            for length in 1..parts.len() {
+                let passable =
+                    |place: &Place| matches!(place.step(&parts[..length]), Step::Passage { .. });
+                assert!(all().iter().any(passable), "{path} at {length}");
+            }
+            for below in ["job_1", "step_0", "alice_1", "oar-u1-j1.scope"] {
+                assert!(!is_job(&format!("{path}/{below}")), "{path}/{below}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_elsewhere_is_none() {
+        for path in JOBS {
+            for before in
+                ["user.slice", "user.slice/user-1000.slice/user@1000.service", "x", "oar", "slurm"]
+            {
+                assert!(!is_job(&format!("{before}/{path}")), "{before}/{path}");
+            }
+        }
+        assert!(!is_job("job_12") && !is_job("alice_12") && !is_job("oar-u1-j12.slice"));
+    }
+
+    #[test]
+    fn numbers_have_one_spelling() {
+        for digits in ["", "0", "012", "+1", "-1", "1_0", "9223372036854775808", "x"] {
+            assert_eq!(job_id(digits), None, "{digits}");
+        }
+        assert_eq!(
+            (uid("0"), uid("4294967295"), uid("4294967296"), uid("+1")),
+            (Some(0), Some(u32::MAX), None, None)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics(parts in proptest::collection::vec(".{0,12}", 0..6)) {
+            let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+            for place in all() {
+                place.step(&parts);
+            }
+            units::step(&parts);
+        }
+
+        #[test]
+        fn no_path_of_known_words_panics_or_is_two_jobs(
+            words in proptest::collection::vec(0_usize..16, 1..6),
+        ) {
+            const WORDS: [&str; 16] = [
+                "oar", "oar.slice", "oar-u1.slice", "oar-u1-j2.slice", "alice_3", "slurm", "slurm_n", "uid_1",
+                "job_4", "system.slice", "slurmstepd.scope", "step_0", "jobmeter", "pbs", "5.server", "user.slice",
+            ];
+            let parts: Vec<_> = words.iter().map(|word| WORDS[*word]).collect();
+            let places = all();
+            let jobs = places.iter().filter(|place| matches!(place.step(&parts), Step::Job(_)));
+            prop_assert!(jobs.count() <= 1);
+        }
+    }
+}

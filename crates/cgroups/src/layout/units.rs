@@ -1,0 +1,72 @@
+//! systemd's services, scopes and sessions (systemd.slice(5), systemd-logind.service(8)): what a
+//! machine without a scheduler runs. They are parts of the device, not jobs, and their names are
+//! systemd's, which no user can make outside a directory of their own.
+
+use super::Step;
+
+/// Slices between a top slice and a unit: `system.slice/system-getty.slice/getty@tty1.service` has
+/// one.
+const SLICES_MAX: usize = 2;
+
+/// What a directory below a hierarchy's root is.
+pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
+    let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
+    match parts {
+        ["init.scope"] => Step::Unit,
+        ["system.slice" | "machine.slice" | "user.slice"] => Step::Passage { own: false },
+        ["user.slice", slice] if is_users(slice) => Step::Passage { own: false },
+        ["user.slice", slice, name] if is_users(slice) && is_unit(name) => Step::Unit,
+        ["system.slice" | "machine.slice", slices @ .., name]
+            if slices.len() <= SLICES_MAX
+                && slices.iter().all(|slice| slice.ends_with(".slice")) =>
+        {
+            if is_unit(name) {
+                Step::Unit
+            } else if name.ends_with(".slice") && slices.len() < SLICES_MAX {
+                Step::Passage { own: false }
+            } else {
+                Step::No
+            }
+        }
+        _ => Step::No,
+    }
+}
+
+fn is_users(slice: &str) -> bool {
+    let digits = slice.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
+    digits.and_then(super::uid).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_and_sessions() {
+        for parts in [
+            &["system.slice", "ssh.service"][..],
+            &["system.slice", "system-getty.slice", "getty@tty1.service"],
+            &["user.slice", "user-1000.slice", "session-2.scope"],
+            &["user.slice", "user-1000.slice", "user@1000.service"],
+            &["machine.slice", "machine-vm.scope"],
+            &["init.scope"],
+        ] {
+            assert_eq!(step(parts), Step::Unit, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_user_could_make() {
+        for parts in [
+            &["user.slice", "user-1000.slice", "user@1000.service", "app.slice"][..],
+            &["user.slice", "user-1000.slice", "user@1000.service", "x.service"],
+            &["user.slice", "x.scope"],
+            &["user.slice", "user-x.slice", "session-2.scope"],
+            &["system.slice", "ssh.service", "x.service"],
+            &["system.slice", "dev-hugepages.mount"],
+            &["ssh.service"],
+        ] {
+            assert_eq!(step(parts), Step::No, "{parts:?}");
+        }
+    }
+}

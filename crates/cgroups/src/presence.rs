@@ -1,0 +1,179 @@
+//! Whether a job has a process now, and whether it ever had one.
+//!
+//! Version 2 keeps `populated` in `cgroup.events` and notes each change. Version 1 keeps nothing of
+//! the kind, so it is asked often, at a price that does not grow with the job: `pids.current` where
+//! the job has a directory in the `pids` hierarchy, else whether one process known to be the job's
+//! is still alive; only when that one is gone are the processes listed again.
+
+use crate::members::Members;
+use crate::paths::join;
+use crate::{Hierarchy, JobDir};
+use kernel::{Root, cgroup};
+use std::fmt::Write as _;
+
+/// Memory for asking, used again.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    members: Members,
+    path: String,
+    text: Vec<u8>,
+}
+
+impl Presence {
+    /// Whether these directories of a job, or those below them, have a process now. What cannot be
+    /// read counts as no process: the job is about to end.
+    pub(crate) fn occupied(
+        &mut self,
+        root: &Root,
+        dirs: &[JobDir],
+        witness: &mut Option<u32>,
+    ) -> bool {
+        if let Some(unified) = dir(dirs, Hierarchy::Unified) {
+            let populated = self.read(root, unified, "cgroup.events").and_then(cgroup::populated);
+            // In a hybrid machine the processes may be in version 1's directories alone.
+            let only = dirs.len() == 1;
+            match populated {
+                Some(true) => return true,
+                Some(false) if only => return false,
+                _ => {}
+            }
+        }
+        if let Some(pids) = dir(dirs, Hierarchy::Pids)
+            && self.read(root, pids, "pids.current").and_then(cgroup::single).is_some_and(|n| n > 0)
+        {
+            return true;
+        }
+        if let Some(pid) = *witness {
+            self.path.clear();
+            // Writing into a `String` cannot fail.
+            write!(self.path, "proc/{pid}").ok();
+            if root.stat(&self.path).is_ok() {
+                return true;
+            }
+        }
+        *witness = self.members.first(root, dirs).ok().flatten();
+        witness.is_some()
+    }
+
+    /// Whether the kernel has counted any processor time for the job, so that it had a process.
+    pub(crate) fn ever_ran(&mut self, root: &Root, dirs: &[JobDir]) -> bool {
+        let v1 = dir(dirs, Hierarchy::Cpuacct)
+            .and_then(|cpuacct| self.read(root, cpuacct, "cpuacct.usage").and_then(cgroup::single));
+        let v2 = || {
+            let unified = dir(dirs, Hierarchy::Unified)?;
+            let stat = self.read(root, unified, "cpu.stat").and_then(cgroup::cpu::cpu_stat)?;
+            Some(stat.usage_us)
+        };
+        v1.or_else(v2).is_some_and(|used| used > 0)
+    }
+
+    fn read(&mut self, root: &Root, dir: &str, file: &str) -> Text<'_> {
+        join(&mut self.path, dir, file);
+        Text(root.read(&self.path, &mut self.text).ok().map(|()| self.text.as_slice()))
+    }
+}
+
+/// The text of a file, if it could be read.
+struct Text<'a>(Option<&'a [u8]>);
+
+impl<'a> Text<'a> {
+    fn and_then<T, E>(self, parse: impl Fn(&'a [u8]) -> Result<T, E>) -> Option<T> {
+        self.0.and_then(|text| parse(text).ok())
+    }
+}
+
+fn dir(dirs: &[JobDir], hierarchy: Hierarchy) -> Option<&str> {
+    dirs.iter().find(|dir| dir.hierarchy == hierarchy).map(|dir| dir.path.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree {
+        dir: tempfile::TempDir,
+        root: Root,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::recorded(dir.path()).unwrap();
+            Self { dir, root }
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    fn dirs(all: &[(Hierarchy, &str)]) -> Vec<JobDir> {
+        all.iter()
+            .map(|(hierarchy, path)| JobDir { hierarchy: *hierarchy, path: (*path).to_owned() })
+            .collect()
+    }
+
+    #[test]
+    fn version_2_says_it_itself() {
+        let tree = Tree::new();
+        let (mut presence, mut witness) = (Presence::default(), None);
+        let job = dirs(&[(Hierarchy::Unified, "u/job_1")]);
+        tree.write("u/job_1/cgroup.events", "populated 1\nfrozen 0\n");
+        assert!(presence.occupied(&tree.root, &job, &mut witness));
+        tree.write("u/job_1/cgroup.events", "populated 0\nfrozen 0\n");
+        // A list that is out of date does not count against the kernel's word.
+        tree.write("u/job_1/cgroup.procs", "12\n");
+        assert!(!presence.occupied(&tree.root, &job, &mut witness));
+        assert!(!presence.ever_ran(&tree.root, &job));
+        tree.write("u/job_1/cpu.stat", "usage_usec 5\nuser_usec 5\nsystem_usec 0\n");
+        assert!(presence.ever_ran(&tree.root, &job));
+    }
+
+    #[test]
+    fn version_1_by_a_witness() {
+        let tree = Tree::new();
+        let (mut presence, mut witness) = (Presence::default(), None);
+        let job = dirs(&[(Hierarchy::Cpuacct, "c/job_1"), (Hierarchy::Memory, "m/job_1")]);
+        tree.write("c/job_1/cgroup.procs", "");
+        tree.write("m/job_1/cgroup.procs", "");
+        assert!(!presence.occupied(&tree.root, &job, &mut witness));
+        tree.write("c/job_1/step_0/task_0/cgroup.procs", "12\n13\n");
+        assert!(presence.occupied(&tree.root, &job, &mut witness));
+        assert_eq!(witness, Some(12));
+        tree.write("c/job_1/step_0/task_0/cgroup.procs", "");
+        tree.write("proc/12/stat", "");
+        assert!(presence.occupied(&tree.root, &job, &mut witness), "the witness lives");
+        std::fs::remove_dir_all(tree.dir.path().join("proc/12")).unwrap();
+        tree.write("m/job_1/cgroup.procs", "14\n");
+        assert!(presence.occupied(&tree.root, &job, &mut witness));
+        assert_eq!(witness, Some(14), "found in another hierarchy");
+        tree.write("m/job_1/cgroup.procs", "");
+        assert!(!presence.occupied(&tree.root, &job, &mut witness));
+        tree.write("c/job_1/cpuacct.usage", "77\n");
+        assert!(presence.ever_ran(&tree.root, &job));
+    }
+
+    #[test]
+    fn version_1_by_its_count() {
+        let tree = Tree::new();
+        let (mut presence, mut witness) = (Presence::default(), None);
+        let job = dirs(&[(Hierarchy::Pids, "p/job_1")]);
+        tree.write("p/job_1/pids.current", "3\n");
+        assert!(presence.occupied(&tree.root, &job, &mut witness));
+        tree.write("p/job_1/pids.current", "0\n");
+        assert!(!presence.occupied(&tree.root, &job, &mut witness));
+        assert!(!presence.occupied(&tree.root, &dirs(&[]), &mut witness));
+    }
+
+    #[test]
+    fn in_a_hybrid_machine_both_count() {
+        let tree = Tree::new();
+        let (mut presence, mut witness) = (Presence::default(), None);
+        let job = dirs(&[(Hierarchy::Unified, "u/job_1"), (Hierarchy::Cpuset, "s/job_1")]);
+        tree.write("u/job_1/cgroup.events", "populated 0\n");
+        tree.write("s/job_1/cgroup.procs", "9\n");
+        assert!(presence.occupied(&tree.root, &job, &mut witness));
+    }
+}

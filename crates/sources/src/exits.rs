@@ -1,0 +1,445 @@
+//! Who ended, and of which job: the ends of tasks as the kernel tells them, attributed to jobs.
+//!
+//! Shared by the sources that keep what ended tasks used; each has a listener of its own, so that one that
+//! hangs does not stop another. An end arrives when its task has left its cgroup, so the job is told by
+//! descent, see [`tree`]. The kernel announces a task before it runs, so that with the forks up to the
+//! instant at which the last end was taken, every end taken has its fork: ends are taken first, then those
+//! forks, and the forks are applied first.
+//!
+//! A process that joins a job's cgroup from outside is found by its own cgroup, at which it is looked at
+//! while it is young, or as soon as it has a child. One that joins, has no child and ends within a tenth of
+//! a second is not found; the job's own account has it.
+
+pub(crate) mod look;
+pub(crate) mod tree;
+
+use crate::{Context, PartState, Sink, SourceError};
+use cgroups::{JobCgroup, Members};
+use kernel::proc_connector::{ConnectorError, Forks};
+use kernel::taskstats::{Exits as Listener, TaskMessage, TaskstatsError};
+use kernel::{Root, clock};
+use look::Looks;
+use model::{Cause, JobKey, Timestamp};
+use std::fmt::Write as _;
+use std::time::Duration;
+use tree::{Account, JobNo, Tree, Window};
+
+/// How often waiting ends are taken: at this period it costs a tenth of waking at each, and the buffer
+/// below holds twice what a machine that ends 30 000 tasks a second sends.
+pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(100);
+/// Ends taken before the forks up to them.
+const CHUNK: usize = 256;
+/// Ends taken at one call; what waits beyond is taken at the next.
+const EXITS_PER_CALL_MAX: usize = 1 << 16;
+/// Tasks looked at in one call.
+const LOOKS_PER_CALL_MAX: usize = 64;
+/// A process that began no longer than this before its job's cgroup was made came to it to run it: all
+/// that it used counts.
+const CAME_WITH_JOB_US: u64 = 2_000_000;
+
+/// A job's cgroup made this much later than the one that was known is that of another run.
+const SAME_RUN_US: i64 = Timestamp::SECOND;
+
+/// Which lists of a job's cgroup are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// Of tasks: every thread.
+    Tasks,
+    /// Of processes.
+    Processes,
+}
+
+/// A job as it is watched here.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) key: JobKey,
+    pub(crate) no: JobNo,
+    /// When its counters were zero: the making of its cgroup, if the listener heard every end since,
+    /// else the instant at which it was first seen; then what was used before counts nowhere.
+    pub(crate) start: Timestamp,
+    /// Whether it is older than the listener.
+    pub(crate) is_old: bool,
+    created: Timestamp,
+    populated: bool,
+    /// Whether it waits for its first list, or for that after its first process came.
+    is_new: bool,
+    /// Whether it has been listed in this round.
+    listed: bool,
+    /// Whether it has been listed since forks were last lost.
+    known: bool,
+}
+
+/// The ends of the machine's tasks, and the jobs they are of.
+#[derive(Debug)]
+pub(crate) struct Exits {
+    listener: Option<Listener>,
+    forks: Option<Forks>,
+    exits_state: PartState,
+    forks_state: Option<PartState>,
+    lists: Lists,
+    members: Members,
+    pub(crate) tree: Tree,
+    looks: Looks,
+    looks_left: usize,
+    jobs: Vec<Watched>,
+    generation: Option<u64>,
+    next_job: u32,
+    chunk: Vec<TaskMessage>,
+    emptied_us: u64,
+    opened_at: Option<Timestamp>,
+    drained_at: Timestamp,
+    lost_since: Option<Timestamp>,
+    /// Whether forks were lost since the last round of lists.
+    wants_lists: bool,
+    counts: Counts,
+    path: String,
+    parts_told: bool,
+}
+
+/// What is counted here besides the tree's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// How often the kernel had to drop ends or forks.
+    pub(crate) overflows: u64,
+    /// Ends of a layout that is not known.
+    pub(crate) malformed: u64,
+}
+
+impl Exits {
+    /// Begins to listen, if it may. So many bytes of ends may wait in the kernel, and half as many of
+    /// forks, whose messages are half as long.
+    pub(crate) fn open(root: &Root, lists: Lists, receive_bytes: usize) -> Self {
+        let (listener, exits_state) = match Listener::open(root, receive_bytes) {
+            Ok(listener) => (Some(listener), PartState::Ok),
+            Err(error) => (None, PartState::Not(exits_error(root, &error))),
+        };
+        // They are of use with exits alone, and are not recorded.
+        let (forks, forks_state) = if listener.is_some() && root.is_live() {
+            match Forks::open(receive_bytes / 2) {
+                Ok(forks) => (Some(forks), Some(PartState::Ok)),
+                Err(error) => (None, Some(PartState::Not(forks_error(&error)))),
+            }
+        } else {
+            (None, None)
+        };
+        Self {
+            listener,
+            forks,
+            exits_state,
+            forks_state,
+            lists,
+            members: Members::default(),
+            tree: Tree::new(),
+            looks: Looks::default(),
+            looks_left: 0,
+            jobs: Vec::new(),
+            generation: None,
+            next_job: 0,
+            chunk: Vec::with_capacity(CHUNK),
+            emptied_us: 0,
+            opened_at: None,
+            drained_at: Timestamp(0),
+            lost_since: None,
+            wants_lists: false,
+            counts: Counts::default(),
+            path: String::new(),
+            parts_told: false,
+        }
+    }
+
+    /// How often [`Self::drain`] wants to be called.
+    pub(crate) const fn drain_every(&self) -> Option<Duration> {
+        if self.listener.is_some() { Some(DRAIN_EVERY) } else { None }
+    }
+
+    /// The jobs, ordered by key.
+    pub(crate) fn jobs(&self) -> &[Watched] {
+        &self.jobs
+    }
+
+    /// The job of a number.
+    pub(crate) fn job(&self, no: JobNo) -> Option<&Watched> {
+        self.jobs.iter().find(|job| job.no == no)
+    }
+
+    /// When listening began: the start of what is counted for the device.
+    pub(crate) fn opened_at(&self) -> Timestamp {
+        self.opened_at.unwrap_or_default()
+    }
+
+    /// What was counted.
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes the ends that wait, and follows the jobs that come and go.
+    ///
+    /// # Errors
+    /// A socket broke.
+    pub(crate) fn drain(
+        &mut self,
+        cx: &Context<'_>,
+        account: &mut impl Account,
+    ) -> Result<(), SourceError> {
+        self.follow(cx, account);
+        while let Some(no) = self.jobs.iter().find(|job| job.is_new).map(|job| job.no) {
+            // What a list that cannot be read hides is found at the next round, and told then.
+            self.list(no, cx, account).ok();
+        }
+        self.looks_left = LOOKS_PER_CALL_MAX;
+        let result = self.take(cx, account);
+        self.look(cx, account);
+        self.tree.expire(now_us(cx), account);
+        self.drained_at = cx.now;
+        result
+    }
+
+    /// Looks at the tasks that may have joined a job.
+    fn look(&mut self, cx: &Context<'_>, account: &mut impl Account) {
+        if !self.jobs.is_empty() {
+            let jobs = (self.jobs.as_slice(), now_us(cx));
+            self.looks.run(cx, jobs, &mut self.tree, &mut self.looks_left, account);
+        }
+    }
+
+    fn take(&mut self, cx: &Context<'_>, account: &mut impl Account) -> Result<(), SourceError> {
+        let live = cx.root.is_live();
+        let mut exits = 0;
+        while exits < EXITS_PER_CALL_MAX {
+            let Some(listener) = &mut self.listener else { break };
+            self.chunk.clear();
+            let chunk = &mut self.chunk;
+            let taken = listener
+                .take(cx.root, CHUNK, |exit| chunk.push(*exit))
+                .map_err(|error| SourceError::broken(error.to_string()))?;
+            let mut lost = taken.lost;
+            if let Some(forks) = &mut self.forks {
+                let tree = &mut self.tree;
+                let forks = forks
+                    .take(taken.at_us, |fork| tree.fork(fork, account))
+                    .map_err(|errno| SourceError::broken(format!("fork events: {errno}")))?;
+                if forks.lost {
+                    (lost, self.wants_lists) = (true, true);
+                    self.jobs.iter_mut().for_each(|job| job.known = false);
+                    self.tree.set_complete(false);
+                }
+            }
+            if lost {
+                self.counts.overflows += 1;
+                self.lost_since.get_or_insert(self.drained_at);
+            }
+            self.counts.malformed += u64::from(taken.malformed);
+            // Before their children's ends: those of a parent of no job need not wait then.
+            self.look(cx, account);
+            let window = if live {
+                Window { from_us: self.emptied_us, to_us: taken.at_us }
+            } else {
+                Window { from_us: 0, to_us: u64::MAX }
+            };
+            for exit in &self.chunk {
+                let start_us = if live {
+                    taken.at_us.saturating_sub(exit.stats.elapsed_us)
+                } else {
+                    exit.stats.begin_s.saturating_mul(1_000_000)
+                };
+                self.tree.exit(exit, start_us, window, account);
+            }
+            exits += taken.exits;
+            if taken.emptied {
+                self.emptied_us = taken.at_us;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the jobs that come and go.
+    fn follow(&mut self, cx: &Context<'_>, account: &mut impl Account) {
+        let opened_at = match self.opened_at {
+            Some(opened_at) => opened_at,
+            None => {
+                (self.opened_at, self.drained_at) = (Some(cx.now), cx.now);
+                cx.now
+            }
+        };
+        if self.generation == Some(cx.jobs.generation()) {
+            return;
+        }
+        self.generation = Some(cx.jobs.generation());
+        let tree = &mut self.tree;
+        self.jobs.retain(|known| {
+            // Another directory of the same name, made since, is another run.
+            let is_same = |job: &&JobCgroup| job.created.since(known.created) < SAME_RUN_US;
+            let job = cx.jobs.get(&known.key).filter(is_same);
+            if job.is_none() {
+                tree.remove_job(known.no, account);
+            }
+            job.is_some()
+        });
+        for job in cx.jobs.iter() {
+            match self.jobs.binary_search_by(|known| known.key.cmp(&job.key)) {
+                Ok(place) => {
+                    if let Some(known) = self.jobs.get_mut(place) {
+                        known.is_new |= job.populated && !known.populated;
+                        known.populated = job.populated;
+                    }
+                }
+                Err(place) => self.add(place, job, opened_at, cx),
+            }
+        }
+        self.looks.refresh(cx.root);
+        self.see_whether_complete();
+    }
+
+    /// Without a fork that was missed, and with every job listed, each task of a job is known.
+    fn see_whether_complete(&mut self) {
+        self.tree.set_complete(self.forks.is_some() && self.jobs.iter().all(|job| job.known));
+    }
+
+    fn add(&mut self, place: usize, job: &JobCgroup, opened_at: Timestamp, cx: &Context<'_>) {
+        let no = JobNo::new(self.next_job);
+        self.next_job += 1;
+        let is_old = job.created < opened_at;
+        // The tick may be dated a moment before the job was made.
+        let start = if is_old { cx.now } else { job.created.min(cx.now) };
+        let age_us = u64::try_from(cx.now.since(start)).unwrap_or(0);
+        let before_us = if is_old { 0 } else { age_us + CAME_WITH_JOB_US };
+        self.tree.add_job(no, now_us(cx).saturating_sub(before_us));
+        let watched = Watched {
+            key: job.key.clone(),
+            no,
+            start,
+            is_old,
+            created: job.created,
+            populated: job.populated,
+            is_new: true,
+            listed: false,
+            known: false,
+        };
+        self.jobs.insert(place, watched);
+    }
+
+    /// Counts a job that is older than the listener from now on: its living tasks are about to be read
+    /// for the first time.
+    pub(crate) fn count_from_now(&mut self, no: JobNo, cx: &Context<'_>) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.no == no && job.is_old) {
+            job.start = cx.now;
+            self.tree.add_job(no, now_us(cx));
+        }
+    }
+
+    /// Takes a list of a job's tasks, or of its processes.
+    ///
+    /// # Errors
+    /// A list cannot be read; what the others have is used.
+    pub(crate) fn list(
+        &mut self,
+        no: JobNo,
+        cx: &Context<'_>,
+        account: &mut impl Account,
+    ) -> Result<&[u32], SourceError> {
+        let Some(known) = self.jobs.iter_mut().find(|job| job.no == no) else { return Ok(&[]) };
+        known.is_new = false;
+        let Some(job) = cx.jobs.get(&known.key) else { return Ok(&[]) };
+        let result = match self.lists {
+            Lists::Tasks => cgroups::tasks(cx.root, job, &mut self.members),
+            Lists::Processes => cgroups::processes(cx.root, job, &mut self.members),
+        };
+        let now_us = now_us(cx);
+        for id in self.members.ids() {
+            self.tree.listed(*id, no, now_us, account);
+        }
+        known.listed = result.is_ok() && !self.members.is_cut();
+        known.known |= known.listed;
+        self.see_whether_complete();
+        result?;
+        Ok(self.members.ids())
+    }
+
+    /// Whether a job was listed whole in this round.
+    pub(crate) fn is_listed(&self, no: JobNo) -> bool {
+        self.job(no).is_some_and(|job| job.listed)
+    }
+
+    /// Begins a round of lists of all jobs.
+    pub(crate) fn begin_round(&mut self) {
+        self.wants_lists = false;
+        self.jobs.iter_mut().for_each(|job| job.listed = false);
+        self.tree.begin_round();
+    }
+
+    /// Ends a round of lists: tasks that no list had are watched no more. The ends that waited must have
+    /// been taken since the last list.
+    pub(crate) fn end_round(&mut self, cx: &Context<'_>, account: &mut impl Account) {
+        let (jobs, path) = (&self.jobs, &mut self.path);
+        let listed = |no| jobs.iter().any(|job| job.no == no && job.listed);
+        let lives = |tid: u32| {
+            path.clear();
+            // Writing into a `String` cannot fail.
+            write!(path, "proc/{tid}").ok();
+            cx.root.stat(path).is_ok()
+        };
+        self.tree.end_round(self.lists == Lists::Processes, listed, lives, account);
+    }
+
+    /// Whether forks were lost, so that all jobs are to be listed soon.
+    pub(crate) const fn wants_lists(&self) -> bool {
+        self.wants_lists
+    }
+
+    /// Tells what was lost since the last report, and the states of the parts.
+    pub(crate) fn report(&mut self, source: &str, cx: &Context<'_>, out: &mut Sink) {
+        // They do not change while the source is open.
+        if !std::mem::replace(&mut self.parts_told, true) {
+            out.part("exits", self.exits_state.clone());
+            if let Some(state) = &self.forks_state {
+                out.part("forks", state.clone());
+            }
+        }
+        if let Some(since) = self.lost_since.take() {
+            let detail = "the kernel's buffer for exits or forks was full";
+            out.gap(source, since, cx.now, Cause::EventsLost, detail);
+        }
+    }
+}
+
+/// The instant by which tasks are dated: a recorded machine's are dated from 1970.
+pub(crate) fn now_us(cx: &Context<'_>) -> u64 {
+    if cx.root.is_live() { clock::monotonic_us() } else { u64::try_from(cx.now.0).unwrap_or(0) }
+}
+
+fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
+    match error {
+        TaskstatsError::Absent => SourceError::absent(format!("exits: {error}")),
+        TaskstatsError::Denied => SourceError::denied("notifications of exits", "CAP_NET_ADMIN"),
+        TaskstatsError::OtherNamespace => SourceError::denied(
+            "notifications of exits: the kernel gives them in its first process and user namespaces alone",
+            "the host's process namespace to the agent, and root there",
+        ),
+        TaskstatsError::Unheard => {
+            let namespace = |of: &str| root.read_link(&format!("proc/{of}/ns/net")).ok();
+            match (namespace("thread-self"), namespace("1")) {
+                (Some(own), Some(first)) if own == first => {
+                    SourceError::broken("the kernel accepts to tell of exits, and tells none")
+                }
+                _ => SourceError::denied(
+                    "notifications of exits: the kernel sends them to its first network namespace alone",
+                    "the host's network namespace to the agent",
+                ),
+            }
+        }
+        TaskstatsError::Failed(_) => SourceError::broken(format!("exits: {error}")),
+    }
+}
+
+fn forks_error(error: &ConnectorError) -> SourceError {
+    match error {
+        ConnectorError::Absent => SourceError::absent(error.to_string()),
+        ConnectorError::Denied => SourceError::denied("fork events", "CAP_NET_ADMIN"),
+        ConnectorError::OtherNamespace => SourceError::denied(
+            "fork events: the kernel gives them in its first process, user and network namespaces alone",
+            "the host's namespaces to the agent",
+        ),
+        ConnectorError::Failed(_) => SourceError::broken(error.to_string()),
+    }
+}

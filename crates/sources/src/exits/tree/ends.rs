@@ -1,0 +1,187 @@
+//! Tasks that end: whose each was, as far as can be told.
+
+use super::waiting::{End, Who};
+use super::{
+    Account, Ended, JobNo, KTHREADD, Place, REAPER, RECENT_MAX, TOLERANCE_US, Task, Tree, Window,
+};
+use kernel::taskstats::{Counter, TaskMessage, TaskStats};
+
+impl Tree {
+    /// A task ended, which began at about `start_us`.
+    pub(crate) fn exit(
+        &mut self,
+        exit: &TaskMessage,
+        start_us: u64,
+        window: Window,
+        account: &mut impl Account,
+    ) {
+        self.counts.exits += 1;
+        let stats = exit.stats;
+        let Some(task) = self.take(&stats, start_us, window, account) else {
+            let end = End { no: self.number(), start_us, tgid: stats.tgid, stats };
+            return self.stranger(end, window.to_us, account);
+        };
+        let start_us = if task.start_us == 0 { start_us } else { task.start_us };
+        let tgid = stats.tgid.or((task.tgid != 0).then_some(task.tgid));
+        let end = End { no: task.no, start_us, tgid, stats };
+        match task.place {
+            Place::Job(job) => {
+                let from_start = !task.again && self.counts_whole(job, start_us);
+                account.ended(job, &Ended { no: task.no, stats: &stats, tgid, from_start });
+                self.remember(stats.tid, job, window.to_us);
+                self.settle_waiting(&end, Some(job), account);
+            }
+            Place::Doubt if !task.announced => self.stranger(end, window.to_us, account),
+            // One that was looked at had not joined a job: its parent says nothing about it.
+            Place::Doubt if !task.outside => self.child(end, task.parent, window.to_us, account),
+            Place::Doubt | Place::Outside | Place::Left => self.settle_waiting(&end, None, account),
+        }
+    }
+
+    /// The entry of a task that ended, which is removed.
+    fn take(
+        &mut self,
+        stats: &TaskStats,
+        start_us: u64,
+        window: Window,
+        account: &mut impl Account,
+    ) -> Option<Task> {
+        let (tid, elapsed_us) = (stats.tid, stats.elapsed_us);
+        let is_it = |(of, task): &(u32, Task)| *of == tid && task.fits(elapsed_us, window);
+        if let Some(place) = self.displaced.iter().position(is_it) {
+            return Some(self.displaced.remove(place).1);
+        }
+        let task = *self.tasks.get(&tid)?;
+        if task.fits(elapsed_us, window) {
+            return self.tasks.remove(&tid);
+        }
+        // It began before the one that has the number now, and had no entry.
+        if start_us.saturating_add(TOLERANCE_US) < task.start_us {
+            return None;
+        }
+        // The one that had the number has ended, and neither that nor the next one's beginning was told.
+        self.tasks.remove(&tid);
+        account.forgotten(task.no);
+        None
+    }
+
+    /// The end of a new task that nobody looked at: its parent's place is its own.
+    fn child(&mut self, end: End, parent: Who, now_us: u64, account: &mut impl Account) {
+        match self.place_of_who(parent) {
+            Some(Place::Job(job)) => self.belongs(job, end, now_us, account),
+            Some(Place::Doubt) => self.wait(parent, end, now_us),
+            None if self.waiting.has(parent.no) => {
+                self.wait(parent, end, now_us);
+            }
+            None | Some(Place::Outside | Place::Left) => self.settle_waiting(&end, None, account),
+        }
+    }
+
+    /// An end of which nothing is known but what it says itself.
+    fn stranger(&mut self, end: End, now_us: u64, account: &mut impl Account) {
+        let (tid, ppid) = (end.stats.tid, end.stats.ppid);
+        let group = end.stats.tgid.filter(|tgid| *tgid != tid).and_then(|tgid| self.place_of(tgid));
+        let of = match group {
+            None if self.complete => return self.settle_waiting(&end, None, account),
+            None => self.place_of(ppid),
+            group => group,
+        };
+        match of {
+            Some((Place::Job(job), _)) => return self.belongs(job, end, now_us, account),
+            Some((Place::Doubt, of)) => return self.wait(of, end, now_us),
+            Some((Place::Outside | Place::Left, _)) => {
+                return self.settle_waiting(&end, None, account);
+            }
+            None => {}
+        }
+        let recent = self.recent.iter().rev().find(|(tid, _, _)| *tid == ppid);
+        match recent.map(|(_, job, _)| *job) {
+            Some(job) => self.belongs(job, end, now_us, account),
+            None if ppid == KTHREADD => self.settle_waiting(&end, None, account),
+            // Its parent ended before it, and who that was is told nowhere.
+            None if ppid <= REAPER => self.give_up(&end.stats),
+            None => match self.doubt_parent(ppid, now_us) {
+                Some(parent) => self.wait(parent, end, now_us),
+                None => self.give_up(&end.stats),
+            },
+        }
+    }
+
+    /// The end of a task without an entry is found to be of a job.
+    fn belongs(&mut self, job: JobNo, end: End, now_us: u64, account: &mut impl Account) {
+        self.count(job, &end, account);
+        self.remember(end.stats.tid, job, now_us);
+        self.settle_waiting(&end, Some(job), account);
+    }
+
+    fn count(&self, job: JobNo, end: &End, account: &mut impl Account) {
+        let from_start = self.counts_whole(job, end.start_us);
+        let End { no, tgid, stats, .. } = end;
+        account.ended(job, &Ended { no: *no, stats, tgid: *tgid, from_start });
+    }
+
+    pub(super) fn counts_whole(&self, job: JobNo, start_us: u64) -> bool {
+        self.counts_from_us.get(&job).is_none_or(|from_us| start_us >= *from_us)
+    }
+
+    /// Keeps an end until the place of another task is known.
+    fn wait(&mut self, on: Who, end: End, now_us: u64) {
+        if let Some(given_up) = self.waiting.push(on, end, now_us) {
+            self.give_up(&given_up.stats);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, stats: &TaskStats) {
+        let cpu_ns = stats.counters.get(Counter::CpuRunVirtual);
+        self.counts.unattributed += 1;
+        self.counts.unattributed_cpu_ns = self.counts.unattributed_cpu_ns.saturating_add(cpu_ns);
+    }
+
+    fn remember(&mut self, tid: u32, job: JobNo, now_us: u64) {
+        if self.complete {
+            return; // nobody asks
+        }
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.remove(0);
+        }
+        self.recent.push((tid, job, now_us));
+    }
+
+    /// Whose a task was that ended is known: so are the ends that waited for it, and those that waited
+    /// for them.
+    fn settle_waiting(&mut self, end: &End, job: Option<JobNo>, account: &mut impl Account) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.settled.push(Who { tid: end.stats.tid, no: Some(end.no) });
+        while let Some(who) = self.settled.pop() {
+            self.settle_ends(who, job, account);
+        }
+    }
+
+    /// Whose the tasks in `settled` are is known: so are the ends that waited for them, and their children
+    /// that were not looked at yet.
+    pub(super) fn settle(&mut self, job: Option<JobNo>, account: &mut impl Account) {
+        while let Some(who) = self.settled.pop() {
+            self.settle_ends(who, job, account);
+            let Some(job) = job else { continue };
+            for tid in &self.doubts {
+                let Some(task) = self.tasks.get_mut(tid) else { continue };
+                if task.place == Place::Doubt && task.parent == who && !task.outside {
+                    task.place = Place::Job(job);
+                    task.round = self.round;
+                    self.settled.push(Who { tid: *tid, no: Some(task.no) });
+                }
+            }
+        }
+    }
+
+    fn settle_ends(&mut self, who: Who, job: Option<JobNo>, account: &mut impl Account) {
+        while let Some(end) = self.waiting.take(who) {
+            if let Some(job) = job {
+                self.count(job, &end, account);
+            }
+            self.settled.push(Who { tid: end.stats.tid, no: Some(end.no) });
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the lists of the jobs' cgroups say, and what is found by looking.
+
+use super::{
+    Account, JobNo, LOOK_AGES_US, OUTSIDE_US, Place, TOLERANCE_US, TaskNo, Tree, WAIT_US, Who,
+};
+
+/// A task that is read while it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) no: TaskNo,
+    pub(crate) job: JobNo,
+    /// Whether everything it has used so far counts for its job.
+    pub(crate) from_start: bool,
+    /// Whether it came by a list alone, so that its end may have been told before: if it is ending
+    /// now, its values must not count.
+    pub(crate) may_be_ending: bool,
+}
+
+impl Tree {
+    /// Begins a round of lists.
+    pub(crate) const fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// A list has this task in this job.
+    pub(crate) fn listed(&mut self, tid: u32, job: JobNo, now_us: u64, account: &mut impl Account) {
+        let round = self.round;
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.round = round;
+            let settles = matches!(task.place, Place::Doubt | Place::Outside);
+            task.again |= task.place == Place::Left;
+            task.place = Place::Job(job);
+            if settles {
+                let no = Some(task.no);
+                self.settled.push(Who { tid, no });
+                self.settle(Some(job), account);
+            }
+            return;
+        }
+        let task = self.task(Place::Job(job), now_us);
+        self.insert(tid, task);
+        // Ends that name it as their parent wait for whoever has the number.
+        self.settled.push(Who { tid, no: None });
+        self.settle(Some(job), account);
+    }
+
+    /// Ends a round: the tasks of the jobs that were listed whole and that no list had are watched no
+    /// more. `by_process` says that the lists were of processes, whose threads are not in them.
+    pub(crate) fn end_round(
+        &mut self,
+        by_process: bool,
+        listed: impl Fn(JobNo) -> bool,
+        mut lives: impl FnMut(u32) -> bool,
+        account: &mut impl Account,
+    ) {
+        let round = self.round;
+        self.absent.clear();
+        for (tid, task) in &self.tasks {
+            let absent = match task.place {
+                Place::Job(job) => task.round != round && listed(job),
+                Place::Left => task.round != round,
+                Place::Doubt | Place::Outside => false,
+            };
+            let leader = || self.tasks.get(&task.tgid).is_some_and(|it| it.round == round);
+            if absent && !(by_process && task.tgid != *tid && leader()) {
+                self.absent.push(*tid);
+            }
+        }
+        while let Some(tid) = self.absent.pop() {
+            let Some(task) = self.tasks.get_mut(&tid) else { continue };
+            if matches!(task.place, Place::Job(_)) {
+                account.forgotten(task.no);
+                task.place = Place::Left;
+            }
+            // It is remembered while it lives, lest it counts twice when it comes back.
+            if !lives(tid) {
+                self.tasks.remove(&tid);
+            }
+        }
+    }
+
+    /// A task of a job is read, which began at about `start_us`; `None` if it is of none.
+    pub(crate) fn reading(
+        &mut self,
+        tid: u32,
+        start_us: u64,
+        account: &mut impl Account,
+    ) -> Option<Reading> {
+        let next = self.number();
+        let task = self.tasks.get_mut(&tid)?;
+        let Place::Job(job) = task.place else { return None };
+        if task.start_us != 0 && task.start_us.abs_diff(start_us) > TOLERANCE_US {
+            // The number was given to another task, and neither an end nor a fork was told.
+            account.forgotten(task.no);
+            (task.no, task.announced, task.again) = (next, false, false);
+            task.start_us = start_us;
+        } else if task.start_us == 0 {
+            task.start_us = start_us;
+        }
+        let (no, may_be_ending) = (task.no, !task.announced);
+        let (again, start_us) = (task.again, task.start_us);
+        let from_start = !again && self.counts_whole(job, start_us);
+        Some(Reading { no, job, from_start, may_be_ending })
+    }
+
+    /// The next task that is due to be looked at after so many of those in doubt, which become more.
+    pub(crate) fn due(&self, passed: &mut usize, now_us: u64) -> Option<u32> {
+        let rest = self.doubts.get(*passed..).unwrap_or_default();
+        let is_due = |tid: &u32| {
+            *passed += 1;
+            let Some(task) = self.tasks.get(tid) else { return false };
+            let ages: &[u64] = if task.announced { &LOOK_AGES_US } else { &[0] };
+            let age = now_us.saturating_sub(task.since_us);
+            let due = ages.get(usize::from(task.looks)).is_some_and(|due| age >= *due);
+            task.place == Place::Doubt && due
+        };
+        rest.iter().copied().find(is_due)
+    }
+
+    /// A task was looked at: it is of a job, or of none, or not there any more.
+    pub(crate) fn looked(
+        &mut self,
+        tid: u32,
+        found: Looked,
+        now_us: u64,
+        account: &mut impl Account,
+    ) {
+        let round = self.round;
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        task.looks = task.looks.saturating_add(1);
+        match found {
+            Looked::In(job) => {
+                (task.place, task.round) = (Place::Job(job), round);
+                self.settled.push(Who { tid, no: Some(task.no) });
+                self.settle(Some(job), account);
+            }
+            Looked::Outside if !task.announced => {
+                (task.place, task.since_us) = (Place::Outside, now_us);
+                self.settled.push(Who { tid, no: Some(task.no) });
+                self.settle(None, account);
+            }
+            Looked::Outside => task.outside = true,
+            // Its end is on its way, and says the rest.
+            Looked::Gone => task.looks = u8::MAX,
+        }
+    }
+
+    /// Forgets what is in doubt for too long, and what was outside a while ago.
+    pub(crate) fn expire(&mut self, now_us: u64, account: &mut impl Account) {
+        self.swept = false;
+        let last_look = LOOK_AGES_US.last().copied().unwrap_or(0);
+        let mut place = 0;
+        while let Some(tid) = self.doubts.get(place).copied() {
+            let task = self.tasks.get(&tid);
+            let age = task.map_or(0, |task| now_us.saturating_sub(task.since_us));
+            let (keep, no) = match task.map(|task| (task.place, task.no)) {
+                None | Some((Place::Job(_) | Place::Left, _)) => (false, None),
+                Some((Place::Doubt, no)) => (age <= last_look + OUTSIDE_US, Some(no)),
+                Some((Place::Outside, no)) => (age <= OUTSIDE_US, Some(no)),
+            };
+            if keep {
+                place += 1;
+                continue;
+            }
+            self.doubts.swap_remove(place);
+            if no.is_some() {
+                self.tasks.remove(&tid);
+                self.settled.push(Who { tid, no });
+                self.settle(None, account);
+            }
+        }
+        while let Some(end) = self.waiting.take_old(now_us, WAIT_US) {
+            self.give_up(&end.stats);
+        }
+        self.recent.retain(|(_, _, at)| now_us.saturating_sub(*at) <= OUTSIDE_US);
+    }
+}
+
+/// What looking at a task's cgroups found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// It is in this job.
+    In(JobNo),
+    /// It is in no job.
+    Outside,
+    /// It is not there any more.
+    Gone,
+}

@@ -1,0 +1,91 @@
+//! Ends that wait for the place of another task to be known.
+
+use super::{TaskNo, TaskStats};
+
+/// Most ends that wait at a time.
+const WAITING_MAX: usize = 1024;
+
+/// A task by its number, and by which of those that have had it; `None` is whoever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) tid: u32,
+    pub(super) no: Option<TaskNo>,
+}
+
+/// A task that ended, on the way to its job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) no: TaskNo,
+    pub(super) start_us: u64,
+    pub(super) tgid: Option<u32>,
+    pub(super) stats: TaskStats,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    on: Who,
+    since_us: u64,
+    end: End,
+}
+
+/// The ends that wait, in no order.
+#[derive(Debug, Default)]
+pub(super) struct WaitingEnds {
+    /// On whom each waits: looked through at every end of the machine, so kept close together.
+    on: Vec<u32>,
+    ends: Vec<Waiting>,
+}
+
+impl WaitingEnds {
+    pub(super) fn reserve(&mut self, ends: usize) {
+        self.on.reserve(ends);
+        self.ends.reserve(ends);
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.on.is_empty()
+    }
+
+    /// Whether a further end would push another out.
+    #[cfg(test)]
+    pub(super) const fn is_full(&self) -> bool {
+        self.ends.len() == WAITING_MAX
+    }
+
+    /// Adds an end; when there is no room, another is given back.
+    #[must_use]
+    pub(super) fn push(&mut self, on: Who, end: End, now_us: u64) -> Option<End> {
+        let given_up = if self.ends.len() < WAITING_MAX { None } else { self.remove(0) };
+        self.on.push(on.tid);
+        self.ends.push(Waiting { on, since_us: now_us, end });
+        given_up
+    }
+
+    /// Whether this task's own end waits.
+    pub(super) fn has(&self, task: Option<TaskNo>) -> bool {
+        self.ends.iter().any(|it| Some(it.end.no) == task)
+    }
+
+    /// Takes an end that waits for a task.
+    pub(super) fn take(&mut self, who: Who) -> Option<End> {
+        let same = |it: &Waiting| it.on.no == who.no || it.on.no.is_none() || who.no.is_none();
+        let is_it = |(tid, it): (&u32, &Waiting)| *tid == who.tid && same(it);
+        let place = self.on.iter().zip(&self.ends).position(is_it)?;
+        self.remove(place)
+    }
+
+    /// Takes an end that has waited for longer than this.
+    pub(super) fn take_old(&mut self, now_us: u64, wait_us: u64) -> Option<End> {
+        let is_old = |it: &Waiting| now_us.saturating_sub(it.since_us) > wait_us;
+        let place = self.ends.iter().position(is_old)?;
+        self.remove(place)
+    }
+
+    fn remove(&mut self, place: usize) -> Option<End> {
+        if place >= self.ends.len() {
+            return None;
+        }
+        self.on.swap_remove(place);
+        Some(self.ends.swap_remove(place).end)
+    }
+}

@@ -1,0 +1,37 @@
+//! A kernel file that a source reads at every tick.
+
+use crate::SourceError;
+use kernel::{KeptFile, Root};
+use std::fmt::Display;
+
+/// A file that stays open, with the memory it is read into.
+#[derive(Debug)]
+pub(crate) struct TickFile {
+    path: &'static str,
+    file: KeptFile,
+    buf: Vec<u8>,
+}
+
+impl TickFile {
+    /// Opens a file, its path given without the leading `/`.
+    ///
+    /// # Errors
+    /// It is absent, denied, or fails.
+    pub(crate) fn open(root: &Root, path: &'static str) -> Result<Self, SourceError> {
+        Ok(Self { path, file: root.open(path)?, buf: Vec::new() })
+    }
+
+    /// The file's text now.
+    ///
+    /// # Errors
+    /// The kernel refuses to read it.
+    pub(crate) fn read(&mut self) -> Result<&[u8], SourceError> {
+        self.file.read(&mut self.buf).map_err(|e| broken(self.path, e))?;
+        Ok(&self.buf)
+    }
+}
+
+/// A file whose text makes no sense.
+pub(crate) fn broken(path: &str, why: impl Display) -> SourceError {
+    SourceError::broken(format!("/{path}: {why}"))
+}

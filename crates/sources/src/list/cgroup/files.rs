@@ -1,0 +1,350 @@
+//! Which file of a cgroup tells what: one row each, and one function that gives its numbers their
+//! meaning.
+
+use super::disks::{BLKIO_FILES, Disks};
+use super::metrics::{
+    BURST, BURSTS, CPU, CPU_FULL, CPU_SOME, CPU_SYSTEM, CPU_USER, DISCARD_BYTES, DISCARDS, IO_FULL,
+    IO_SOME, LIMIT_HITS, LINES, MEMORY, MEMORY_FULL, MEMORY_LIMIT, MEMORY_PEAK, MEMORY_SOME,
+    OOM_KILLS, PERIODS, READ_BYTES, READS, SWAP, SWAP_LIMIT, SWAP_PEAK, TASKS, TASKS_LIMIT,
+    TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY, UNIT_READ_BYTES,
+    UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
+};
+use crate::sink::Of;
+use cgroups::Hierarchy;
+use kernel::Root;
+use kernel::cgroup::cpu::{Bandwidth, bandwidth, cpu_stat, cpuacct_stat};
+use kernel::cgroup::io::{BlkioOperation, DeviceNumber, blkio, io_stat};
+use kernel::cgroup::memory::{
+    MemoryStat, memory_events, memory_stat_v1, memory_stat_v2, oom_control,
+};
+use kernel::cgroup::{limit, single};
+use kernel::parse::ParseError;
+use kernel::pressure::pressure;
+use model::{Kind, Metric, Timestamp};
+
+/// From here on version 1's memory limit is none: the kernel's largest, 2^63 less a page of up to
+/// 64 KiB (include/linux/page_counter.h, `PAGE_COUNTER_MAX`).
+const NO_LIMIT: u64 = (1 << 63) - (1 << 16);
+
+/// What the state of the source is told by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Cpu,
+    Throttling,
+    Memory,
+    OomKills,
+    Io,
+    Tasks,
+    Pressure,
+}
+
+/// What must be true of a file for its numbers to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Only {
+    /// Nothing.
+    Always,
+    /// The cgroup has none below it.
+    WithoutChildren,
+    /// Version 1 counts transfers, in this place of [`BLKIO_FILES`].
+    Blkio(usize),
+}
+
+/// A file of a cgroup.
+#[derive(Debug)]
+pub(super) struct File {
+    /// In the first of these hierarchies in which the cgroup has a directory.
+    pub(super) of: &'static [Hierarchy],
+    /// Not read where the cgroup has a directory in this hierarchy, which tells the same by other
+    /// files.
+    pub(super) unless: Option<Hierarchy>,
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Of what it tells.
+    pub(super) part: Part,
+    /// What must be true for it to be read.
+    pub(super) only: Only,
+    /// Tells what it says.
+    pub(super) push: Push,
+}
+
+/// Whether the file had something to tell.
+type Push = fn(&mut Telling<'_, '_>, &[u8]) -> Result<bool, ParseError>;
+
+/// For whom, and with what, a file is told.
+pub(super) struct Telling<'a, 's> {
+    pub(super) out: &'a mut Of<'s>,
+    pub(super) labels: &'a [(&'a str, &'a str)],
+    /// When the cgroup was made: its counters' start.
+    pub(super) created: Timestamp,
+    pub(super) root: &'a Root,
+    pub(super) now: Timestamp,
+    pub(super) disks: &'a mut Disks,
+    pub(super) user_hz: u64,
+}
+
+const V2: &[Hierarchy] = &[Hierarchy::Unified];
+const CPU_V1: &[Hierarchy] = &[Hierarchy::Cpu];
+const CPUACCT: &[Hierarchy] = &[Hierarchy::Cpuacct];
+const MEMORY_V1: &[Hierarchy] = &[Hierarchy::Memory];
+const BLKIO: &[Hierarchy] = &[Hierarchy::Blkio];
+/// Both versions have the same files.
+const PIDS: &[Hierarchy] = &[Hierarchy::Pids, Hierarchy::Unified];
+
+const fn file(of: &'static [Hierarchy], name: &'static str, part: Part, push: Push) -> File {
+    File { of, unless: None, name, part, only: Only::Always, push }
+}
+
+/// A file of version 2 that says what files of a version 1 hierarchy say.
+const fn else_v2(v1: Hierarchy, name: &'static str, part: Part, push: Push) -> File {
+    File { of: V2, unless: Some(v1), name, part, only: Only::Always, push }
+}
+
+const fn only(only: Only, name: &'static str, part: Part, push: Push) -> File {
+    let of = if matches!(only, Only::Blkio(_)) { BLKIO } else { MEMORY_V1 };
+    File { of, unless: None, name, part, only, push }
+}
+
+/// The files of a job.
+pub(super) static OF_JOBS: &[File] = &[
+    file(CPUACCT, "cpuacct.usage", Part::Cpu, |t, text| t.time_in_ns(&CPU, text)),
+    file(CPUACCT, "cpuacct.stat", Part::Cpu, cpu_modes),
+    else_v2(Hierarchy::Cpuacct, "cpu.stat", Part::Cpu, cpu),
+    file(CPU_V1, "cpu.stat", Part::Throttling, throttling),
+    else_v2(Hierarchy::Cpu, "cpu.stat", Part::Throttling, throttling),
+    file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY, text)),
+    file(MEMORY_V1, "memory.max_usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text)),
+    file(MEMORY_V1, "memory.limit_in_bytes", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
+    file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
+    file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
+    only(Only::WithoutChildren, "memory.oom_control", Part::OomKills, kills),
+    else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text)),
+    else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text)),
+    else_v2(Hierarchy::Memory, "memory.max", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
+    else_v2(Hierarchy::Memory, "memory.stat", Part::Memory, |t, text| {
+        Ok(t.lines(&memory_stat_v2(text)?))
+    }),
+    else_v2(Hierarchy::Memory, "memory.swap.current", Part::Memory, |t, text| t.one(&SWAP, text)),
+    else_v2(Hierarchy::Memory, "memory.swap.peak", Part::Memory, |t, text| t.one(&SWAP_PEAK, text)),
+    else_v2(Hierarchy::Memory, "memory.swap.max", Part::Memory, |t, text| {
+        t.limit(&SWAP_LIMIT, text)
+    }),
+    else_v2(Hierarchy::Memory, "memory.events", Part::OomKills, events),
+    only(Only::Blkio(0), BLKIO_FILES[0].0, Part::Io, bytes),
+    only(Only::Blkio(0), BLKIO_FILES[0].1, Part::Io, operations),
+    only(Only::Blkio(1), BLKIO_FILES[1].0, Part::Io, bytes),
+    only(Only::Blkio(1), BLKIO_FILES[1].1, Part::Io, operations),
+    only(Only::Blkio(2), BLKIO_FILES[2].0, Part::Io, bytes),
+    only(Only::Blkio(2), BLKIO_FILES[2].1, Part::Io, operations),
+    only(Only::Blkio(3), BLKIO_FILES[3].0, Part::Io, bytes),
+    only(Only::Blkio(3), BLKIO_FILES[3].1, Part::Io, operations),
+    else_v2(Hierarchy::Blkio, "io.stat", Part::Io, transfers),
+    file(PIDS, "pids.current", Part::Tasks, |t, text| t.one(&TASKS, text)),
+    file(PIDS, "pids.peak", Part::Tasks, |t, text| t.one(&TASKS_PEAK, text)),
+    file(PIDS, "pids.max", Part::Tasks, |t, text| t.limit(&TASKS_LIMIT, text)),
+    file(V2, "cpu.pressure", Part::Pressure, |t, text| t.stalls([&CPU_SOME, &CPU_FULL], text)),
+    file(V2, "memory.pressure", Part::Pressure, |t, text| {
+        t.stalls([&MEMORY_SOME, &MEMORY_FULL], text)
+    }),
+    file(V2, "io.pressure", Part::Pressure, |t, text| t.stalls([&IO_SOME, &IO_FULL], text)),
+];
+
+/// The files of a unit.
+pub(super) static OF_UNITS: &[File] = &[
+    file(CPUACCT, "cpuacct.usage", Part::Cpu, |t, text| t.time_in_ns(&UNIT_CPU, text)),
+    else_v2(Hierarchy::Cpuacct, "cpu.stat", Part::Cpu, unit_cpu),
+    file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&UNIT_MEMORY, text)),
+    else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&UNIT_MEMORY, text)),
+    only(Only::Blkio(0), BLKIO_FILES[0].0, Part::Io, unit_bytes),
+    only(Only::Blkio(1), BLKIO_FILES[1].0, Part::Io, unit_bytes),
+    only(Only::Blkio(2), BLKIO_FILES[2].0, Part::Io, unit_bytes),
+    only(Only::Blkio(3), BLKIO_FILES[3].0, Part::Io, unit_bytes),
+    else_v2(Hierarchy::Blkio, "io.stat", Part::Io, unit_transfers),
+];
+
+impl Telling<'_, '_> {
+    fn tell(&mut self, metric: &'static Metric, value: f64) {
+        match metric.kind {
+            Kind::Gauge => self.out.gauge(metric, self.labels, value),
+            Kind::Counter => self.out.counter(metric, self.labels, value, self.created),
+        }
+    }
+
+    fn micros(&mut self, metric: &'static Metric, micros: u64) {
+        self.tell(metric, micros as f64 / 1e6);
+    }
+
+    /// A file of one number.
+    fn one(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
+        self.tell(metric, single(text)? as f64);
+        Ok(true)
+    }
+
+    /// A file of a limit; where there is none, nothing is told.
+    fn limit(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
+        if let Some(value) = limit(text)?.filter(|value| *value < NO_LIMIT) {
+            self.tell(metric, value as f64);
+        }
+        Ok(true)
+    }
+
+    /// A file of nanoseconds. Told are whole microseconds, so that days of all processors stay
+    /// exact.
+    fn time_in_ns(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
+        self.micros(metric, single(text)? / 1000);
+        Ok(true)
+    }
+
+    fn lines(&mut self, stat: &MemoryStat) -> bool {
+        for (key, metric) in LINES {
+            if let Some(value) = stat.get(*key) {
+                self.tell(metric, value as f64);
+            }
+        }
+        true
+    }
+
+    fn stalls(&mut self, metrics: [&'static Metric; 2], text: &[u8]) -> Result<bool, ParseError> {
+        let told = pressure(text)?;
+        for (metric, micros) in metrics.into_iter().zip([told.some_us, told.full_us]) {
+            if let Some(micros) = micros {
+                self.micros(metric, micros);
+            }
+        }
+        Ok(true)
+    }
+
+    fn of_disk(&mut self, device: DeviceNumber, metric: &'static Metric, value: Option<u64>) {
+        if let Some(value) = value
+            && let Some(disk) = self.disks.label(self.root, self.now, device)
+        {
+            self.out.counter(metric, &[("disk", disk)], value as f64, self.created);
+        }
+    }
+}
+
+fn cpu(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let stat = cpu_stat(text)?;
+    telling.micros(&CPU, stat.usage_us);
+    telling.micros(&CPU_USER, stat.user_us);
+    telling.micros(&CPU_SYSTEM, stat.system_us);
+    Ok(true)
+}
+
+fn unit_cpu(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    telling.micros(&UNIT_CPU, cpu_stat(text)?.usage_us);
+    Ok(true)
+}
+
+/// Version 1's user and system time. `cpuacct.usage_user` and `_sys` would have finer steps, but
+/// they are counted by looking now and then, and can pass the whole; these are scaled to it
+/// (kernel/sched/cpuacct.c, Linux 5.19).
+fn cpu_modes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let stat = cpuacct_stat(text)?;
+    let hz = telling.user_hz as f64;
+    telling.tell(&CPU_USER, stat.user as f64 / hz);
+    telling.tell(&CPU_SYSTEM, stat.system as f64 / hz);
+    Ok(true)
+}
+
+fn throttling(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let Some(told) = bandwidth(text)? else { return Ok(false) };
+    let Bandwidth { periods, throttled_periods, throttled_ns, bursts, burst_ns } = told;
+    telling.tell(&PERIODS, periods as f64);
+    telling.tell(&THROTTLED_PERIODS, throttled_periods as f64);
+    telling.micros(&THROTTLED, throttled_ns / 1000);
+    if let (Some(bursts), Some(burst_ns)) = (bursts, burst_ns) {
+        telling.tell(&BURSTS, bursts as f64);
+        telling.micros(&BURST, burst_ns / 1000);
+    }
+    Ok(true)
+}
+
+fn events(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let events = memory_events(text)?;
+    telling.tell(&LIMIT_HITS, events.max as f64);
+    if let Some(kills) = events.oom_kill {
+        telling.tell(&OOM_KILLS, kills as f64);
+    }
+    Ok(true)
+}
+
+fn kills(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let Some(kills) = oom_control(text)? else { return Ok(false) };
+    telling.tell(&OOM_KILLS, kills as f64);
+    Ok(true)
+}
+
+fn transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    for line in io_stat(text)? {
+        let line = line?;
+        for (metric, value) in [
+            (&READ_BYTES, line.read.bytes),
+            (&READS, line.read.operations),
+            (&WRITE_BYTES, line.written.bytes),
+            (&WRITES, line.written.operations),
+            (&DISCARD_BYTES, line.discarded.bytes),
+            (&DISCARDS, line.discarded.operations),
+        ] {
+            telling.of_disk(line.device, metric, value);
+        }
+    }
+    Ok(true)
+}
+
+fn bytes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    by_operation(telling, text, [&READ_BYTES, &WRITE_BYTES, &DISCARD_BYTES])
+}
+
+fn operations(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    by_operation(telling, text, [&READS, &WRITES, &DISCARDS])
+}
+
+fn by_operation(
+    telling: &mut Telling<'_, '_>,
+    text: &[u8],
+    [read, write, discard]: [&'static Metric; 3],
+) -> Result<bool, ParseError> {
+    for line in blkio(text)? {
+        let line = line?;
+        let metric = match line.operation {
+            BlkioOperation::Read => read,
+            BlkioOperation::Write => write,
+            BlkioOperation::Discard => discard,
+        };
+        telling.of_disk(line.device, metric, Some(line.value));
+    }
+    Ok(true)
+}
+
+/// The bytes of all shown disks; a unit that touched none has read and written nothing.
+fn unit_transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let (mut read, mut written) = (0_u64, 0_u64);
+    for line in io_stat(text)? {
+        let line = line?;
+        if telling.disks.label(telling.root, telling.now, line.device).is_some() {
+            read = read.saturating_add(line.read.bytes.unwrap_or(0));
+            written = written.saturating_add(line.written.bytes.unwrap_or(0));
+        }
+    }
+    telling.tell(&UNIT_READ_BYTES, read as f64);
+    telling.tell(&UNIT_WRITE_BYTES, written as f64);
+    Ok(true)
+}
+
+fn unit_bytes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let (mut read, mut written) = (0_u64, 0_u64);
+    for line in blkio(text)? {
+        let line = line?;
+        let sum = match line.operation {
+            BlkioOperation::Read => &mut read,
+            BlkioOperation::Write => &mut written,
+            BlkioOperation::Discard => continue,
+        };
+        if telling.disks.label(telling.root, telling.now, line.device).is_some() {
+            *sum = sum.saturating_add(line.value);
+        }
+    }
+    telling.tell(&UNIT_READ_BYTES, read as f64);
+    telling.tell(&UNIT_WRITE_BYTES, written as f64);
+    Ok(true)
+}

@@ -1,0 +1,236 @@
+//! A job or a unit, and the files of its cgroups.
+
+use super::files::{File, Only, Part, Telling};
+use cgroups::JobDir;
+use kernel::{KeptFile, NodeKind, ReadError, Root, cgroup};
+use model::Timestamp;
+
+/// How long after a cgroup was made its files may still come: a scheduler enables controllers once
+/// it is there.
+const NEW_US: i64 = 30 * Timestamp::SECOND;
+
+/// Readings after which a job's directory of version 1 is looked at again for directories below it.
+const CHILDREN_EVERY: u32 = 8;
+
+/// How many files are kept open, and how many may be.
+#[derive(Debug)]
+pub(super) struct Budget {
+    pub(super) kept: usize,
+    pub(super) kept_max: usize,
+    /// Readings for which a file was opened as no more may be kept.
+    pub(super) unkept: u64,
+}
+
+/// What reading needs beside the subject.
+pub(super) struct Reading<'a> {
+    pub(super) root: &'a Root,
+    pub(super) now: Timestamp,
+    /// Which family of version 1's files of transfers counts.
+    pub(super) blkio: Option<usize>,
+    pub(super) budget: &'a mut Budget,
+    pub(super) path: &'a mut String,
+    pub(super) text: &'a mut Vec<u8>,
+}
+
+/// A job's or unit's files.
+#[derive(Debug)]
+pub(super) struct Subject {
+    created: Timestamp,
+    dirs: Vec<JobDir>,
+    slots: Vec<Slot>,
+    /// Readings so far, while no directory has been seen below.
+    readings: u32,
+    has_children: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    file: &'static File,
+    /// Place in the list of directories.
+    dir: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// To be opened.
+    Closed,
+    Kept(KeptFile),
+    /// Not there.
+    Absent,
+    /// Its cgroup was removed while it was open: what has its path from now on is another run's.
+    Gone,
+    /// Closed to us.
+    Denied,
+}
+
+/// What came of a file.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Told,
+    Absent,
+    Denied,
+    Broken(String),
+}
+
+impl Subject {
+    /// The files that a cgroup has by its directories.
+    pub(super) fn new(created: Timestamp, dirs: &[JobDir], files: &'static [File]) -> Self {
+        let in_hierarchy = |hierarchy| dirs.iter().position(|dir| dir.hierarchy == hierarchy);
+        let slot = |file: &'static File| {
+            if file.unless.is_some_and(|hierarchy| in_hierarchy(hierarchy).is_some()) {
+                return None;
+            }
+            let dir = file.of.iter().find_map(|hierarchy| in_hierarchy(*hierarchy))?;
+            Some(Slot { file, dir, state: State::Closed })
+        };
+        let slots = files.iter().filter_map(slot).collect();
+        Self { created, dirs: dirs.to_vec(), slots, readings: 0, has_children: false }
+    }
+
+    /// Whether this is the cgroup made then, with these directories.
+    pub(super) fn is(&self, created: Timestamp, dirs: &[JobDir]) -> bool {
+        self.created == created && self.dirs == dirs
+    }
+
+    /// Closes its files.
+    pub(super) fn close(&mut self, budget: &mut Budget) {
+        for slot in &mut self.slots {
+            slot.close(budget, State::Closed);
+        }
+    }
+
+    /// Tries again what was absent or denied.
+    pub(super) fn retry(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot.state, State::Absent | State::Denied) {
+                slot.state = State::Closed;
+            }
+        }
+    }
+
+    /// Reads every file and tells what it says; `outcome` is shown what came of each.
+    pub(super) fn read(
+        &mut self,
+        reading: &mut Reading<'_>,
+        telling: &mut Telling<'_, '_>,
+        mut outcome: impl FnMut(Part, Outcome),
+    ) {
+        if reading.now.since(self.created) < NEW_US {
+            self.retry();
+        }
+        self.look_below(reading);
+        let mut gone = None;
+        for slot in &mut self.slots {
+            let read = match slot.file.only {
+                Only::Always => true,
+                Only::WithoutChildren => !self.has_children,
+                Only::Blkio(family) => reading.blkio == Some(family),
+            };
+            if !read {
+                slot.close_if_kept(reading.budget);
+                continue;
+            }
+            let Some(dir) = self.dirs.get(slot.dir) else { continue };
+            reading.path.clear();
+            reading.path.push_str(&dir.path);
+            reading.path.push('/');
+            reading.path.push_str(slot.file.name);
+            let came = match slot.text(reading) {
+                Ok(true) => match (slot.file.push)(telling, reading.text) {
+                    Ok(true) => Outcome::Told,
+                    Ok(false) => Outcome::Absent,
+                    Err(error) => Outcome::Broken(format!("/{}: {error}", reading.path)),
+                },
+                Ok(false) => Outcome::Absent,
+                Err(ReadError::Denied { .. }) => Outcome::Denied,
+                Err(error) => Outcome::Broken(error.to_string()),
+            };
+            if matches!(slot.state, State::Gone) {
+                gone = Some(slot.dir);
+            }
+            outcome(slot.file.part, came);
+        }
+        if let Some(dir) = gone {
+            for slot in self.slots.iter_mut().filter(|slot| slot.dir == dir) {
+                slot.close(reading.budget, State::Gone);
+            }
+        }
+    }
+
+    /// Looks whether version 1's directory of memory has others below it, whose kills are counted
+    /// there alone.
+    fn look_below(&mut self, reading: &Reading<'_>) {
+        let due = self.readings.is_multiple_of(CHILDREN_EVERY);
+        self.readings = self.readings.wrapping_add(1);
+        if self.has_children || !due {
+            return;
+        }
+        let memory = self.slots.iter().find(|slot| slot.file.only == Only::WithoutChildren);
+        if let Some(dir) = memory.and_then(|slot| self.dirs.get(slot.dir)) {
+            let has_children = &mut self.has_children;
+            let seen =
+                |entry: kernel::DirEntry<'_>| *has_children |= entry.kind == NodeKind::Directory;
+            if reading.root.list(&dir.path, seen).is_err() {
+                // It is going; its file will say the same.
+                self.has_children = false;
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Reads the file's text; false if there is none.
+    fn text(&mut self, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
+        let (path, text) = (reading.path.as_str(), &mut *reading.text);
+        match &self.state {
+            State::Absent | State::Gone => return Ok(false),
+            State::Denied => return Err(ReadError::Denied { path: String::new() }),
+            State::Kept(file) => {
+                let read = cgroup::read(file, path, text)?;
+                if !read {
+                    self.close(reading.budget, State::Gone);
+                }
+                return Ok(read);
+            }
+            State::Closed => {}
+        }
+        let file = match reading.root.open(path) {
+            Ok(file) => file,
+            Err(ReadError::Absent { .. }) => {
+                self.state = State::Absent;
+                return Ok(false);
+            }
+            Err(error) => {
+                if matches!(error, ReadError::Denied { .. }) {
+                    self.state = State::Denied;
+                }
+                return Err(error);
+            }
+        };
+        if !cgroup::read(&file, path, text)? {
+            self.state = State::Absent;
+            return Ok(false);
+        }
+        if reading.budget.kept < reading.budget.kept_max {
+            reading.budget.kept += 1;
+            self.state = State::Kept(file);
+        } else {
+            reading.budget.unkept += 1;
+        }
+        Ok(true)
+    }
+
+    fn close_if_kept(&mut self, budget: &mut Budget) {
+        if matches!(self.state, State::Kept(_)) {
+            self.close(budget, State::Closed);
+        }
+    }
+
+    fn close(&mut self, budget: &mut Budget, state: State) {
+        if matches!(self.state, State::Kept(_)) {
+            budget.kept = budget.kept.saturating_sub(1);
+        }
+        self.state = state;
+    }
+}

@@ -1,0 +1,189 @@
+//! Network: bytes, packets and errors of each interface.
+//!
+//! Reads `/proc/net/dev` (any Linux; proc_pid_net(5), Documentation/networking/statistics.rst), see
+//! [`kernel::net_dev`]:
+//!
+//! ```text
+//!   eth0: 208452484   11191    0    0    0     0          0         0   716302    6404    0    0    0     0       0          0
+//! ```
+//!
+//! Shown are interfaces with hardware of their own, with the label `interface`: bridges, bonds, VLANs and the
+//! ends of containers count again what the hardware counts. Hardware is what has a `device` under
+//! `/sys/class/net/NAME`; where `/sys/class/net` cannot be asked, all but `lo` is shown. The interfaces are
+//! those of the agent's own network namespace. A driver that keeps 32 bits begins at 0 again after 4 GiB;
+//! what was counted between the last reading and that moment is lost. An interface that appears after the
+//! first reading counts from the reading before it. InfiniBand carries its traffic past these counters.
+
+use crate::file::{TickFile, broken};
+use crate::parts::{Choice, Roster};
+use crate::sink::Of;
+use crate::{Context, Every, Open, OptionKind, OptionSpec, Sink, Source, SourceError, SourceSpec};
+use kernel::Root;
+use kernel::net_dev::{Interface, net_dev};
+use model::{Metric, Timestamp, Unit};
+
+const PATH: &str = "proc/net/dev";
+/// There wherever interfaces can be told apart: every network namespace has `lo`.
+const LOOPBACK: &str = "sys/class/net/lo/uevent";
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "network",
+    help: "Bytes, packets and errors of each network interface.",
+    reads: &["/proc/net/dev", "/sys/class/net/*/device/uevent"],
+    cost: "about 4 µs on 2 virtual cores, Linux 6.18, with 1 interface and 3 virtual ones; grows with them",
+    every: Every::Tick,
+    metrics: &[
+        &RECEIVED[0],
+        &RECEIVED[1],
+        &RECEIVED[2],
+        &RECEIVED[3],
+        &RECEIVED[4],
+        &RECEIVED[5],
+        &RECEIVED[6],
+        &RECEIVED[7],
+        &TRANSMITTED[0],
+        &TRANSMITTED[1],
+        &TRANSMITTED[2],
+        &TRANSMITTED[3],
+        &TRANSMITTED[4],
+        &TRANSMITTED[5],
+        &TRANSMITTED[6],
+        &TRANSMITTED[7],
+    ],
+    options: &[
+        OptionSpec {
+            name: "include",
+            kind: OptionKind::Words,
+            default: "",
+            help: "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
+        },
+        OptionSpec {
+            name: "exclude",
+            kind: OptionKind::Words,
+            default: "lo",
+            help: "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
+        },
+        OptionSpec {
+            name: "virtual",
+            kind: OptionKind::Switch,
+            default: "false",
+            help: "Also interfaces without hardware of their own.",
+        },
+    ],
+    open,
+};
+
+/// In the order of the columns.
+static RECEIVED: [Metric; 8] = [
+    bytes("network_received_bytes_total", "Bytes received."),
+    count("network_received_packets_total", "Packets received."),
+    count("network_received_errors_total", "Bad packets received."),
+    count(
+        "network_received_dropped_total",
+        "Packets received and dropped for want of memory or of a taker.",
+    ),
+    count(
+        "network_received_fifo_errors_total",
+        "Packets lost because the receive queue of the hardware was full.",
+    ),
+    count(
+        "network_received_frame_errors_total",
+        "The part of network_received_errors_total of wrong length, checksum or alignment.",
+    ),
+    count("network_received_compressed_total", "Compressed packets received."),
+    count("network_received_multicast_total", "Multicast packets received."),
+];
+
+/// In the order of the columns.
+static TRANSMITTED: [Metric; 8] = [
+    bytes("network_transmitted_bytes_total", "Bytes sent."),
+    count("network_transmitted_packets_total", "Packets sent."),
+    count("network_transmitted_errors_total", "Packets that could not be sent."),
+    count("network_transmitted_dropped_total", "Packets dropped on their way out."),
+    count(
+        "network_transmitted_fifo_errors_total",
+        "Packets not sent because the send queue of the hardware ran dry.",
+    ),
+    count("network_transmitted_collisions_total", "Collisions on the wire."),
+    count(
+        "network_transmitted_carrier_errors_total",
+        "Packets not sent for loss of carrier, a late collision, a failed heartbeat or an abort.",
+    ),
+    count("network_transmitted_compressed_total", "Compressed packets sent."),
+];
+
+const fn count(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Count, help)
+}
+
+const fn bytes(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Bytes, help)
+}
+
+struct Network {
+    file: TickFile,
+    choice: Choice,
+    /// Or there is nothing to tell them by.
+    virtual_too: bool,
+    roster: Roster,
+}
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    Ok(Box::new(Network {
+        file: TickFile::open(open.root, PATH)?,
+        choice: Choice::of(open.options),
+        virtual_too: open.options.switch("virtual") || open.root.stat(LOOPBACK).is_err(),
+        roster: Roster::default(),
+    }))
+}
+
+impl Source for Network {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let mut out = out.of_device();
+        self.roster.begin(cx.boot);
+        for interface in net_dev(self.file.read()?).map_err(|e| broken(PATH, e))? {
+            let interface = interface.map_err(|e| broken(PATH, e))?;
+            let shown = |name: &str| {
+                let said = self.choice.says(name);
+                said.unwrap_or_else(|| self.virtual_too || has_hardware(cx.root, name))
+            };
+            if let Some((label, start)) = self.roster.see(interface.name, cx.boot, shown) {
+                push(&interface, label, start, &mut out);
+            }
+        }
+        self.roster.end(cx.now);
+        Ok(())
+    }
+}
+
+fn has_hardware(root: &Root, name: &str) -> bool {
+    root.stat(&format!("sys/class/net/{name}/device/uevent")).is_ok()
+}
+
+fn push(interface: &Interface<'_>, label: &str, start: Timestamp, out: &mut Of<'_>) {
+    let (received, sent) = (&interface.received, &interface.transmitted);
+    let received = [
+        received.bytes,
+        received.packets,
+        received.errors,
+        received.dropped,
+        received.fifo_errors,
+        received.frame_errors,
+        received.compressed,
+        received.multicast,
+    ];
+    let sent = [
+        sent.bytes,
+        sent.packets,
+        sent.errors,
+        sent.dropped,
+        sent.fifo_errors,
+        sent.collisions,
+        sent.carrier_errors,
+        sent.compressed,
+    ];
+    let columns = RECEIVED.iter().zip(received).chain(TRANSMITTED.iter().zip(sent));
+    for (metric, value) in columns {
+        out.counter(metric, &[("interface", label)], value as f64, start);
+    }
+}

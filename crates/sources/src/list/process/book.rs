@@ -1,0 +1,428 @@
+//! The processes of each job: what they are known to have done, and what they are.
+
+use super::files::Told;
+use super::metrics::IO;
+use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
+use kernel::process::{ProcessIo, ProcessStatus};
+use kernel::taskstats::{Counter, TaskStats};
+use rustc_hash::FxHashMap;
+
+/// The io counters in the order of their metrics.
+pub(super) type Io = [u64; IO];
+
+/// The counters of `/proc/PID/io`.
+pub(super) const fn io_of_process(io: &ProcessIo) -> Io {
+    [
+        io.read_chars,
+        io.write_chars,
+        io.read_calls,
+        io.write_calls,
+        io.read_bytes,
+        io.write_bytes,
+        io.cancelled_write_bytes,
+    ]
+}
+
+/// The same counters of a task that ended, which the kernel cuts down to multiples of 1024.
+fn io_of_task(stats: &TaskStats) -> Io {
+    [
+        Counter::ReadChar,
+        Counter::WriteChar,
+        Counter::ReadSyscalls,
+        Counter::WriteSyscalls,
+        Counter::ReadBytes,
+        Counter::WriteBytes,
+        Counter::CancelledWriteBytes,
+    ]
+    .map(|counter| stats.counters.get(counter))
+}
+
+fn largest(a: &Io, b: &Io) -> Io {
+    let mut largest = *a;
+    for (largest, b) in largest.iter_mut().zip(b) {
+        *largest = (*largest).max(*b);
+    }
+    largest
+}
+
+/// A process's name, as text that a label may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Comm {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+impl Comm {
+    /// Whatever is no printable text of a name in ASCII or UTF-8 becomes `?`.
+    pub(super) fn of(name: &[u8]) -> Self {
+        let is_text = std::str::from_utf8(name).is_ok();
+        let mut comm = Self { bytes: [0; 16], length: name.len().min(15) };
+        for (to, from) in comm.bytes.iter_mut().zip(name.iter().take(15)) {
+            let plain = from.is_ascii_graphic() || *from == b' ' || (is_text && !from.is_ascii());
+            *to = if plain { *from } else { b'?' };
+        }
+        comm
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        let name = self.bytes.get(..self.length).unwrap_or_default();
+        match std::str::from_utf8(name) {
+            Ok(name) => name,
+            // Cut within a letter.
+            Err(error) => {
+                let good = name.get(..error.valid_up_to()).unwrap_or_default();
+                std::str::from_utf8(good).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// What `stat` and `status` said of a process when it was last read; memory in KiB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) comm: Comm,
+    pub(super) start_ticks: u64,
+    pub(super) cpu_ticks: u64,
+    /// Of these, since the reading before.
+    pub(super) new_cpu_ticks: u64,
+    pub(super) status: ProcessStatus,
+}
+
+/// A process of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    pub(super) job: JobNo,
+    /// Which of those that have had its number, once it was read.
+    no: Option<TaskNo>,
+    pub(super) view: Option<View>,
+    /// Its io that is counted for its job, or was there before its job counts.
+    counted: Io,
+    /// The io of its threads that ended, as the kernel told it.
+    ended: Io,
+    /// Whether its io up to the first reading counts.
+    from_start: bool,
+    io_read: bool,
+    /// The last round of lists that had it.
+    round: u32,
+    /// The round in which it was last read.
+    pub(super) read_in: u32,
+}
+
+/// What is known of a job.
+#[derive(Clone, Copy, Debug, Default)]
+struct Job {
+    io: Io,
+    /// Whether its processes have been listed.
+    begun: bool,
+    /// Largest resident memory seen, in KiB.
+    hiwater_kib: u64,
+}
+
+/// The processes of all jobs, and the io of each job.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    jobs: FxHashMap<JobNo, Job>,
+    processes: FxHashMap<u32, Process>,
+    pub(super) round: u32,
+}
+
+impl Book {
+    /// Whether a job is listed for the first time; then its io begins here.
+    pub(super) fn begin(&mut self, job: JobNo, is_old: bool) -> bool {
+        let job = self.jobs.entry(job).or_default();
+        let is_first = !std::mem::replace(&mut job.begun, true);
+        if is_first && is_old {
+            job.io = [0; IO];
+        }
+        is_first
+    }
+
+    /// What a job's processes did, living and ended.
+    pub(super) fn io_of(&self, job: JobNo) -> Option<&Io> {
+        self.jobs.get(&job).map(|job| &job.io)
+    }
+
+    /// The largest resident memory seen in a job so far, in KiB, given that of now.
+    pub(super) fn hiwater_kib(&mut self, job: JobNo, now: u64) -> u64 {
+        let job = self.jobs.entry(job).or_default();
+        job.hiwater_kib = job.hiwater_kib.max(now);
+        job.hiwater_kib
+    }
+
+    /// Every process.
+    pub(super) fn processes(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.processes.iter().map(|(pid, process)| (*pid, process))
+    }
+
+    /// A process.
+    pub(super) fn get(&self, pid: u32) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
+    /// Keeps the jobs that are still there.
+    pub(super) fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
+        self.jobs.retain(|job, _| is_there(*job));
+        self.processes.retain(|_, process| is_there(process.job));
+    }
+
+    /// A list has this process in this job.
+    pub(super) fn listed(&mut self, pid: u32, job: JobNo) {
+        let round = self.round;
+        let new = || Process::new(job, true, round);
+        let process = self.processes.entry(pid).or_insert_with(new);
+        (process.job, process.round) = (job, round);
+    }
+
+    /// Ends a round of lists: the processes of the jobs listed whole that none had have ended.
+    pub(super) fn end_round(&mut self, listed: impl Fn(JobNo) -> bool) {
+        let Self { jobs, processes, round } = self;
+        processes.retain(|_, process| {
+            let stays = process.round == *round || !listed(process.job);
+            if !stays {
+                process.settle(&mut jobs.entry(process.job).or_default().io);
+            }
+            stays
+        });
+    }
+
+    /// A process was read.
+    pub(super) fn read(&mut self, pid: u32, reading: Reading, told: &Told) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let job = self.jobs.entry(process.job).or_default();
+        if process.no.is_some_and(|no| no != reading.no) {
+            // Its number was given to another since the last round.
+            process.settle(&mut job.io);
+            *process = Process::new(process.job, true, process.round);
+        }
+        if process.no.is_none() {
+            process.from_start &= reading.from_start;
+        }
+        process.no = Some(reading.no);
+        process.read_in = self.round;
+        let before = process.view.map_or(0, |view| view.cpu_ticks);
+        process.view = Some(View {
+            comm: told.comm,
+            start_ticks: told.start_ticks,
+            cpu_ticks: told.cpu_ticks,
+            new_cpu_ticks: told.cpu_ticks.saturating_sub(before),
+            status: told.status,
+        });
+        let Some(io) = told.io else { return };
+        let now = largest(&io, &process.ended);
+        if process.io_read || process.from_start {
+            process.count(&now, &mut job.io);
+        } else {
+            process.counted = now;
+        }
+        process.io_read = true;
+    }
+
+    /// A process that was listed is not there any more, or is ending: its end tells the rest.
+    pub(super) fn gone(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            (process.read_in, process.view) = (self.round, None);
+        }
+    }
+}
+
+impl Process {
+    const fn new(job: JobNo, from_start: bool, round: u32) -> Self {
+        Self {
+            job,
+            no: None,
+            view: None,
+            counted: [0; IO],
+            ended: [0; IO],
+            from_start,
+            io_read: false,
+            round,
+            read_in: 0,
+        }
+    }
+
+    /// Counts for the job what is known now and was not counted.
+    fn count(&mut self, now: &Io, job: &mut Io) {
+        for ((job, counted), now) in job.iter_mut().zip(&mut self.counted).zip(now) {
+            *job = job.saturating_add(now.saturating_sub(*counted));
+            *counted = (*counted).max(*now);
+        }
+    }
+
+    /// It has ended: what its threads' ends told beyond the last reading counts, too.
+    fn settle(&mut self, job: &mut Io) {
+        if self.io_read || self.from_start {
+            let ended = self.ended;
+            self.count(&ended, job);
+        }
+    }
+}
+
+impl Account for Book {
+    fn ended(&mut self, job: JobNo, task: &Ended<'_>) {
+        let stats = task.stats;
+        let pid = task.tgid.unwrap_or(stats.tid);
+        // Before Linux 5.19 the kernel does not tell which thread was the last; mostly it is the first.
+        let is_over = stats.last_of_group || (stats.tgid.is_none() && pid == stats.tid);
+        let round = self.round;
+        let new = || Process::new(job, task.from_start, round);
+        let process = self.processes.entry(pid).or_insert_with(new);
+        for (ended, io) in process.ended.iter_mut().zip(io_of_task(stats)) {
+            *ended = ended.saturating_add(io);
+        }
+        if process.no.is_none() {
+            process.from_start &= task.from_start;
+        }
+        if is_over {
+            process.settle(&mut self.jobs.entry(process.job).or_default().io);
+            self.processes.remove(&pid);
+        }
+    }
+
+    fn forgotten(&mut self, _: TaskNo) {
+        // A process that left its job is missing in its list.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel::process::State;
+    use kernel::taskstats::Counters;
+
+    const JOB: JobNo = JobNo::new(1);
+
+    const STATUS: ProcessStatus = ProcessStatus {
+        state: State::Running,
+        tgid: 7,
+        ppid: 1,
+        threads: 1,
+        vm_size: None,
+        vm_hwm: None,
+        vm_rss: None,
+        rss_anon: None,
+        rss_file: None,
+        rss_shmem: None,
+        vm_swap: None,
+    };
+
+    fn end(book: &mut Book, tid: u32, tgid: Option<u32>, bytes: u64, last_of_group: bool) {
+        end_as(book, tid, tgid, bytes, last_of_group, true);
+    }
+
+    fn end_as(book: &mut Book, tid: u32, tgid: Option<u32>, bytes: u64, last: bool, whole: bool) {
+        let mut counters = Counters::ZERO;
+        counters.0[Counter::WriteChar.place()] = bytes;
+        let stats = TaskStats {
+            tid,
+            tgid,
+            ppid: 1,
+            begin_s: 0,
+            elapsed_us: 0,
+            last_of_group: last,
+            hiwater_rss_kib: 0,
+            hiwater_vm_kib: 0,
+            comm: [0; 16],
+            counters,
+        };
+        let no = TaskNo::new(99);
+        book.ended(JOB, &Ended { no, stats: &stats, tgid, from_start: whole });
+    }
+
+    fn written(book: &Book) -> u64 {
+        book.io_of(JOB).map_or(0, |io| io[1])
+    }
+
+    fn read(book: &mut Book, no: u64, from_start: bool, written: u64) {
+        let no = TaskNo::new(no);
+        let reading = Reading { no, job: JOB, from_start, may_be_ending: false };
+        let io = Some([0, written, 0, 0, 0, 0, 0]);
+        let comm = Comm::of(b"cat");
+        let (start_ticks, cpu_ticks, is_ending) = (100, 6, false);
+        let told = Told { comm, start_ticks, cpu_ticks, is_ending, status: STATUS, io };
+        book.read(7, reading, &told);
+    }
+
+    #[test]
+    fn what_the_end_tells_beyond_the_last_reading_counts() {
+        let mut book = Book { round: 1, ..Book::default() };
+        book.listed(7, JOB);
+        read(&mut book, 100, true, 5000);
+        assert_eq!(written(&book), 5000);
+        // The kernel tells less, as it cuts: nothing falls.
+        end(&mut book, 7, Some(7), 4096, true);
+        assert_eq!(written(&book), 5000);
+        book.listed(7, JOB);
+        read(&mut book, 200, true, 1000);
+        end(&mut book, 7, Some(7), 9216, true);
+        assert_eq!(written(&book), 5000 + 9216);
+        // One that was never listed.
+        end(&mut book, 8, Some(8), 1024, true);
+        assert_eq!((written(&book), book.processes.len()), (15_240, 0));
+    }
+
+    #[test]
+    fn ended_threads_are_in_the_process() {
+        let mut book = Book { round: 1, ..Book::default() };
+        book.listed(7, JOB);
+        end(&mut book, 71, Some(7), 2048, false);
+        assert_eq!(written(&book), 0);
+        // What the process tells has its ended threads in it.
+        read(&mut book, 100, true, 3000);
+        end(&mut book, 72, Some(7), 2048, false);
+        end(&mut book, 7, Some(7), 1024, true);
+        assert_eq!(written(&book), 5120);
+        // Threads of a process that was never listed and lives on, until it is missing in a list.
+        end(&mut book, 91, Some(9), 1024, false);
+        assert_eq!(written(&book), 5120);
+        book.round = 2;
+        book.end_round(|_| true);
+        assert_eq!((written(&book), book.processes.len()), (6144, 0));
+    }
+
+    #[test]
+    fn what_was_before_does_not_count() {
+        let mut book = Book { round: 1, ..Book::default() };
+        book.listed(7, JOB);
+        read(&mut book, 100, false, 5000);
+        assert_eq!(written(&book), 0);
+        read(&mut book, 100, false, 5700);
+        end(&mut book, 7, Some(7), 7168, true);
+        assert_eq!(written(&book), 2168);
+        // It ended before it was read.
+        end_as(&mut book, 8, Some(8), 4096, true, false);
+        assert_eq!(written(&book), 2168);
+    }
+
+    #[test]
+    fn a_number_given_to_another_process() {
+        let mut book = Book { round: 1, ..Book::default() };
+        book.listed(7, JOB);
+        read(&mut book, 100, true, 5000);
+        read(&mut book, 300, true, 200);
+        assert_eq!(written(&book), 5200);
+        let process = book.get(7).unwrap();
+        assert_eq!(process.view.unwrap().new_cpu_ticks, 6);
+    }
+
+    #[test]
+    fn before_linux_5_19_the_first_thread_ends_the_process() {
+        let mut book = Book { round: 1, ..Book::default() };
+        end(&mut book, 7, None, 2048, false);
+        assert_eq!((written(&book), book.processes.len()), (2048, 0));
+    }
+
+    #[test]
+    fn names_become_labels() {
+        for (name, label) in [
+            (&b"cat"[..], "cat"),
+            (b"a b", "a b"),
+            (b"a\nb\x7f", "a?b?"),
+            ("é".as_bytes(), "é"),
+            (b"\xff\xfe", "??"),
+            (b"kworker/0:1-events", "kworker/0:1-eve"),
+            ("ééééééééé".as_bytes(), "ééééééé"),
+        ] {
+            assert_eq!(Comm::of(name).as_str(), label);
+        }
+    }
+}

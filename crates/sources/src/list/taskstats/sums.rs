@@ -1,0 +1,104 @@
+//! What the tasks of each job used, living and ended.
+
+use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
+use kernel::taskstats::{Counters, TaskStats};
+use rustc_hash::FxHashMap;
+
+/// What a job's tasks used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    /// Over all tasks, of what counts.
+    pub(super) counters: Counters,
+    /// When the first began, in seconds since 1970.
+    pub(super) begin_s: Option<u64>,
+    /// The longest life, in microseconds.
+    pub(super) elapsed_us: u64,
+    /// Largest resident memory, in KiB.
+    pub(super) hiwater_rss_kib: u64,
+    /// Largest virtual memory, in KiB.
+    pub(super) hiwater_vm_kib: u64,
+    /// How many of its tasks ended.
+    pub(super) ended: u64,
+    /// Whether its tasks have been read once.
+    pub(super) is_read: bool,
+    /// What the cgroup had used when counting began, in nanoseconds.
+    pub(super) group_base_ns: u64,
+}
+
+impl Sum {
+    fn see(&mut self, stats: &TaskStats) {
+        self.begin_s = Some(self.begin_s.map_or(stats.begin_s, |it| it.min(stats.begin_s)));
+        self.elapsed_us = self.elapsed_us.max(stats.elapsed_us);
+        self.hiwater_rss_kib = self.hiwater_rss_kib.max(stats.hiwater_rss_kib);
+        self.hiwater_vm_kib = self.hiwater_vm_kib.max(stats.hiwater_vm_kib);
+    }
+
+    /// Adds what a task used since it was last read. No counter falls: the kernel's do not, but the two
+    /// of a running task may be read a moment apart.
+    fn add(&mut self, before: &Counters, now: &Counters) {
+        for ((sum, before), now) in self.counters.0.iter_mut().zip(&before.0).zip(&now.0) {
+            *sum = sum.saturating_add(now.saturating_sub(*before));
+        }
+    }
+}
+
+/// The sums of all jobs, and the last values of their living tasks, so that nothing counts twice.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    jobs: FxHashMap<JobNo, Sum>,
+    living: FxHashMap<TaskNo, Counters>,
+}
+
+impl Sums {
+    /// What a job's tasks used.
+    pub(super) fn of(&mut self, job: JobNo) -> &mut Sum {
+        self.jobs.entry(job).or_default()
+    }
+
+    /// Keeps the jobs that are still there.
+    pub(super) fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
+        self.jobs.retain(|job, _| is_there(*job));
+    }
+
+    /// Whether a task has been read before.
+    pub(super) fn has_read(&self, task: TaskNo) -> bool {
+        self.living.contains_key(&task)
+    }
+
+    /// A living task was read.
+    pub(super) fn read(&mut self, reading: Reading, stats: &TaskStats) {
+        let sum = self.jobs.entry(reading.job).or_default();
+        sum.see(stats);
+        match self.living.entry(reading.no) {
+            std::collections::hash_map::Entry::Occupied(mut last) => {
+                sum.add(last.get(), &stats.counters);
+                for (last, now) in last.get_mut().0.iter_mut().zip(&stats.counters.0) {
+                    *last = (*last).max(*now);
+                }
+            }
+            std::collections::hash_map::Entry::Vacant(first) => {
+                if reading.from_start {
+                    sum.add(&Counters::ZERO, &stats.counters);
+                }
+                first.insert(stats.counters);
+            }
+        }
+    }
+}
+
+impl Account for Sums {
+    fn ended(&mut self, job: JobNo, task: &Ended<'_>) {
+        let sum = self.jobs.entry(job).or_default();
+        sum.see(task.stats);
+        sum.ended += 1;
+        match self.living.remove(&task.no) {
+            Some(last) => sum.add(&last, &task.stats.counters),
+            None if task.from_start => sum.add(&Counters::ZERO, &task.stats.counters),
+            None => {}
+        }
+    }
+
+    fn forgotten(&mut self, task: TaskNo) {
+        self.living.remove(&task);
+    }
+}

@@ -1,0 +1,221 @@
+//! Parts of a device that come and go: disks, interfaces. Which of them are shown, and since when they
+//! count.
+
+use crate::Options;
+use model::Timestamp;
+
+/// What the options `include` and `exclude` say.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    include: Vec<Box<str>>,
+    exclude: Vec<Box<str>>,
+}
+
+impl Choice {
+    /// The options `include` and `exclude`, names or patterns with `*`.
+    pub(crate) fn of(options: &Options) -> Self {
+        let words = |name| options.words(name).into_iter().map(Box::from).collect();
+        Self { include: words("include"), exclude: words("exclude") }
+    }
+
+    /// Whether a name is to be shown, if the options say: what is included counts before what is
+    /// excluded.
+    pub(crate) fn says(&self, name: &str) -> Option<bool> {
+        if !self.include.is_empty() {
+            return Some(any_matches(&self.include, name));
+        }
+        any_matches(&self.exclude, name).then_some(false)
+    }
+}
+
+/// Whether a name fits one of these patterns.
+pub(crate) fn any_matches(patterns: &[Box<str>], name: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern.as_bytes(), name.as_bytes()))
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any text, empty too.
+fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
+    // After a `*`: where to go on if what follows it does not fit here.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        match (pattern.split_first(), name.split_first()) {
+            (Some((b'*', rest)), _) => {
+                retry = Some((rest, name));
+                pattern = rest;
+            }
+            (Some((p, p_rest)), Some((n, n_rest))) if p == n => (pattern, name) = (p_rest, n_rest),
+            (None, None) => return true,
+            _ => {
+                let Some((after_star, from)) = retry else { return false };
+                let Some((_, shorter)) = from.split_first() else { return false };
+                retry = Some((after_star, shorter));
+                (pattern, name) = (after_star, shorter);
+            }
+        }
+    }
+}
+
+/// The parts seen at the last reading, in the order of the kernel's file.
+///
+/// What is there at the first reading counts since boot: when it appeared is not known, and it does not
+/// matter, as only what is added from then on is told. What appears later was not there at the reading
+/// before, so its counters were zero then: that is its start.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    parts: Vec<Part>,
+    place: usize,
+    read_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Part {
+    name: Box<[u8]>,
+    label: Box<str>,
+    start: Timestamp,
+    shown: bool,
+    seen: bool,
+}
+
+impl Roster {
+    /// Begins a reading.
+    pub(crate) fn begin(&mut self, boot: Timestamp) {
+        if self.read_at.is_some_and(|read_at| boot > read_at) {
+            *self = Self::default();
+        }
+        self.place = 0;
+        self.parts.iter_mut().for_each(|part| part.seen = false);
+    }
+
+    /// The label and start of a part, if it is to be shown, which is asked once for each part.
+    pub(crate) fn see(
+        &mut self,
+        name: &[u8],
+        boot: Timestamp,
+        shown: impl FnOnce(&str) -> bool,
+    ) -> Option<(&str, Timestamp)> {
+        let is_it = |part: &Part| *part.name == *name;
+        let place = match self.parts.get(self.place) {
+            Some(part) if is_it(part) => self.place,
+            _ => self.parts.iter().position(is_it).unwrap_or_else(|| {
+                let label = String::from_utf8_lossy(name).into_owned().into_boxed_str();
+                let shown = shown(&label);
+                let start = self.read_at.unwrap_or(boot);
+                let place = self.place.min(self.parts.len());
+                self.parts
+                    .insert(place, Part { name: name.into(), label, start, shown, seen: true });
+                place
+            }),
+        };
+        self.place = place + 1;
+        let part = self.parts.get_mut(place)?;
+        part.seen = true;
+        part.shown.then_some((&*part.label, part.start))
+    }
+
+    /// Ends a reading: what was not seen in it has gone.
+    pub(crate) fn end(&mut self, now: Timestamp) {
+        self.parts.retain(|part| part.seen);
+        self.read_at = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OptionKind, OptionSpec};
+    use proptest::prelude::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, fits) in [
+            ("sda", "sda", true),
+            ("sda", "sda1", false),
+            ("sd*", "sda1", true),
+            ("sd*", "sd", true),
+            ("*1", "sda1", true),
+            ("*1", "sda12", false),
+            ("nvme*n*", "nvme0n1", true),
+            ("a*b*c", "a1b2b3c", true),
+            ("a*b*c", "a1c2b", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("**", "x", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), fits, "{pattern} {name}");
+        }
+    }
+
+    static SPECS: &[OptionSpec] = &[
+        OptionSpec { name: "include", kind: OptionKind::Words, default: "", help: "" },
+        OptionSpec { name: "exclude", kind: OptionKind::Words, default: "lo, veth*", help: "" },
+    ];
+
+    #[test]
+    fn what_is_included_counts_before_what_is_excluded() {
+        let mut options = Options::defaults(SPECS);
+        let choice = Choice::of(&options);
+        assert_eq!(
+            ["lo", "veth7", "eth0"].map(|n| choice.says(n)),
+            [Some(false), Some(false), None]
+        );
+        options.set("x", SPECS, "include", "lo,ib*", |_, _| None).unwrap();
+        let choice = Choice::of(&options);
+        assert_eq!(
+            ["lo", "ib0", "eth0"].map(|n| choice.says(n)),
+            [Some(true), Some(true), Some(false)]
+        );
+    }
+
+    fn read(roster: &mut Roster, now: i64, names: &[&str]) -> Vec<(String, i64)> {
+        roster.begin(Timestamp(10));
+        let mut seen = Vec::new();
+        for name in names {
+            let shown = |label: &str| label != "hidden";
+            if let Some((label, start)) = roster.see(name.as_bytes(), Timestamp(10), shown) {
+                seen.push((label.to_owned(), start.0));
+            }
+        }
+        roster.end(Timestamp(now));
+        seen
+    }
+
+    #[test]
+    fn what_appears_later_counts_from_the_reading_before() {
+        let mut roster = Roster::default();
+        let own = |seen: &[(&str, i64)]| -> Vec<(String, i64)> {
+            seen.iter().map(|(name, start)| ((*name).to_owned(), *start)).collect()
+        };
+        assert_eq!(read(&mut roster, 100, &["a", "hidden", "c"]), own(&[("a", 10), ("c", 10)]));
+        assert_eq!(
+            read(&mut roster, 200, &["a", "b", "hidden", "c"]),
+            own(&[("a", 10), ("b", 100), ("c", 10)])
+        );
+        assert_eq!(read(&mut roster, 300, &["c", "a"]), own(&[("c", 10), ("a", 10)]));
+        assert_eq!(
+            read(&mut roster, 400, &["a", "b", "c"]),
+            own(&[("a", 10), ("b", 300), ("c", 10)])
+        );
+        assert_eq!(roster.parts.len(), 3);
+    }
+
+    #[test]
+    fn after_a_reboot_everything_counts_from_the_new_boot() {
+        let mut roster = Roster::default();
+        read(&mut roster, 100, &["a"]);
+        read(&mut roster, 200, &["a", "b"]);
+        roster.begin(Timestamp(250));
+        let always = |_: &str| true;
+        assert_eq!(roster.see(b"b", Timestamp(250), always), Some(("b", Timestamp(250))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_fits_itself_and_its_beginning_with_a_star(name in "[a-c*]{0,8}", cut in 0_usize..8) {
+            prop_assert!(matches(name.as_bytes(), name.as_bytes()));
+            let beginning = name.get(..cut.min(name.len())).unwrap_or_default();
+            let pattern = format!("{beginning}*");
+            prop_assert!(matches(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+}

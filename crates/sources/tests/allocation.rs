@@ -1,0 +1,95 @@
+//! In the steady state no source asks for memory: the third and the fourth tick on the live machine.
+
+use cgroups::Jobs;
+use kernel::Root;
+use kernel::allocations::{CountingAllocator, on_this_thread};
+use model::{DeviceId, Timestamp};
+use sources::{Context, Open, Options, SOURCES, Sink, SourceError, SourceSpec};
+use std::io::Write;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// How often a source is tried again because its series did not stay the same, as a disk or a process
+/// came or went.
+const ATTEMPTS_MAX: usize = 10;
+
+/// Options under which more is read: source, name, value.
+const MORE: [(&str, &str, &str); 3] =
+    [("cpu", "cores", "true"), ("disk", "include", "*"), ("network", "virtual", "true")];
+
+#[test]
+fn the_counter_sees_allocations_of_its_own_thread_alone() {
+    let before = on_this_thread();
+    let mut bytes: Vec<u8> = Vec::with_capacity(10);
+    assert_eq!(on_this_thread(), before + 1);
+    bytes.reserve_exact(100);
+    assert_eq!(on_this_thread(), before + 2);
+    drop(bytes);
+    assert_eq!(on_this_thread(), before + 2);
+    let other = std::thread::spawn(|| {
+        let before = on_this_thread();
+        drop(vec![0_u8; 10]);
+        on_this_thread() - before
+    });
+    assert_eq!(other.join().unwrap(), 1);
+}
+
+#[test]
+fn the_third_and_the_fourth_tick_allocate_nothing() {
+    let (root, device) = (Root::live().unwrap(), DeviceId::new("node-1").unwrap());
+    let mut read = 0;
+    for spec in SOURCES {
+        for more in [false, true] {
+            let mut options = Options::defaults(spec.options);
+            let settings = MORE.iter().filter(|(source, ..)| more && *source == spec.name);
+            for (_, name, value) in settings {
+                options.set(spec.name, spec.options, name, value, |_, _| None).unwrap();
+            }
+            match allocations(spec, &device, &root, &options) {
+                Ok(counts) => {
+                    assert_eq!(counts, [0, 0], "{}, more: {more}", spec.name);
+                    read += 1;
+                }
+                Err(error @ (SourceError::Absent(_) | SourceError::Denied { .. })) => {
+                    writeln!(std::io::stderr(), "skipped: {} is {error}", spec.name).unwrap();
+                }
+                Err(error) => panic!("{}: {error}", spec.name),
+            }
+        }
+    }
+    assert!(read > 0, "no source could be read");
+}
+
+/// How often the third and the fourth tick asked for memory, once all four had the same series.
+fn allocations(
+    spec: &SourceSpec,
+    device: &DeviceId,
+    root: &Root,
+    options: &Options,
+) -> Result<[u64; 2], SourceError> {
+    let boot = Timestamp::YEAR_2000;
+    let jobs = Jobs::default();
+    for _ in 0..ATTEMPTS_MAX {
+        let mut sink = Sink::new(device.clone());
+        let mut source = (spec.open)(&Open { root, options, boot })?;
+        let mut counts = [0; 4];
+        for (count, second) in counts.iter_mut().zip(1..) {
+            let now = boot.plus(second * Timestamp::SECOND);
+            let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            sink.begin(now);
+            if second == 3 {
+                // Reading the table marks it as seen.
+                sink.table().for_each(drop);
+            }
+            let before = on_this_thread();
+            source.collect(&cx, &mut sink)?;
+            *count = on_this_thread() - before;
+            sink.sealed();
+        }
+        if !sink.table_changed() {
+            return Ok([counts[2], counts[3]]);
+        }
+    }
+    Err(SourceError::broken(format!("its series changed {ATTEMPTS_MAX} times within four ticks")))
+}

@@ -1,0 +1,141 @@
+//! Every recorded machine, read by every source over two ticks, gives the lines of
+//! `testdata/golden/<machine>.txt`: metric, device, job, labels, instant, start and value of each sample,
+//! and why a source or a part of it gave none.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p sources --test golden` writes the lines anew; the difference is the user's
+//! view of a change.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+
+mod hosts;
+
+use hosts::{Setting, Told};
+use std::collections::BTreeSet;
+use std::fs;
+
+#[test]
+fn recorded_machines_give_the_golden_lines() {
+    let hosts = hosts::hosts();
+    assert!(hosts.iter().any(|host| host == "bare-6.18"), "{hosts:?}");
+    let differences: Vec<_> = hosts.iter().filter_map(|host| compare(host)).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Compares, or writes; what differs, in words.
+fn compare(host: &str) -> Option<String> {
+    let told = lines(&hosts::read(host, &[]));
+    let path = hosts::testdata().join("golden").join(format!("{host}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, told.join("\n") + "\n").unwrap();
+        return None;
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    let golden: Vec<_> = golden.lines().map(str::to_owned).collect();
+    (told != golden).then(|| difference(host, &golden, &told))
+}
+
+fn difference(host: &str, golden: &[String], told: &[String]) -> String {
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) = (golden.iter().collect(), told.iter().collect());
+    let gone = old.difference(&new).map(|line| format!("- {line}"));
+    let come = new.difference(&old).map(|line| format!("+ {line}"));
+    let mut lines: Vec<_> = gone.chain(come).collect();
+    lines.sort_by_key(|line| line.split_once(' ').map(|(_, line)| line.to_owned()));
+    let count = lines.len();
+    lines.truncate(40);
+    format!(
+        "testdata/golden/{host}.txt: {count} lines differ (- golden, + now), the first of them:\n{}\n\
+         if this is meant: UPDATE_GOLDEN=1 cargo test -p sources --test golden",
+        lines.join("\n")
+    )
+}
+
+fn lines(told: &[Told]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Told { spec, sink, refusals } in told {
+        lines.extend(refusals.iter().map(|refusal| format!("# {}: {refusal}", spec.name)));
+        assert_eq!(
+            sink.counts(),
+            sources::SinkCounts::default(),
+            "{} was refused samples",
+            spec.name
+        );
+        lines.extend(sink.samples().map(|(entry, at, value)| {
+            let job = entry.job.as_ref().map_or("-".to_owned(), ToString::to_string);
+            let start = entry.start.map_or("-".to_owned(), |start| start.to_string());
+            let (name, device, labels) = (&entry.metric.name, &entry.device, &entry.labels);
+            format!("{name} {device} {job} {labels} {at} {start} {value}")
+        }));
+    }
+    lines.sort();
+    lines
+}
+
+/// The values of a metric at the second tick, by labels.
+fn second_tick(host: &str, settings: &[Setting], metric: &str) -> Vec<(String, f64)> {
+    let told = hosts::read(host, settings);
+    let samples = told.iter().flat_map(|told| told.sink.samples());
+    let second = hosts::FIRST_TICK.plus(hosts::PERIOD_US);
+    let mut values: Vec<_> = samples
+        .filter(|(entry, at, _)| entry.metric.name == metric && *at == second)
+        .map(|(entry, _, value)| (entry.labels.to_string(), value))
+        .collect();
+    values.sort_by(|a, b| a.0.cmp(&b.0));
+    values
+}
+
+fn labels(values: &[(String, f64)]) -> Vec<&str> {
+    values.iter().map(|(labels, _)| labels.as_str()).collect()
+}
+
+#[test]
+fn processors_alone_add_up_to_all_of_them() {
+    let settings = [("cpu", "cores", "true")];
+    for host in ["bare-4.18", "bare-6.18"] {
+        let all = second_tick(host, &settings, "cpu_user_seconds_total");
+        let cores = second_tick(host, &settings, "cpu_core_user_seconds_total");
+        assert!(cores.len() >= 2, "{host}");
+        let sum: f64 = cores.iter().map(|(_, seconds)| seconds).sum();
+        // The kernel rounds each processor's ticks down by itself.
+        assert!((all[0].1 - sum).abs() <= 0.01 * cores.len() as f64, "{host}: {all:?} {cores:?}");
+    }
+    assert!(second_tick("bare-6.18", &[], "cpu_core_user_seconds_total").is_empty());
+}
+
+#[test]
+fn options_choose_disks() {
+    let shown = |settings: &[Setting]| {
+        let values = second_tick("bare-4.18", settings, "disk_reads_total");
+        labels(&values).join(" ")
+    };
+    assert_eq!(shown(&[]), r#"{"disk": "sda"} {"disk": "sdb"} {"disk": "sdc"} {"disk": "sdd"}"#);
+    let settings = [("disk", "include", "sda*,dm-0")];
+    assert_eq!(
+        shown(&settings),
+        r#"{"disk": "dm-0"} {"disk": "sda"} {"disk": "sda1"} {"disk": "sda2"}"#
+    );
+    let settings = [("disk", "exclude", "sdb,dm*,sr0,loop*,sdc")];
+    assert_eq!(shown(&settings), r#"{"disk": "sda"} {"disk": "sdd"}"#);
+}
+
+#[test]
+fn options_choose_interfaces() {
+    let shown = |settings: &[Setting]| {
+        let values = second_tick("bare-4.18", settings, "network_received_bytes_total");
+        labels(&values).join(" ").replace(r#"{"interface": "#, "").replace('}', "")
+    };
+    assert_eq!(shown(&[]), r#""eno1" "eno2""#);
+    let with_virtual = [("network", "virtual", "true")];
+    assert_eq!(shown(&with_virtual), r#""bond0" "docker0" "eno1" "eno2""#);
+    assert_eq!(shown(&[("network", "include", "lo,bond*")]), r#""bond0" "lo""#);
+}
+
+#[test]
+fn a_mount_without_a_recorded_reply_gives_no_sample_and_no_error() {
+    let values = second_tick("bare-4.18", &[], "filesystem_size_bytes");
+    let expected = [
+        r#"{"type": "ext4", "mount": "/boot"}"#,
+        r#"{"type": "ext4", "mount": "/scratch"}"#,
+        r#"{"type": "xfs", "mount": "/"}"#,
+    ];
+    assert_eq!(labels(&values), expected);
+}

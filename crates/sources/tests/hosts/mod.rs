@@ -1,0 +1,136 @@
+//! Recorded machines of two ticks, `testdata/hosts/H/1` and `/2`, read by every source. The root steps from
+//! one to the other, so a source that keeps a file open sees its text change, as on a live machine.
+
+use cgroups::{Config, Discovery, Jobs};
+use kernel::Root;
+use model::{DeviceId, JobKey, Timestamp};
+use sources::{Context, Open, Options, PartState, SOURCES, Sink, Source, SourceError, SourceSpec};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// When the first tick of every recorded machine is.
+pub(crate) const FIRST_TICK: Timestamp = Timestamp(1_767_706_500_000_000);
+/// Microseconds from the first tick to the second.
+pub(crate) const PERIOD_US: i64 = 5_000_000;
+
+/// An option set before the sources are opened: source, name, value.
+pub(crate) type Setting = (&'static str, &'static str, &'static str);
+
+/// What one source told of a machine over both ticks.
+pub(crate) struct Told {
+    pub(crate) spec: &'static SourceSpec,
+    pub(crate) sink: Sink,
+    /// Whenever it, or a part of it, gave nothing: at which tick and why.
+    pub(crate) refusals: Vec<String>,
+}
+
+/// The names of all recorded machines that have two ticks.
+pub(crate) fn hosts() -> Vec<String> {
+    let entries = fs::read_dir(testdata().join("hosts")).unwrap().map(|entry| entry.unwrap());
+    let two_ticks = entries.filter(|entry| {
+        ["1", "2"].iter().all(|tick| entry.path().join(tick).try_exists().unwrap())
+    });
+    let mut names: Vec<_> =
+        two_ticks.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Where recorded machines and golden lines lie.
+pub(crate) fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
+}
+
+/// Reads both ticks of a machine with every source.
+pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<Told> {
+    let tick_dir = |tick: i64| testdata().join("hosts").join(host).join(tick.to_string());
+    let mut root = Root::recorded(&tick_dir(1)).unwrap();
+    let mut sources: Vec<Reader> =
+        SOURCES.iter().map(|spec| Reader::new(spec, host, settings)).collect();
+    let (mut discovery, mut jobs) = (Discovery::new(Config::default()), Jobs::default());
+    for tick in [1, 2] {
+        root.step_to(&tick_dir(tick)).unwrap();
+        let now = FIRST_TICK.plus((tick - 1) * PERIOD_US);
+        let boot = boot(&root);
+        // As the agent does: jobs that are over are read for the last time and forgotten, which shows
+        // those that have their numbers now; then everything is read.
+        loop {
+            let changes = discovery.update(&root, now, &mut jobs);
+            let over: BTreeSet<JobKey> =
+                changes.ended.iter().chain(&changes.emptied).cloned().collect();
+            let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            sources.iter_mut().for_each(|source| source.ended(&cx, &over));
+            if changes.ended.is_empty() {
+                break;
+            }
+        }
+        let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+        sources.iter_mut().for_each(|source| source.tick(tick, &cx));
+    }
+    sources.into_iter().map(|source| source.told).collect()
+}
+
+fn boot(root: &Root) -> Timestamp {
+    let mut text = Vec::new();
+    root.read("proc/stat", &mut text).unwrap();
+    let told = kernel::stat::stat(&text, |_, _| ()).unwrap();
+    Timestamp::from_seconds(i64::try_from(told.boot_seconds.unwrap()).unwrap())
+}
+
+struct Reader {
+    told: Told,
+    options: Options,
+    source: Option<Box<dyn Source>>,
+}
+
+impl Reader {
+    fn new(spec: &'static SourceSpec, host: &str, settings: &[Setting]) -> Self {
+        let mut options = Options::defaults(spec.options);
+        for (_, name, value) in settings.iter().filter(|(source, ..)| *source == spec.name) {
+            options.set(spec.name, spec.options, name, value, |_, _| None).unwrap();
+        }
+        let sink = Sink::new(DeviceId::new(host).unwrap());
+        Self { told: Told { spec, sink, refusals: Vec::new() }, options, source: None }
+    }
+
+    fn ended(&mut self, cx: &Context<'_>, over: &BTreeSet<JobKey>) {
+        self.told.sink.begin(cx.now);
+        if let Some(source) = &mut self.source {
+            for key in over {
+                source.job_ended(key, cx, &mut self.told.sink).unwrap();
+            }
+        }
+    }
+
+    fn tick(&mut self, tick: i64, cx: &Context<'_>) {
+        self.told.sink.begin(cx.now);
+        if let Err(error) = self.collect(cx) {
+            self.told.refusals.push(format!("tick {tick}: {error}"));
+        }
+        for (entry, ..) in self.told.sink.samples() {
+            let (spec, name) = (self.told.spec, &entry.metric.name);
+            let declared = spec.metrics.iter().any(|metric| **metric == *entry.metric);
+            assert!(declared, "{name} is not among the metrics that {} declares", spec.name);
+        }
+        for (part, state) in self.told.sink.parts() {
+            if let PartState::Not(error) = state {
+                self.told.refusals.push(format!("tick {tick}: part {part}: {error}"));
+            }
+        }
+    }
+
+    fn collect(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
+        let mut source = match self.source.take() {
+            Some(source) => source,
+            None => (self.told.spec.open)(&Open {
+                root: cx.root,
+                options: &self.options,
+                boot: cx.boot,
+            })?,
+        };
+        let told = source.collect(cx, &mut self.told.sink);
+        self.source = Some(source);
+        told
+    }
+}

@@ -1,0 +1,206 @@
+//! A cgroup of our own, processes in it that do known work, and a source that watches them.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be done here fails the test")]
+
+mod cost;
+mod recorded;
+pub(crate) mod roles;
+
+use cgroups::{Hierarchy, JobCgroup, JobDir, Jobs};
+use kernel::Root;
+use kernel::clock::monotonic_us;
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use roles::{GROUP, command};
+use rustix::process::{Pid, Signal, kill_process};
+use sources::{Context, Open, Options, Sink, Source, SourceSpec};
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub(crate) fn say(text: &str) {
+    let mut err = std::io::stderr();
+    writeln!(err, "{text}").unwrap();
+}
+
+/// One test at a time: they would take each other's processors.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed leaves nothing half done here.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn wall_clock() -> Timestamp {
+    #[expect(clippy::disallowed_methods, reason = "the test owns no clock: the kernel's counts")]
+    let now = std::time::SystemTime::now();
+    let micros = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    Timestamp(i64::try_from(micros).unwrap())
+}
+
+/// A cgroup of our own, which is one job.
+pub(crate) struct Group {
+    pub(crate) path: PathBuf,
+    pub(crate) job: JobCgroup,
+}
+
+impl Group {
+    /// `None`, and why, where this machine cannot have one.
+    pub(crate) fn new(id: i64) -> Option<Self> {
+        let name = format!("jobmeter-test-{}-{id}", std::process::id());
+        let path = PathBuf::from("/sys/fs/cgroup/cpuacct").join(&name);
+        if let Err(error) = fs::create_dir(&path) {
+            say(&format!(
+                "not run: {}: {error}; it takes root and cgroup v1 cpuacct",
+                path.display()
+            ));
+            return None;
+        }
+        let dir = format!("sys/fs/cgroup/cpuacct/{name}");
+        let created = Timestamp(Root::live().unwrap().stat(&dir).unwrap().changed_us);
+        let job = JobCgroup {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
+            spelling: id.to_string().into(),
+            user: None,
+            uid: None,
+            dirs: vec![JobDir { hierarchy: Hierarchy::Cpuacct, path: dir }],
+            created,
+            populated: true,
+        };
+        Some(Self { path, job })
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let text = fs::read_to_string(self.path.join("cpuacct.usage")).unwrap();
+        text.trim().parse::<f64>().unwrap() / 1e9
+    }
+
+    pub(crate) fn processes(&self) -> usize {
+        fs::read_to_string(self.path.join("cgroup.procs")).unwrap().lines().count()
+    }
+
+    /// Starts this program again in this cgroup, to play a role.
+    pub(crate) fn start(&self, role: &str) -> Child {
+        command(role).env(GROUP, &self.path).spawn().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What a test that failed left running.
+        let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        for pid in processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            kill_process(pid, Signal::KILL).ok();
+        }
+        for _ in 0..100 {
+            match fs::remove_dir(&self.path) {
+                Ok(()) => return,
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        say(&format!("{} is left behind", self.path.display()));
+    }
+}
+
+/// A source on this machine, called as the agent calls it.
+pub(crate) struct Observer {
+    root: Root,
+    pub(crate) jobs: Jobs,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) sink: Sink,
+}
+
+impl Observer {
+    /// `None`, and why, where the source is denied or absent.
+    pub(crate) fn open(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
+        let root = Root::live().unwrap();
+        let spec: &'static SourceSpec = sources::list::find(name).unwrap();
+        let mut options = Options::defaults(spec.options);
+        for (option, value) in settings {
+            options.set(name, spec.options, option, value, |_, _| None).unwrap();
+        }
+        let boot = Timestamp(0);
+        let source = match (spec.open)(&Open { root: &root, options: &options, boot }) {
+            Ok(source) => source,
+            Err(error) => {
+                say(&format!("not run: {name}: {error}"));
+                return None;
+            }
+        };
+        let sink = Sink::new(DeviceId::new("node-1").unwrap());
+        Some(Self { root, jobs: Jobs::default(), source, sink })
+    }
+
+    /// A source that runs when the jobs come, of which there are as many as asked for.
+    pub(crate) fn beside<const N: usize>(name: &str, first_id: i64) -> Option<(Self, [Group; N])> {
+        let mut observer = Self::open(name, &[])?;
+        observer.collect();
+        // The kernel dates a cgroup by a clock that lags by a tick.
+        std::thread::sleep(Duration::from_millis(20));
+        let groups = (first_id..).take(N).map(Group::new).collect::<Option<Vec<_>>>()?;
+        observer.find(&groups);
+        Some((observer, groups.try_into().ok().unwrap()))
+    }
+
+    /// From now on these are the machine's jobs.
+    pub(crate) fn find(&mut self, groups: &[Group]) {
+        let jobs = groups.iter().map(|group| group.job.clone()).collect();
+        self.jobs = Jobs::new(jobs, Vec::new());
+    }
+
+    pub(crate) fn with<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn Source, &Context<'_>, &mut Sink) -> T,
+    ) -> T {
+        let now = wall_clock();
+        let (root, jobs, boot) = (&self.root, &self.jobs, Timestamp(0));
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        self.sink.begin(now);
+        call(&mut *self.source, &cx, &mut self.sink)
+    }
+
+    pub(crate) fn collect(&mut self) {
+        self.sink.sealed();
+        self.with(|source, cx, sink| source.collect(cx, sink)).unwrap();
+    }
+
+    /// Drains every 100 ms and collects every second, as the agent does, while something goes on.
+    pub(crate) fn watch_while(&mut self, mut goes_on: impl FnMut() -> bool) {
+        let mut collected_us = 0;
+        while goes_on() {
+            if monotonic_us() - collected_us >= 1_000_000 {
+                collected_us = monotonic_us();
+                self.collect();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            self.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
+        }
+    }
+
+    pub(crate) fn watch_child(&mut self, mut child: Child) {
+        self.watch_while(|| child.try_wait().unwrap().is_none());
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// The last values of a job whose cgroup is about to go.
+    pub(crate) fn end(&mut self, group: &Group) {
+        self.sink.sealed();
+        self.with(|source, cx, sink| source.job_ended(&group.job.key, cx, sink)).unwrap();
+    }
+
+    /// The last value of a metric, of a job or of the device.
+    pub(crate) fn value(&self, metric: &str, group: Option<&Group>) -> Option<f64> {
+        let key = group.map(|group| &group.job.key);
+        let samples = self.sink.samples();
+        samples
+            .filter(|(entry, ..)| entry.metric.name == metric && entry.job.as_ref() == key)
+            .last()
+            .map(|(_, _, value)| value)
+    }
+
+    pub(crate) fn device(&mut self, metric: &str) -> f64 {
+        self.collect();
+        self.value(metric, None).unwrap()
+    }
+}

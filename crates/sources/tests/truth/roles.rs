@@ -1,0 +1,135 @@
+//! What the processes do that a test starts: this program, started again.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what cannot be done here fails the test")]
+
+use super::{Group, Observer};
+use kernel::Root;
+use kernel::clock::thread_cpu_us;
+use model::Timestamp;
+use sources::{Open, Options, PartState, SourceError};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Names the role of a process that this program started.
+pub(crate) const ROLE: &str = "JOBMETER_TEST_ROLE";
+/// The cgroup that a process joins before it plays its role.
+pub(crate) const GROUP: &str = "JOBMETER_TEST_GROUP";
+/// This program, to be started again for a role; the test `play_a_role` plays it.
+pub(crate) fn command(role: &str) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "the work to be measured is done by processes")]
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "play_a_role", "--test-threads=1"]).env(ROLE, role);
+    command.env_remove(GROUP).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// What a process does that this program started; nothing when the tests are run.
+pub(crate) fn play() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    if let Ok(group) = std::env::var(GROUP) {
+        fs::write(PathBuf::from(group).join("cgroup.procs"), std::process::id().to_string())
+            .unwrap();
+    }
+    let (role, number) = role.split_once(' ').unwrap_or((&role, "0"));
+    let number: u64 = number.parse().unwrap();
+    match role {
+        "burn" => burn(number),
+        // One after the other.
+        "sequence" => (0..number).for_each(|_| run("burn 300")),
+        // Ends at once; its children go on.
+        "shell" => (0..number).for_each(|_| drop(command("burn 100").spawn().unwrap())),
+        "orphans" => run(&format!("shell {number}")),
+        // Away from its parent, its session and its terminal.
+        "daemon" => {
+            rustix::process::setsid().unwrap();
+            drop(command("burn 200").spawn().unwrap());
+        }
+        "daemons" => (0..number).for_each(|_| run("daemon")),
+        "threads" => work_in_threads(number),
+        "sleepers" => sleep_in_threads(number),
+        "expect-denied" => expect_denied(),
+        "expect-exits-denied" => expect_exits_denied(),
+        _ => panic!("{role}"),
+    }
+}
+
+fn run(role: &str) {
+    assert!(command(role).status().unwrap().success());
+}
+
+/// Uses so many milliseconds of processor time.
+fn burn(milliseconds: u64) {
+    let until = thread_cpu_us() + milliseconds * 1000;
+    while thread_cpu_us() < until {}
+}
+
+/// Bytes that each working thread writes, and reads back, with one call each.
+pub(crate) const WRITTEN: usize = 1 << 20;
+/// Memory that each working thread touches.
+pub(crate) const TOUCHED: usize = 16 << 20;
+
+/// Threads that each hold memory, do io and then work until all have; then the process waits to be read.
+fn work_in_threads(threads: u64) {
+    let work = |n| {
+        let memory = vec![1_u8; TOUCHED];
+        let written = memory.get(..WRITTEN).unwrap();
+        let path = std::env::temp_dir().join(format!("jobmeter-test-{}-{n}", std::process::id()));
+        fs::write(&path, written).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), WRITTEN);
+        fs::remove_file(&path).unwrap();
+        burn(200);
+        std::thread::sleep(Duration::from_secs(2));
+        memory.len()
+    };
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|n| drop(scope.spawn(move || work(n))));
+    });
+}
+
+/// Threads that sleep until the process is ended.
+fn sleep_in_threads(threads: u64) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| std::thread::sleep(Duration::from_secs(600)));
+        }
+    });
+}
+
+/// Without the right to ask, nothing is given, and what to grant is said.
+pub(crate) fn expect_denied() {
+    let root = Root::live().unwrap();
+    let spec = sources::list::find("taskstats").unwrap();
+    let options = Options::defaults(spec.options);
+    let error = (spec.open)(&Open { root: &root, options: &options, boot: Timestamp(0) });
+    let error = error.err().unwrap().to_string();
+    assert_eq!(error, "denied: taskstats; grant CAP_NET_ADMIN");
+}
+
+/// Where the kernel does not tell of exits, that part says so and the rest works.
+fn expect_exits_denied() {
+    for name in ["taskstats", "process"] {
+        let mut observer = Observer::open(name, &[]).unwrap();
+        observer.collect();
+        let parts = observer.sink.parts();
+        let exits = parts.iter().find(|(part, _)| *part == "exits").map(|(_, state)| state);
+        let Some(PartState::Not(error @ SourceError::Denied { .. })) = exits else {
+            panic!("{name}: {parts:?}");
+        };
+        assert!(error.to_string().contains("namespace"), "{error}");
+        assert_eq!(observer.source.drain_every(), None);
+    }
+}
+
+/// A shell in a cgroup that, after half a second, makes 10 000 processes which end at once.
+pub(crate) fn start_storm(group: &Group) -> Child {
+    let loops =
+        "echo $$ > \"$0\"; sleep 0.5; i=0; while [ $i -lt 10000 ]; do (:); i=$((i+1)); done";
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a shell forks faster than this program starts anew"
+    )]
+    let mut shell = Command::new("sh");
+    shell.args(["-c", loops]).arg(group.path.join("cgroup.procs")).spawn().unwrap()
+}
