@@ -1,1 +1,54 @@
-//! agent
+//! The agent: ticks, readings, batches, spool and sending. It is used by `jobmeter-agent`, and by
+//! `jobmeter run` where no agent is on the node.
+//!
+//! The way of a sample: `sampler` decides what is read when, `work` reads it, `seal`
+//! makes batches, `keeper` frames, `outbox` and `spool` keep them, `sender` sends them.
+
+mod backoff;
+mod clock;
+mod connect;
+mod entry;
+mod finder;
+mod frames;
+mod http;
+mod keeper;
+mod kept;
+mod known;
+mod machine;
+mod notes;
+mod once;
+mod outbox;
+mod own;
+mod plan;
+mod print;
+mod program;
+mod queue;
+mod refused;
+mod sampler;
+mod sampling;
+mod schedule;
+mod seal;
+mod sender;
+mod signals;
+mod site;
+mod spool;
+mod tables;
+mod waiter;
+mod work;
+
+pub use http::{TlsError, tls};
+pub use plan::{load, source_settings, sources};
+pub use program::{Reload, StartError, environment};
+
+use config::AgentConfig;
+
+/// Runs an agent as configured: once, or until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It cannot begin, or not all of the one run was done.
+pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
+    // Before there is a second thread.
+    kernel::heap::share();
+    config::log::set(&config.log, clock::wall).map_err(|e| StartError::machine("log", &e))?;
+    if config.run.once { once::once(&config) } else { program::run(config, reload) }
+}

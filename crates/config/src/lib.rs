@@ -1,1 +1,110 @@
-//! config
+//! Files, environment and flags as one checked configuration.
+//!
+//! Each setting is declared once ([`Setting`]): from it come its flag, its environment variable, its key
+//! in the file, its default, its help and its place in the manual. [`load_agent`] and [`load_server`] read
+//! every layer, tell every error with its file, line, column and the near match, and keep the origin of
+//! each value, which [`Loaded::show`] prints.
+
+mod agent;
+mod client;
+mod file;
+mod flags;
+mod load;
+pub mod log;
+mod near;
+pub mod place;
+mod remote;
+mod server;
+mod setting;
+mod show;
+mod text;
+mod token;
+
+pub use agent::{
+    AgentConfig, AgentSettings, JobSettings, RemoteSettings, RunSettings, ServerSettings,
+    SourceConfig, SpoolSettings, agent_settings,
+};
+pub use client::{AskSettings, ClientConfig, client_settings};
+pub use flags::{Flags, flags, given};
+pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
+pub use log::LogConfig;
+pub use near::nearest;
+pub use place::state_dir;
+pub use remote::{RemoteChange, read_remote};
+pub use server::{KeepSettings, ListenSettings, QuerySettings, ServerConfig, server_settings};
+pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
+pub use show::reference;
+pub use text::{Address, Bytes, Raw, ServerUrl, Spool, parse_bytes, parse_duration};
+pub use token::{Token, TokenError};
+
+use crate::log::log_settings;
+
+/// A checked configuration, and where each of its values comes from.
+#[derive(Clone, Debug)]
+pub struct Loaded<C> {
+    /// The configuration.
+    pub config: C,
+    values: Values,
+}
+
+impl<C> Loaded<C> {
+    /// The configuration as a file that gives it again, each line with the origin of its value.
+    pub fn show(&self) -> String {
+        show::show(&self.values)
+    }
+
+    /// What stands for each key, and where it comes from.
+    pub const fn values(&self) -> &Values {
+        &self.values
+    }
+}
+
+/// The configuration of an agent with these sources.
+///
+/// # Errors
+/// All that is wrong with it, one entry each.
+pub fn load_agent(
+    given: &Given<'_>,
+    sources: &[SourceSettings],
+) -> Result<Loaded<AgentConfig>, ConfigErrors> {
+    let mut errors = Vec::new();
+    let values = Values::read(agent_settings(sources), given, &mut errors);
+    let config = AgentConfig::from_values(&values, sources, &mut errors);
+    loaded(config, values, errors)
+}
+
+/// The configuration of a server.
+///
+/// # Errors
+/// All that is wrong with it, one entry each.
+pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
+    let mut errors = Vec::new();
+    let values = Values::read(server_settings(), given, &mut errors);
+    let config = ServerConfig::from_values(&values, &mut errors);
+    loaded(config, values, errors)
+}
+
+/// The configuration of the command `jobmeter`.
+///
+/// # Errors
+/// All that is wrong with it, one entry each.
+pub fn load_client(given: &Given<'_>) -> Result<Loaded<ClientConfig>, ConfigErrors> {
+    let mut errors = Vec::new();
+    let values = Values::read(client_settings(), given, &mut errors);
+    let config = ClientConfig::from_values(&values, &mut errors);
+    loaded(config, values, errors)
+}
+
+fn loaded<C>(
+    config: Option<C>,
+    values: Values,
+    errors: Vec<ConfigError>,
+) -> Result<Loaded<C>, ConfigErrors> {
+    match config {
+        Some(config) if errors.is_empty() => Ok(Loaded { config, values }),
+        _ => Err(ConfigErrors(errors)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

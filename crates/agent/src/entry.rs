@@ -1,0 +1,404 @@
+//! What the agent knows of a source: when it is due, how it is, what it cost, what it failed to give.
+
+use crate::notes::Notes;
+use crate::schedule::{Due, Schedule};
+use crate::work::{Outcome, Read, Slot, Task, drop_source};
+use model::{Cause, Timestamp};
+use sources::{Options, SourceError, SourceSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a source that could not be opened, or goes on failing, is left alone.
+const RETRY_US: i64 = 60 * Timestamp::SECOND;
+/// Failures in a row after which a source is opened anew, at the next tick.
+const FAILURES_REOPEN: u32 = 2;
+/// Failures in a row after which it is left alone for a while.
+const FAILURES_RETRY: u32 = 4;
+/// Times that a source may be set aside for taking too long; then it is off.
+pub(crate) const PARKS_MAX: u32 = 8;
+/// How often a hole that lasts is told of.
+const HOLE_TOLD_US: i64 = 60 * Timestamp::SECOND;
+/// Ticks missed within less than this make no gap: at a period of a millisecond they are everyday.
+const HOLE_MIN_US: i64 = Timestamp::SECOND;
+
+/// How a source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It was never read.
+    New,
+    /// It gives samples.
+    Working,
+    /// It gives none, for this reason.
+    Failing(SourceError),
+    /// It is being read for longer than it may take, aside from the others.
+    Parked,
+    /// It was set aside too often.
+    Off,
+}
+
+/// What a source cost and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stats {
+    /// Readings.
+    pub(crate) reads: u64,
+    /// Samples they gave.
+    pub(crate) samples: u64,
+    /// Readings that failed.
+    pub(crate) errors: u64,
+    /// Those of them that panicked.
+    pub(crate) panics: u64,
+    /// Readings that took longer than they may.
+    pub(crate) timeouts: u64,
+    /// Ticks that came too late to be taken.
+    pub(crate) missed: u64,
+    /// Processor time of all readings.
+    pub(crate) cpu_us: u64,
+    /// Time of all readings.
+    pub(crate) wall_us: u64,
+    /// Samples that its sink refused.
+    pub(crate) refused: u64,
+    /// How late the last tick's reading began.
+    pub(crate) late_us: i64,
+    /// Processor time of the last reading.
+    pub(crate) last_cpu_us: u64,
+}
+
+/// Samples that a source fails to give.
+#[derive(Debug)]
+struct Hole {
+    from: Timestamp,
+    cause: Cause,
+    detail: String,
+    told_us: i64,
+}
+
+/// A source.
+pub(crate) struct Entry {
+    pub(crate) spec: &'static SourceSpec,
+    pub(crate) options: Arc<Options>,
+    pub(crate) enabled: bool,
+    pub(crate) schedule: Schedule,
+    /// Away while the source is being read.
+    pub(crate) slot: Option<Box<Slot>>,
+    pub(crate) state: State,
+    pub(crate) stats: Stats,
+    pub(crate) series: usize,
+    /// Since when, by the steady clock, it is read aside from the others, and how long it may be.
+    aside: Option<(i64, i64)>,
+    drain_every_us: Option<i64>,
+    drain_due_us: i64,
+    retry_us: i64,
+    failures: u32,
+    parks: u32,
+    last: Option<Timestamp>,
+    hole: Option<Hole>,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        spec: &'static SourceSpec,
+        options: Arc<Options>,
+        slot: Slot,
+        schedule: Schedule,
+    ) -> Self {
+        Self {
+            spec,
+            options,
+            enabled: true,
+            schedule,
+            slot: Some(Box::new(slot)),
+            state: State::New,
+            stats: Stats::default(),
+            series: 0,
+            aside: None,
+            drain_every_us: None,
+            drain_due_us: 0,
+            retry_us: i64::MIN,
+            failures: 0,
+            parks: 0,
+            last: None,
+            hole: None,
+        }
+    }
+
+    /// Changes how the source is read; what it has stays.
+    pub(crate) fn apply(
+        &mut self,
+        enabled: bool,
+        period: Duration,
+        options: &Arc<Options>,
+        now: Timestamp,
+    ) {
+        let schedule = Schedule::new(period, now);
+        if schedule.period_us() != self.schedule.period_us() {
+            self.schedule = schedule;
+        }
+        if *self.options != **options {
+            self.options = Arc::clone(options);
+            self.retry_us = i64::MIN;
+        }
+        if enabled != self.enabled {
+            self.enabled = enabled;
+            self.schedule.align(now);
+            self.hole = None;
+            self.last = None;
+            if !enabled && let Some(slot) = &mut self.slot {
+                drop_source(slot);
+            }
+        }
+    }
+
+    /// Gives a source that was off another chance.
+    pub(crate) fn forgive(&mut self) {
+        self.parks = 0;
+        self.retry_us = i64::MIN;
+        if self.state == State::Off {
+            self.state = State::New;
+        }
+    }
+
+    /// Whether a tick of the source has come.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.enabled && now >= self.schedule.due()
+    }
+
+    /// Takes the tick that has come. `None`: there is nothing to read, and nothing to be said.
+    pub(crate) fn take_tick(
+        &mut self,
+        now: Timestamp,
+        steady_us: i64,
+        notes: &Notes,
+    ) -> Option<Task> {
+        let Due { at, missed } = self.schedule.take(now)?;
+        if matches!(self.state, State::Parked | State::Off) {
+            self.tell_hole(at, steady_us, notes);
+            return None;
+        }
+        if self.slot.is_none() {
+            self.stats.missed += missed + 1;
+            return None;
+        }
+        if steady_us < self.retry_us {
+            self.tell_hole(at, steady_us, notes);
+            return None;
+        }
+        if missed > 0 {
+            self.stats.missed += missed;
+            self.missed(at, notes);
+        }
+        Some(Task::Collect { scheduled: at, period_us: self.schedule.period_us() })
+    }
+
+    fn missed(&self, at: Timestamp, notes: &Notes) {
+        if let (Some(last), None) = (self.last, &self.hole)
+            && at.since(last) > HOLE_MIN_US
+        {
+            let late = "the tick before came too late to be taken";
+            notes.add(self.spec.name, (last, at), Cause::MissedTicks, late);
+        }
+    }
+
+    /// Whether the source wants its queue in the kernel emptied now.
+    pub(crate) fn is_drain_due(&self, steady_us: i64) -> bool {
+        let open = self.slot.as_ref().is_some_and(|slot| slot.source.is_some());
+        self.enabled && open && self.drain_every_us.is_some() && steady_us >= self.drain_due_us
+    }
+
+    pub(crate) fn take_drain(&mut self, steady_us: i64) -> Task {
+        self.drain_due_us = steady_us.saturating_add(self.drain_every_us.unwrap_or(i64::MAX));
+        Task::Drain
+    }
+
+    /// When [`Self::is_drain_due`] will be true, if ever.
+    pub(crate) fn drain_due_us(&self) -> Option<i64> {
+        let open = self.slot.as_ref().is_some_and(|slot| slot.source.is_some());
+        (self.enabled && open && self.drain_every_us.is_some()).then_some(self.drain_due_us)
+    }
+
+    /// The source is slow: its thread goes on reading it aside, and another one with the rest of the tick.
+    pub(crate) fn set_aside(&mut self, since_us: i64, limit_us: i64) {
+        self.aside = Some((since_us, limit_us));
+        log::debug!("source {} is slow; the others go on without it", self.spec.name);
+    }
+
+    /// When a source that is read aside will have taken longer than it may.
+    pub(crate) fn overrun_us(&self) -> Option<i64> {
+        let (since_us, limit_us) = self.aside.filter(|_| self.state != State::Parked)?;
+        Some(since_us.saturating_add(limit_us))
+    }
+
+    /// The source takes longer than it may: what it reads will be too old.
+    pub(crate) fn park(&mut self, steady_us: i64) {
+        let limit_us = self.aside.map_or(0, |(_, limit_us)| limit_us);
+        self.parks += 1;
+        self.stats.timeouts += 1;
+        self.state = State::Parked;
+        let what = format!("it took longer than {} ms", limit_us / 1000);
+        log::error!("source {}: {what}; it is set aside until it answers", self.spec.name);
+        self.open_hole(Cause::SourceTimeout, what, steady_us);
+    }
+
+    /// A thread that read the source aside has come back.
+    pub(crate) fn come_back(&mut self, read: Read, steady_us: i64, notes: &Notes) {
+        self.aside = None;
+        if self.state == State::Parked {
+            self.unpark(read)
+        } else {
+            self.record(read, steady_us, notes)
+        }
+    }
+
+    fn unpark(&mut self, read: Read) {
+        let Read { mut slot, mark, .. } = read;
+        // What it read is older than it says.
+        slot.sink.cut_back(mark);
+        if !self.enabled {
+            drop_source(&mut slot);
+        }
+        self.slot = Some(slot);
+        if self.parks >= PARKS_MAX {
+            self.state = State::Off;
+            if let Some(slot) = &mut self.slot {
+                drop_source(slot);
+            }
+            log::error!(
+                "source {} took too long {} times and is off; SIGHUP switches it on again",
+                self.spec.name,
+                self.parks
+            );
+        } else {
+            self.state = State::New;
+            log::warn!("source {} answers again", self.spec.name);
+        }
+    }
+
+    /// Takes back a source that was read in time.
+    pub(crate) fn record(&mut self, read: Read, steady_us: i64, notes: &Notes) {
+        let Read { task, slot, at, samples, late_us, steady_us: took_us, cpu_us, outcome, .. } =
+            read;
+        let every = slot.source.as_ref().and_then(|source| source.drain_every());
+        self.drain_every_us =
+            every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
+        self.series = slot.sink.series();
+        let refused = slot.sink.counts();
+        self.stats.refused = refused.nonsense + refused.series_refused + refused.labels_refused;
+        self.slot = Some(slot);
+        let number = |n: i64| u64::try_from(n).unwrap_or(0);
+        self.stats.reads += 1;
+        self.stats.samples += u64::try_from(samples).unwrap_or(u64::MAX);
+        self.stats.cpu_us += number(cpu_us);
+        self.stats.wall_us += number(took_us);
+        if let Task::Collect { .. } = task {
+            self.stats.late_us = late_us;
+            self.stats.last_cpu_us = number(cpu_us);
+            let (name, series) = (self.spec.name, self.series);
+            log::debug!("source {name}: {samples} samples of {series} series in {cpu_us} us");
+        }
+        match outcome {
+            Outcome::Good => self.good(&task, at, notes),
+            Outcome::Closed(error) => self.closed(error, at, steady_us, notes),
+            // A job that is gone before its last reading is no fault of the source.
+            Outcome::Failed(_) if matches!(task, Task::Ended(_)) => {}
+            Outcome::Failed(error) => self.failed(error, steady_us),
+            Outcome::Panicked(words) => self.panicked(&words, steady_us),
+        }
+    }
+
+    fn good(&mut self, task: &Task, at: Timestamp, notes: &Notes) {
+        if !matches!(task, Task::Collect { .. }) {
+            return;
+        }
+        if let Some(hole) = self.hole.take() {
+            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
+        }
+        if matches!(self.state, State::Failing(_)) {
+            log::info!("source {} works again", self.spec.name);
+        }
+        self.state = State::Working;
+        self.failures = 0;
+        self.last = Some(at);
+    }
+
+    fn closed(&mut self, error: SourceError, at: Timestamp, steady_us: i64, notes: &Notes) {
+        self.retry_us = steady_us.saturating_add(RETRY_US);
+        if matches!(error, SourceError::Broken(_)) {
+            self.stats.errors += 1;
+        }
+        // Something that this machine has no more is no gap; something that is closed or broken is.
+        if matches!(error, SourceError::Absent(_)) {
+            self.tell_hole_at_end(at, notes);
+            self.last = None;
+        } else {
+            self.open_hole(cause(&error), error.to_string(), steady_us);
+        }
+        self.fail(error);
+    }
+
+    fn failed(&mut self, error: SourceError, steady_us: i64) {
+        self.failures += 1;
+        self.stats.errors += 1;
+        if self.failures >= FAILURES_REOPEN
+            && let Some(slot) = &mut self.slot
+        {
+            drop_source(slot);
+        }
+        if self.failures >= FAILURES_RETRY {
+            self.retry_us = steady_us.saturating_add(RETRY_US);
+        }
+        self.open_hole(cause(&error), error.to_string(), steady_us);
+        self.fail(error);
+    }
+
+    fn panicked(&mut self, words: &str, steady_us: i64) {
+        self.stats.errors += 1;
+        self.stats.panics += 1;
+        self.retry_us = steady_us.saturating_add(RETRY_US);
+        let what = format!("it panicked: {words}");
+        self.open_hole(Cause::SourceBroken, what.clone(), steady_us);
+        self.fail(SourceError::broken(what));
+    }
+
+    /// Says what keeps the source from working, when it is something new.
+    fn fail(&mut self, error: SourceError) {
+        let name = self.spec.name;
+        let known = matches!(&self.state, State::Failing(old) if *old == error);
+        match &error {
+            SourceError::Absent(_) if !known => log::info!("source {name} is {error}"),
+            SourceError::Denied { .. } if !known => log::warn!("source {name} is {error}"),
+            SourceError::Broken(_) => log::error!("source {name} is {error}"),
+            _ => {}
+        }
+        self.state = State::Failing(error);
+    }
+
+    fn open_hole(&mut self, cause: Cause, detail: String, steady_us: i64) {
+        // A source that never gave a sample has nothing missing.
+        if let (None, Some(from)) = (&self.hole, self.last) {
+            self.hole = Some(Hole { from, cause, detail, told_us: steady_us });
+        }
+    }
+
+    /// Tells of a hole that lasts, now and then, so that it is known while it does.
+    fn tell_hole(&mut self, at: Timestamp, steady_us: i64, notes: &Notes) {
+        if let Some(hole) = &mut self.hole
+            && steady_us.saturating_sub(hole.told_us) >= HOLE_TOLD_US
+        {
+            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
+            (hole.from, hole.told_us) = (at, steady_us);
+        }
+    }
+
+    /// Tells of a hole that ends, or of which nothing more will be known.
+    pub(crate) fn tell_hole_at_end(&mut self, now: Timestamp, notes: &Notes) {
+        if let Some(hole) = self.hole.take() {
+            notes.add(self.spec.name, (hole.from, now), hole.cause, &hole.detail);
+        }
+    }
+}
+
+const fn cause(error: &SourceError) -> Cause {
+    match error {
+        SourceError::Denied { .. } => Cause::PermissionLost,
+        SourceError::Absent(_) | SourceError::Broken(_) => Cause::SourceBroken,
+    }
+}

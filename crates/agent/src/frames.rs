@@ -1,0 +1,52 @@
+//! Frames of the wire as the spool and the sender see them.
+
+use model::{Batch, Gap, JobEvent, Timestamp};
+use wire::{Decoder, Frames};
+
+/// From the first to the last sample of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: Timestamp,
+    pub(crate) last: Timestamp,
+}
+
+impl Span {
+    /// Of a batch; `None` if it has no sample.
+    pub(crate) fn of(batch: &Batch) -> Option<Self> {
+        Self::of_instants(batch.ticks.iter().map(|tick| tick.at))
+    }
+
+    fn of_instants(instants: impl Iterator<Item = Timestamp> + Clone) -> Option<Self> {
+        Some(Self { first: instants.clone().min()?, last: instants.max()? })
+    }
+
+    /// Both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
+    /// The instants just outside: the gap that is left when it is lost.
+    pub(crate) const fn outside(self) -> (Timestamp, Timestamp) {
+        (self.first.plus(-1), self.last.plus(1))
+    }
+}
+
+/// What a frame holds, for when it is lost.
+pub(crate) struct Inside {
+    pub(crate) span: Option<Span>,
+    pub(crate) samples: u64,
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) jobs: Vec<JobEvent>,
+}
+
+/// Looks into a frame; `None` if it is none.
+pub(crate) fn inside(bytes: &[u8]) -> Option<Inside> {
+    let frame = Frames::of(bytes).next()?.ok()?;
+    let batch = Decoder::default().decode(&frame).ok()?;
+    Some(Inside {
+        span: Span::of_instants(batch.ticks.iter().map(|tick| tick.at)),
+        samples: u64::try_from(batch.values.len()).unwrap_or(u64::MAX),
+        gaps: batch.gaps,
+        jobs: batch.jobs,
+    })
+}

@@ -1,0 +1,63 @@
+//! The thread that makes frames of batches and sees to it that they are kept.
+
+use crate::clock::Clock;
+use crate::frames::Span;
+use crate::notes::Notes;
+use crate::outbox::{LiveFrame, Outbox};
+use crate::own::Counters;
+use crate::queue::Batches;
+use model::{Batch, Cause};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::Encoder;
+
+/// How long the server is given at the end to take what is in memory.
+const LAST_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The keeping thread's own.
+pub(crate) struct Keeper {
+    pub(crate) batches: Batches,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Keeper {
+    /// Keeps until the queue ends.
+    pub(crate) fn run(self) {
+        let mut encoder = Encoder::default();
+        let mut bytes = Vec::new();
+        let mut patience = Duration::ZERO;
+        while let Ok(batch) = self.batches.next(patience) {
+            if let Some(batch) = batch {
+                self.keep(&batch, &mut encoder, &mut bytes);
+                self.batches.give_back(batch);
+            }
+            patience = self.outbox.tend(self.clock.wall(), self.clock.steady_us());
+        }
+        self.outbox.end(LAST_PATIENCE);
+    }
+
+    fn keep(&self, batch: &Batch, encoder: &mut Encoder, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        let span = Span::of(batch);
+        let samples = u64::try_from(batch.values.len()).unwrap_or(u64::MAX);
+        let gaps_from = batch.gaps.iter().map(|gap| gap.from).min();
+        if let Err(e) = encoder.encode(batch, bytes) {
+            log::error!("samples lost: a batch cannot be encoded: {e}");
+            if gaps_from.is_some() {
+                self.notes.arrived();
+            }
+            if let Some(span) = span {
+                self.notes.add("", span.outside(), Cause::BatchesLost, &e.to_string());
+            }
+            self.counters.dropped_samples.fetch_add(samples, Ordering::Relaxed);
+            return;
+        }
+        let (boot, seq, bytes) = (batch.boot, batch.seq, Arc::from(&**bytes));
+        let frame = LiveFrame { boot, seq, bytes, span, samples, gaps_from };
+        self.outbox.push(frame, self.clock.steady_us());
+    }
+}

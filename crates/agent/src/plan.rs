@@ -1,0 +1,161 @@
+//! From the configuration to what the tick reads.
+
+use crate::own;
+use cgroups::{LayoutConfig, Pattern};
+use config::{
+    AgentConfig, ConfigError, ConfigErrors, Given, Kind, Loaded, PERIOD_MAX, RemoteChange,
+    SourceConfig, SourceSettings, nearest,
+};
+use model::ClusterId;
+use sources::{Every, OptionKind, Options, SOURCES, SourceSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a source is to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct SourcePlan {
+    /// Which.
+    pub(crate) spec: &'static SourceSpec,
+    /// Whether it is read.
+    pub(crate) enabled: bool,
+    /// How often.
+    pub(crate) period: Duration,
+    /// Its checked options.
+    pub(crate) options: Arc<Options>,
+}
+
+/// How everything is to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Each source, in the order of reading.
+    pub(crate) sources: Vec<SourcePlan>,
+    /// Period of the tick.
+    pub(crate) period: Duration,
+    /// Whether the agent's own metrics are taken, and how often.
+    pub(crate) own: Option<Duration>,
+    /// Longest time a source may take; its period, and a second at least, where there is none.
+    pub(crate) source_time_max: Option<Duration>,
+    /// Processor time that one reading should not pass.
+    pub(crate) budget: Duration,
+}
+
+/// Every source, that of the agent itself last.
+pub fn sources() -> impl Iterator<Item = &'static SourceSpec> {
+    SOURCES.iter().copied().chain([&own::SPEC])
+}
+
+/// Every source as the configuration sees it.
+pub fn source_settings() -> Vec<SourceSettings> {
+    let settings = |spec: &'static SourceSpec| SourceSettings {
+        name: spec.name,
+        help: spec.help,
+        period: match spec.every {
+            Every::Tick => None,
+            Every::AtLeast(period) => Some(period),
+        },
+        options: spec
+            .options
+            .iter()
+            .map(|option| (option.name, kind(option.kind), option.default, option.help))
+            .collect(),
+    };
+    sources().map(settings).collect()
+}
+
+const fn kind(kind: OptionKind) -> Kind {
+    match kind {
+        OptionKind::Switch => Kind::Switch,
+        OptionKind::Number { min, max } => Kind::Number { min, max },
+        OptionKind::Duration => Kind::Duration { min: Duration::ZERO, max: PERIOD_MAX },
+        OptionKind::Words => Kind::List("WORD"),
+    }
+}
+
+/// The checked configuration of an agent, from its file, the environment and flags.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
+    let loaded = config::load_agent(given, &source_settings())?;
+    let mut errors = Vec::new();
+    if let Err(error) = discovery(&loaded.config) {
+        errors.push(loaded.values().error("jobs.patterns", &error));
+    }
+    if let Err(error) = plan(&loaded.config, None) {
+        errors.push(ConfigError { place: config::Origin::Default, what: error });
+    }
+    if errors.is_empty() { Ok(loaded) } else { Err(ConfigErrors(errors)) }
+}
+
+/// What is read, and how often: as configured, and with the change that the server asked for.
+///
+/// # Errors
+/// An option does not fit its source.
+pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
+    let base = config.sampling.period;
+    let mut list = Vec::new();
+    let mut own = None;
+    for spec in sources() {
+        let Some(source) = config.sources.get(spec.name) else { continue };
+        let (enabled, period) =
+            change.and_then(|change| change.sources.get(spec.name)).copied().unwrap_or_default();
+        let enabled = enabled.unwrap_or(source.enabled);
+        let period = period.or(source.period).unwrap_or(match spec.every {
+            Every::Tick => base,
+            Every::AtLeast(period) => period.max(base),
+        });
+        if std::ptr::eq(spec, &own::SPEC) {
+            own = enabled.then_some(period);
+        } else {
+            let options = Arc::new(options(spec, source)?);
+            list.push(SourcePlan { spec, enabled, period, options });
+        }
+    }
+    Ok(Plan {
+        sources: list,
+        period: base,
+        own,
+        source_time_max: config.sampling.source_time_max,
+        budget: config.sampling.source_budget,
+    })
+}
+
+fn options(spec: &'static SourceSpec, source: &SourceConfig) -> Result<Options, String> {
+    let mut options = Options::defaults(spec.options);
+    let near = |name: &str, names: &[&str]| nearest(name, names.iter().copied()).map(str::to_owned);
+    for (name, value) in &source.options {
+        options.set(spec.name, spec.options, name, value, near).map_err(|e| e.to_string())?;
+    }
+    Ok(options)
+}
+
+/// Which jobs are looked for, and where.
+///
+/// # Errors
+/// A pattern is none, or a cluster has no name.
+pub(crate) fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
+    let jobs = &config.jobs;
+    let looked_for = |name: &str| jobs.schedulers.iter().any(|scheduler| scheduler == name);
+    let layout = |name: &str, roots: &[String]| -> Result<_, String> {
+        let cluster = ClusterId::new(name).map_err(|e| e.to_string())?;
+        Ok(looked_for(name).then(|| LayoutConfig { cluster, roots: roots.to_vec() }))
+    };
+    let pattern = |text: &String| -> Result<_, String> {
+        let want = || {
+            format!("`{text}` is no pattern: write CLUSTER:PATTERN, such as pbs:pbs/(?<job>\\d+)")
+        };
+        let (cluster, pattern) = text.split_once(':').ok_or_else(want)?;
+        let cluster = ClusterId::new(cluster).map_err(|e| e.to_string())?;
+        Pattern::new(cluster, pattern).map_err(|e| e.to_string())
+    };
+    Ok(cgroups::Config {
+        oar: layout("oar", &jobs.oar_roots)?,
+        slurm: layout("slurm", &jobs.slurm_roots)?,
+        local: looked_for(ClusterId::LOCAL).then(ClusterId::local),
+        patterns: jobs.patterns.iter().map(pattern).collect::<Result<_, _>>()?,
+        scheduler_uids: jobs.scheduler_uids.clone(),
+        units: jobs.units,
+        rescan: jobs.rescan,
+        ..cgroups::Config::default()
+    })
+}

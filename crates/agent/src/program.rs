@@ -1,0 +1,358 @@
+//! The whole agent: its threads, its signals, its end.
+
+use crate::backoff::{Backoff, FIRST};
+use crate::clock::{Clock, MachineClock};
+use crate::connect::Connect;
+use crate::keeper::Keeper;
+use crate::kept::Kept;
+use crate::known::Known;
+use crate::notes::Notes;
+use crate::outbox::{Folders, Outbox};
+use crate::own::Counters;
+use crate::plan::{plan, source_settings};
+use crate::queue::{End, queue};
+use crate::refused::Refused;
+use crate::sampler::Sampler;
+use crate::sampling::Sampling;
+use crate::schedule::Schedule;
+use crate::sender::{Order, Sender, Wanted};
+use crate::signals::{Signal, Signals};
+use crate::site::Site;
+use crate::spool::{Spool, SpoolLimits};
+use config::{AgentConfig, ConfigErrors, RemoteChange, SpoolSettings, place, read_remote};
+use model::{Cause, Timestamp};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the main thread sleeps at most: what repeats is told of by it.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often memory that is not used any more is given back.
+const TIDY_US: i64 = 60 * Timestamp::SECOND;
+/// How long a source that is being read is given at the end.
+const LAST_READING: Duration = Duration::from_secs(1);
+
+/// Exit code of an agent of which a part fell; that of a panic in Rust.
+const FALLEN: i32 = 101;
+
+/// Why an agent does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// Something of the machine is not as it must be: what, and what to do.
+    #[error("{0}")]
+    Machine(String),
+}
+
+impl StartError {
+    pub(crate) fn machine(what: &str, why: &dyn std::fmt::Display) -> Self {
+        Self::Machine(format!("{what}: {why}"))
+    }
+}
+
+/// Reads the configuration anew: its file may have changed.
+pub type Reload = Box<dyn Fn() -> Result<AgentConfig, ConfigErrors>>;
+
+/// A running agent.
+struct Program {
+    config: AgentConfig,
+    reload: Reload,
+    sampling: Sampling,
+    outbox: Arc<Outbox>,
+    keeper: JoinHandle<()>,
+    queue: End,
+    orders: SyncSender<Order>,
+    wanted: Receiver<Wanted>,
+    connect: Arc<Connect>,
+    clock: Arc<dyn Clock>,
+    change: Option<RemoteChange>,
+    known: Option<Known>,
+    /// When unused memory is given back next, by the clock that is never set.
+    tidy_us: i64,
+}
+
+/// Runs an agent until it is told to end by SIGTERM or SIGINT.
+///
+/// # Errors
+/// It cannot begin.
+pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
+    let signals = Signals::new().map_err(|e| StartError::machine("signals", &e))?;
+    let waker = signals.waker().map_err(|e| StartError::machine("signals", &e))?;
+    // Panics of sources are caught, and those of our own threads at least told of where the rest is.
+    std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
+    let mut program = Program::start(config, reload, waker)?;
+    loop {
+        let wait = program.sampling.watch(LOOK_EVERY);
+        match signals.wait(wait) {
+            Some(Signal::End) => break,
+            Some(Signal::Reload) => program.reload(),
+            None => {}
+        }
+        program.look_around();
+    }
+    program.end();
+    Ok(())
+}
+
+impl Program {
+    fn start(config: AgentConfig, reload: Reload, waker: UnixStream) -> Result<Self, StartError> {
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+        let site = Site::open(&config)?;
+        let Site { boot, notes, counters, .. } = &site;
+        let folders = folders(&config.spool, notes, counters)?;
+        if let Some(kept_until) = folders.kept_until {
+            let first = Schedule::new(config.sampling.period, clock.wall()).due();
+            tell_down(kept_until, first, &config, notes);
+        }
+        let known = folders.spool.as_ref().and_then(|spool| Known::open(spool.dir(), &site.root));
+        let (known, directories) = known.unzip();
+        let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
+        let plan = plan(&config, None).map_err(StartError::Machine)?;
+        let (inlet, batches) = queue();
+        let queue = inlet.end();
+        let sampler = site.sampler(
+            &config,
+            Arc::clone(&clock),
+            &plan,
+            Box::new(inlet),
+            directories.unwrap_or_default(),
+        )?;
+
+        let connect = Arc::new(Connect::new(&config));
+        let (orders, take_orders) = sync_channel(16);
+        let (want, wanted) = sync_channel(4);
+        let sender = Sender::new(
+            Arc::clone(&outbox),
+            Arc::clone(counters),
+            Arc::clone(&clock),
+            (take_orders, want, waker),
+            Arc::clone(&connect),
+            Backoff::new(FIRST, boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))),
+        );
+        let keeper = Keeper {
+            batches,
+            outbox: Arc::clone(&outbox),
+            notes: Arc::clone(notes),
+            counters: Arc::clone(counters),
+            clock: Arc::clone(&clock),
+        };
+        let keeper = thread("keep", move || keeper.run())?;
+        // Not joined: it may wait for an answer for as long as the settings allow.
+        drop(thread("send", move || sender.run())?);
+        let sampling = Sampling::start(sampler).map_err(|e| StartError::machine("reading", &e))?;
+        log::info!(
+            "agent {} samples {} every {:?}",
+            env!("CARGO_PKG_VERSION"),
+            root_words(&config),
+            plan.period
+        );
+        Ok(Self {
+            config,
+            reload,
+            sampling,
+            outbox,
+            keeper,
+            queue,
+            orders,
+            wanted,
+            connect,
+            clock,
+            change: None,
+            known,
+            tidy_us: 0,
+        })
+    }
+
+    /// What is to be done now and then.
+    fn look_around(&mut self) {
+        config::log::tell_repeated();
+        let steady_us = self.clock.steady_us();
+        if steady_us >= self.tidy_us {
+            // Starting, and each change of the jobs, takes memory for a moment that is not needed after.
+            kernel::heap::give_back();
+            self.tidy_us = steady_us.saturating_add(TIDY_US);
+        }
+        if let Some(known) = &mut self.known
+            && let Some((generation, directories)) =
+                self.sampling.look(|sampler| sampler.known(known.generation()))
+        {
+            known.write(generation, &directories);
+        }
+        match self.wanted.try_recv() {
+            Ok(Wanted::Config { generation, text }) => self.take_change(generation, &text),
+            Ok(Wanted::LocalJobs(jobs)) => {
+                self.sampling.with(|sampler| sampler.set_registered(jobs));
+            }
+            Err(_) => {}
+        }
+        let now = self.clock.wall();
+        if self.change.as_ref().is_some_and(|change| now >= change.until) {
+            log::info!("what the server changed has ended");
+            self.change = None;
+            self.apply();
+        }
+    }
+
+    /// The server wants another configuration: what the node's own file allows of it is done.
+    fn take_change(&mut self, generation: u64, text: &[u8]) {
+        let now = self.clock.wall();
+        let change = read_remote(text, now, &self.config.remote, &source_settings());
+        for refused in &change.refused {
+            log::warn!("of the server's configuration {generation} refused: {refused}");
+        }
+        let count = change.sources.len();
+        log::info!(
+            "the server's configuration {generation} changes {count} sources until {}",
+            change.until
+        );
+        let refused = change.refused.join("; ");
+        self.order(Order::Generation { generation, refused });
+        self.change = (generation != 0).then_some(change);
+        self.apply();
+    }
+
+    /// SIGHUP: the configuration anew. A bad one is told of, and the old one kept.
+    fn reload(&mut self) {
+        let config = match (self.reload)() {
+            Ok(config) => config,
+            Err(errors) => {
+                for error in &errors.0 {
+                    log::error!("the new configuration is not taken: {error}");
+                }
+                return;
+            }
+        };
+        if let Err(e) = config::log::set(&config.log, crate::clock::wall) {
+            log::error!("the log goes on as before: {e}");
+        }
+        if config.spool.spool != self.config.spool.spool || config.run != self.config.run {
+            log::warn!("another spool, root or way to run needs a new start of the agent");
+        }
+        self.config = config;
+        self.connect.set(&self.config);
+        self.order(Order::Renew);
+        let limits = spool_limits(&self.config.spool);
+        self.outbox.with_spool(|spool| spool.set_limits(limits));
+        self.sampling.with(Sampler::forgive);
+        self.apply();
+        log::warn!("the configuration was read anew");
+    }
+
+    fn apply(&self) {
+        match plan(&self.config, self.change.as_ref()) {
+            Ok(plan) => self.sampling.with(|sampler| sampler.apply(&plan)),
+            Err(e) => log::error!("the new configuration is not taken: {e}"),
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if self.orders.try_send(order).is_err() {
+            log::error!("the sending thread does not listen");
+        }
+        self.outbox.ring();
+    }
+
+    /// Seals what was read, gives the server a moment to take it, and spools the rest.
+    fn end(self) {
+        self.sampling.end(LAST_READING);
+        self.order(Order::End);
+        self.queue.end();
+        if self.keeper.join().is_err() {
+            log::error!("the keeping thread fell; what was in memory is lost");
+        }
+        log::info!("agent ends");
+    }
+}
+
+fn root_words(config: &AgentConfig) -> &'static str {
+    if config.run.root.is_empty() { "this machine" } else { "a recorded machine" }
+}
+
+fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(|| or_end(run)).map_err(|e| StartError::machine("a thread", &e))
+}
+
+/// Runs a part of the agent. Where it falls, the agent ends, rather than going on with a part missing:
+/// what is not acknowledged is told as a gap by the next start.
+pub(crate) fn or_end(run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        log::error!("a part of the agent fell; it ends, to be started again");
+        std::process::exit(FALLEN);
+    }
+}
+
+/// Between what an earlier start kept and the first tick the agent did not run.
+fn tell_down(kept_until: Timestamp, first: Timestamp, config: &AgentConfig, notes: &Notes) {
+    let period = i64::try_from(config.sampling.period.as_micros()).unwrap_or(i64::MAX);
+    if first.since(kept_until) > period {
+        notes.add("", (kept_until, first), Cause::AgentDown, "");
+    }
+}
+
+const fn spool_limits(settings: &SpoolSettings) -> SpoolLimits {
+    let age = settings.spool_age_max.as_micros();
+    #[expect(clippy::cast_possible_truncation, reason = "a year at most, by the setting's bounds")]
+    let age_max_us = age as i64;
+    SpoolLimits { bytes_max: settings.spool_bytes_max.0, age_max_us, sync: settings.spool_sync }
+}
+
+/// Opens the folders. The default one may be missing, one that is named may not.
+fn folders(
+    settings: &SpoolSettings,
+    notes: &Arc<Notes>,
+    counters: &Arc<Counters>,
+) -> Result<Folders, StartError> {
+    let (dir, named) = match &settings.spool {
+        Some(config::Spool::None) => return Ok(Folders::default()),
+        Some(config::Spool::Folder(dir)) => (Some(dir.clone()), true),
+        None => (default_spool(), false),
+    };
+    let Some(dir) = dir else {
+        log::warn!("no place for a spool: what the server does not take is lost; give `spool`");
+        return Ok(Folders::default());
+    };
+    let open = || {
+        let limits = spool_limits(settings);
+        let spool = Spool::open(&dir, limits, Arc::clone(notes), Arc::clone(counters))?;
+        let (kept, kept_until) = Kept::open(&dir)?;
+        let refused = Refused::open(&dir, settings.refused_bytes_max.0)?;
+        let (spool, kept, refused) = (Some(spool), Some(kept), Some(refused));
+        Ok(Folders { spool, kept, kept_until, refused })
+    };
+    match open() {
+        Ok(folders) => Ok(folders),
+        Err(e) if named => {
+            let e: std::io::Error = e;
+            Err(StartError::machine(&format!("spool {}", dir.display()), &e))
+        }
+        Err(e) => {
+            log::warn!(
+                "no spool in {}: {e}; what the server does not take is lost; give `spool`",
+                dir.display()
+            );
+            Ok(Folders::default())
+        }
+    }
+}
+
+fn default_spool() -> Option<PathBuf> {
+    let state = place::state_dir(is_root(), &environment)?;
+    Some(state.join("spool"))
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The environment, as the configuration wants it; what is not UTF-8 is not there.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

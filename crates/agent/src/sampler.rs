@@ -1,0 +1,488 @@
+//! The tick, as a machine of steps: what to do next, and what was done. It reads no clock but the one it
+//! is given, starts no thread and never waits, so that tests own the time and a source that hangs holds
+//! up nobody but the thread that reads it.
+
+use crate::clock::Clock;
+use crate::entry::Entry;
+use crate::finder::{Finder, Found};
+use crate::known::Directories;
+use crate::own::Own;
+use crate::plan::Plan;
+use crate::schedule::Schedule;
+use crate::seal::{Sealer, Sinks};
+use crate::work::{Machine, Read, Reading, Slot, Task};
+use cgroups::Jobs;
+use model::{DeviceId, JobId, JobKey, Timestamp};
+use sources::Sink;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A wall clock that moves this much against the steady one was set by somebody.
+const CLOCK_STEP_US: i64 = 100_000;
+/// After a tenth of the tick, within these, the sources that follow are not kept waiting by a slow one.
+const HAND_OVER_MIN: Duration = Duration::from_millis(50);
+const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+/// Least time between two sealings.
+const SEAL_MIN: Duration = Duration::from_secs(1);
+
+/// What to do next.
+pub(crate) enum Step {
+    /// Read a source; [`Sampler::done`] takes it back.
+    Read(Reading),
+    /// Look for jobs; [`Sampler::found`] takes it back.
+    Find(Finding),
+    /// Nothing until this instant, unless something is noted.
+    Wait(Timestamp),
+    /// Everything is sealed and nothing more will come.
+    End,
+}
+
+/// A look for jobs about to be made.
+pub(crate) struct Finding {
+    finder: Box<Finder>,
+    machine: Arc<Machine>,
+    device: DeviceId,
+    now: Timestamp,
+}
+
+impl Finding {
+    /// Looks, in the time it takes.
+    pub(crate) fn make(self) -> Found {
+        self.finder.find(&self.machine.root, &self.device, self.now)
+    }
+}
+
+/// What a thread is doing now.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// Which source; `None`: looking for jobs.
+    place: Option<usize>,
+    since_us: i64,
+    /// After so long another thread goes on with the others.
+    hand_us: i64,
+    /// After so long what it reads is too old.
+    limit_us: i64,
+}
+
+/// Jobs that ended, and the next source to be told so.
+struct Ended {
+    keys: Arc<[JobKey]>,
+    next: usize,
+}
+
+/// The agent's tick.
+pub(crate) struct Sampler {
+    pub(crate) clock: Arc<dyn Clock>,
+    machine: Arc<Machine>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) jobs: Arc<Jobs>,
+    finder: Option<Box<Finder>>,
+    finds: Schedule,
+    noted: bool,
+    ended: Option<Ended>,
+    registered: Option<Vec<(JobId, u32)>>,
+    turn: usize,
+    running: Option<Running>,
+    /// Grows with each thread that is set aside: the one whose number differs has lost its turn.
+    pub(crate) generation: u64,
+    sealer: Sealer,
+    seals: Schedule,
+    sealed_us: i64,
+    own: Own,
+    ahead_us: i64,
+    period: Duration,
+    budget_us: u64,
+    source_time_max: Option<Duration>,
+    ending: bool,
+}
+
+/// The sinks of the sources and of the agent itself.
+struct AllSinks<'a> {
+    entries: &'a mut [Entry],
+    own: &'a mut Sink,
+}
+
+impl Sinks for AllSinks<'_> {
+    fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>)) {
+        for entry in &mut *self.entries {
+            show(entry.slot.as_mut().map(|slot| &mut slot.sink));
+        }
+        show(Some(self.own));
+    }
+}
+
+impl Sampler {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        machine: Machine,
+        plan: &Plan,
+        finder: Finder,
+        own: Own,
+        sealer: Sealer,
+    ) -> Self {
+        let (now, steady_us) = (clock.wall(), clock.steady_us());
+        let entries = plan.sources.iter().map(|source| {
+            let slot = Slot::new(Sink::new(own.device().clone()));
+            let schedule = Schedule::new(source.period, now);
+            let mut entry = Entry::new(source.spec, Arc::clone(&source.options), slot, schedule);
+            entry.enabled = source.enabled;
+            entry
+        });
+        Self {
+            machine: Arc::new(machine),
+            entries: entries.collect(),
+            jobs: finder.jobs(),
+            finds: Schedule::new(finder.every(plan.period), now),
+            finder: Some(Box::new(finder)),
+            noted: true,
+            ended: None,
+            registered: None,
+            turn: 0,
+            running: None,
+            generation: 0,
+            sealer,
+            seals: Schedule::new(seal_period(plan), now),
+            sealed_us: steady_us,
+            own: own.with_period(plan.own, now),
+            ahead_us: now.0.saturating_sub(steady_us),
+            period: plan.period,
+            budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
+            source_time_max: plan.source_time_max,
+            ending: false,
+            clock,
+        }
+    }
+
+    /// What to do now.
+    pub(crate) fn step(&mut self) -> Step {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        self.notice_set_clock(now, steady_us);
+        if !self.ending {
+            if let Some(finding) = self.next_finding(now) {
+                self.run(None, steady_us);
+                return Step::Find(finding);
+            }
+            if let Some(reading) = self.next_reading(now, steady_us) {
+                self.run(Some(reading.place), steady_us);
+                return Step::Read(reading);
+            }
+            self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
+        }
+        if self.ending {
+            self.seal(now, steady_us);
+            return Step::End;
+        }
+        if self.seals.take(now).is_some() {
+            self.seal(now, steady_us);
+        }
+        Step::Wait(self.next_instant(now, steady_us))
+    }
+
+    /// Takes back a source that was read by a thread of this generation.
+    pub(crate) fn done(&mut self, read: Read, generation: u64) {
+        let place = read.place;
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        let (steady_us, ended) = (self.clock.steady_us(), matches!(read.task, Task::Ended(_)));
+        if generation == self.generation {
+            self.running = None;
+            entry.record(read, steady_us, self.sealer.notes());
+        } else {
+            entry.come_back(read, steady_us, self.sealer.notes());
+        }
+        if ended {
+            self.seal_soon();
+        }
+    }
+
+    /// Takes back what was found.
+    pub(crate) fn found(&mut self, found: Found, generation: u64) {
+        if generation == self.generation {
+            self.running = None;
+        }
+        let every = found.finder.every(self.period);
+        if Schedule::new(every, Timestamp(0)).period_us() != self.finds.period_us() {
+            self.finds = Schedule::new(every, self.clock.wall());
+        }
+        self.finder = Some(found.finder);
+        if !found.events.is_empty() {
+            found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
+            self.seal_soon();
+        }
+        if !found.ended.is_empty() {
+            // Those of before that not every source was told of are gone: they stay first.
+            let before = self.ended.take().map(|ended| ended.keys);
+            let keys = before.iter().flat_map(|keys| keys.iter()).chain(&found.ended);
+            self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
+        }
+        self.jobs = found.jobs;
+    }
+
+    /// Something came or went in a watched directory.
+    pub(crate) const fn note(&mut self) {
+        self.noted = true;
+    }
+
+    /// Seals what is there and ends; a source being read is not waited for.
+    pub(crate) const fn end(&mut self) {
+        self.ending = true;
+    }
+
+    /// Makes every source due now: one tick, out of turn.
+    pub(crate) fn force(&mut self) {
+        let now = self.clock.wall();
+        self.noted = true;
+        for entry in &mut self.entries {
+            entry.schedule.force(now);
+        }
+    }
+
+    /// Seals now, out of turn.
+    pub(crate) fn seal_now(&mut self) {
+        self.seal(self.clock.wall(), self.clock.steady_us());
+    }
+
+    /// Reads by another plan from now on; nothing that was read is lost.
+    pub(crate) fn apply(&mut self, plan: &Plan) {
+        let now = self.clock.wall();
+        for source in &plan.sources {
+            let entry = self.entries.iter_mut().find(|entry| entry.spec.name == source.spec.name);
+            if let Some(entry) = entry {
+                entry.apply(source.enabled, source.period, &source.options, now);
+            }
+        }
+        self.seals = Schedule::new(seal_period(plan), now);
+        self.own.apply(plan.own, now);
+        self.period = plan.period;
+        self.budget_us = u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX);
+        self.source_time_max = plan.source_time_max;
+    }
+
+    /// The users' own jobs that the server registered.
+    pub(crate) fn set_registered(&mut self, registered: Vec<(JobId, u32)>) {
+        self.registered = Some(registered);
+        self.noted = true;
+    }
+
+    /// What the next start should know of jobs, if it is another state of them than this one.
+    pub(crate) fn known(&self, generation: u64) -> Option<(u64, Directories)> {
+        let news = self.jobs.generation() != generation;
+        self.finder.as_ref().filter(|_| news).map(|finder| finder.known())
+    }
+
+    /// Gives sources that are off another chance.
+    pub(crate) fn forgive(&mut self) {
+        self.entries.iter_mut().for_each(Entry::forgive);
+    }
+
+    /// Sets aside the reading that is being made if it is slow, so that another thread may go on, and
+    /// gives up those aside that have taken longer than they may. Whether another thread is needed.
+    pub(crate) fn watch(&mut self) -> bool {
+        let steady_us = self.clock.steady_us();
+        for entry in &mut self.entries {
+            if entry.overrun_us().is_some_and(|at| steady_us >= at) {
+                entry.park(steady_us);
+            }
+        }
+        let slow =
+            |running: &Running| steady_us >= running.since_us.saturating_add(running.hand_us);
+        let Some(running) = self.running.take_if(|running| slow(running)) else { return false };
+        self.set_aside(running);
+        true
+    }
+
+    /// When [`Self::watch`] may have something to do, by the steady clock: once in each tick, as long as
+    /// no source is slow.
+    pub(crate) fn watch_us(&self) -> i64 {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        let running = match self.running {
+            Some(running) => running.since_us.saturating_add(running.hand_us),
+            None => {
+                let ticks = self.entries.iter().filter(|entry| entry.enabled);
+                let next = ticks.map(|entry| entry.schedule.due()).min();
+                let until_us = next.map_or(i64::MAX / 2, |next| next.since(now).max(0));
+                steady_us.saturating_add(until_us).saturating_add(self.hand_us())
+            }
+        };
+        self.entries.iter().filter_map(Entry::overrun_us).chain([running]).min().unwrap_or(running)
+    }
+
+    /// Within a tenth of the tick, those that follow a slow source still carry its scheduled instant.
+    fn hand_us(&self) -> i64 {
+        micros((self.period / 10).clamp(HAND_OVER_MIN, HAND_OVER_MAX))
+    }
+
+    /// Gives up every reading that is being made, however long it has taken: the agent ends.
+    pub(crate) fn give_up(&mut self) {
+        let steady_us = self.clock.steady_us();
+        if let Some(running) = self.running.take() {
+            self.set_aside(running);
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.overrun_us().is_some()) {
+            entry.park(steady_us);
+        }
+    }
+
+    fn set_aside(&mut self, running: Running) {
+        self.generation += 1;
+        match running.place.and_then(|place| self.entries.get_mut(place)) {
+            Some(entry) => entry.set_aside(running.since_us, running.limit_us),
+            None => log::warn!("looking for jobs is slow; the jobs known so far are read"),
+        }
+    }
+
+    fn run(&mut self, place: Option<usize>, since_us: i64) {
+        let entry = place.and_then(|place| self.entries.get(place));
+        let period_us = entry.map_or(0, |entry| entry.schedule.period_us());
+        let limit_us = match self.source_time_max {
+            Some(limit) => micros(limit),
+            None => period_us.max(Timestamp::SECOND),
+        };
+        let hand_us = self.hand_us().min(limit_us);
+        self.running = Some(Running { place, since_us, hand_us, limit_us });
+    }
+
+    /// When somebody sets the clock, the ticks begin anew: none was missed.
+    fn notice_set_clock(&mut self, now: Timestamp, steady_us: i64) {
+        let ahead_us = now.0.saturating_sub(steady_us);
+        let step_us = ahead_us.saturating_sub(self.ahead_us);
+        self.ahead_us = ahead_us;
+        if step_us.abs() < CLOCK_STEP_US {
+            return;
+        }
+        log::warn!("the clock was set by {} ms; ticks go on by its new time", step_us / 1000);
+        self.own.clock_steps += 1;
+        for entry in &mut self.entries {
+            entry.schedule.align(now);
+        }
+        self.finds.align(now);
+        self.seals.align(now);
+        self.own.align(now);
+    }
+
+    fn next_finding(&mut self, now: Timestamp) -> Option<Finding> {
+        self.forget_ended();
+        let due = self.finds.due() <= now;
+        if !(due || self.noted) || self.ended.is_some() {
+            return None;
+        }
+        let mut finder = self.finder.take()?;
+        if let Some(registered) = self.registered.take() {
+            finder.set_registered(registered);
+        }
+        self.finds.take(now);
+        self.noted = false;
+        let (machine, device) = (Arc::clone(&self.machine), self.own.device().clone());
+        Some(Finding { finder, machine, device, now })
+    }
+
+    fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
+        let (place, task) = self.next_ended().or_else(|| self.next_due(now, steady_us))?;
+        let entry = self.entries.get_mut(place)?;
+        Some(Reading {
+            place,
+            spec: entry.spec,
+            task,
+            slot: entry.slot.take()?,
+            options: Arc::clone(&entry.options),
+            machine: Arc::clone(&self.machine),
+            jobs: Arc::clone(&self.jobs),
+            budget_us: self.budget_us,
+        })
+    }
+
+    /// Once every source was told of the ended jobs, what is there now is looked for again before anything
+    /// else is read: a job that got an ended one's number is found then.
+    fn forget_ended(&mut self) {
+        let Some(ended) = &self.ended else { return };
+        let waits = |entry: &Entry| {
+            entry.enabled && entry.slot.as_ref().is_some_and(|slot| slot.source.is_some())
+        };
+        if !self.entries.iter().skip(ended.next).any(waits) {
+            self.ended = None;
+            self.noted = true;
+        }
+    }
+
+    /// The next source to be told of ended jobs.
+    fn next_ended(&mut self) -> Option<(usize, Task)> {
+        let ended = self.ended.as_mut()?;
+        while let Some(entry) = self.entries.get(ended.next) {
+            let place = ended.next;
+            ended.next += 1;
+            let open = entry.slot.as_ref().is_some_and(|slot| slot.source.is_some());
+            if entry.enabled && open {
+                return Some((place, Task::Ended(Arc::clone(&ended.keys))));
+            }
+        }
+        self.ended = None;
+        None
+    }
+
+    /// The next source whose tick has come, or whose queue is to be emptied; each in its turn, so that
+    /// one of a short period does not starve the others.
+    fn next_due(&mut self, now: Timestamp, steady_us: i64) -> Option<(usize, Task)> {
+        let count = self.entries.len();
+        for step in 0..count {
+            let place = (self.turn + step) % count;
+            let entry = self.entries.get_mut(place)?;
+            let task = if entry.is_due(now) {
+                entry.take_tick(now, steady_us, self.sealer.notes())
+            } else if entry.is_drain_due(steady_us) {
+                Some(entry.take_drain(steady_us))
+            } else {
+                None
+            };
+            if let Some(task) = task {
+                self.turn = (place + 1) % count;
+                return Some((place, task));
+            }
+        }
+        self.turn = 0;
+        None
+    }
+
+    fn seal(&mut self, now: Timestamp, steady_us: i64) {
+        if self.ending {
+            let notes = self.sealer.notes();
+            self.entries.iter_mut().for_each(|entry| entry.tell_hole_at_end(now, notes));
+        }
+        self.sealed_us = steady_us;
+        let own = self.own.sink();
+        self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
+    }
+
+    /// What ended jobs used is wanted before the next tick.
+    fn seal_soon(&mut self) {
+        let now = self.clock.wall();
+        let since_us = self.clock.steady_us().saturating_sub(self.sealed_us);
+        let wait_us = micros(SEAL_MIN).saturating_sub(since_us);
+        let at = now.plus(wait_us.max(0));
+        if at < self.seals.due() {
+            self.seals.force(at);
+        }
+    }
+
+    fn next_instant(&self, now: Timestamp, steady_us: i64) -> Timestamp {
+        let ticks = self.entries.iter().filter(|entry| entry.enabled);
+        let ticks = ticks.map(|entry| entry.schedule.due());
+        let drains = self.entries.iter().filter_map(Entry::drain_due_us);
+        let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
+        let finds = self.finder.is_some().then_some(self.finds.due());
+        let others = [self.seals.due(), self.own.due()].into_iter().chain(finds);
+        ticks.chain(drains).chain(others).min().unwrap_or(now)
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Samples are sealed at the pace of the source read most often, and once a second at most.
+fn seal_period(plan: &Plan) -> Duration {
+    let enabled = plan.sources.iter().filter(|source| source.enabled);
+    let shortest = enabled.map(|source| source.period).min();
+    shortest.unwrap_or(plan.period).max(SEAL_MIN)
+}
+
+#[cfg(test)]
+mod tests;

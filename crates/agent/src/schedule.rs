@@ -1,0 +1,130 @@
+//! When something is due: at the multiples of its period since 1970, so that ticks of different nodes
+//! and sources fall together.
+
+use model::Timestamp;
+use std::time::Duration;
+
+/// The instants at which something is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    period_us: i64,
+    due: Timestamp,
+}
+
+/// An instant that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The last instant that was due. Earlier ones that nobody took are not caught up with.
+    pub(crate) at: Timestamp,
+    /// How many those were.
+    pub(crate) missed: u64,
+}
+
+impl Schedule {
+    /// The first instant is the next multiple of the period, or `now` if it is one.
+    pub(crate) fn new(period: Duration, now: Timestamp) -> Self {
+        let period_us = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
+        let mut schedule = Self { period_us, due: now };
+        schedule.align(now);
+        schedule
+    }
+
+    /// The period.
+    pub(crate) const fn period_us(self) -> i64 {
+        self.period_us
+    }
+
+    /// The next instant.
+    pub(crate) const fn due(self) -> Timestamp {
+        self.due
+    }
+
+    /// Takes what is due, if anything is.
+    pub(crate) fn take(&mut self, now: Timestamp) -> Option<Due> {
+        let late = now.since(self.due);
+        if late < 0 {
+            return None;
+        }
+        let missed = late / self.period_us;
+        let at = self.due.plus(missed * self.period_us);
+        self.due = at.plus(self.period_us);
+        Some(Due { at, missed: missed.unsigned_abs() })
+    }
+
+    /// Starts again from `now`: the clock was set, so that nothing was missed.
+    pub(crate) fn align(&mut self, now: Timestamp) {
+        let over = now.0.rem_euclid(self.period_us);
+        self.due = if over == 0 { now } else { now.plus(self.period_us - over) };
+    }
+
+    /// Makes something due at `now`, out of its turn.
+    pub(crate) fn force(&mut self, now: Timestamp) {
+        self.due = now;
+    }
+}
+
+/// The instant that a reading's samples carry: the scheduled one, or the real one when the reading
+/// begins later than a tenth of the period.
+pub(crate) const fn stamp(scheduled: Timestamp, period_us: i64, now: Timestamp) -> Timestamp {
+    let late = now.since(scheduled);
+    if late > period_us / 10 { now } else { scheduled }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp(millis * 1000)
+    }
+
+    #[test]
+    fn multiples_of_the_period() {
+        let mut schedule = Schedule::new(5 * SECOND, at(12_300));
+        assert_eq!(schedule.due(), at(15_000));
+        assert_eq!(schedule.take(at(14_999)), None);
+        assert_eq!(schedule.take(at(15_001)), Some(Due { at: at(15_000), missed: 0 }));
+        assert_eq!(schedule.take(at(15_002)), None);
+        assert_eq!(Schedule::new(SECOND, at(3000)).due(), at(3000));
+    }
+
+    #[test]
+    fn what_was_missed_is_counted_and_not_caught_up_with() {
+        let mut schedule = Schedule::new(SECOND, at(0));
+        assert_eq!(schedule.take(at(3_400)), Some(Due { at: at(3_000), missed: 3 }));
+        assert_eq!(schedule.take(at(3_400)), None);
+        assert_eq!(schedule.due(), at(4_000));
+    }
+
+    #[test]
+    fn a_late_reading_carries_its_real_time() {
+        assert_eq!(stamp(at(5_000), 1_000_000, at(5_100)), at(5_000));
+        assert_eq!(stamp(at(5_000), 1_000_000, at(5_101)), at(5_101));
+    }
+
+    proptest! {
+        #[test]
+        fn instants_grow_and_every_one_is_taken_or_missed(
+            period in 1_u64..10_000,
+            steps in proptest::collection::vec(0_i64..50_000, 1..50),
+        ) {
+            let mut schedule = Schedule::new(Duration::from_micros(period), Timestamp(7));
+            let first = schedule.due();
+            let (mut now, mut told, mut last) = (7, 0, None);
+            for step in steps {
+                now += step;
+                if let Some(due) = schedule.take(Timestamp(now)) {
+                    prop_assert!(last < Some(due.at) && due.at.0 <= now);
+                    prop_assert_eq!(due.at.0 % i64::try_from(period).unwrap(), 0);
+                    told += due.missed + 1;
+                    last = Some(due.at);
+                }
+            }
+            let all = last.map_or(0, |last| last.since(first) / i64::try_from(period).unwrap() + 1);
+            prop_assert_eq!(i64::try_from(told).unwrap(), all);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! `jobmeter-agent` itself, against a server that answers as it is told.
+
+#![expect(clippy::disallowed_methods, reason = "a real program in real time")]
+#![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+mod server;
+
+use rustix::process::{Pid, Signal, kill_process};
+use server::{Reply, Server, answer};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use wire::AckStatus;
+
+const AGENT: &str = env!("CARGO_BIN_EXE_jobmeter-agent");
+
+/// A recorded machine that needs nothing of the real one.
+fn machine() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("proc/loadavg", "0.50 0.25 0.10 1/123 4567\n");
+    write("proc/uptime", "350.10 600.20\n");
+    write("proc/sys/kernel/hostname", "n1.site.example\n");
+    write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1767706000\n");
+    dir
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(AGENT);
+    command.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+struct Agent {
+    child: Child,
+    machine: tempfile::TempDir,
+}
+
+impl Agent {
+    /// An agent of a recorded machine with a period of 200 ms.
+    fn start(url: &str, more: &[&str]) -> Self {
+        let machine = machine();
+        let root = machine.path().to_str().unwrap().to_owned();
+        let spool = machine.path().join("spool");
+        let mut arguments = vec!["--server", url, "--root", &root, "--period", "200ms", "-v"];
+        arguments.extend(["--spool", spool.to_str().unwrap()]);
+        arguments.extend(more);
+        let child = command(&arguments).spawn().unwrap();
+        Self { child, machine }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends it; how long that took, and what it said.
+    fn end(self) -> (ExitStatus, Duration, String) {
+        let begin = Instant::now();
+        self.signal(Signal::TERM);
+        let Output { status, stderr, .. } = self.child.wait_with_output().unwrap();
+        (status, begin.elapsed(), String::from_utf8(stderr).unwrap())
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn segments(spool: &Path) -> usize {
+    let names = fs::read_dir(spool).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".jmb")).count()
+}
+
+#[test]
+fn it_needs_no_setting_but_says_what_it_lacks() {
+    let machine = machine();
+    let root = machine.path().to_str().unwrap();
+    let arguments = ["--root", root, "--once", "--print", "--now", "2026-01-06T13:35:00Z"];
+    let Output { status, stdout, stderr } = command(&arguments).output().unwrap();
+    let (text, errors) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{errors}");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("load_1")).collect();
+    assert_eq!(
+        lines,
+        [
+            "load_15m\tn1\t-\t{}\t2026-01-06T13:35:00+00:00\t-\t0.1",
+            "load_1m\tn1\t-\t{}\t2026-01-06T13:35:00+00:00\t-\t0.5",
+        ]
+    );
+    let mut sorted: Vec<&str> = text.lines().collect();
+    sorted.sort_unstable();
+    assert_eq!(text.lines().collect::<Vec<_>>(), sorted);
+}
+
+#[test]
+fn each_further_root_is_the_next_tick() {
+    let (first, second) = (machine(), machine());
+    fs::write(second.path().join("proc/loadavg"), "0.75 0.25 0.10 1/123 4567\n").unwrap();
+    let paths = [&first, &second].map(|machine| machine.path().to_str().unwrap().to_owned());
+    let mut arguments = vec!["--once", "--print", "--now", "1767706500", "--period", "10s"];
+    for path in &paths {
+        arguments.extend(["--root", path]);
+    }
+    let Output { stdout, .. } = command(&arguments).output().unwrap();
+    let text = String::from_utf8(stdout).unwrap();
+    let loads: Vec<(&str, &str)> = text
+        .lines()
+        .filter(|line| line.starts_with("load_1m"))
+        .map(|line| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            (*fields.get(4).unwrap(), *fields.last().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        loads,
+        [("2026-01-06T13:35:00+00:00", "0.5"), ("2026-01-06T13:35:10+00:00", "0.75")]
+    );
+}
+
+#[test]
+fn wrong_settings_are_all_told_and_end_it() {
+    let arguments = ["--period", "0s", "--config", "/no/such/file", "--cert", "/c"];
+    let Output { status, stderr, .. } = command(&arguments).output().unwrap();
+    assert_eq!(status.code(), Some(2));
+    let text = String::from_utf8(stderr).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let Output { status, stderr, .. } = command(&["--perid", "1s"]).output().unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert!(String::from_utf8(stderr).unwrap().contains("'--period'"));
+    let Output { status, stderr, .. } = command(&["--root", "/no/such/dir"]).output().unwrap();
+    assert_eq!((status.code(), String::from_utf8(stderr).unwrap().lines().count()), (Some(1), 1));
+}
+
+#[test]
+fn it_samples_and_sends_and_ends_when_told() {
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let agent = Agent::start(&server.url, &[]);
+    until("three batches", || server.seqs().len() >= 3);
+    let spool = agent.machine.path().join("spool");
+    let before = server.seqs().len();
+    // Two ticks that are not sealed yet.
+    std::thread::sleep(Duration::from_millis(450));
+    agent.signal(Signal::TERM);
+    let Agent { mut child, machine } = agent;
+    until("the end", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(segments(&spool), 0, "the server has all");
+    let seqs = server.seqs();
+    assert!(seqs.len() > before, "what was read last is sent");
+    assert!(seqs.iter().enumerate().all(|(i, seq)| u64::try_from(i) == Ok(*seq)), "{seqs:?}");
+    drop(machine);
+}
+
+#[test]
+fn without_a_server_it_ends_as_fast_and_keeps_all() {
+    let agent = Agent::start("http://127.0.0.1:9", &[]);
+    let spool = agent.machine.path().join("spool");
+    until("a segment", || spool.is_dir() && segments(&spool) > 0);
+    let second = Command::new(AGENT)
+        .args([
+            "--spool",
+            spool.to_str().unwrap(),
+            "--root",
+            agent.machine.path().to_str().unwrap(),
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert!(error.contains("another agent writes there"), "{error}");
+    let Agent { mut child, machine } = agent;
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    let begin = Instant::now();
+    kill_process(pid, Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(segments(&machine.path().join("spool")) > 0);
+}
+
+#[test]
+fn sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one() {
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    let log = dir.path().join("log");
+    let text = format!("[log]\nlevel = \"info\"\nfile = \"{}\"\n", log.display());
+    fs::write(&file, &text).unwrap();
+    let agent = Agent::start(&server.url, &["--config", file.to_str().unwrap()]);
+    until("a batch", || !server.seqs().is_empty());
+    fs::write(&file, format!("{text}[sources.load]\nperiodd = \"1s\"\n")).unwrap();
+    agent.signal(Signal::HUP);
+    let said = |words: &str| fs::read_to_string(&log).is_ok_and(|text| text.contains(words));
+    until("the error", || said("agent.toml:5:1: unknown key `sources.load.periodd`"));
+    fs::write(&file, format!("{text}[sources.load]\nperiod = \"1s\"\n")).unwrap();
+    agent.signal(Signal::HUP);
+    until("the new one", || said("the configuration was read anew"));
+    let before = server.seqs().len();
+    until("more batches", || server.seqs().len() > before + 1);
+    let (status, _, _) = agent.end();
+    assert!(status.success());
+    let seqs = server.seqs();
+    assert!(seqs.iter().enumerate().all(|(i, seq)| u64::try_from(i) == Ok(*seq)), "{seqs:?}");
+}
+
+#[test]
+fn what_the_server_wants_is_done_as_far_as_the_node_allows() {
+    let generation = Arc::new(AtomicU64::new(0));
+    let wanted = Arc::clone(&generation);
+    let server = Server::start(Box::new(move |_, post| {
+        let mut answer = answer(post, AckStatus::Stored);
+        answer.config_generation = wanted.load(Ordering::Relaxed);
+        let has = |line: &String| line.to_lowercase() == "x-jobmeter-config: 3";
+        if answer.config_generation == 3 && !post.head.iter().any(has) {
+            let text = "[sources.uptime]\nenabled = false\n[sources.load]\nperiod = \"1ms\"\n";
+            answer.config = text.as_bytes().to_vec();
+        }
+        Reply::Answer(answer)
+    }));
+    let agent = Agent::start(&server.url, &[]);
+    until("a batch", || !server.seqs().is_empty());
+    generation.store(3, Ordering::Relaxed);
+    let refused = "x-jobmeter-refused: server:4:10: shorter than `remote.period_min`";
+    let told = |line: &String| line.to_lowercase() == refused;
+    until("the report", || server.posts().iter().any(|post| post.head.iter().any(told)));
+    let (status, _, said) = agent.end();
+    assert!(status.success());
+    assert!(said.contains("the server's configuration 3 changes 1 sources"), "{said}");
+}

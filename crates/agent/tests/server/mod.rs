@@ -1,0 +1,144 @@
+//! A server that answers as it is told.
+
+#![allow(dead_code, reason = "each of the test programs uses its part")]
+#![allow(clippy::unwrap_used, reason = "a server that cannot serve fails the test")]
+
+use model::Boot;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use wire::{Ack, AckStatus, Answer, Decoder, Frames};
+
+/// A request as the server saw it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Post {
+    pub(crate) connection: usize,
+    pub(crate) head: Vec<String>,
+    pub(crate) frames: Vec<(Boot, u64)>,
+}
+
+/// What the server does with a request.
+pub(crate) enum Reply {
+    /// The same for each frame.
+    All(AckStatus),
+    /// An answer of its own.
+    Answer(Answer),
+    /// A status with a body.
+    Status(u16, &'static str),
+    /// Nothing, until the client gives up.
+    Silence,
+    /// The connection is closed.
+    Close,
+}
+
+pub(crate) struct Server {
+    pub(crate) url: String,
+    posts: Arc<Mutex<Vec<Post>>>,
+}
+
+pub(crate) type Script = Box<dyn FnMut(usize, &Post) -> Reply + Send>;
+
+impl Server {
+    /// A server that does what the script says of its n-th request.
+    pub(crate) fn start(script: Script) -> Self {
+        Self::over("http", script, |stream| stream)
+    }
+
+    /// A server over TLS, or whatever `wrap` makes of a connection.
+    pub(crate) fn over<S: Read + Write>(
+        scheme: &str,
+        script: Script,
+        wrap: impl Fn(TcpStream) -> S + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let wrap = Arc::new(wrap);
+        let posts = Arc::new(Mutex::new(Vec::new()));
+        let (seen, script) = (Arc::clone(&posts), Arc::new(Mutex::new(script)));
+        std::thread::spawn(move || {
+            for (connection, stream) in listener.incoming().enumerate() {
+                let (seen, script) = (Arc::clone(&seen), Arc::clone(&script));
+                let wrap = Arc::clone(&wrap);
+                std::thread::spawn(move || {
+                    let mut stream = wrap(stream.unwrap());
+                    while serve(&mut stream, connection, &seen, &script).is_some() {}
+                });
+            }
+        });
+        Self { url, posts }
+    }
+
+    pub(crate) fn posts(&self) -> Vec<Post> {
+        self.posts.lock().unwrap().clone()
+    }
+
+    /// The numbers of all frames, in the order of coming.
+    pub(crate) fn seqs(&self) -> Vec<u64> {
+        self.posts().iter().flat_map(|post| post.frames.iter().map(|(_, seq)| *seq)).collect()
+    }
+}
+
+/// Serves one request; `None` when the connection is over.
+fn serve(
+    stream: &mut (impl Read + Write),
+    connection: usize,
+    seen: &Mutex<Vec<Post>>,
+    script: &Mutex<Script>,
+) -> Option<()> {
+    let mut reader = BufReader::new(&mut *stream);
+    let mut post = Post { connection, ..Post::default() };
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_owned();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        post.head.push(line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let mut decoder = Decoder::default();
+    for frame in Frames::of(&body) {
+        let batch = decoder.decode(&frame.unwrap()).unwrap();
+        post.frames.push((batch.boot, batch.seq));
+    }
+    let number = seen.lock().unwrap().len();
+    seen.lock().unwrap().push(post.clone());
+    let reply = (script.lock().unwrap())(number, &post);
+    let mut write = |head: &str, body: &[u8]| {
+        let length = body.len();
+        let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n");
+        let written = stream.write_all(text.as_bytes()).and_then(|()| stream.write_all(body));
+        written.and_then(|()| stream.flush()).ok()
+    };
+    match reply {
+        Reply::All(status) => write("200 OK", &answer(&post, status).encode()),
+        Reply::Answer(answer) => write("200 OK", &answer.encode()),
+        Reply::Status(status, words) => write(&format!("{status} X"), words.as_bytes()),
+        Reply::Silence => {
+            std::thread::sleep(Duration::from_secs(3));
+            None
+        }
+        Reply::Close => None,
+    }
+}
+
+pub(crate) fn answer(post: &Post, status: AckStatus) -> Answer {
+    let ack = |(boot, seq): &(Boot, u64)| Ack {
+        boot: *boot,
+        seq: *seq,
+        status,
+        reason: "because".to_owned(),
+        samples_refused: 0,
+        samples_reason: String::new(),
+    };
+    Answer { acks: post.frames.iter().map(ack).collect(), ..Answer::default() }
+}

@@ -1,0 +1,242 @@
+//! What an agent can be told.
+
+use crate::load::{ConfigError, Values};
+use crate::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
+use crate::text::{Bytes, ServerUrl, Spool};
+use crate::{LogConfig, Setting, log_settings};
+use model::{DeviceId, Timestamp};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+const TIB: u64 = 1 << 40;
+
+settings! {
+    /// What an agent runs with.
+    AgentSettings, SAMPLING, "Sampling" {
+        /// How often the sources are read that cost little; each tick is a multiple of it since 1970.
+        "period" period: Duration = "5s", Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
+        /// Name of this node in every sample.
+        "device" device: Option<DeviceId> = "" or "the host's name up to its first dot",
+            Kind::Text("NAME");
+        /// Longest time a reading of a source may take; what it gives later is too old and left out.
+        "source_time_max" source_time_max: Option<Duration> = "" or "the source's period, 1s at least",
+            Kind::Duration { min: Duration::from_millis(10), max: DAY };
+        /// Processor time that one reading of a source should not pass; a source that reads process by
+        /// process stops there and goes on at the next tick where it stopped.
+        "source_budget" source_budget: Duration = "50ms",
+            Kind::Duration { min: Duration::from_micros(100), max: Duration::from_secs(60) };
+    }
+}
+
+settings! {
+    /// Which jobs an agent looks for in the cgroups.
+    JobSettings, JOBS, "Jobs" {
+        /// Whose jobs are looked for, of `oar`, `slurm` and `local` (those of `jobmeter run`).
+        "jobs.schedulers" schedulers: Vec<String> = "oar, slurm, local", Kind::List("WORD");
+        /// Directories in which OAR's jobs have theirs, instead of the default places.
+        "jobs.oar_roots" oar_roots: Vec<String> = "" or "OAR's default places", Kind::List("DIR");
+        /// Directories in which Slurm's jobs have theirs, instead of the default places.
+        "jobs.slurm_roots" slurm_roots: Vec<String> = "" or "Slurm's default places",
+            Kind::List("DIR");
+        /// A site's own jobs: the way from a hierarchy's root, each part a regular expression.
+        "jobs.patterns" patterns: Vec<String> = "" or "none", Kind::List("CLUSTER:PATTERN");
+        /// Users besides root who may own the directories of jobs.
+        "jobs.scheduler_uids" scheduler_uids: Vec<u32> = "" or "the user `oar` only", Kind::List("UID");
+        /// Whether systemd's services and sessions are shown on a machine without a scheduler.
+        "jobs.units" units: bool = "true", Kind::Switch;
+        /// How often all directories are looked at, even if nothing was noted.
+        "jobs.rescan" rescan: Duration = "30s", Kind::Duration { min: SECOND, max: DAY };
+    }
+}
+
+settings! {
+    /// Where an agent sends to.
+    ServerSettings, SERVER, "Server" {
+        /// Where the batches go.
+        "server" server: Option<ServerUrl> = "" or "the server that `jobmeter up` runs here, if one does",
+            Kind::Text("URL");
+        /// File with the token that the server knows; only its first line counts.
+        "token_file" token_file: Option<PathBuf> = "" or "no token", Kind::Text("FILE");
+        /// Certificates (PEM) that the server's certificate must come from.
+        "ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
+        /// Certificate (PEM) that this node shows to the server.
+        "cert" cert: Option<PathBuf> = "" or "none", Kind::Text("FILE");
+        /// Private key (PEM) of that certificate.
+        "key" key: Option<PathBuf> = "" or "none", Kind::Text("FILE");
+        /// Longest time to wait for a connection.
+        "connect_time_max" connect_time_max: Duration = "5s",
+            Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(300) };
+        /// Longest time to wait for an answer.
+        "answer_time_max" answer_time_max: Duration = "30s",
+            Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(3600) };
+    }
+}
+
+settings! {
+    /// What an agent keeps of what it could not send.
+    SpoolSettings, SPOOL, "Spool" {
+        /// Folder for what the server has not acknowledged, or `none`.
+        "spool" spool: Option<Spool> = ""
+            or "/var/lib/jobmeter/spool as root, else in the XDG state folder", Kind::Text("DIR");
+        /// Whether each write is forced to the disk, so that it survives a crash of the node too.
+        "spool_sync" spool_sync: bool = "false", Kind::Switch;
+        /// Largest spool; the oldest samples go first.
+        "spool_bytes_max" spool_bytes_max: Bytes = "1GiB", Kind::Bytes { min: 1 << 20, max: TIB };
+        /// Oldest sample in the spool.
+        "spool_age_max" spool_age_max: Duration = "7d",
+            Kind::Duration { min: SECOND, max: Duration::from_secs(366 * 86_400) };
+        /// How fast the spool is sent, so that live samples get through beside it.
+        "spool_send_bytes_per_second" spool_send_bytes_per_second: Bytes = "4MiB",
+            Kind::Bytes { min: 1 << 10, max: TIB };
+        /// Largest folder of batches that a server refused for good; the oldest go first.
+        "refused_bytes_max" refused_bytes_max: Bytes = "16MiB", Kind::Bytes { min: 0, max: TIB };
+    }
+}
+
+settings! {
+    /// What the server may change.
+    RemoteSettings, REMOTE, "What the server may change" {
+        /// What the server may change, of `sources` (switch them on and off) and `periods`.
+        "remote.allow" allow: Vec<String> = "sources, periods", Kind::List("WORD");
+        /// Shortest period that the server may ask for.
+        "remote.period_min" period_min: Duration = "100ms",
+            Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
+        /// Longest time after which a change ends by itself.
+        "remote.time_max" time_max: Duration = "1d",
+            Kind::Duration { min: SECOND, max: Duration::from_secs(366 * 86_400) };
+    }
+}
+
+settings! {
+    /// What an agent does once, instead of running on.
+    RunSettings, RUN, "One run" {
+        /// Recorded machine to read instead of this one; each further one is the next tick.
+        "root" root: Vec<PathBuf> = "" or "this machine", Kind::List("DIR");
+        /// Whether to read once, for each root, and end.
+        "once" once: bool = "false", Kind::Switch;
+        /// Whether to print each sample before it is sent.
+        "print" print: bool = "false", Kind::Switch;
+        /// The time of the first tick, where the machine is a recorded one.
+        "now" now: Option<Timestamp> = "" or "the clock's", Kind::Text("TIME");
+    }
+}
+
+/// What an agent was told about one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// Whether it is read.
+    pub enabled: bool,
+    /// How often; `None`: at every tick, or as rarely as the source itself wants.
+    pub period: Option<Duration>,
+    /// Its own options, checked.
+    pub options: BTreeMap<String, String>,
+}
+
+/// What an agent runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// When and how it reads.
+    pub sampling: AgentSettings,
+    /// Which jobs it looks for.
+    pub jobs: JobSettings,
+    /// Where it sends to.
+    pub server: ServerSettings,
+    /// What it keeps.
+    pub spool: SpoolSettings,
+    /// What the server may change.
+    pub remote: RemoteSettings,
+    /// Whether it runs on.
+    pub run: RunSettings,
+    /// What it says, and where.
+    pub log: LogConfig,
+    /// Each source, by its name.
+    pub sources: BTreeMap<String, SourceConfig>,
+}
+
+/// Every setting of an agent with these sources, in the order of the manual.
+pub fn agent_settings(sources: &[SourceSettings]) -> Vec<Setting> {
+    let mut list = [SAMPLING, SERVER, SPOOL, RUN, JOBS, REMOTE, log_settings()].concat();
+    list.extend(sources.iter().flat_map(SourceSettings::settings));
+    list
+}
+
+impl AgentConfig {
+    /// The checked configuration; what is wrong is told in `errors`, all of it.
+    pub(crate) fn from_values(
+        values: &Values,
+        sources: &[SourceSettings],
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<Self> {
+        let sampling = AgentSettings::from_values(values, errors);
+        let jobs = JobSettings::from_values(values, errors);
+        let server = ServerSettings::from_values(values, errors);
+        let spool = SpoolSettings::from_values(values, errors);
+        let remote = RemoteSettings::from_values(values, errors);
+        let run = RunSettings::from_values(values, errors);
+        let log = LogConfig::from_values(values, errors);
+        let sources = sources
+            .iter()
+            .map(|source| Some((source.name.to_owned(), source_config(source, values, errors)?)))
+            .collect::<Option<_>>();
+        let config = Self {
+            sampling: sampling?,
+            jobs: jobs?,
+            server: server?,
+            spool: spool?,
+            remote: remote?,
+            run: run?,
+            log: log?,
+            sources: sources?,
+        };
+        config.check_together(values, errors);
+        Some(config)
+    }
+
+    /// What two settings say together.
+    fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        match (&self.server.cert, &self.server.key) {
+            (Some(_), None) => errors.push(values.error("cert", "`cert` needs `key` beside it")),
+            (None, Some(_)) => errors.push(values.error("key", "`key` needs `cert` beside it")),
+            _ => {}
+        }
+        for word in &self.remote.allow {
+            if !matches!(word.as_str(), "sources" | "periods") {
+                let what = format!("`remote.allow` has `{word}`; it knows sources and periods");
+                errors.push(values.error("remote.allow", &what));
+            }
+        }
+        for word in &self.jobs.schedulers {
+            if !matches!(word.as_str(), "oar" | "slurm" | "local") {
+                let what = format!("`jobs.schedulers` has `{word}`; it knows oar, slurm and local");
+                errors.push(values.error("jobs.schedulers", &what));
+            }
+        }
+        if self.run.root.is_empty() && self.run.now.is_some() {
+            errors.push(values.error("now", "`now` needs `root`: a live machine has its own time"));
+        }
+        if self.run.root.len() > 1 && !self.run.once {
+            errors.push(values.error("root", "several roots need `once`: each is read once"));
+        }
+    }
+}
+
+fn source_config(
+    source: &SourceSettings,
+    values: &Values,
+    errors: &mut Vec<ConfigError>,
+) -> Option<SourceConfig> {
+    let key = |name: &str| format!("sources.{}.{name}", source.name);
+    let enabled = values.get(&key("enabled"), errors);
+    let period: Option<Option<Duration>> = values.get(&key("period"), errors);
+    // The source's own wish is a lower bound, what somebody wrote is exact.
+    let by_default = values.is_default(&key("period"));
+    let mut options = BTreeMap::new();
+    for (name, ..) in &source.options {
+        let texts: Vec<String> = values.get(&key(name), errors)?;
+        options.insert((*name).to_owned(), texts.join(","));
+    }
+    Some(SourceConfig { enabled: enabled?, period: period?.filter(|_| !by_default), options })
+}

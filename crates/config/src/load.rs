@@ -1,0 +1,258 @@
+//! Default, file, environment, flag: one above the other, each value with its origin.
+
+use crate::near::nearest;
+use crate::setting::Setting;
+use crate::text::{Raw, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From the declaration.
+    Default,
+    /// From a file.
+    File {
+        /// Which.
+        path: Arc<Path>,
+        /// Which line, from 1.
+        line: usize,
+        /// Which character of the line, from 1.
+        column: usize,
+    },
+    /// From an environment variable.
+    Environment(String),
+    /// From a flag.
+    Flag(String),
+}
+
+/// `agent.toml:3`, `environment JOBMETER_PERIOD`, `flag --period`, `default`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line, .. } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// Where it stands.
+    pub place: Origin,
+    /// What is wrong, and what would do.
+    pub what: String,
+}
+
+/// `agent.toml:3:5: unknown key ...`.
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Origin::File { path, line, column } => {
+                write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
+            }
+            Origin::Default => f.write_str(&self.what),
+            place => write!(f, "{place}: {}", self.what),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+/// One a line.
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Which file is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigFile {
+    /// This one, which must be there.
+    Given(PathBuf),
+    /// This one, if it is there.
+    Default(PathBuf),
+    /// None.
+    None,
+}
+
+/// What stands for each setting, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Values {
+    settings: Vec<Setting>,
+    values: BTreeMap<String, (Raw, Origin)>,
+}
+
+/// What was given beside the file.
+pub struct Given<'a> {
+    /// Which file.
+    pub file: ConfigFile,
+    /// The environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Keys with what their flags say.
+    pub flags: Vec<(String, Raw)>,
+}
+
+impl fmt::Debug for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, flags, .. } = self;
+        f.debug_struct("Given").field("file", file).field("flags", flags).finish_non_exhaustive()
+    }
+}
+
+impl Values {
+    /// Reads every layer. What does not fit any setting is told in `errors`, all of it.
+    pub(crate) fn read(
+        settings: Vec<Setting>,
+        given: &Given<'_>,
+        errors: &mut Vec<ConfigError>,
+    ) -> Self {
+        let values = settings.iter().map(|setting| {
+            let raw = Raw::One(setting.default.to_string());
+            (setting.key.to_string(), (raw, Origin::Default))
+        });
+        let mut all = Self { values: values.collect(), settings };
+        if let Some((path, text)) = file_text(&given.file, errors) {
+            all.add_file(&path, &text, errors);
+        }
+        for setting in all.settings.clone() {
+            let name = setting.variable();
+            if let Some(text) = (given.environment)(&name) {
+                all.add(&setting.key, Raw::One(text), Origin::Environment(name), errors);
+            }
+        }
+        for (key, raw) in &given.flags {
+            let flag = format!("--{}", key.replace(['_', '.'], "-"));
+            all.add(key, raw.clone(), Origin::Flag(flag), errors);
+        }
+        all
+    }
+
+    /// The settings of a text that is no file of this machine.
+    pub(crate) fn of_text(
+        settings: Vec<Setting>,
+        name: &Path,
+        text: &str,
+        errors: &mut Vec<ConfigError>,
+    ) -> Self {
+        let mut all = Self { values: BTreeMap::new(), settings };
+        all.add_file(name, text, errors);
+        all
+    }
+
+    fn add_file(&mut self, path: &Path, text: &str, errors: &mut Vec<ConfigError>) {
+        for (key, raw, origin) in crate::file::read(path, text, &self.settings, errors) {
+            self.add(&key, raw, origin, errors);
+        }
+    }
+
+    /// Puts a value above what is there, if it fits; a bad one leaves what is there, so that every
+    /// error is found in one go.
+    fn add(&mut self, key: &str, raw: Raw, origin: Origin, errors: &mut Vec<ConfigError>) {
+        let Some(setting) = self.settings.iter().find(|setting| setting.key == key) else {
+            errors.push(ConfigError { place: origin, what: unknown(key, &self.settings) });
+            return;
+        };
+        let empty = raw == Raw::One(String::new()) && setting.default.is_empty();
+        match setting.kind.check(&raw) {
+            Err(want) if !empty => {
+                let what = format!("`{key}` is {}; it wants {want}", show(&raw));
+                errors.push(ConfigError { place: origin, what });
+            }
+            _ => {
+                self.values.insert(key.to_owned(), (raw, origin));
+            }
+        }
+    }
+
+    /// The settings that the values belong to.
+    pub(crate) fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// What stands for a key, and where it comes from.
+    pub fn raw(&self, key: &str) -> Option<&(Raw, Origin)> {
+        self.values.get(key)
+    }
+
+    /// Whether nobody said anything about a key.
+    pub(crate) fn is_default(&self, key: &str) -> bool {
+        self.values.get(key).is_none_or(|(_, origin)| *origin == Origin::Default)
+    }
+
+    /// The understood value of a key; what does not fit is told in `errors`.
+    pub(crate) fn get<T: Value>(&self, key: &str, errors: &mut Vec<ConfigError>) -> Option<T> {
+        let Some((raw, origin)) = self.values.get(key) else {
+            errors.push(ConfigError {
+                place: Origin::Default,
+                what: format!("`{key}` has no value"),
+            });
+            return None;
+        };
+        let wrong = |want: String| {
+            let what = format!("`{key}` is {}; it wants {want}", show(raw));
+            errors.push(ConfigError { place: origin.clone(), what });
+        };
+        T::from_raw(raw).map_err(wrong).ok()
+    }
+
+    /// An error about the value of a key, at its place.
+    pub fn error(&self, key: &str, what: &str) -> ConfigError {
+        let place = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
+        ConfigError { place, what: what.to_owned() }
+    }
+}
+
+/// The words for a key that is no setting, with what was probably meant.
+pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
+    let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut here: Vec<&str> = settings
+        .iter()
+        .filter_map(|setting| match table {
+            "" => Some(&*setting.key),
+            _ => setting.key.strip_prefix(table)?.strip_prefix('.'),
+        })
+        .map(|rest| rest.split('.').next().unwrap_or(rest))
+        .collect();
+    here.dedup();
+    let meant = nearest(name, here.iter().copied())
+        .map(|near| if table.is_empty() { near.to_owned() } else { format!("{table}.{near}") })
+        .or_else(|| nearest(key, settings.iter().map(|s| &*s.key)).map(str::to_owned));
+    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+    format!("unknown key `{key}`{meant}")
+}
+
+fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<(Arc<Path>, String)> {
+    let (path, must) = match file {
+        ConfigFile::Given(path) => (path, true),
+        ConfigFile::Default(path) => (path, false),
+        ConfigFile::None => return None,
+    };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some((Arc::from(&**path), text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must => None,
+        Err(e) => {
+            let what = format!("{}: {e}", path.display());
+            errors.push(ConfigError { place: Origin::Default, what });
+            None
+        }
+    }
+}
+
+fn show(raw: &Raw) -> String {
+    match raw {
+        Raw::One(text) => format!("`{}`", text.chars().take(200).collect::<String>()),
+        Raw::Many(texts) => format!("a list of {}", texts.len()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Faults said before: once, then a count per minute.
+
+use log::Level;
+use model::Timestamp;
+
+/// Most faults remembered at a time; the one said longest ago makes room.
+const FAULTS_MAX: usize = 256;
+/// How long a fault's repetitions are counted before the count is told.
+const QUIET: i64 = 60 * Timestamp::SECOND;
+
+/// The faults of the last minutes.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    known: Vec<Fault>,
+}
+
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) level: Level,
+    pub(super) target: String,
+    /// The words, each run of digits as one `#`.
+    key: String,
+    text: String,
+    said: Timestamp,
+    again: u64,
+}
+
+/// What is told of a repeated fault.
+pub(super) struct FaultCount<'a> {
+    pub(super) text: &'a str,
+    pub(super) again: u64,
+}
+
+impl Fault {
+    pub(super) fn count(&self) -> FaultCount<'_> {
+        FaultCount { text: &self.text, again: self.again }
+    }
+}
+
+impl Faults {
+    /// Whether the fault should be said now; else it is counted.
+    pub(super) fn is_new(
+        &mut self,
+        now: Timestamp,
+        level: Level,
+        target: &str,
+        text: &str,
+    ) -> bool {
+        let key = key(text);
+        let known = self.known.iter_mut().find(|fault| fault.key == key && fault.target == target);
+        if let Some(fault) = known {
+            fault.again += 1;
+            fault.text.clear();
+            fault.text.push_str(text);
+            return false;
+        }
+        if self.known.len() >= FAULTS_MAX
+            && let Some(oldest) =
+                (0..self.known.len()).min_by_key(|i| self.known.get(*i).map(|f| f.said))
+        {
+            self.known.swap_remove(oldest);
+        }
+        let (target, text) = (target.to_owned(), text.to_owned());
+        self.known.push(Fault { level, target, key, text, said: now, again: 0 });
+        true
+    }
+
+    /// Shows every fault that was repeated, and was last told of a minute ago or more; forgets those
+    /// that were not repeated.
+    pub(super) fn tell(&mut self, now: Timestamp, mut show: impl FnMut(&Fault)) {
+        self.known.retain_mut(|fault| {
+            // A clock set back would else keep a fault quiet for as long.
+            if (0..QUIET).contains(&now.since(fault.said)) {
+                return true;
+            }
+            let repeated = fault.again > 0;
+            if repeated {
+                show(fault);
+            }
+            (fault.said, fault.again) = (now, 0);
+            repeated
+        });
+    }
+}
+
+fn key(text: &str) -> String {
+    let mut key = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if !c.is_ascii_digit() => key.push(c),
+            _ if !key.ends_with('#') => key.push('#'),
+            _ => {}
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    #[test]
+    fn once_then_a_count_a_minute_then_forgotten() {
+        let mut faults = Faults::default();
+        assert!(faults.is_new(at(0), Level::Warn, "t", "pid 17 is gone"));
+        assert!(!faults.is_new(at(1), Level::Warn, "t", "pid 4 is gone"));
+        assert!(faults.is_new(at(1), Level::Warn, "t", "another"));
+        let told = |faults: &mut Faults, now| {
+            let mut told = Vec::new();
+            faults
+                .tell(now, |fault| told.push((fault.count().text.to_owned(), fault.count().again)));
+            told
+        };
+        assert_eq!(told(&mut faults, at(59)), []);
+        assert_eq!(told(&mut faults, at(60)), [("pid 4 is gone".to_owned(), 1)]);
+        assert!(!faults.is_new(at(61), Level::Warn, "t", "pid 5 is gone"));
+        assert_eq!(told(&mut faults, at(121)).len(), 1);
+        assert_eq!(told(&mut faults, at(182)), []);
+        assert!(faults.is_new(at(183), Level::Warn, "t", "pid 6 is gone"));
+    }
+
+    #[test]
+    fn bounded() {
+        let mut faults = Faults::default();
+        for i in 0..2 * FAULTS_MAX {
+            let name: String =
+                i.to_string().chars().map(|d| if d == '0' { 'o' } else { 'x' }).collect();
+            faults.is_new(at(0), Level::Warn, &format!("{i}"), &name);
+        }
+        assert_eq!(faults.known.len(), FAULTS_MAX);
+    }
+}

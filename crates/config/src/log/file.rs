@@ -1,0 +1,96 @@
+//! A log file that is kept small: at its limit it becomes `FILE.1`, that `FILE.2`, and so on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+pub(super) struct RotatingFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    bytes_max: u64,
+    backups: u32,
+}
+
+impl RotatingFile {
+    /// Opens the file at its end.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its folder be made.
+    pub(super) fn open(path: PathBuf, bytes_max: u64, backups: u32) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let file = append(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, file, bytes, bytes_max, backups })
+    }
+
+    pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let bytes = u64::try_from(line.len()).unwrap_or(u64::MAX);
+        if self.bytes > 0 && self.bytes.saturating_add(bytes) > self.bytes_max {
+            self.rotate()?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        if self.backups == 0 {
+            self.file.set_len(0)?;
+        } else {
+            for n in (1..self.backups).rev() {
+                let from = numbered(&self.path, n);
+                if from.try_exists()? {
+                    std::fs::rename(from, numbered(&self.path, n + 1))?;
+                }
+            }
+            std::fs::rename(&self.path, numbered(&self.path, 1))?;
+            self.file = append(&self.path)?;
+        }
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn numbered(path: &Path, n: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{n}"));
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_larger_than_its_limit_and_no_more_than_its_backups() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/log");
+        let mut file = RotatingFile::open(path.clone(), 20, 2).unwrap();
+        for i in 0..10 {
+            file.write(format!("line {i}\n").as_bytes()).unwrap();
+        }
+        let text = |name: &Path| std::fs::read_to_string(name).unwrap();
+        assert_eq!(text(&path), "line 8\nline 9\n");
+        assert_eq!(text(&numbered(&path, 1)), "line 6\nline 7\n");
+        assert_eq!(text(&numbered(&path, 2)), "line 4\nline 5\n");
+        assert!(!numbered(&path, 3).try_exists().unwrap());
+    }
+
+    #[test]
+    fn goes_on_at_its_end_and_without_backups_starts_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        RotatingFile::open(path.clone(), 12, 0).unwrap().write(b"first\n").unwrap();
+        let mut file = RotatingFile::open(path.clone(), 12, 0).unwrap();
+        file.write(b"second\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "second\n");
+    }
+}

@@ -1,0 +1,129 @@
+//! What a server can be told.
+
+use crate::load::{ConfigError, Values};
+use crate::setting::{Kind, settings};
+use crate::text::{Address, Bytes};
+use crate::{LogConfig, Setting, log_settings};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const TIB: u64 = 1 << 40;
+
+settings! {
+    /// Where a server listens, and to whom.
+    ListenSettings, LISTEN, "Listening" {
+        /// Address and port to listen on; beyond this machine it needs a token and TLS.
+        "listen" listen: Address = "127.0.0.1:8790", Kind::Text("ADDRESS:PORT");
+        /// Names besides the address by which browsers and programs call this server.
+        "names" names: Vec<String> = "" or "localhost and the host's name", Kind::List("NAME");
+        /// File with the tokens: one a line, `SCOPE[:NAME] TOKEN`.
+        "token_file" token_file: Option<PathBuf> = "" or "no token", Kind::Text("FILE");
+        /// Certificate (PEM) that the server shows.
+        "cert" cert: Option<PathBuf> = "" or "no TLS", Kind::Text("FILE");
+        /// Private key (PEM) of that certificate.
+        "key" key: Option<PathBuf> = "" or "no TLS", Kind::Text("FILE");
+        /// Certificates (PEM) that a client's certificate must come from.
+        "client_ca" client_ca: Option<PathBuf> = "" or "clients show no certificate",
+            Kind::Text("FILE");
+        /// Whether to listen beyond this machine without TLS, which lets everyone on the way read.
+        "plain" plain: bool = "false", Kind::Switch;
+    }
+}
+
+settings! {
+    /// What a server takes in and keeps.
+    KeepSettings, KEEP, "Samples" {
+        /// Folder for everything the server keeps.
+        "data" data: Option<PathBuf> = ""
+            or "/var/lib/jobmeter as root, else in the XDG state folder", Kind::Text("DIR");
+        /// Name of the scheduler's jobs where a question names none.
+        "cluster" cluster: String = "" or "any whose job has the number", Kind::Text("NAME");
+        /// Largest body of a request of batches.
+        "body_bytes_max" body_bytes_max: Bytes = "32MiB", Kind::Bytes { min: 1 << 20, max: 1 << 30 };
+        /// Settings (TOML) for the agents, which take of them what their own files allow.
+        "agent_config" agent_config: Option<PathBuf> = "" or "none", Kind::Text("FILE");
+        /// Most series that one origin may have at a time.
+        "series_per_origin_max" series_per_origin_max: u64 = "200000",
+            Kind::Number { min: 1, max: 100_000_000 };
+        /// Largest log of batches that are not in blocks yet; when it is full, agents keep theirs.
+        "store_log_bytes_max" log_bytes_max: Bytes = "4GiB", Kind::Bytes { min: 1 << 20, max: 16 * TIB };
+        /// How long samples stay in memory before they become a block.
+        "block_every" block_every: Duration = "10m",
+            Kind::Duration { min: SECOND, max: Duration::from_secs(86_400) };
+    }
+}
+
+settings! {
+    /// What a question may cost.
+    QuerySettings, QUERY, "Questions" {
+        /// Most rows of an answer.
+        "query.rows_max" rows_max: u64 = "10000000", Kind::Number { min: 1, max: u64::MAX };
+        /// Longest time of a question.
+        "query.time_max" time_max: Duration = "60s",
+            Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(86_400) };
+        /// Memory that all questions together may use.
+        "query.memory_bytes_max" memory_bytes_max: Bytes = "512MiB",
+            Kind::Bytes { min: 1 << 20, max: TIB };
+        /// Most questions at a time; further ones wait.
+        "query.concurrency_max" concurrency_max: u32 = "8", Kind::Number { min: 1, max: 10_000 };
+    }
+}
+
+/// What a server runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where it listens, and to whom.
+    pub listen: ListenSettings,
+    /// What it takes in and keeps.
+    pub keep: KeepSettings,
+    /// What a question may cost.
+    pub query: QuerySettings,
+    /// What it says, and where.
+    pub log: LogConfig,
+}
+
+/// Every setting of a server, in the order of the manual.
+pub fn server_settings() -> Vec<Setting> {
+    [LISTEN, KEEP, QUERY, log_settings()].concat()
+}
+
+impl ServerConfig {
+    /// The checked configuration; what is wrong is told in `errors`, all of it.
+    pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
+        let listen = ListenSettings::from_values(values, errors);
+        let keep = KeepSettings::from_values(values, errors);
+        let query = QuerySettings::from_values(values, errors);
+        let log = LogConfig::from_values(values, errors);
+        let config = Self { listen: listen?, keep: keep?, query: query?, log: log? };
+        config.check_together(values, errors);
+        Some(config)
+    }
+
+    /// What two settings say together: beyond this machine only with a token and TLS.
+    fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        let listen = &self.listen;
+        match (&listen.cert, &listen.key) {
+            (Some(_), None) => errors.push(values.error("cert", "`cert` needs `key` beside it")),
+            (None, Some(_)) => errors.push(values.error("key", "`key` needs `cert` beside it")),
+            _ => {}
+        }
+        if listen.client_ca.is_some() && listen.cert.is_none() {
+            let what =
+                "`client_ca` needs `cert` and `key`: clients show certificates only over TLS";
+            errors.push(values.error("client_ca", what));
+        }
+        if listen.listen.0.ip().is_loopback() {
+            return;
+        }
+        if listen.token_file.is_none() && listen.client_ca.is_none() {
+            let what = "listening beyond this machine needs `token_file` or `client_ca`";
+            errors.push(values.error("listen", what));
+        }
+        if listen.cert.is_none() && !listen.plain {
+            let what = "listening beyond this machine needs `cert` and `key`, or `plain` to do \
+                        without TLS";
+            errors.push(values.error("listen", what));
+        }
+    }
+}

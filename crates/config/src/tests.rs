@@ -1,0 +1,194 @@
+//! Tests of the configuration.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+fn sources() -> Vec<SourceSettings> {
+    let budget = ("budget_ms", Kind::Number { min: 1, max: 1000 }, "5", "Time of a tick.");
+    let process = SourceSettings {
+        name: "process",
+        help: "Processes of jobs.",
+        period: Some(Duration::from_secs(30)),
+        options: vec![budget],
+    };
+    let load = SourceSettings { name: "load", help: "Load.", period: None, options: Vec::new() };
+    vec![load, process]
+}
+
+fn given<'a>(
+    file: ConfigFile,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    flags: &[(&str, &str)],
+) -> Given<'a> {
+    let one = |(key, text): &(&str, &str)| ((*key).to_owned(), Raw::One((*text).to_owned()));
+    Given { file, environment, flags: flags.iter().map(one).collect() }
+}
+
+const NOTHING: &dyn Fn(&str) -> Option<String> = &|_| None;
+
+#[test]
+fn an_agent_runs_without_any_configuration() {
+    let loaded = load_agent(&given(ConfigFile::None, NOTHING, &[]), &sources()).unwrap();
+    let config = loaded.config;
+    assert_eq!(config.sampling.period, Duration::from_secs(5));
+    assert_eq!(config.server.server, None);
+    assert_eq!(config.remote.allow, ["sources", "periods"]);
+    assert_eq!(config.sources["load"].period, None);
+    assert_eq!(config.sources["process"].period, None);
+    assert_eq!(config.sources["process"].options["budget_ms"], "5");
+}
+
+#[test]
+fn a_server_runs_without_any_configuration() {
+    let loaded = load_server(&given(ConfigFile::None, NOTHING, &[])).unwrap();
+    assert_eq!(loaded.config.listen.listen.0.to_string(), "127.0.0.1:8790");
+}
+
+#[test]
+fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    std::fs::write(&file, "period = \"2s\"\nspool = \"/a\"\ndevice = \"n1\"\nspool_sync = true\n")
+        .unwrap();
+    let environment = |name: &str| match name {
+        "JOBMETER_SPOOL" => Some("/b".to_owned()),
+        "JOBMETER_DEVICE" => Some("n2".to_owned()),
+        "JOBMETER_SOURCES_PROCESS_BUDGET_MS" => Some("7".to_owned()),
+        _ => None,
+    };
+    let flags = [("device", "n3"), ("root", "/r,/s"), ("once", "true")];
+    let given = given(ConfigFile::Given(file), &environment, &flags);
+    let loaded = load_agent(&given, &sources()).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.sampling.period, Duration::from_secs(2));
+    assert_eq!(config.spool.spool, Some(Spool::Folder(PathBuf::from("/b"))));
+    assert_eq!(config.sampling.device.as_ref().unwrap().as_str(), "n3");
+    assert_eq!(config.sources["process"].options["budget_ms"], "7");
+    assert_eq!(config.run.root.len(), 2);
+    let shown = loaded.show();
+    let line = |key: &str| {
+        let found = shown.lines().find(|line| line.starts_with(key)).unwrap();
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let path = dir.path().display();
+    assert_eq!(line("period ="), format!("period = \"2s\" # {path}/agent.toml:1"));
+    assert_eq!(line("spool ="), "spool = \"/b\" # environment JOBMETER_SPOOL");
+    assert_eq!(line("device ="), "device = \"n3\" # flag --device");
+    assert_eq!(line("ca ="), "ca = \"\" # default: the system's");
+    assert_eq!(line("root ="), "root = [\"/r\", \"/s\"] # flag --root");
+}
+
+#[test]
+fn what_is_shown_gives_the_same_configuration_again() {
+    let flags =
+        [("period", "250ms"), ("sources.process.period", "7s"), ("log.file", "/x \"y\"\\z")];
+    let first = load_agent(&given(ConfigFile::None, NOTHING, &flags), &sources()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    std::fs::write(&file, first.show()).unwrap();
+    let again = load_agent(&given(ConfigFile::Given(file), NOTHING, &[]), &sources()).unwrap();
+    assert_eq!(again.config, first.config);
+    let first = load_server(&given(ConfigFile::None, NOTHING, &[("plain", "true")])).unwrap();
+    let file = dir.path().join("server.toml");
+    std::fs::write(&file, first.show()).unwrap();
+    let again = load_server(&given(ConfigFile::Given(file), NOTHING, &[])).unwrap();
+    assert_eq!(again.config, first.config);
+}
+
+#[test]
+fn every_error_of_every_layer_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f.toml");
+    let text = "perod = \"1s\"\n\n[log]\nlevel = \"loud\"\n[sources.process]\nperiod = \"2d\"\nbudget = 3\n";
+    std::fs::write(&file, text).unwrap();
+    let environment = |name: &str| (name == "JOBMETER_SPOOL_SYNC").then(|| "yes".to_owned());
+    let flags = [("server", "node"), ("cert", "/c"), ("now", "2026-01-06")];
+    let given = given(ConfigFile::Given(file.clone()), &environment, &flags);
+    let errors = load_agent(&given, &sources()).unwrap_err().to_string();
+    let want = "F:1:1: unknown key `perod`; is `period` meant?\n\
+         F:7:1: unknown key `sources.process.budget`; is `sources.process.budget_ms` meant?\n\
+         F:4:9: `log.level` is `loud`; it wants error, warn, info, debug, trace\n\
+         F:6:10: `sources.process.period` is `2d`; it wants a time from 1ms to 1d\n\
+         environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
+         flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
+         https://metrics.example";
+    assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
+}
+
+#[test]
+fn settings_that_contradict_each_other() {
+    let flags = [("cert", "/c"), ("now", "2026-01-06"), ("remote.allow", "sources,paths")];
+    let errors = load_agent(&given(ConfigFile::None, NOTHING, &flags), &sources()).unwrap_err();
+    let errors: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "flag --cert: `cert` needs `key` beside it",
+            "flag --remote-allow: `remote.allow` has `paths`; it knows sources and periods",
+            "flag --now: `now` needs `root`: a live machine has its own time",
+        ]
+    );
+    let flags = [("listen", "0.0.0.0:8790")];
+    let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
+    assert_eq!(errors.0.len(), 2);
+    let flags = [("listen", "0.0.0.0:8790"), ("plain", "true"), ("token_file", "/t")];
+    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok());
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let missing = PathBuf::from("/no/such/file.toml");
+    assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[])).is_ok());
+    let errors = load_server(&given(ConfigFile::Given(missing), NOTHING, &[])).unwrap_err();
+    assert!(errors.to_string().starts_with("/no/such/file.toml: "), "{errors}");
+}
+
+#[test]
+fn flags_of_a_command() {
+    let settings = agent_settings(&sources());
+    let command = clap::Command::new("x").args(flags(&settings));
+    let line =
+        ["x", "-vv", "--spool-sync", "--root", "/a,b", "--root", "/c", "--sources-load-period=1s"];
+    let matches = command.clone().try_get_matches_from(line).unwrap();
+    let flags = super::given(&settings, &matches, "agent", "/default", NOTHING);
+    assert_eq!(flags.file, ConfigFile::Default(PathBuf::from("/default")));
+    let find = |key: &str| flags.flags.iter().find(|(k, _)| k == key).unwrap().1.clone();
+    assert_eq!(find("log.level"), Raw::One("debug".to_owned()));
+    assert_eq!(find("spool_sync"), Raw::One("true".to_owned()));
+    assert_eq!(find("root"), Raw::Many(vec!["/a,b".to_owned(), "/c".to_owned()]));
+    assert_eq!(find("sources.load.period"), Raw::One("1s".to_owned()));
+    let error = command.try_get_matches_from(["x", "--perod", "1s"]).unwrap_err().to_string();
+    assert!(error.contains("'--period'"), "{error}");
+    let named = |name: &str| (name == "JOBMETER_AGENT_CONFIG").then(|| "/mine".to_owned());
+    let matches = clap::Command::new("x").args(super::flags(&settings)).get_matches_from(["x"]);
+    let flags = super::given(&settings, &matches, "agent", "/default", &named);
+    assert_eq!(flags.file, ConfigFile::Given(PathBuf::from("/mine")));
+}
+
+#[test]
+fn no_two_settings_have_one_flag_or_variable() {
+    for settings in [agent_settings(&sources()), server_settings(), client_settings()] {
+        let (mut flags, mut variables) = (BTreeSet::new(), BTreeSet::new());
+        for setting in &settings {
+            assert!(flags.insert(setting.flag()), "{}", setting.flag());
+            assert!(variables.insert(setting.variable()), "{}", setting.variable());
+        }
+    }
+}
+
+#[test]
+fn every_default_fits_its_own_setting_and_every_setting_has_its_help() {
+    for setting in agent_settings(&sources()).iter().chain(&server_settings()) {
+        assert!(setting.help.trim().ends_with('.'), "{}", setting.key);
+        if setting.default.is_empty() {
+            assert!(!setting.unset.is_empty(), "{}: say what an empty one means", setting.key);
+        } else {
+            let raw = Raw::One(setting.default.to_string());
+            assert_eq!(setting.kind.check(&raw), Ok(()), "{}", setting.key);
+        }
+    }
+    let text = reference(&agent_settings(&sources()));
+    assert!(text.contains("| `spool_sync` | `--spool-sync` | `JOBMETER_SPOOL_SYNC` |"), "{text}");
+}

@@ -1,0 +1,338 @@
+//! The texts of settings: one spelling for flag, environment and file.
+
+use model::{DeviceId, Timestamp};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What stands somewhere for a setting, before it is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// One text.
+    One(String),
+    /// A list of texts.
+    Many(Vec<String>),
+}
+
+impl Raw {
+    /// The texts of a list; of one text, its parts between commas.
+    pub(crate) fn list(&self) -> Vec<String> {
+        let parts = |text: &String| {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            parts.map(str::to_owned).collect()
+        };
+        match self {
+            Self::One(text) => parts(text),
+            // One empty text is how a flag says that there is nothing in the list.
+            Self::Many(texts) => texts.iter().filter(|text| !text.is_empty()).cloned().collect(),
+        }
+    }
+
+    pub(crate) fn one(&self) -> Result<&str, String> {
+        match self {
+            Self::One(text) => Ok(text),
+            Self::Many(texts) => match &**texts {
+                [text] => Ok(text),
+                _ => Err("one value, not a list".to_owned()),
+            },
+        }
+    }
+}
+
+/// A type of a setting's value.
+pub(crate) trait Value: Sized {
+    /// Understands what stands there, or says what would do.
+    fn from_raw(raw: &Raw) -> Result<Self, String>;
+}
+
+/// A type that one text tells.
+trait Text: Sized {
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+macro_rules! values {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            fn from_raw(raw: &Raw) -> Result<Self, String> {
+                Self::from_text(raw.one()?)
+            }
+        }
+        impl Value for Option<$type> {
+            fn from_raw(raw: &Raw) -> Result<Self, String> {
+                let text = raw.one()?;
+                if text.is_empty() { Ok(None) } else { <$type>::from_text(text).map(Some) }
+            }
+        }
+        impl Value for Vec<$type> {
+            fn from_raw(raw: &Raw) -> Result<Self, String> {
+                raw.list().iter().map(|text| <$type>::from_text(text)).collect()
+            }
+        }
+    )*};
+}
+
+values!(
+    bool, u32, u64, Duration, Bytes, String, PathBuf, Address, DeviceId, Timestamp, ServerUrl,
+    Spool
+);
+
+impl Text for bool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err("true or false".to_owned()),
+        }
+    }
+}
+
+impl Text for u32 {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("a whole number up to {}", Self::MAX))
+    }
+}
+
+impl Text for u64 {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "a whole number".to_owned())
+    }
+}
+
+impl Text for Duration {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_duration(text).ok_or_else(|| "a time such as 500ms, 30s, 2m or 7d".to_owned())
+    }
+}
+
+impl Text for String {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Text for PathBuf {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("a path".to_owned()) } else { Ok(Self::from(text)) }
+    }
+}
+
+impl Text for DeviceId {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::new(text).map_err(|e| e.to_string())
+    }
+}
+
+impl Text for Timestamp {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+            .map_err(|_| "a time such as 2026-01-06T13:35:00Z, or seconds since 1970".to_owned())
+    }
+}
+
+/// A number of bytes: `512KiB`, `64MiB`, `1GiB`, or a number alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl Text for Bytes {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self).ok_or_else(|| "a size such as 512KiB, 64MiB or 1GiB".to_owned())
+    }
+}
+
+/// An address to listen on: `127.0.0.1:8790`, `[::1]:8790`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl Text for Address {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let want = "an address and port such as 127.0.0.1:8790 or [::]:8790";
+        text.parse().map(Self).map_err(|_| want.to_owned())
+    }
+}
+
+/// Where the spool is, if anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spool {
+    /// Nowhere: a node without a disk.
+    None,
+    /// In a folder.
+    Folder(PathBuf),
+}
+
+impl Text for Spool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(if text == "none" { Self::None } else { Self::Folder(PathBuf::from_text(text)?) })
+    }
+}
+
+/// Where a server is: `http://node:8790` or `https://metrics.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// Checks an address of a server; a `/` at its end is taken off.
+    ///
+    /// # Errors
+    /// What would do.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let want =
+            || "an address such as http://127.0.0.1:8790 or https://metrics.example".to_owned();
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let (host, path) =
+            rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))).ok_or_else(want)?;
+        let ok =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+        if host.is_empty() || !host.chars().all(ok) || path.contains(['?', '#', ' ']) {
+            return Err(want());
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+
+    /// The address without a `/` at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether what is sent can be read on the way.
+    pub fn is_plain(&self) -> bool {
+        self.0.starts_with("http://")
+    }
+}
+
+impl ServerUrl {
+    /// Whether it is on this machine, by its name.
+    pub fn is_local(&self) -> bool {
+        let host = self.0.split("://").nth(1).unwrap_or_default();
+        let host = host.split('/').next().unwrap_or_default();
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl Text for ServerUrl {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::new(text)
+    }
+}
+
+/// Reads `500us`, `500ms`, `30s`, `2m`, `1h` or `7d`; a number alone is seconds.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = number_and_unit(text)?;
+    let micros = match unit {
+        "us" | "µs" => 1,
+        "ms" => 1_000,
+        "" | "s" => 1_000_000,
+        "m" | "min" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    number.checked_mul(micros).map(Duration::from_micros)
+}
+
+/// Reads `512KiB`, `64MiB`, `1GiB` or `2TiB`; a number alone is bytes.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(bytes)
+}
+
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(split)?;
+    Some((digits.parse().ok()?, unit.trim()))
+}
+
+/// The shortest text that [`parse_duration`] reads back.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    let units = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
+    for (unit, size) in units.into_iter().chain([("ms", 1_000)]) {
+        if micros > 0 && micros.is_multiple_of(size) {
+            return format!("{}{unit}", micros / size);
+        }
+    }
+    format!("{micros}us")
+}
+
+/// The shortest text that reads back as so many bytes.
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    for (unit, bits) in units {
+        if bytes > 0 && bytes.trailing_zeros() >= bits {
+            return format!("{}{unit}", bytes >> bits);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_and_sizes() {
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("7 d"), Some(Duration::from_secs(604_800)));
+        assert_eq!(parse_bytes("64MiB"), Some(64 << 20));
+        for text in ["", "s", "1w", "-1s", "1.5s", "99999999999999999999s", "213503982334601d"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+        for text in ["1MB", "GiB", "99999999999TiB", "1 GiB x"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn servers() {
+        assert_eq!(ServerUrl::new("http://h:1/").unwrap().as_str(), "http://h:1");
+        assert!(ServerUrl::new("https://[::1]:8790/jobmeter").is_ok());
+        for (url, local) in [
+            ("http://localhost:8790", true),
+            ("http://127.0.0.2", true),
+            ("http://[::1]:8790/x", true),
+            ("http://127.0.0.1.example:8790", false),
+            ("https://node", false),
+        ] {
+            assert_eq!(ServerUrl::new(url).unwrap().is_local(), local, "{url}");
+        }
+        for text in ["", "h:1", "ftp://h", "http://", "http://a b", "http://u:p@h", "http://h/?x"] {
+            assert!(ServerUrl::new(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists() {
+        let list = |raw: &Raw| Vec::<String>::from_raw(raw).unwrap();
+        assert_eq!(list(&Raw::One("a, b,".to_owned())), ["a", "b"]);
+        assert_eq!(list(&Raw::Many(vec!["a,b".to_owned()])), ["a,b"]);
+        assert_eq!(list(&Raw::Many(vec![String::new()])), [""; 0]);
+        assert!(bool::from_raw(&Raw::Many(vec!["true".to_owned(), "true".to_owned()])).is_err());
+        assert_eq!(Option::<PathBuf>::from_raw(&Raw::One(String::new())), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn shown_and_read_back(n in 0_u64..1 << 50) {
+            let duration = Duration::from_micros(n);
+            prop_assert_eq!(parse_duration(&show_duration(duration)), Some(duration));
+            prop_assert_eq!(parse_bytes(&show_bytes(n)), Some(n));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,20}") {
+            parse_duration(&text);
+            parse_bytes(&text);
+            ServerUrl::new(&text).ok();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A secret that is read from a file and never shown.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Longest token, in bytes.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// A token that a server knows. It is never printed, not even for debugging.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Why a file gives no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It cannot be read.
+    #[error("token file {path}: {why}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        why: io::Error,
+    },
+    /// Its first line is none.
+    #[error(
+        "token file {path}: its first line is no token: 1 to {TOKEN_BYTES_MAX} letters, digits and signs, \
+         no blank"
+    )]
+    NoToken {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl Token {
+    /// The token on a file's first line.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its first line is no token.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|why| TokenError::Unreadable { path: path.to_owned(), why })?;
+        let mode = std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
+        if mode & 0o004 != 0 {
+            log::warn!("token file {}: everyone on this machine can read it", path.display());
+        }
+        let token = text.lines().next().unwrap_or_default().trim();
+        let ok = (1..=TOKEN_BYTES_MAX).contains(&token.len())
+            && token.bytes().all(|byte| byte.is_ascii_graphic());
+        if ok {
+            Ok(Self(token.to_owned()))
+        } else {
+            Err(TokenError::NoToken { path: path.to_owned() })
+        }
+    }
+
+    /// The secret itself, for the one place that sends or compares it.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(...)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_and_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        assert!(matches!(Token::read(&path), Err(TokenError::Unreadable { .. })));
+        std::fs::write(&path, " s3cret \nmore\n").unwrap();
+        let token = Token::read(&path).unwrap();
+        assert_eq!(token.secret(), "s3cret");
+        assert_eq!(format!("{token:?}"), "Token(...)");
+        for bad in ["", "\n", "a b", "a\u{e9}", &"x".repeat(1025)] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(matches!(Token::read(&path), Err(TokenError::NoToken { .. })), "{bad:?}");
+        }
+    }
+}
