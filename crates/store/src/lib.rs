@@ -1,1 +1,58 @@
-//! store
+//! The embedded store: samples as they come, into a log, into memory, into Parquet blocks; and out again
+//! by series or by time. Threads and files only: no async runtime, no SQL.
+//!
+//! ```text
+//! append ─► queue ─► log (one fdatasync for all that waits) ─► ack
+//!                      └─► head (memory, can be queried) ─► block (Parquet) ─► log trimmed
+//! ```
+//!
+//! [`Store::append`] takes batches; [`Store::snapshot`] gives a moment of the store, of which
+//! [`Snapshot::scan`] and the others ask. The files are described byte by byte in `docs/format.md`.
+
+mod answer;
+mod append;
+mod ask;
+mod block;
+mod by_time;
+mod commit;
+mod disk;
+mod error;
+mod feed;
+mod flush;
+mod gaps;
+mod head;
+mod intake;
+mod json;
+mod log;
+mod manifest;
+mod open;
+mod origins;
+mod record;
+mod recovery;
+mod registry;
+mod scan;
+mod segment;
+mod select;
+mod settings;
+mod shared;
+mod slab;
+mod source;
+mod store;
+mod table;
+mod varint;
+mod view;
+mod window;
+
+pub use answer::{
+    BootInfo, Chunk, Claim, CounterStart, LastValue, OriginInfo, ReadCounts, SeriesInfo, Stats,
+    TimeSlice,
+};
+pub use append::{Incoming, NotNow, Outcome};
+pub use by_time::ByTime;
+pub use disk::{Disk, ReadFile, RealDisk, WriteFile};
+pub use error::{BlockError, DiskError, FlushError, OpenError};
+pub use recovery::{Cut, Damage, Recovery};
+pub use scan::Scan;
+pub use select::{JobSelector, LabelMatch, Selector};
+pub use settings::{Clock, Settings};
+pub use store::{Snapshot, Store};

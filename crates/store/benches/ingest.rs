@@ -1,0 +1,342 @@
+//! How many samples a second one core takes in, from frames to blocks; and what asking for them costs.
+//!
+//! `cargo bench -p store [-- DIR]`: the directory (by default a temporary one) should lie on the disk that
+//! matters. Prints a line for each measurement. Rates are samples per second of processor time, of all
+//! threads together, so that other load on the machine does not count; the wall clock stands beside.
+
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench times, and may fail")]
+#![expect(clippy::cast_possible_truncation, reason = "small numbers of a generator")]
+
+use model::{
+    Batch, Boot, DeviceId, Kind, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick, Timestamp,
+    Unit,
+};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Instant;
+use store::{Incoming, Outcome, Selector, Settings, Store};
+use wire::{Decoder, Encoder, Frames};
+
+const T0: i64 = 1_767_225_600_000_000;
+
+fn main() {
+    let temporary = tempfile::tempdir().unwrap();
+    let given = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let dir = given.map_or_else(|| temporary.path().to_owned(), Into::into);
+    ingest(&dir, "1000 origins, batches of 500 samples", 1000, 500, 1, 40);
+    ingest(&dir, "100 origins, batches of 64000 samples", 100, 500, 128, 3);
+    dataset_a(&dir);
+    layouts(&dir);
+}
+
+/// Values as reference data has them: 40 % bursty integer counters, 30 % gauges of one decimal that
+/// change 40 % of the time, 20 % plateaus of whole pages, 10 % walks of full precision.
+struct Series {
+    kind: u64,
+    value: f64,
+    random: u64,
+}
+
+impl Series {
+    fn new(number: u64) -> Self {
+        Self { kind: number % 10, value: 1000.0, random: number.wrapping_mul(0x9e37_79b9) | 1 }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 11
+    }
+
+    fn next(&mut self) -> f64 {
+        let random = self.random();
+        match self.kind {
+            0..4 if random.is_multiple_of(4) => self.value += (random / 4 % 5000) as f64,
+            4..7 if random % 10 < 4 => self.value = (random / 10 % 1000) as f64 / 10.0,
+            7..9 if random.is_multiple_of(20) => {
+                self.value = (random / 20 % 100_000) as f64 * 4096.0
+            }
+            9 => self.value += (random % 1_000_000) as f64 / 1e6 - 0.5 + 1e-9,
+            _ => {}
+        }
+        self.value
+    }
+
+    fn entry(number: u64, device: &DeviceId) -> SeriesEntry {
+        let (kind, divisor) = match number % 10 {
+            0..4 => (Kind::Counter, 1),
+            4..7 => (Kind::Gauge, 10),
+            _ => (Kind::Gauge, 1),
+        };
+        let total = if kind == Kind::Counter { "_total" } else { "" };
+        let name = format!("bench_metric_number_{}{total}", number % 100);
+        let metric =
+            Metric { name: name.into(), unit: Unit::Count, kind, help: "a help".into(), divisor };
+        let labels = Labels::new([("part", &*(number / 100).to_string())]).unwrap();
+        let labels = if number < 100 { Labels::default() } else { labels };
+        let start = (kind == Kind::Counter).then_some(Timestamp(T0 - 1));
+        SeriesEntry { metric: Arc::new(metric), device: device.clone(), job: None, labels, start }
+    }
+}
+
+/// An agent that sends all its series each tick.
+struct Agent {
+    origin: Origin,
+    table: Arc<SeriesTable>,
+    series: Vec<Series>,
+    seq: u64,
+    tick: i64,
+    encoder: Encoder,
+}
+
+impl Agent {
+    fn new(number: u64, series: u64) -> Self {
+        let name = format!("node-{number:04}");
+        let device = DeviceId::new(&name).unwrap();
+        let entries = (0..series).map(|n| Series::entry(n, &device)).collect();
+        Self {
+            origin: Origin::new(&name).unwrap(),
+            table: Arc::new(SeriesTable { entries }),
+            series: (0..series).map(|n| Series::new(n + number * series)).collect(),
+            seq: 0,
+            tick: 0,
+            encoder: Encoder::default(),
+        }
+    }
+
+    fn frame(&mut self, ticks: i64) -> Vec<u8> {
+        let count = self.series.len() as u32;
+        let (mut at, mut index, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ticks {
+            at.push(Tick { at: Timestamp(T0 + self.tick * 1_000_000), samples: count });
+            index.extend(0..count);
+            values.extend(self.series.iter_mut().map(Series::next));
+            self.tick += 1;
+        }
+        let batch = Batch {
+            origin: self.origin.clone(),
+            boot: Boot([7; 16]),
+            seq: self.seq,
+            table: Arc::clone(&self.table),
+            ticks: at,
+            index,
+            values,
+            gaps: Vec::new(),
+            jobs: Vec::new(),
+        };
+        self.seq += 1;
+        let mut frame = Vec::new();
+        self.encoder.encode(&batch, &mut frame).unwrap();
+        frame
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
+}
+
+/// Processor time of this process so far, in seconds (utime and stime of /proc/self/stat, 100 a second).
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = |field: Option<&&str>| field.unwrap().parse::<f64>().unwrap();
+    (ticks(fields.get(11)) + ticks(fields.get(12))) / 100.0
+}
+
+struct Timed {
+    cpu: f64,
+    wall: Instant,
+}
+
+impl Timed {
+    fn start() -> Self {
+        Self { cpu: cpu_seconds(), wall: Instant::now() }
+    }
+
+    fn rate(&self, samples: u64, what: &str) {
+        let (cpu, wall) = (cpu_seconds() - self.cpu, self.wall.elapsed().as_secs_f64());
+        let samples = samples as f64 / 1e6;
+        say(&format!(
+            "  {what}: {:.2} M samples/s of processor time ({cpu:.2} s), {:.2} M/s by the clock",
+            samples / cpu.max(0.005),
+            samples / wall
+        ));
+    }
+}
+
+fn open(dir: &Path, settings: Settings) -> Store {
+    let started = Instant::now();
+    let micros = move || i64::try_from(started.elapsed().as_micros()).unwrap();
+    let clock = Arc::new(move || Timestamp(T0 + 100_000 * 1_000_000 + micros()));
+    Store::open(dir, settings, clock).unwrap().0
+}
+
+/// Sends frames as a server would: decoded, some of them a request, eight requests under way.
+fn send(store: &Store, frames: &[Vec<u8>], a_request: usize) -> u64 {
+    let mut decoder = Decoder::default();
+    let (to, from) = sync_channel::<Vec<Outcome>>(1024);
+    let (mut samples, mut under_way) = (0, 0);
+    let settle = |under_way: &mut i32| {
+        let outcomes = from.recv().unwrap();
+        assert!(outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{outcomes:?}");
+        *under_way -= 1;
+    };
+    for request in frames.chunks(a_request) {
+        let mut batches = Vec::with_capacity(request.len());
+        for bytes in request {
+            let frame = Frames::of(bytes).next().unwrap().unwrap();
+            let decoded = decoder.decode(&frame).unwrap();
+            samples += decoded.values.len() as u64;
+            let received = Timestamp(T0 + 100_000 * 1_000_000);
+            batches.push(Incoming { frame: bytes.clone(), decoded, received });
+        }
+        let to = to.clone();
+        store.append(batches, move |outcomes| to.send(outcomes).unwrap());
+        under_way += 1;
+        if under_way >= 8 {
+            settle(&mut under_way);
+        }
+    }
+    while under_way > 0 {
+        settle(&mut under_way);
+    }
+    samples
+}
+
+fn ingest(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64, rounds: usize) {
+    say(what);
+    let mut agents: Vec<Agent> = (0..origins).map(|n| Agent::new(n, series)).collect();
+    let mut frames = Vec::new();
+    for _ in 0..rounds {
+        frames.extend(agents.iter_mut().map(|agent| agent.frame(ticks)));
+    }
+    let frame_bytes: usize = frames.iter().map(Vec::len).sum();
+    let place = dir.join(format!("ingest-{origins}"));
+    let settings = Settings { head_age_us: i64::MAX, ..Settings::default() };
+    let a_request = if ticks == 1 { 20 } else { 1 };
+
+    let store = open(&place, settings.clone());
+    let all = Timed::start();
+    let samples = send(&store, &frames, a_request);
+    all.rate(samples, "frames to log and memory");
+    let block = Timed::start();
+    let in_memory = store.stats().head_samples;
+    store.flush().unwrap();
+    block.rate(in_memory, "memory to block");
+    all.rate(samples, "all of it");
+    let stats = store.stats();
+    let per = |bytes: f64| bytes / samples as f64;
+    say(&format!(
+        "  {} samples, {} blocks; bytes a sample: {:.2} in frames, {:.2} in blocks; fsync mean {:.2} ms, \
+         most {:.2} ms",
+        samples,
+        stats.blocks,
+        per(frame_bytes as f64),
+        per(stats.block_bytes as f64),
+        stats.fsync_seconds / stats.commits as f64 * 1e3,
+        stats.fsync_seconds_max * 1e3,
+    ));
+    drop(store);
+    std::fs::remove_dir_all(&place).unwrap();
+
+    let settings = Settings { head_samples_max: u64::MAX, ..settings };
+    let store = open(&place, settings.clone());
+    let part = frames.get(..frames.len() / 4).unwrap();
+    let samples = send(&store, part, a_request);
+    drop(store);
+    let replay = Timed::start();
+    drop(open(&place, settings));
+    replay.rate(samples, "log read again");
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+/// Dataset A: 100 nodes of 10 metrics, a sample a second, an hour.
+fn send_dataset_a(store: &Store) {
+    let mut agents: Vec<Agent> = (0..100).map(|n| Agent::new(n, 10)).collect();
+    for _ in 0..60 {
+        let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(60)).collect();
+        send(store, &frames, 20);
+    }
+}
+
+/// What the sizes of pages and row groups cost and bring.
+fn layouts(dir: &Path) {
+    for (page_rows, row_group_rows) in [
+        (1 << 10, 256 << 10),
+        (2 << 10, 256 << 10),
+        (4 << 10, 256 << 10),
+        (8 << 10, 256 << 10),
+        (16 << 10, 256 << 10),
+        (4 << 10, 64 << 10),
+        (4 << 10, 1 << 20),
+    ] {
+        say(&format!("dataset A in pages of {page_rows} rows, row groups of {row_group_rows}"));
+        let place = dir.join("layout");
+        let age = i64::MAX;
+        let settings =
+            Settings { page_rows, row_group_rows, head_age_us: age, ..Settings::default() };
+        let store = open(&place, settings);
+        send_dataset_a(&store);
+        let block = Timed::start();
+        store.flush().unwrap();
+        block.rate(3_600_000, "memory to block");
+        let bytes = store.stats().block_bytes as f64 / 3.6e6;
+        say(&format!("  {bytes:.3} bytes a sample"));
+        ask(&store, "from a block");
+        drop(store);
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+}
+
+fn dataset_a(dir: &Path) {
+    say("dataset A: 100 nodes x 10 metrics x 3600 s");
+    let place = dir.join("dataset-a");
+    let store = open(&place, Settings { head_age_us: i64::MAX, ..Settings::default() });
+    send_dataset_a(&store);
+    for round in ["from memory", "from a block"] {
+        ask(&store, round);
+        store.flush().unwrap();
+    }
+    let stats = store.stats();
+    let bytes = stats.block_bytes as f64 / stats.block_samples as f64;
+    say(&format!("  {bytes:.2} bytes a sample in the block"));
+    drop(store);
+    let started = Instant::now();
+    let store = open(&place, Settings::default());
+    let opened = started.elapsed().as_secs_f64() * 1e3;
+    say(&format!("  opened in {opened:.1} ms"));
+    ask(&store, "from a block, opened again");
+    drop(store);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+fn ask(store: &Store, round: &str) {
+    for (nodes, what) in [(1, "one node"), (10, "ten nodes")] {
+        let names = (0..nodes).map(|n| DeviceId::new(&format!("node-{:04}", n * 7)).unwrap());
+        let devices: BTreeSet<DeviceId> = names.collect();
+        let selector = Selector { devices: Some(devices), ..Selector::default() };
+        for (seconds, span) in [(3600, "an hour"), (300, "five minutes")] {
+            let (from, to) = (Timestamp(T0), Timestamp(T0 + seconds * 1_000_000 - 1));
+            let (mut times, mut rows, mut bytes) = (Vec::new(), 0, 0);
+            for _ in 0..9 {
+                let started = Instant::now();
+                let before = store.stats().read.bytes;
+                let slices = store.snapshot().scan_by_time(&selector, from, to, 256 << 10);
+                rows = slices.map(|slice| slice.unwrap().times.len()).sum();
+                bytes = store.stats().read.bytes - before;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+            times.sort_by(f64::total_cmp);
+            let middle = times.get(times.len() / 2).unwrap();
+            say(&format!(
+                "  {what}, {span}, in the order of time, {round}: {rows} rows, {bytes} bytes read, \
+                 median {middle:.2} ms"
+            ));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The file system as the store uses it, so that tests can let any call fail, cut a write short, or
+//! stop the machine between two calls.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A directory's files. Every path lies in the data directory.
+pub trait Disk: Send + Sync + Debug {
+    /// Makes a directory and those above it, and waits until its name is on the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// The names in a directory, in no order; none when it is not there.
+    ///
+    /// # Errors
+    /// The system's.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes a file, or empties it, to be written.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+
+    /// Opens a file to be read.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
+
+    /// Cuts a file at a length, and waits until that is on the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    fn truncate(&self, path: &Path, length: u64) -> io::Result<()>;
+
+    /// Gives a file another name; a file of that name is replaced.
+    ///
+    /// # Errors
+    /// The system's.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The system's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Waits until a directory's names are on the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Takes a file for this process alone, making it if need be; given back when the value is dropped.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when another has it; else the system's.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync + Debug>>;
+}
+
+/// A file being written from its start to its end.
+pub trait WriteFile: Send + Debug {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// The system's; a part of the bytes may have been written.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Waits until the bytes are on the disk (fdatasync).
+    ///
+    /// # Errors
+    /// The system's; nothing is known then of the bytes written since the last success.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A file being read anywhere.
+pub trait ReadFile: Send + Sync + Debug {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Fills the buffer from so many bytes into the file.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::UnexpectedEof`] when the file ends before.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        if dir.try_exists()? {
+            return Ok(());
+        }
+        std::fs::create_dir_all(dir)?;
+        dir.parent().map_or(Ok(()), |above| self.sync_dir(above))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(File::create(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        Ok(Arc::new(File::open(path)?))
+    }
+
+    fn truncate(&self, path: &Path, length: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(length)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync + Debug>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl WriteFile for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl ReadFile for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buf, offset)
+    }
+}

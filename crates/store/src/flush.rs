@@ -1,0 +1,339 @@
+//! The block writer: turns the samples in memory into a block, swaps the manifest, trims the log.
+//!
+//! The order makes a crash at any point harmless: the block is on the disk under its name before the
+//! manifest names it; the manifest that names it also says which log segments it holds; only then do they
+//! go. What a crash leaves over is removed at the next start.
+
+use crate::answer::SeriesInfo;
+use crate::block::{Block, BlockNote, BlockWriter};
+use crate::disk::Disk;
+use crate::error::{BlockError, DiskError};
+use crate::head::{Head, Member};
+use crate::intake::Covered;
+use crate::log::{segment_name, segment_number};
+use crate::manifest::{Manifest, write_gaps};
+use crate::settings::Settings;
+use crate::shared::{Shared, lock};
+use crate::slab::Slab;
+use crate::view::Lasts;
+use model::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest wait before a block that could not be written is tried again, in seconds.
+const RETRY_SECONDS_MAX: u64 = 60;
+/// Segments that are set aside; the oldest goes when there are more.
+const QUARANTINE_MAX: usize = 16;
+
+/// Samples to be written to a block, with the books of the moment when they were complete.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) head: Arc<Head>,
+    pub(crate) covered: Arc<Covered>,
+    /// The last log segment that they and the books came from.
+    pub(crate) through: u64,
+}
+
+/// What the log's writer, the block writer and who waits for a block tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    job: Option<Job>,
+    /// A job was taken, and is not done.
+    busy: bool,
+    closing: bool,
+    /// How many times a block was asked for, and how many of these a job has answered or will.
+    wanted: u64,
+    handed: u64,
+    written: u64,
+    failures: u64,
+    error: String,
+}
+
+impl Flushing {
+    /// Whether another job can be handed over.
+    pub(crate) fn is_free(&self) -> bool {
+        let slot = lock(&self.slot);
+        slot.job.is_none() && !slot.busy
+    }
+
+    /// Whether somebody waits for a block that no job holds yet.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let slot = lock(&self.slot);
+        slot.wanted > slot.handed
+    }
+
+    /// Hands a job over.
+    pub(crate) fn hand(&self, job: Job) {
+        let mut slot = lock(&self.slot);
+        slot.job = Some(job);
+        slot.handed = slot.wanted;
+        self.changed.notify_all();
+    }
+
+    /// Ends the block writer; a job that is begun may end.
+    pub(crate) fn close(&self) {
+        lock(&self.slot).closing = true;
+        self.changed.notify_all();
+    }
+
+    /// Asks for a block of all that is stored by now, and waits until it is written.
+    ///
+    /// # Errors
+    /// A try to write a block failed while waiting, or the store is closing: why.
+    pub(crate) fn wait(&self, ask: impl FnOnce()) -> Result<(), String> {
+        let (number, failures) = {
+            let mut slot = lock(&self.slot);
+            slot.wanted += 1;
+            // A block that waits to be tried again is tried now.
+            self.changed.notify_all();
+            (slot.wanted, slot.failures)
+        };
+        ask();
+        let waiting =
+            |slot: &mut Slot| slot.written < number && slot.failures == failures && !slot.closing;
+        let slot = self.changed.wait_while(lock(&self.slot), waiting);
+        let slot = slot.unwrap_or_else(PoisonError::into_inner);
+        match slot.written >= number {
+            true => Ok(()),
+            false if slot.failures > failures => Err(slot.error.clone()),
+            false => Err("the store is closing".to_owned()),
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let idle = |slot: &mut Slot| slot.job.is_none() && !slot.closing;
+        let slot = self.changed.wait_while(lock(&self.slot), idle);
+        let mut slot = slot.unwrap_or_else(PoisonError::into_inner);
+        let job = slot.job.take();
+        slot.busy = job.is_some();
+        job
+    }
+
+    fn done(&self) {
+        let mut slot = lock(&self.slot);
+        slot.busy = false;
+        slot.written = slot.handed;
+        self.changed.notify_all();
+    }
+
+    /// Waits before another try; false when the store is closing.
+    fn failed(&self, error: &BlockError, tries: u32) -> bool {
+        let mut slot = lock(&self.slot);
+        slot.failures += 1;
+        slot.error = error.to_string();
+        self.changed.notify_all();
+        let wanted = slot.wanted;
+        let seconds = 1_u64.checked_shl(tries).unwrap_or(u64::MAX).min(RETRY_SECONDS_MAX);
+        let wait = Duration::from_secs(seconds);
+        let idle = |slot: &mut Slot| !slot.closing && slot.wanted == wanted;
+        let waited = self.changed.wait_timeout_while(slot, wait, idle);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.closing
+    }
+}
+
+/// Writes blocks and manifests.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) settings: Settings,
+    /// The manifest on the disk.
+    pub(crate) manifest: Manifest,
+}
+
+impl Flusher {
+    /// Writes jobs until the store is closed.
+    pub(crate) fn run(mut self, shared: &Shared) {
+        while let Some(job) = shared.flushing.next() {
+            let mut tries = 0;
+            let block = loop {
+                match self.write(&job) {
+                    Ok(block) => break block,
+                    Err(error) => {
+                        let mut counts = shared.counts();
+                        counts.stats.flush_errors += 1;
+                        counts.flush_trouble = Some(error.to_string());
+                        drop(counts);
+                        if !shared.flushing.failed(&error, tries) {
+                            return;
+                        }
+                        tries += 1;
+                    }
+                }
+            };
+            shared.counts().flush_trouble = None;
+            let through = job.through;
+            publish(shared, job, block);
+            self.trim(through);
+            shared.log_sizes.forget(through);
+            shared.flushing.done();
+            shared.wake();
+        }
+    }
+
+    /// Writes a job's block, if it has samples, and the manifest that covers it.
+    ///
+    /// # Errors
+    /// The disk fails; all of it can be tried again.
+    pub(crate) fn write(&mut self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
+        let Job { head, covered, through } = job;
+        let block = match head.received().filter(|_| head.samples() > 0) {
+            Some((_, received)) => Some(self.block(head, received, *through)?),
+            None => None,
+        };
+        let generation = self.manifest.generation + 1;
+        let gaps = match &covered.gaps {
+            Some(gaps) => Some(write_gaps(&*self.disk, &self.dir, generation, gaps)?),
+            None => self.manifest.gaps.clone(),
+        };
+        let mut blocks = self.manifest.blocks.clone();
+        blocks.extend(block.iter().map(|block| block.note.clone()));
+        let manifest = Manifest {
+            generation,
+            covered: *through,
+            blocks,
+            metrics: covered.metrics.clone(),
+            origins: covered.origins.clone(),
+            damage: covered.damage.clone(),
+            quarantine: self.manifest.quarantine.clone(),
+            gaps,
+            gaps_forgotten: covered.gaps_forgotten,
+        };
+        manifest.write(&*self.disk, &self.dir)?;
+        self.manifest = manifest;
+        Ok(block)
+    }
+
+    fn block(
+        &self,
+        head: &Head,
+        received: Timestamp,
+        through: u64,
+    ) -> Result<Arc<Block>, BlockError> {
+        let dir = blocks_dir(&self.dir);
+        let log_first = self.manifest.covered + 1;
+        let name = format!("{log_first:016}-{through:016}.parquet");
+        let (path, other) = (dir.join(&name), dir.join(format!("{name}.tmp")));
+        let file = self.disk.create(&other).map_err(DiskError::of("write", &other))?;
+        let parquet = |source| BlockError::Parquet { path: other.clone(), source };
+        let mut writer = BlockWriter::new(file, &self.settings).map_err(parquet)?;
+        self.rows(head, &mut writer).map_err(parquet)?;
+        let written = writer.finish().map_err(parquet)?;
+        self.disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
+        self.disk.sync_dir(&dir).map_err(DiskError::of("sync", &dir))?;
+        let note = BlockNote {
+            file: name,
+            rows: written.rows,
+            series: written.series,
+            bytes: written.bytes,
+            from: Timestamp(written.from),
+            to: Timestamp(written.to),
+            received,
+            tail: written.tail,
+            tail_crc: written.tail_crc,
+            log_first,
+            log_last: through,
+        };
+        Ok(Arc::new(Block::open(&*self.disk, &dir, note)?))
+    }
+
+    /// Writes the rows of a head: neighbouring series together, about a row group at a time.
+    fn rows(&self, head: &Head, writer: &mut BlockWriter) -> parquet::errors::Result<()> {
+        let mut slab = Slab::default();
+        let mut write = |members: &[Member]| {
+            slab.read(members, u64::MAX, (i64::MIN, i64::MAX), |rows| writer.series(rows))
+        };
+        let (mut waiting, mut rows) = (Vec::new(), 0);
+        for device in head.devices() {
+            let members = head.members(&device, |_| true);
+            for same in members.chunk_by(|a, b| SeriesInfo::same(&a.series, &b.series)) {
+                rows += same.iter().map(|one| one.group.rows().samples(one.place)).sum::<usize>();
+                waiting.extend_from_slice(same);
+                if rows >= self.settings.row_group_rows {
+                    write(&waiting)?;
+                    waiting.clear();
+                    rows = 0;
+                }
+            }
+        }
+        write(&waiting)
+    }
+
+    /// Removes the log segments that a block holds, and what else no manifest names. A file that stays is
+    /// removed at the next start.
+    pub(crate) fn trim(&self, through: u64) {
+        let log = log_dir(&self.dir);
+        for name in self.disk.list(&log).unwrap_or_default() {
+            if segment_number(&name).is_some_and(|number| number <= through) {
+                self.drop_segment(&log, &name);
+            }
+        }
+        let kept = self.manifest.gaps.as_ref().map(|gaps| gaps.file.as_str());
+        for name in self.disk.list(&self.dir).unwrap_or_default() {
+            if name.starts_with("gaps-") && Some(&*name) != kept {
+                self.disk.remove(&self.dir.join(name)).unwrap_or_default();
+            }
+        }
+    }
+
+    fn drop_segment(&self, log: &Path, name: &str) {
+        let path = log.join(name);
+        let damaged = segment_number(name).is_some_and(|n| self.manifest.quarantine.contains(&n));
+        if !damaged {
+            return self.disk.remove(&path).unwrap_or_default();
+        }
+        let quarantine = quarantine_dir(&self.dir);
+        self.disk.create_dir(&quarantine).unwrap_or_default();
+        self.disk.rename(&path, &quarantine.join(name)).unwrap_or_default();
+        let mut aside = self.disk.list(&quarantine).unwrap_or_default();
+        aside.sort_unstable();
+        for oldest in aside.iter().take(aside.len().saturating_sub(QUARANTINE_MAX)) {
+            self.disk.remove(&quarantine.join(oldest)).unwrap_or_default();
+        }
+    }
+
+    /// Where a damaged segment lies once it is set aside.
+    pub(crate) fn set_aside(&self, number: u64) -> PathBuf {
+        quarantine_dir(&self.dir).join(segment_name(number))
+    }
+}
+
+/// Puts the block in the place of the samples in memory, at once for whoever looks.
+fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
+    let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
+    let newer = Lasts::of_head(&job.head, received);
+    let since = shared.now().plus(-shared.settings.series_idle_us);
+    let lasts = Arc::new(shared.view().0.lasts.with(newer, since));
+    shared.turn(|view| {
+        view.blocks.extend(block);
+        view.frozen = None;
+        view.lasts = lasts;
+    });
+    // Now that the samples are gone from memory, so may their series be.
+    drop(job);
+    let mut books = shared.books();
+    books.tables.drop_unused(since);
+    books.registry.sweep();
+}
+
+/// Where the log's segments lie.
+pub(crate) fn log_dir(dir: &Path) -> PathBuf {
+    dir.join("log")
+}
+
+/// Where the blocks lie.
+pub(crate) fn blocks_dir(dir: &Path) -> PathBuf {
+    dir.join("blocks")
+}
+
+/// Where damaged log segments lie.
+pub(crate) fn quarantine_dir(dir: &Path) -> PathBuf {
+    dir.join("quarantine")
+}

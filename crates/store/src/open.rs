@@ -1,0 +1,361 @@
+//! Opening a data directory: what the manifest names, then the log after it.
+
+use crate::answer::LastValue;
+use crate::block::{Block, Meter};
+use crate::commit::Committer;
+use crate::disk::Disk;
+use crate::error::{BlockError, DiskError, OpenError};
+use crate::flush::{Flusher, Job, blocks_dir, log_dir};
+use crate::head::Head;
+use crate::intake::{Books, Intake, Verdict};
+use crate::json::GapJson;
+use crate::log::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
+use crate::manifest::{MANIFEST, Manifest, read_whole, write_whole};
+use crate::origins::{Origins, Received};
+use crate::record::{Record, RecordKind};
+use crate::recovery::{Cut, Damage, Recovery};
+use crate::registry::Registry;
+use crate::segment::{Findings, read_segment};
+use crate::settings::{Clock, Settings};
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::table::{NO_START, Tables};
+use crate::view::{LastInBlock, Lasts, View};
+use model::Timestamp;
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::{Decoder, Frames};
+
+/// The version of the files in a data directory.
+const FORMAT: u32 = 1;
+const FORMAT_FILE: &str = "FORMAT";
+const FORMAT_WORDS: &str = "jobmeter store ";
+const LOCK_FILE: &str = "LOCK";
+/// Damaged places of the log that are remembered; their gaps are settled long before there are more.
+const DAMAGE_MAX: usize = 64;
+
+/// A data directory being opened.
+struct Opening {
+    flusher: Flusher,
+    books: Books,
+    intake: Intake,
+    view: View,
+    decoder: Decoder,
+    recovery: Recovery,
+    /// What replay does not limit: what was acknowledged is kept.
+    unlimited: Settings,
+    now: Timestamp,
+    /// When the oldest record was received that no block covers.
+    oldest: Option<Timestamp>,
+    /// When the last record read was received.
+    last: Option<Timestamp>,
+    trouble: Option<String>,
+}
+
+/// Opens a data directory and starts the store's threads.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    settings: Settings,
+    clock: Clock,
+) -> Result<(Store, Recovery), OpenError> {
+    let started = clock();
+    for dir in [dir.to_owned(), log_dir(dir), blocks_dir(dir)] {
+        disk.create_dir(&dir).map_err(DiskError::of("make the directory", &dir))?;
+    }
+    let lock = lock(&*disk, dir)?;
+    format(&*disk, dir)?;
+    let mut opening = Opening::new(disk, dir, settings.clone(), started)?;
+    opening.blocks()?;
+    let sizes = Arc::new(LogSizes::default());
+    let log = opening.log(&sizes)?;
+    opening.recovery.took_us = clock().since(started);
+    let Opening { flusher, books, intake, view, recovery, oldest, trouble, .. } = opening;
+    let position = intake.position;
+    let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
+    shared.counts().flush_trouble = trouble;
+    let shared = Arc::new(shared);
+    let committer = Committer::new(Arc::clone(&shared), log, intake, oldest);
+    let threads = start(&shared, committer, flusher);
+    let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
+    Ok((Store::new(shared, threads, lock), recovery))
+}
+
+fn start(
+    shared: &Arc<Shared>,
+    committer: Committer,
+    flusher: Flusher,
+) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let of_flusher = Arc::clone(shared);
+    let block = thread("store-block").spawn(move || flusher.run(&of_flusher))?;
+    match thread("store-log").spawn(move || committer.run()) {
+        Ok(log) => Ok(vec![log, block]),
+        Err(error) => {
+            shared.flushing.close();
+            Err(error)
+        }
+    }
+}
+
+fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {
+    let path = dir.join(LOCK_FILE);
+    disk.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => OpenError::Locked { dir: dir.to_owned() },
+        _ => OpenError::Disk(DiskError::of("lock", &path)(error)),
+    })
+}
+
+/// Checks the version of the files, and writes it into a new directory.
+fn format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(FORMAT_FILE);
+    let not_ours = |why: &str| OpenError::NotOurs { path: path.clone(), why: why.to_owned() };
+    let Some(bytes) = read_whole(disk, &path)? else {
+        let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
+        if names.iter().any(|name| name == MANIFEST) {
+            return Err(not_ours("it is missing beside a manifest"));
+        }
+        let text = format!("{FORMAT_WORDS}{FORMAT}\n");
+        return Ok(write_whole(disk, dir, FORMAT_FILE, text.as_bytes())?);
+    };
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let version = text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.trim_end().parse().ok());
+    match version {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => Err(OpenError::Newer { path, found, known: FORMAT }),
+        _ => Err(not_ours("it is no version of this store")),
+    }
+}
+
+impl Opening {
+    fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let manifest = Manifest::read(&*disk, dir)?.unwrap_or_default();
+        let metrics: Option<Vec<_>> =
+            manifest.metrics.iter().cloned().map(|metric| metric.metric()).collect();
+        let why = "a metric has a unit, kind or name that this version does not know";
+        let odd = || OpenError::Manifest { path: dir.join(MANIFEST), why: why.to_owned() };
+        let metrics = metrics.ok_or_else(odd)?;
+        let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();
+        let books = Books {
+            origins: Origins::new(origins.collect(), manifest.damage.clone()),
+            registry: Registry::new(metrics),
+            tables: Tables::default(),
+            gaps: manifest.read_gaps(&*disk, dir, settings.gaps_max)?,
+        };
+        let unlimited = Settings {
+            series_max: usize::MAX,
+            series_per_origin_max: usize::MAX,
+            metrics_max: usize::MAX,
+            origins_max: usize::MAX,
+            ..settings.clone()
+        };
+        let view = View::default();
+        let intake = Intake::new(Arc::clone(&view.active));
+        let flusher = Flusher { disk, dir: dir.to_owned(), settings, manifest };
+        Ok(Self {
+            flusher,
+            books,
+            intake,
+            view,
+            decoder: Decoder::default(),
+            recovery: Recovery::default(),
+            unlimited,
+            now,
+            oldest: None,
+            last: None,
+            trouble: None,
+        })
+    }
+
+    /// Opens the blocks of the manifest, and removes what is none.
+    fn blocks(&mut self) -> Result<(), OpenError> {
+        let Flusher { disk, dir, settings, manifest } = &self.flusher;
+        let blocks = blocks_dir(dir);
+        for note in &manifest.blocks {
+            self.view.blocks.push(Arc::new(Block::open(&**disk, &blocks, note.clone())?));
+        }
+        let named = |name: &str| manifest.blocks.iter().any(|note| note.file == name);
+        let mut left_over: Vec<PathBuf> = Vec::new();
+        for name in disk.list(&blocks).map_err(DiskError::of("list", &blocks))? {
+            if !named(&name) {
+                left_over.push(blocks.join(name));
+            }
+        }
+        for name in disk.list(dir).map_err(DiskError::of("list", dir))? {
+            let gaps = manifest.gaps.as_ref().is_some_and(|gaps| gaps.file == name);
+            let ours = [MANIFEST, FORMAT_FILE, "gaps-"].iter().any(|start| name.starts_with(start));
+            if ours && name.ends_with(".tmp") || name.starts_with("gaps-") && !gaps {
+                left_over.push(dir.join(name));
+            }
+        }
+        for path in left_over {
+            disk.remove(&path).map_err(DiskError::of("remove", &path))?;
+            self.recovery.removed.push(path);
+        }
+        let since = self.now.plus(-settings.series_idle_us);
+        let recent = self.view.blocks.iter().filter(|block| block.note.received >= since);
+        let mut newer = Vec::new();
+        for block in recent {
+            newer.extend(lasts_of(block, &mut self.books.registry)?);
+        }
+        self.view.lasts = Arc::new(Lasts::default().with(newer, since));
+        Ok(())
+    }
+
+    /// Reads the log again, and gives it back to be gone on with.
+    fn log(&mut self, sizes: &Arc<LogSizes>) -> Result<Log, OpenError> {
+        let dir = log_dir(&self.flusher.dir);
+        let covered = self.flusher.manifest.covered;
+        self.flusher.trim(covered);
+        let names = self.flusher.disk.list(&dir).map_err(DiskError::of("list", &dir))?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        numbers.sort_unstable();
+        for number in &numbers {
+            if *number > covered
+                && let Some(length) = self.segment(&dir, *number)?
+            {
+                sizes.set(*number, length);
+            }
+            let head = &self.intake.head;
+            let settings = &self.flusher.settings;
+            if head.bytes() >= settings.head_bytes_max as u64 / 2
+                || head.samples() >= settings.head_samples_max
+            {
+                self.flush(*number);
+            }
+        }
+        let last = numbers.last().copied().unwrap_or(0).max(covered);
+        if !self.recovery.damaged.is_empty() {
+            self.flush(last);
+        }
+        sizes.forget(self.flusher.manifest.covered);
+        let disk = Arc::clone(&self.flusher.disk);
+        let segment_bytes = self.flusher.settings.segment_bytes;
+        Ok(Log::new(disk, dir, segment_bytes, Arc::clone(sizes), last + 1))
+    }
+
+    /// Reads a segment; gives its length, unless it held nothing and is gone.
+    fn segment(&mut self, dir: &Path, number: u64) -> Result<Option<u64>, OpenError> {
+        let path = dir.join(segment_name(number));
+        let Some(bytes) = read_whole(&*self.flusher.disk, &path)? else { return Ok(None) };
+        let before = self.last;
+        let findings = read_segment(&bytes, number, |record| self.record(record));
+        self.recovery.log_bytes += bytes.len() as u64;
+        let length = findings.good as u64;
+        self.damage(number, &findings, before);
+        let disk = &self.flusher.disk;
+        let torn = bytes.len() as u64 - length;
+        if length <= SEGMENT_HEADER_BYTES {
+            disk.remove(&path).map_err(DiskError::of("remove", &path))?;
+            if bytes.len() as u64 > SEGMENT_HEADER_BYTES {
+                let path = path.clone();
+                self.recovery.cut.push(Cut { path, length: 0, bytes: torn });
+            }
+            self.recovery.removed.push(path);
+            return Ok(None);
+        }
+        if torn > 0 {
+            disk.truncate(&path, length).map_err(DiskError::of("cut", &path))?;
+            self.recovery.cut.push(Cut { path, length, bytes: torn });
+        }
+        Ok(Some(length))
+    }
+
+    /// Notes the damaged places of a segment; `before` it the last good record was received then.
+    fn damage(&mut self, number: u64, findings: &Findings, before: Option<Timestamp>) {
+        for hole in &findings.holes {
+            let (at, bytes) = (hole.at as u64, hole.bytes as u64);
+            let path = self.flusher.set_aside(number);
+            self.recovery.damaged.push(Damage { path, at, bytes, from: hole.from, to: hole.to });
+            let from = hole.from.or(before).unwrap_or(Timestamp(i64::MIN));
+            let to = hole.to.unwrap_or(self.now);
+            self.books.origins.damage.push(Received { from, to });
+            let surplus = self.books.origins.damage.len().saturating_sub(DAMAGE_MAX);
+            self.books.origins.damage.drain(..surplus);
+        }
+        if !findings.holes.is_empty() {
+            let quarantine = &mut self.flusher.manifest.quarantine;
+            quarantine.push(number);
+            let surplus = quarantine.len().saturating_sub(DAMAGE_MAX);
+            quarantine.drain(..surplus);
+        }
+    }
+
+    /// Takes a record; false when it cannot be read.
+    fn record(&mut self, record: Record<'_>) -> bool {
+        let received = record.received;
+        match record.kind {
+            RecordKind::Gap => {
+                let gap = serde_json::from_slice::<GapJson>(record.payload);
+                let Some(gap) = gap.ok().and_then(GapJson::gap) else { return false };
+                self.books.gaps.add(gap);
+            }
+            RecordKind::Frame => {
+                let Some(Ok(frame)) = Frames::of(record.payload).next() else { return false };
+                let Ok(decoded) = self.decoder.decode(&frame) else { return false };
+                let verdict = self.books.judge(&decoded, received, &self.unlimited);
+                if let Verdict::Store(number, table) = verdict {
+                    self.recovery.batches += 1;
+                    self.recovery.samples += decoded.values.len() as u64;
+                    let of = (number, &table);
+                    self.intake.store(&mut self.books, of, decoded, received, &self.unlimited);
+                }
+            }
+        }
+        self.oldest.get_or_insert(received);
+        self.last = Some(received);
+        true
+    }
+
+    /// Writes what was read so far to a block. Where that fails the store opens all the same: the samples
+    /// stay in memory and in the log.
+    fn flush(&mut self, through: u64) {
+        let covered = Arc::new(self.books.covered());
+        let head = Arc::clone(&self.intake.head);
+        let received = head.received().map_or(self.now, |(_, newest)| newest);
+        let job = Job { head, covered, through };
+        match self.flusher.write(&job) {
+            Ok(block) => {
+                let newer = Lasts::of_head(&job.head, received);
+                let since = self.now.plus(-self.flusher.settings.series_idle_us);
+                self.view.lasts = Arc::new(self.view.lasts.with(newer, since));
+                self.view.blocks.extend(block);
+                self.view.active = Arc::new(Head::default());
+                self.intake.turn_to(Arc::clone(&self.view.active));
+                self.flusher.trim(through);
+                self.oldest = None;
+            }
+            Err(error) => {
+                self.books.gaps.unwritten();
+                self.trouble = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// The newest samples of a block's series.
+fn lasts_of(block: &Arc<Block>, registry: &mut Registry) -> Result<Vec<LastInBlock>, BlockError> {
+    let meter = Arc::new(Meter::default());
+    let opened = block.opened(&meter)?;
+    let mut lasts = Vec::new();
+    for part in &opened.parts {
+        for entry in block.entries(part, &meter)? {
+            let start = entry.starts.last().map_or(NO_START, |(_, start)| *start);
+            let last = LastValue {
+                series: registry.restore(entry.series, entry.divisor),
+                at: Timestamp(entry.to),
+                value: entry.last,
+                start: (start != NO_START).then_some(Timestamp(start)),
+            };
+            lasts.push(LastInBlock { last, received: block.note.received });
+        }
+    }
+    Ok(lasts)
+}

@@ -1,0 +1,80 @@
+//! What bounds the store: everything has a limit, and reaching it is counted and said.
+
+use model::Timestamp;
+use std::sync::Arc;
+
+/// Tells the time: given, never taken, so that tests own it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The limits and sizes of a store. [`Settings::default`] suits one server on one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Most bytes of frames that wait for the log; more are refused for now.
+    pub queue_bytes_max: usize,
+    /// Most batches that wait for the log.
+    pub queue_batches_max: usize,
+    /// Most bytes of log on disk; at it, appends are refused for now ([`crate::NotNow::LogFull`]).
+    pub log_bytes_max: u64,
+    /// A log segment that has so many bytes is closed and another begun.
+    pub segment_bytes: u64,
+    /// Most bytes of samples in memory, those of a block being written included; at half of it a
+    /// block is written.
+    pub head_bytes_max: usize,
+    /// A block is written when so many samples are in memory.
+    pub head_samples_max: u64,
+    /// A block is written when the oldest sample in memory was received so long ago.
+    pub head_age_us: i64,
+    /// Most series alive: named by a batch within [`Self::series_idle_us`].
+    pub series_max: usize,
+    /// Most of them that one origin may have brought.
+    pub series_per_origin_max: usize,
+    /// Most metrics in the catalogue.
+    pub metrics_max: usize,
+    /// Most origins known at once.
+    pub origins_max: usize,
+    /// A series without samples for so long is forgotten in memory; its blocks stay.
+    pub series_idle_us: i64,
+    /// A batch that comes again within so long of its boot's last one is known as a duplicate; longer
+    /// than any sender keeps batches.
+    pub window_us: i64,
+    /// Most boots of an origin in the window.
+    pub boots_max: usize,
+    /// Most holes in the numbers of a boot; at it the oldest is given up.
+    pub holes_max: usize,
+    /// A hole in the numbers of a boot counts as a gap when it is so old.
+    pub hole_grace_us: i64,
+    /// Most gaps kept; at it the oldest are forgotten, and counted.
+    pub gaps_max: usize,
+    /// Rows of a block's row group.
+    pub row_group_rows: usize,
+    /// Rows of a page within it.
+    pub page_rows: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        const MINUTE: i64 = 60 * Timestamp::SECOND;
+        const DAY: i64 = 24 * 60 * MINUTE;
+        Self {
+            queue_bytes_max: 64 << 20,
+            queue_batches_max: 16 << 10,
+            log_bytes_max: 1 << 30,
+            segment_bytes: 64 << 20,
+            head_bytes_max: 256 << 20,
+            head_samples_max: 16 << 20,
+            head_age_us: 30 * MINUTE,
+            series_max: 2_000_000,
+            series_per_origin_max: 200_000,
+            metrics_max: 20_000,
+            origins_max: 20_000,
+            series_idle_us: 60 * MINUTE,
+            window_us: 8 * DAY,
+            boots_max: 256,
+            holes_max: 4096,
+            hole_grace_us: MINUTE,
+            gaps_max: 200_000,
+            row_group_rows: 256 << 10,
+            page_rows: 4 << 10,
+        }
+    }
+}

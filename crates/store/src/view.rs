@@ -1,0 +1,140 @@
+//! A moment of the store: which blocks, which samples in memory, which last values.
+
+use crate::answer::{LastValue, SeriesInfo};
+use crate::block::Block;
+use crate::head::{Head, Member};
+use crate::select::Selector;
+use crate::table::NO_START;
+use model::{DeviceId, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A moment of the store. Blocks, frozen head and active head never hold the same batch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// In the order of their log segments.
+    pub(crate) blocks: Vec<Arc<Block>>,
+    /// The samples being written to a block.
+    pub(crate) frozen: Option<Arc<Head>>,
+    /// The samples that batches are added to.
+    pub(crate) active: Arc<Head>,
+    /// The newest samples in blocks of the series alive.
+    pub(crate) lasts: Arc<Lasts>,
+}
+
+impl View {
+    /// The samples in memory, older ones first.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &Arc<Head>> {
+        self.frozen.iter().chain([&self.active])
+    }
+
+    /// The newest sample of each alive series of a selection, in the order of the series.
+    pub(crate) fn last(&self, selector: &Selector) -> Vec<LastValue> {
+        let mut found = self.lasts.select(selector);
+        for head in self.heads() {
+            for device in devices_of(head, selector) {
+                let members = head.members(&device, |info| selector.matches(&info.series));
+                found.extend(members.iter().filter_map(last_of));
+            }
+        }
+        // Of one series, what is in memory stands after what is in blocks, and wins at the same instant.
+        found.sort_by(|a, b| SeriesInfo::order(&a.series, &b.series));
+        newest(found)
+    }
+}
+
+fn newest(sorted: Vec<LastValue>) -> Vec<LastValue> {
+    let mut newest: Vec<LastValue> = Vec::with_capacity(sorted.len());
+    for last in sorted {
+        match newest.last_mut() {
+            Some(before) if SeriesInfo::same(&before.series, &last.series) => {
+                if last.at >= before.at {
+                    *before = last;
+                }
+            }
+            _ => newest.push(last),
+        }
+    }
+    newest
+}
+
+/// The devices of a head that a selection asks for, in order.
+pub(crate) fn devices_of(head: &Head, selector: &Selector) -> Vec<DeviceId> {
+    let mut devices = head.devices();
+    if let Some(wanted) = &selector.devices {
+        devices.retain(|device| wanted.contains(device));
+    }
+    devices
+}
+
+fn last_of(member: &Member) -> Option<LastValue> {
+    let (at, raw) = member.group.rows().last(member.place)?;
+    let start = member.start();
+    Some(LastValue {
+        series: Arc::clone(&member.series),
+        at: Timestamp(at),
+        value: raw.value(member.divisor()),
+        start: (start != NO_START).then_some(Timestamp(start)),
+    })
+}
+
+/// A series' newest sample in a block.
+#[derive(Clone, Debug)]
+pub(crate) struct LastInBlock {
+    pub(crate) last: LastValue,
+    /// When the newest batch of its block was received.
+    pub(crate) received: Timestamp,
+}
+
+/// The newest samples in blocks, in the order of their series.
+#[derive(Debug, Default)]
+pub(crate) struct Lasts(Vec<LastInBlock>);
+
+impl Lasts {
+    /// These, with those of a newer block, without those received before an instant.
+    pub(crate) fn with(&self, newer: Vec<LastInBlock>, since: Timestamp) -> Self {
+        let mut all: Vec<LastInBlock> = self.0.iter().cloned().chain(newer).collect();
+        all.sort_by(|a, b| SeriesInfo::order(&a.last.series, &b.last.series));
+        let mut kept: Vec<LastInBlock> = Vec::with_capacity(all.len());
+        for one in all {
+            match kept.last_mut() {
+                Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {
+                    before.received = before.received.max(one.received);
+                    if one.last.at >= before.last.at {
+                        before.last = one.last;
+                    }
+                }
+                _ => kept.push(one),
+            }
+        }
+        kept.retain(|one| one.received >= since);
+        Self(kept)
+    }
+
+    /// The newest samples of a head that is in a block by now.
+    pub(crate) fn of_head(head: &Head, received: Timestamp) -> Vec<LastInBlock> {
+        let selector = Selector::default();
+        let devices = devices_of(head, &selector);
+        let members = devices.iter().flat_map(|device| head.members(device, |_| true));
+        members
+            .filter_map(|member| Some(LastInBlock { last: last_of(&member)?, received }))
+            .collect()
+    }
+
+    fn select(&self, selector: &Selector) -> Vec<LastValue> {
+        let matching = |part: &[LastInBlock]| -> Vec<LastValue> {
+            let of = |one: &LastInBlock| selector.matches(&one.last.series.series);
+            part.iter().filter(|one| of(one)).map(|one| one.last.clone()).collect()
+        };
+        let Some(devices): Option<&BTreeSet<DeviceId>> = selector.devices.as_ref() else {
+            return matching(&self.0);
+        };
+        let mut found = Vec::new();
+        for wanted in devices {
+            let start = self.0.partition_point(|one| one.last.series.series.device < *wanted);
+            let end = self.0.partition_point(|one| one.last.series.series.device <= *wanted);
+            found.extend(matching(self.0.get(start..end).unwrap_or_default()));
+        }
+        found
+    }
+}

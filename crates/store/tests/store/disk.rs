@@ -1,0 +1,246 @@
+//! A disk in memory that fails when told to, and shows what a crash leaves.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use store::{Disk, ReadFile, WriteFile};
+
+/// What happens at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It fails, having done nothing; a write, having done half.
+    Once,
+    /// It does the same, and so does every later one: the process is dead.
+    Dead,
+    /// It is a change and there is no room; and so is every later one. Reads, removals and cuts work.
+    Full,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// Bytes that are on the disk for certain.
+    synced: usize,
+}
+
+type File = Arc<Mutex<Content>>;
+
+#[derive(Debug, Default)]
+struct Names {
+    now: BTreeMap<PathBuf, File>,
+    /// As of the last sync of each one's directory.
+    synced: BTreeMap<PathBuf, File>,
+}
+
+/// A disk in memory.
+#[derive(Debug, Default)]
+pub(crate) struct MemDisk {
+    names: Mutex<Names>,
+    plan: Arc<Plan>,
+}
+
+/// Which calls fail.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    calls: AtomicU64,
+    fault: Mutex<Option<(u64, Fault)>>,
+}
+
+impl Plan {
+    /// From now on, the n-th call (counted from 1) meets a fault.
+    pub(crate) fn set(&self, n: u64, fault: Fault) {
+        let now = self.calls.load(Ordering::SeqCst);
+        *self.fault.lock().unwrap() = Some((now + n, fault));
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Counts a call.
+    fn meet(&self, change: bool) -> io::Result<()> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let failed = match *self.fault.lock().unwrap() {
+            Some((n, Fault::Once)) => call == n,
+            Some((n, Fault::Dead)) => call >= n,
+            Some((n, Fault::Full)) => call >= n && change,
+            None => false,
+        };
+        let full = matches!(*self.fault.lock().unwrap(), Some((_, Fault::Full)));
+        match (failed, full) {
+            (false, _) => Ok(()),
+            (true, true) => Err(io::ErrorKind::StorageFull.into()),
+            (true, false) => Err(io::Error::other("the test's fault")),
+        }
+    }
+}
+
+impl MemDisk {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap()
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The disk as another process finds it after this one was killed.
+    pub(crate) fn after_kill(&self) -> Self {
+        let copy = |files: &BTreeMap<PathBuf, File>| -> BTreeMap<PathBuf, File> {
+            let copied = files.iter().map(|(path, file)| {
+                let bytes = file.lock().unwrap().bytes.clone();
+                let synced = bytes.len();
+                (path.clone(), Arc::new(Mutex::new(Content { bytes, synced })))
+            });
+            copied.collect()
+        };
+        let now = copy(&self.names().now);
+        let synced = now.clone();
+        Self { names: Mutex::new(Names { now, synced }), plan: Arc::default() }
+    }
+
+    /// The disk after the power was cut: names as of the last sync of their directory, contents as of the
+    /// last sync of the file, and of what came after that the share `torn` (of 4).
+    pub(crate) fn after_power_cut(&self, torn: usize) -> Self {
+        let cut = Self::default();
+        {
+            let (names, mut other) = (self.names(), cut.names());
+            for (path, file) in &names.synced {
+                let content = file.lock().unwrap();
+                let kept = content.synced + (content.bytes.len() - content.synced) * torn / 4;
+                let bytes = content.bytes[..kept].to_vec();
+                let file = Arc::new(Mutex::new(Content { synced: kept, bytes }));
+                other.now.insert(path.clone(), Arc::clone(&file));
+                other.synced.insert(path.clone(), file);
+            }
+        }
+        cut
+    }
+
+    /// The files in a directory, with their bytes.
+    pub(crate) fn files(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let names = self.names();
+        let inside = names.now.iter().filter(|(path, _)| path.parent() == Some(Path::new(dir)));
+        inside.map(|(path, file)| (path.clone(), file.lock().unwrap().bytes.clone())).collect()
+    }
+
+    /// Changes a file's bytes behind the store's back.
+    pub(crate) fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let file = Arc::clone(&self.names().now[path]);
+        let mut content = file.lock().unwrap();
+        change(&mut content.bytes);
+        content.synced = content.bytes.len();
+    }
+
+    fn file(&self, path: &Path) -> io::Result<File> {
+        self.names().now.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Disk for MemDisk {
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        self.plan.meet(true)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.plan.meet(false)?;
+        let names = self.names();
+        let inside = names.now.keys().filter(|path| path.parent() == Some(dir));
+        Ok(inside.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.plan.meet(true)?;
+        let file = File::default();
+        self.names().now.insert(path.to_owned(), Arc::clone(&file));
+        Ok(Box::new(Open { file, plan: Arc::clone(&self.plan) }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        self.plan.meet(false)?;
+        let (file, plan) = (self.file(path)?, Arc::clone(&self.plan));
+        Ok(Arc::new(Open { file, plan }))
+    }
+
+    fn truncate(&self, path: &Path, length: u64) -> io::Result<()> {
+        self.plan.meet(false)?;
+        let file = self.file(path)?;
+        let mut content = file.lock().unwrap();
+        content.bytes.truncate(usize::try_from(length).unwrap());
+        content.synced = content.bytes.len();
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.plan.meet(true)?;
+        let mut names = self.names();
+        let file = names.now.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        names.now.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.plan.meet(false)?;
+        let removed = self.names().now.remove(path);
+        removed.map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.plan.meet(true)?;
+        let mut names = self.names();
+        let inside = |path: &PathBuf| path.parent() == Some(dir);
+        names.synced.retain(|path, _| !inside(path));
+        let now: Vec<_> = names.now.iter().filter(|(path, _)| inside(path)).collect();
+        let now: Vec<_> = now.into_iter().map(|(p, f)| (p.clone(), Arc::clone(f))).collect();
+        names.synced.extend(now);
+        Ok(())
+    }
+
+    fn lock(&self, _: &Path) -> io::Result<Box<dyn Send + Sync + std::fmt::Debug>> {
+        self.plan.meet(true)?;
+        Ok(Box::new(()))
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    plan: Arc<Plan>,
+}
+
+impl WriteFile for Open {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let met = self.plan.meet(true);
+        let written = if met.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        self.file.lock().unwrap().bytes.extend_from_slice(&bytes[..written]);
+        met
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.plan.meet(true)?;
+        let mut content = self.file.lock().unwrap();
+        content.synced = content.bytes.len();
+        Ok(())
+    }
+}
+
+impl ReadFile for Open {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.lock().unwrap().bytes.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.plan.meet(false)?;
+        let content = self.file.lock().unwrap();
+        let start = usize::try_from(offset).unwrap();
+        let bytes = content.bytes.get(start..).and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Every limit is reached, and says so.
+
+use crate::kit::*;
+use model::{Cause, Timestamp};
+use std::sync::mpsc::sync_channel;
+use store::{NotNow, Outcome, Settings, Store};
+
+fn refused(outcome: &Outcome) -> (u32, &str) {
+    match outcome {
+        Outcome::Stored { samples_refused, reason } => (*samples_refused, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn series_beyond_the_limit_cost_themselves_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings =
+        Settings { series_per_origin_max: 2, series_max: 3, series_idle_us: S, ..small() };
+    let clock = TestClock::new();
+    let (store, _) = Store::open(dir.path(), settings.clone(), clock.clock()).unwrap();
+    let load = |device: &'static str, metric| (spec(device, metric), T0, 1.0);
+    let mut first = Sender::new("n1", 1);
+    let three = [load("n1", "a"), load("n1", "b"), load("n1", "c")];
+    let outcome = append(&store, vec![first.batch(&three)]);
+    let (count, reason) = refused(&outcome[0]);
+    assert_eq!(count, 1);
+    assert!(reason.contains("origin n1 has 2 series, its limit"), "{reason}");
+    let mut second = Sender::new("n2", 2);
+    let outcome = append(&store, vec![second.batch(&[load("n2", "a"), load("n2", "b")])]);
+    let (count, reason) = refused(&outcome[0]);
+    assert_eq!((count, reason), (1, "the server has 3 series, its limit"));
+    assert_eq!(all(&store).len(), 3);
+    let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + S), None);
+    let told: Vec<_> = gaps.iter().map(|gap| (gap.device.as_str(), gap.cause)).collect();
+    assert_eq!(told, [("n1", Cause::SeriesRefused), ("n2", Cause::SeriesRefused)]);
+    // Series without samples are forgotten, and make room.
+    clock.set(T0 + 100 * S);
+    store.flush().unwrap();
+    assert_eq!(store.stats().series, 0);
+    let later = (spec("n2", "b"), T0 + 100 * S, 1.0);
+    assert_eq!(append(&store, vec![second.batch(&[later])]), [STORED]);
+    assert_eq!(all(&store).len(), 4);
+    // What was acknowledged is kept by a server with lower limits, too.
+    drop(store);
+    let (store, _) = open(dir.path(), Settings { series_max: 1, ..settings });
+    assert_eq!(all(&store).len(), 4);
+}
+
+#[test]
+fn a_metric_keeps_its_meaning() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let (store, _) = open(dir.path(), small());
+        let mut first = Sender::new("n1", 1);
+        append(&store, vec![first.batch(&[(spec("n1", "a"), T0, 1.0)])]);
+        let mut other = Sender::new("n2", 2);
+        other.seq = round;
+        let outcome = append(&store, vec![other.batch_as_bytes(&[(spec("n2", "a"), T0, 1.0)])]);
+        let (count, reason) = refused(&outcome[0]);
+        let want = "metric a is a gauge in count since n1 named it, and a gauge in bytes as n2 names \
+                    it: rename one";
+        assert_eq!((count, reason), (1, want));
+        assert_eq!(all(&store).len(), 1);
+        store.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_boot_that_left_the_window_is_refused_and_becomes_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { boots_max: 2, ..small() };
+    let load = |tick: i64| [(spec("n1", "a"), T0 + tick * S, 1.0)];
+    let mut boots: Vec<Sender> = (1..=3).map(|boot| Sender::new("n1", boot)).collect();
+    {
+        let (store, _) = open(dir.path(), settings.clone());
+        for (tick, boot) in (0..).zip(&mut boots) {
+            assert_eq!(append(&store, vec![boot.batch(&load(tick))]), [STORED]);
+        }
+        let outcome = append(&store, vec![boots[0].batch(&load(9))]);
+        assert!(
+            matches!(&outcome[..], [Outcome::RefusedForGood(why)] if why.contains("dedupe window")),
+            "{outcome:?}"
+        );
+    }
+    for _ in 0..2 {
+        let (store, _) = open(dir.path(), settings.clone());
+        let gaps = store.gaps(Timestamp(T0 + 9 * S), Timestamp(T0 + 9 * S), Some(&device("n1")));
+        assert_eq!(gaps.iter().map(|gap| gap.cause).collect::<Vec<_>>(), [Cause::TooLate]);
+        assert_eq!(all(&store).len(), 3);
+        store.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_queue_that_is_full_refuses_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { queue_batches_max: 4, ..small() };
+    let (store, _) = open(dir.path(), settings);
+    let mut sender = Sender::new("n1", 1);
+    let mut batch = |tick: i64| sender.batch(&[(spec("n1", "a"), T0 + tick * S, 1.0)]);
+    // The log's writer is held up in a `done`, so that the queue fills.
+    let (go, wait) = sync_channel::<()>(0);
+    store.append(vec![batch(0)], move |_| wait.recv().unwrap());
+    let (to, outcomes) = sync_channel(64);
+    for tick in 1..20 {
+        let to = to.clone();
+        store.append(vec![batch(tick)], move |outcome| to.send(outcome).unwrap());
+    }
+    let first = outcomes.recv().unwrap();
+    assert_eq!(first, [Outcome::RefusedForNow(NotNow::QueueFull)]);
+    go.send(()).unwrap();
+    drop(to);
+    let rest: Vec<_> = outcomes.iter().flatten().collect();
+    let stored = rest.iter().filter(|outcome| **outcome == STORED).count();
+    // The first batch may still stand in the queue of four when the others come.
+    assert!((3..19).contains(&stored), "{stored}");
+    assert_eq!(store.stats().batches_deferred, 19 - stored as u64);
+    assert_eq!(all(&store).len(), stored + 1);
+}
+
+#[test]
+fn more_origins_than_may_be_known_come_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), Settings { origins_max: 1, ..small() });
+    let sample = [(spec("n1", "a"), T0, 1.0)];
+    assert_eq!(append(&store, vec![Sender::new("n1", 1).batch(&sample)]), [STORED]);
+    let outcome = append(&store, vec![Sender::new("n2", 1).batch(&sample)]);
+    assert_eq!(outcome, [Outcome::RefusedForNow(NotNow::Origins(1))]);
+}
+
+#[test]
+fn a_block_is_written_when_samples_are_many_or_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let settings = Settings { head_samples_max: 10, head_age_us: 50 * S, ..small() };
+    let (store, _) = Store::open(dir.path(), settings, clock.clock()).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let mut send = |ticks: std::ops::Range<i64>| {
+        let samples: Vec<_> = ticks.map(|tick| (spec("n1", "a"), T0 + tick * S, 1.0)).collect();
+        assert_eq!(append(&store, vec![sender.batch(&samples)]), [STORED]);
+    };
+    let blocks = |want: u64| {
+        for _ in 0..400 {
+            if store.stats().blocks == want {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{:?}", store.stats());
+    };
+    send(0..10);
+    blocks(1);
+    send(10..12);
+    assert_eq!(store.stats().blocks, 1);
+    clock.set(T0 + 100 * S);
+    blocks(2);
+    assert_eq!(all(&store).len(), 12);
+}

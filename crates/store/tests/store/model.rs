@@ -1,0 +1,226 @@
+//! The store against a map in memory, under random actions.
+
+use crate::disk::MemDisk;
+use crate::kit::*;
+use model::Timestamp;
+use proptest::prelude::*;
+use std::sync::Arc;
+use store::{
+    Disk, Incoming, JobSelector, LabelMatch, Outcome, Selector, Settings, Store, TimeSlice,
+};
+
+/// What may happen.
+#[derive(Clone, Debug)]
+enum Action {
+    /// Samples are sent: which series, at which tick, how many ticks, and whether the batch is kept back.
+    Send {
+        who: usize,
+        series: u8,
+        tick: i64,
+        ticks: i64,
+        late: bool,
+    },
+    /// A batch that was sent or kept back is sent again.
+    Again(usize),
+    Flush,
+    Restart,
+    Kill,
+    PowerCut,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let send = (0..2_usize, any::<u8>(), 0..60_i64, 1..12_i64, prop::bool::weighted(0.1)).prop_map(
+        |(who, series, tick, ticks, late)| Action::Send { who, series, tick, ticks, late },
+    );
+    let action = prop_oneof![
+        8 => send,
+        2 => (0..100_usize).prop_map(Action::Again),
+        2 => Just(Action::Flush),
+        1 => Just(Action::Restart),
+        1 => Just(Action::Kill),
+        1 => Just(Action::PowerCut),
+    ];
+    prop::collection::vec(action, 1..40)
+}
+
+/// The series that a byte stands for: bits choose among eight of an origin.
+fn specs(who: usize, bits: u8) -> Vec<Spec> {
+    let device = ["n1", "n2"][who];
+    let all = [
+        spec(device, "a_total"),
+        Spec { start: Some(T0 + i64::from(bits % 3)), ..spec(device, "b_total") },
+        Spec { job: Some(3), ..spec(device, "a_total") },
+        Spec { job: Some(4), ..spec(device, "c") },
+        Spec { cpu: Some(0), ..spec(device, "d") },
+        Spec { cpu: Some(1), ..spec(device, "d") },
+        spec("pdu", ["e", "f"][who]),
+        // The same series from both origins.
+        spec("shared", "g"),
+    ];
+    all.into_iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, s)| s).collect()
+}
+
+/// A value that is steps for some and a double for others, and names its sample.
+fn value(seq: u64, place: usize, tick: i64) -> f64 {
+    let number = (seq * 1000 + place as u64 * 100) as f64 + tick as f64;
+    if seq.is_multiple_of(3) { number + 0.123_456_789 } else { number / 10.0 }
+}
+
+struct Model {
+    disk: Arc<MemDisk>,
+    store: Option<Store>,
+    senders: [Sender; 2],
+    sent: Vec<(Incoming, Vec<Row>)>,
+    /// In the order of arrival.
+    rows: Vec<Row>,
+    stored: Vec<bool>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut model = Self {
+            disk: Arc::default(),
+            store: None,
+            senders: [Sender::new("n1", 1), Sender::new("n2", 2)],
+            sent: Vec::new(),
+            rows: Vec::new(),
+            stored: Vec::new(),
+        };
+        model.open();
+        model
+    }
+
+    fn open(&mut self) {
+        let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as Arc<dyn Disk>;
+        let settings = Settings { head_samples_max: 150, ..small() };
+        self.store = Some(open_on(&disk, settings).unwrap().0);
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Send { who, series, tick, ticks, late } => {
+                let sender = &mut self.senders[*who];
+                let mut samples = Vec::new();
+                for tick in *tick..tick + ticks {
+                    for (place, spec) in specs(*who, *series).into_iter().enumerate() {
+                        samples.push((spec, T0 + tick * S, value(sender.seq, place, tick)));
+                    }
+                }
+                let rows = samples.iter().map(row).collect();
+                self.sent.push((sender.batch(&samples), rows));
+                self.stored.push(false);
+                if !late {
+                    self.send(self.sent.len() - 1);
+                }
+            }
+            Action::Again(which) if !self.sent.is_empty() => self.send(which % self.sent.len()),
+            Action::Again(_) => {}
+            Action::Flush => self.store().flush().unwrap(),
+            Action::Restart => {
+                self.store = None;
+                self.open();
+            }
+            Action::Kill => {
+                self.disk = Arc::new(self.disk.after_kill());
+                self.store = None;
+                self.open();
+            }
+            Action::PowerCut => {
+                self.disk = Arc::new(self.disk.after_power_cut(1));
+                self.store = None;
+                self.open();
+            }
+        }
+    }
+
+    fn send(&mut self, which: usize) {
+        let outcome = append(self.store(), vec![self.sent[which].0.clone()]);
+        let want = if self.stored[which] { Outcome::Duplicate } else { STORED };
+        assert_eq!(outcome, [want]);
+        if !self.stored[which] {
+            self.rows.extend(self.sent[which].1.iter().cloned());
+        }
+        self.stored[which] = true;
+    }
+
+    /// The rows that a selection should give, ordered by series and time, values of one instant by bits:
+    /// their order is the store's own.
+    fn want(&self, from: i64, to: i64, keep: impl Fn(&Row) -> bool) -> Vec<Row> {
+        let inside = |row: &&Row| (from..=to).contains(&row.1) && keep(row);
+        let mut rows: Vec<Row> = self.rows.iter().filter(inside).cloned().collect();
+        rows.sort();
+        rows
+    }
+
+    fn check(&self, from: i64, to: i64) {
+        let have = |selector: &Selector| {
+            let mut rows = rows(self.store(), selector, from, to);
+            rows.sort();
+            rows
+        };
+        let text = |part: &'static str| move |row: &Row| row.0.contains(part);
+        assert_eq!(have(&Selector::default()), self.want(from, to, |_| true));
+        assert_eq!(have(&of_device("pdu")), self.want(from, to, |row| row.0.starts_with("pdu/")));
+        let jobs = of_job(JobSelector::NoneOrIs(job(3)));
+        assert_eq!(have(&jobs), self.want(from, to, |row| !row.0.contains("oar:4")));
+        let label = LabelMatch::Is { key: "cpu".to_owned(), value: "1".to_owned() };
+        let cpu = Selector { labels: vec![label], ..Selector::default() };
+        assert_eq!(have(&cpu), self.want(from, to, text("\"cpu\": \"1\"")));
+        let mut by_time = Vec::new();
+        let snapshot = self.store().snapshot();
+        for slice in snapshot.scan_by_time(&Selector::default(), Timestamp(from), Timestamp(to), 40)
+        {
+            let slice = slice.unwrap();
+            assert!(slice.times.is_sorted() && slice.series.is_sorted());
+            for (row, place) in slice.places.iter().enumerate() {
+                let series = name(&slice.series[*place as usize].series);
+                let start = Some(slice.starts[row]).filter(|start| *start != TimeSlice::NO_START);
+                by_time.push((series, slice.times[row], slice.values[row].to_bits(), start));
+            }
+        }
+        assert!(by_time.is_sorted_by_key(|row| row.1));
+        by_time.sort();
+        assert_eq!(by_time, self.want(from, to, |_| true));
+    }
+
+    fn check_last(&self) {
+        for last in self.store().snapshot().last(&Selector::default()) {
+            let series = name(&last.series.series);
+            let newest = self.rows.iter().filter(|row| row.0 == series).map(|row| row.1).max();
+            assert_eq!(Some(last.at.0), newest, "{series}");
+            let same = |row: &&Row| row.0 == series && row.1 == last.at.0;
+            let values: Vec<u64> = self.rows.iter().filter(same).map(|row| row.2).collect();
+            assert!(values.contains(&last.value.to_bits()), "{series}");
+        }
+    }
+}
+
+/// 32, or as many as are wanted.
+fn cases() -> u32 {
+    let wanted = std::env::var("PROPTEST_CASES").ok();
+    wanted.map_or(32, |cases| cases.parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn a_scan_is_what_was_stored(actions in actions(), from in 0..60_i64, span in 0..40_i64) {
+        let mut model = Model::new();
+        for action in &actions {
+            model.act(action);
+        }
+        model.check(i64::MIN, i64::MAX);
+        model.check(T0 + from * S, T0 + (from + span) * S);
+        model.check_last();
+        model.act(&Action::Flush);
+        model.act(&Action::PowerCut);
+        model.check(i64::MIN, i64::MAX);
+        model.check(T0 + from * S, T0 + (from + span) * S);
+        model.check_last();
+    }
+}
