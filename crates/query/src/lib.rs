@@ -1,1 +1,36 @@
-//! query
+//! The questions: each is one typed value, answered from the embedded store and the registry of jobs.
+//! Plain values and iterators: no HTTP, no async runtime, no SQL.
+//!
+//! [`Questions`] holds what is asked; [`Asker`] says for whom, when, and how to stop. Kwollect's
+//! `get_metrics` is [`GetMetrics`] answered as pieces of JSON or CSV; the tables of SQL are [`Rows`];
+//! what `/api/v1` tells are the types of crate `api`.
+//!
+//! ```text
+//! store ─► slices (by time; summary, rates) ─► own, alias rows ─► merged ─► encoder
+//!       └► chunks (by series) ──────────────► own, alias rows ─► by job ─► SQL
+//! ```
+
+mod alias;
+mod by_job;
+mod encode;
+mod error;
+mod get_metrics;
+mod line;
+mod lists;
+mod merge;
+mod nodes;
+mod own;
+mod print;
+mod questions;
+mod range;
+mod report;
+mod rows;
+mod sight;
+mod slices;
+mod time;
+
+pub use error::QueryError;
+pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
+pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings};
+pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
+pub use time::{parse_time, parse_zone};

@@ -1,1 +1,23 @@
-//! sql
+//! SQL over the store: SELECT statements, planned and run by DataFusion on tables whose rows come from
+//! crate `query`, so that SQL and `get_metrics` agree. The types of DataFusion that leave this crate are
+//! re-exported as [`arrow`].
+//!
+//! A statement may read, and nothing else: DDL, DML, SET, COPY, EXPLAIN and files are refused. What it
+//! may take is bounded by [`Limits`]. The tables are described in `docs/reference/tables.md`.
+
+mod columns;
+mod engine;
+mod error;
+mod exec;
+mod functions;
+mod guard;
+mod meant;
+mod narrow;
+mod provider;
+mod run;
+mod schema;
+mod small;
+
+pub use datafusion::arrow;
+pub use engine::{Limits, Sql, SqlRows};
+pub use error::SqlError;

@@ -1,0 +1,56 @@
+//! What can go wrong with the registry.
+
+use model::ClusterId;
+use std::path::PathBuf;
+
+/// Why the registry cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The file cannot be opened or is no registry.
+    #[error("{path}: {source}; give a directory that the server may write, or restore the file")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's word.
+        source: rusqlite::Error,
+    },
+    /// Written by a newer program.
+    #[error(
+        "{path}: version {found} is newer than {known}, which this program knows; use a newer one"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version in it.
+        found: i64,
+        /// The newest this program knows.
+        known: i64,
+    },
+    /// SQLite's word while reading or writing.
+    #[error("the registry of jobs failed: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// What stands in the file cannot be: a name that is none.
+    #[error("the registry of jobs holds `{0}`, which cannot be; restore the file from a backup")]
+    Damaged(String),
+    /// No job of that name.
+    #[error("no job {0} is known")]
+    Unknown(String),
+    /// Several clusters have a job of that number.
+    #[error("job {spelling} is known in several clusters ({}); say which with cluster=", list(.clusters))]
+    Ambiguous {
+        /// What was asked.
+        spelling: String,
+        /// Who has it, in order.
+        clusters: Vec<ClusterId>,
+    },
+    /// More jobs and visits than the registry may hold.
+    #[error("the registry is full: it holds {0} visits of jobs to devices")]
+    Full(u64),
+    /// More rows than the question may give.
+    #[error("more than {0} jobs match; ask for less time, one device or one job")]
+    TooMany(usize),
+}
+
+fn list(clusters: &[ClusterId]) -> String {
+    clusters.iter().map(ClusterId::as_str).collect::<Vec<_>>().join(", ")
+}

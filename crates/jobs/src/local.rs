@@ -1,0 +1,142 @@
+//! Local jobs: those of `jobmeter run`, whose numbers are drawn here.
+
+use crate::registry::lock;
+use crate::store_visits::{count, stop_registered};
+use crate::{Registry, RegistryError};
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+/// Most local jobs told to a device: those that began last.
+const TOLD_MAX: i64 = 4096;
+
+/// A local job that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Whose it is: the caller's number, never what the caller says it is.
+    pub uid: u32,
+    /// The login name of that number, where it has one.
+    pub user: Option<Box<str>>,
+    /// What the user calls it.
+    pub name: Option<Box<str>>,
+    /// Where it runs.
+    pub device: DeviceId,
+    /// When it starts.
+    pub start: Timestamp,
+}
+
+impl Registry {
+    /// Gives a local job its number, which no job had before. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails, or the registry is full.
+    pub fn register_local(&self, job: &Registration) -> Result<JobKey, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if count(&change, "visits")? >= self.limits.visits_max {
+            return Err(RegistryError::Full(self.limits.visits_max));
+        }
+        let id = draw(&change)?;
+        let user = job.user.clone().or_else(|| (self.name_of)(job.uid));
+        let run = change
+            .prepare_cached(
+                "INSERT INTO runs
+                 (cluster, id, start, last_start, spelling, user, uid, name, registered)
+                 VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 1)",
+            )?
+            .insert(params![
+                ClusterId::LOCAL,
+                id.get(),
+                job.start.0,
+                id.to_string(),
+                user,
+                job.uid,
+                job.name
+            ])?;
+        change
+            .prepare_cached("INSERT INTO visits (run, device, start) VALUES (?1, ?2, ?3)")?
+            .execute(params![run, job.device.as_str(), job.start.0])?;
+        change.commit()?;
+        Ok(JobKey { cluster: ClusterId::local(), id })
+    }
+
+    /// Ends a local job, with what its command ended with. An end that a node told before stays; the
+    /// exit code that came first stays.
+    ///
+    /// # Errors
+    /// SQLite fails, or no local job of that number was registered.
+    pub fn end_local(
+        &self,
+        id: JobId,
+        stop: Timestamp,
+        exit_code: Option<i32>,
+    ) -> Result<(), RegistryError> {
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found: Option<(i64, i64, Option<i64>)> = change
+            .prepare_cached(
+                "SELECT run, start, stop FROM runs
+                 WHERE cluster = ?1 AND id = ?2 AND registered = 1",
+            )?
+            .query_row(params![ClusterId::LOCAL, id.get()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .optional()?;
+        let Some((run, start, stopped)) = found else {
+            let key = JobKey { cluster: ClusterId::local(), id };
+            return Err(RegistryError::Unknown(key.to_string()));
+        };
+        if stopped.is_none() {
+            stop_registered(&change, run, stop.0.max(start))?;
+        }
+        change
+            .prepare_cached("UPDATE runs SET exit_code = coalesce(exit_code, ?2) WHERE run = ?1")?
+            .execute(params![run, exit_code])?;
+        change.commit()?;
+        Ok(())
+    }
+
+    /// The local jobs registered for a device that have not ended, with the user of each: what an agent
+    /// there is told. At most 4096, those that began last.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn local_jobs_of(&self, device: &DeviceId) -> Result<Vec<(JobId, u32)>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT r.id, r.uid FROM visits v JOIN runs r ON r.run = v.run
+             WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1
+             ORDER BY r.id DESC LIMIT ?2",
+        )?;
+        let mut rows = find.query(params![device.as_str(), TOLD_MAX])?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id: i64 = row.get(0)?;
+            let id = JobId::new(id).ok_or_else(|| RegistryError::Damaged(id.to_string()))?;
+            jobs.push((id, row.get(1)?));
+        }
+        jobs.sort_unstable();
+        Ok(jobs)
+    }
+}
+
+/// The next number that no local job has, be it one that a node told of and nobody registered.
+fn draw(db: &Connection) -> Result<JobId, RegistryError> {
+    let last: i64 = db.query_row(
+        "UPDATE counts SET value = value + 1 WHERE name = 'local' RETURNING value",
+        [],
+        |row| row.get(0),
+    )?;
+    let mut taken =
+        db.prepare_cached("SELECT id FROM runs WHERE cluster = ?1 AND id >= ?2 ORDER BY id")?;
+    let mut next = last;
+    let mut rows = taken.query(params![ClusterId::LOCAL, last])?;
+    while let Some(row) = rows.next()? {
+        match row.get::<_, i64>(0)? {
+            id if id > next => break,
+            id => next = id.saturating_add(1),
+        }
+    }
+    drop(rows);
+    db.execute("UPDATE counts SET value = ?1 WHERE name = 'local'", [next])?;
+    JobId::new(next).ok_or_else(|| RegistryError::Damaged(next.to_string()))
+}

@@ -1,0 +1,100 @@
+//! How a person names a job: `[CLUSTER:]ID`.
+
+use model::{ClusterId, JobId};
+use std::{fmt, str::FromStr};
+
+/// Longest spelling of a job's number, in bytes: the wire's limit.
+const SPELLING_BYTES_MAX: usize = 64;
+
+/// A job as a person names it: `42`, `123_4`, `slurm:42`. Which job it is, [`crate::Registry::resolve`]
+/// says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobName {
+    /// Whose number, where it is given.
+    pub cluster: Option<ClusterId>,
+    /// The number, or how its scheduler spells it.
+    pub spelling: Box<str>,
+}
+
+/// Why a text names no job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no job: write its number, such as 42, 123_4 or slurm:42")]
+pub struct JobNameError(pub String);
+
+impl JobName {
+    /// A number, without a cluster.
+    pub fn number(id: JobId) -> Self {
+        Self { cluster: None, spelling: id.to_string().into() }
+    }
+
+    /// The name's number, if it is one and not a spelling such as `123_4`.
+    pub fn id(&self) -> Option<JobId> {
+        self.spelling.parse().ok()
+    }
+}
+
+impl FromStr for JobName {
+    type Err = JobNameError;
+
+    fn from_str(text: &str) -> Result<Self, JobNameError> {
+        let wrong = || JobNameError(text.chars().take(100).collect());
+        let (cluster, spelling) = match text.split_once(':') {
+            Some((cluster, rest)) => (Some(ClusterId::new(cluster).map_err(|_| wrong())?), rest),
+            None => (None, text),
+        };
+        let ok = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'+' | b'.' | b'-');
+        let starts = spelling.bytes().next().is_some_and(|first| first.is_ascii_digit());
+        if !starts || spelling.len() > SPELLING_BYTES_MAX || !spelling.bytes().all(ok) {
+            return Err(wrong());
+        }
+        Ok(Self { cluster, spelling: spelling.into() })
+    }
+}
+
+/// As it is read: `slurm:123_4`.
+impl fmt::Display for JobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cluster {
+            Some(cluster) => write!(f, "{cluster}:{}", self.spelling),
+            None => f.write_str(&self.spelling),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_jobs() {
+        for (text, cluster, number) in [
+            ("42", None, Some(42)),
+            ("slurm:42", Some("slurm"), Some(42)),
+            ("123_4", None, None),
+            ("oar-2:9+1", Some("oar-2"), None),
+        ] {
+            let name: JobName = text.parse().unwrap();
+            assert_eq!(name.cluster.as_ref().map(ClusterId::as_str), cluster);
+            assert_eq!(name.id().map(JobId::get), number);
+            assert_eq!(name.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_names_no_job() {
+        let long = "1".repeat(65);
+        for text in ["", ":", "a:", ":4", "a b:4", "-4", "x", "4 2", "1'2", "a:b:4", &long] {
+            assert!(text.parse::<JobName>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,80}") {
+            if let Ok(name) = text.parse::<JobName>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The registry itself: what nodes tell goes in.
+
+use crate::store_visits::{Told, tell};
+use crate::{RegistryError, schema};
+use model::{JobEvent, Timestamp};
+use rusqlite::{Connection, TransactionBehavior};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What bounds the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most visits of jobs to devices, over all time. About 150 bytes of disk each.
+    pub visits_max: u64,
+    /// Most visits of one job.
+    pub visits_per_job_max: u64,
+    /// Most rows that a question gives.
+    pub rows_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { visits_max: 20_000_000, visits_per_job_max: 65_536, rows_max: 100_000 }
+    }
+}
+
+/// What became of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Jobs that came to a device.
+    pub began: u64,
+    /// Jobs that left one.
+    pub ended: u64,
+    /// Events that said nothing new.
+    pub known: u64,
+    /// Events that were refused: an impossible time, a local job that was registered for another device,
+    /// or one visit too many of its job.
+    pub refused: u64,
+}
+
+/// The login name of a user's number.
+pub(crate) type NameOf = Box<dyn Fn(u32) -> Option<Box<str>> + Send + Sync>;
+
+/// Which job ran where, when and for whom; kept in a SQLite file. Shared by reference between threads;
+/// questions do not wait for writes. Every call may wait for the disk.
+pub struct Registry {
+    pub(crate) writer: Mutex<Connection>,
+    pub(crate) reader: Mutex<Connection>,
+    pub(crate) limits: Limits,
+    pub(crate) name_of: NameOf,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// Opens the file, making it if need be. `name_of` tells the login name of a number when a job
+    /// becomes known: names are kept as they were then. Of several processes only one may write.
+    ///
+    /// # Errors
+    /// The file cannot be made or read, is no registry, or was written by a newer program.
+    pub fn open(
+        path: &Path,
+        limits: Limits,
+        name_of: impl Fn(u32) -> Option<Box<str>> + Send + Sync + 'static,
+    ) -> Result<Self, RegistryError> {
+        let writer = Mutex::new(schema::open(path)?);
+        let reader = Mutex::new(schema::open_to_read(path)?);
+        Ok(Self { writer, reader, limits, name_of: Box::new(name_of) })
+    }
+
+    /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
+    /// Events may come twice, late and in any order; what is refused is counted and the rest is kept.
+    ///
+    /// # Errors
+    /// SQLite fails or the registry is full: then nothing of it is kept, and it can be told again.
+    pub fn apply(
+        &self,
+        events: &[JobEvent],
+        received: Timestamp,
+    ) -> Result<Applied, RegistryError> {
+        let mut applied = Applied::default();
+        if events.is_empty() {
+            return Ok(applied);
+        }
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for event in events {
+            let told = if possible(event, received) {
+                tell(&change, event, &self.limits, &self.name_of)?
+            } else {
+                Told::Refused
+            };
+            match told {
+                Told::Began => applied.began += 1,
+                Told::Ended => applied.ended += 1,
+                Told::Both => {
+                    (applied.began, applied.ended) = (applied.began + 1, applied.ended + 1)
+                }
+                Told::Known => applied.known += 1,
+                Told::Refused => applied.refused += 1,
+            }
+        }
+        change.commit()?;
+        Ok(applied)
+    }
+}
+
+/// A job of the last century, or of the day after tomorrow, is a clock's mistake. An end before the start
+/// is a clock that was set back, and taken as an end at the start.
+fn possible(event: &JobEvent, received: Timestamp) -> bool {
+    let latest = received.plus(24 * 3600 * Timestamp::SECOND);
+    let range = Timestamp::YEAR_2000..=latest;
+    range.contains(&event.start) && event.stop.is_none_or(|stop| range.contains(&stop))
+}
+
+/// A thread that panicked while it held the connection left its transaction rolled back, so the next may
+/// go on.
+pub(crate) fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    db.lock().unwrap_or_else(PoisonError::into_inner)
+}

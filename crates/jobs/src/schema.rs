@@ -1,0 +1,135 @@
+//! The file: tables, version, how SQLite is told to be safe.
+
+use crate::RegistryError;
+use rusqlite::Connection;
+use std::path::Path;
+
+/// The version written to `PRAGMA user_version`.
+const VERSION: i64 = 1;
+
+/// "jbmt", so that `file` and SQLite tell whose file it is.
+const APPLICATION: i64 = 0x6a62_6d74;
+
+const TABLES: &str = "
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY,
+    cluster TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER,
+    last_start INTEGER NOT NULL,
+    visits INTEGER NOT NULL DEFAULT 0,
+    spelling TEXT NOT NULL,
+    user TEXT,
+    uid INTEGER,
+    account TEXT,
+    name TEXT,
+    exit_code INTEGER,
+    registered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX runs_key ON runs (cluster, id, start);
+CREATE INDEX runs_id ON runs (id);
+CREATE INDEX runs_spelling ON runs (spelling);
+CREATE INDEX runs_start ON runs (start);
+CREATE INDEX runs_open ON runs (start) WHERE stop IS NULL;
+CREATE INDEX runs_uid ON runs (uid, start);
+CREATE TABLE visits (
+    run INTEGER NOT NULL REFERENCES runs (run) ON DELETE CASCADE,
+    device TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    told INTEGER,
+    stop INTEGER,
+    PRIMARY KEY (run, device, start)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX visits_device ON visits (device, start);
+CREATE INDEX visits_open ON visits (device) WHERE stop IS NULL;
+CREATE INDEX visits_open_of_run ON visits (run) WHERE stop IS NULL;
+CREATE TABLE counts (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO counts VALUES ('visits', 0), ('local', 0);
+CREATE TRIGGER visit_in AFTER INSERT ON visits BEGIN
+    UPDATE counts SET value = value + 1 WHERE name = 'visits';
+    UPDATE runs SET visits = visits + 1 WHERE run = NEW.run;
+END;
+CREATE TRIGGER visit_out AFTER DELETE ON visits BEGIN
+    UPDATE counts SET value = value - 1 WHERE name = 'visits';
+    UPDATE runs SET visits = visits - 1 WHERE run = OLD.run;
+END;
+";
+
+/// Opens the file for writing, making it if need be.
+pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
+    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let mut db = Connection::open(path).map_err(failed)?;
+    settle(&db).map_err(failed)?;
+    let found: i64 =
+        db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    if found > VERSION {
+        return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
+    }
+    if found == 0 {
+        create(&mut db).map_err(failed)?;
+    }
+    Ok(db)
+}
+
+/// Opens the file a second time, to read while another connection writes.
+pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
+    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let db = Connection::open(path).map_err(failed)?;
+    settle(&db).map_err(failed)?;
+    db.pragma_update(None, "query_only", true).map_err(failed)?;
+    Ok(db)
+}
+
+fn settle(db: &Connection) -> rusqlite::Result<()> {
+    db.busy_timeout(std::time::Duration::from_secs(10))?;
+    // WAL: readers do not wait for the writer. FULL: a commit survives a power cut.
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "foreign_keys", true)?;
+    // 8 MiB of pages each; the log file is cut to 16 MiB after a checkpoint.
+    db.pragma_update(None, "cache_size", -8192)?;
+    db.pragma_update(None, "journal_size_limit", 16 << 20)
+}
+
+fn create(db: &mut Connection) -> rusqlite::Result<()> {
+    let change = db.transaction()?;
+    change.execute_batch(TABLES)?;
+    change.pragma_update(None, "application_id", APPLICATION)?;
+    change.pragma_update(None, "user_version", VERSION)?;
+    change.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_made_and_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        for _ in 0..2 {
+            let db = open(&path).unwrap();
+            let mode: String =
+                db.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+            let sync: i64 = db.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+            assert_eq!((mode.as_str(), sync), ("wal", 2));
+        }
+        assert!(open_to_read(&path).unwrap().execute("DELETE FROM runs", []).is_err());
+    }
+
+    #[test]
+    fn a_newer_file_and_one_that_is_none_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+        assert!(matches!(open(&path), Err(RegistryError::Newer { found: 2, known: 1, .. })));
+        let text = dir.path().join("notes");
+        std::fs::write(&text, "no database, but a text that is longer than a header".repeat(20))
+            .unwrap();
+        assert!(matches!(open(&text), Err(RegistryError::Open { .. })));
+    }
+}

@@ -1,0 +1,76 @@
+//! `/etc/passwd`: the login name of a user's number (passwd(5)).
+//!
+//! ```text
+//! alice:x:1000:1000:Alice,,,:/home/alice:/bin/bash
+//! ```
+
+use std::collections::HashMap;
+
+/// Lines that are kept; a machine with more keeps its users in a directory service.
+const USERS_MAX: usize = 100_000;
+
+/// Login names by number. Of two names with one number the first counts, as for getpwuid(3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    names: HashMap<u32, Box<str>>,
+}
+
+impl Users {
+    /// Reads the text of `/etc/passwd`. Lines that are none are passed over.
+    pub fn parse(text: &[u8]) -> Self {
+        let mut names = HashMap::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            let Some((name, uid)) = user(line) else { continue };
+            names.entry(uid).or_insert(name);
+            if names.len() >= USERS_MAX {
+                break;
+            }
+        }
+        Self { names }
+    }
+
+    /// The login name of a number.
+    pub fn name(&self, uid: u32) -> Option<&str> {
+        self.names.get(&uid).map(|name| &**name)
+    }
+}
+
+fn user(line: &[u8]) -> Option<(Box<str>, u32)> {
+    let mut fields = line.split(|byte| *byte == b':');
+    let name = std::str::from_utf8(fields.next()?).ok()?;
+    let uid = std::str::from_utf8(fields.nth(1)?).ok()?;
+    let digits = !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_digit());
+    (digits && !name.is_empty()).then(|| Some((name.into(), uid.parse().ok()?))).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "root:x:0:0:root:/root:/bin/bash\n\
+        # comment\n\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/bash\nalias:x:1000:1::/:/x\nbad:x:a:1\n";
+
+    #[test]
+    fn names_by_number() {
+        let users = Users::parse(TEXT.as_bytes());
+        assert_eq!(users.name(0), Some("root"));
+        assert_eq!(users.name(1000), Some("alice"));
+        assert_eq!(users.name(1), None);
+    }
+
+    #[test]
+    fn every_cut_is_read_without_a_wrong_name() {
+        for cut in 0..TEXT.len() {
+            let users = Users::parse(&TEXT.as_bytes()[..cut]);
+            assert!(matches!(users.name(0), None | Some("root")), "{cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            Users::parse(&bytes);
+        }
+    }
+}

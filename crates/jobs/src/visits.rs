@@ -1,0 +1,174 @@
+//! Which visits make one run of a job.
+//!
+//! Sorted by start, a visit belongs to the run before it
+//! - when another device of that run is still there, or went less than [`TOGETHER`] before: a job's
+//!   nodes start and end one after another, and a scheduler may make the cgroup of a node only when a
+//!   step needs it;
+//! - when it is the same device and the visits start or follow each other within [`TOGETHER`].
+//!
+//! Otherwise the number was given again: a new run. Two cgroups of one number are never on one device
+//! at once, so a visit whose end nobody told ended when the next on its device began.
+
+use model::{DeviceId, Timestamp};
+
+/// How far apart visits of one run may be, in microseconds: one minute. Schedulers wait longer before
+/// they run a number again (Slurm: two minutes), and the nodes of one start differ by less.
+pub(crate) const TOGETHER: i64 = 60 * Timestamp::SECOND;
+
+/// A cgroup of a job on a device, as it was told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Visit {
+    /// When it was made.
+    pub(crate) start: Timestamp,
+    /// Where.
+    pub(crate) device: DeviceId,
+    /// When it went, where somebody said so.
+    pub(crate) told: Option<Timestamp>,
+}
+
+/// A visit with the end that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stay {
+    pub(crate) visit: Visit,
+    /// What was told, or the start of the next visit of the device; `None`: it is there.
+    pub(crate) stop: Option<Timestamp>,
+}
+
+/// The visits of one run, ordered by start and device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) stays: Vec<Stay>,
+}
+
+impl Run {
+    /// When the first visit began.
+    pub(crate) fn start(&self) -> Timestamp {
+        self.stays.first().map_or(Timestamp(0), |stay| stay.visit.start)
+    }
+
+    /// When the last visit ended; `None` while one lasts.
+    pub(crate) fn stop(&self) -> Option<Timestamp> {
+        self.stays
+            .iter()
+            .map(|stay| stay.stop)
+            .try_fold(Timestamp(i64::MIN), |latest, stop| stop.map(|stop| stop.max(latest)))
+    }
+}
+
+/// The runs that a set of visits makes, ordered by start. The order of `visits` does not matter.
+pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
+    visits.sort_unstable();
+    let stops = stops(&visits);
+    let mut runs: Vec<Run> = Vec::new();
+    // Of the run at hand: how long it reaches, and the latest start on each of its devices.
+    let mut reach = Some(Timestamp(i64::MIN));
+    let mut latest = std::collections::HashMap::new();
+    for (visit, stop) in visits.into_iter().zip(stops) {
+        let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
+        let again = latest.get(&visit.device).is_some_and(|start| near(*start));
+        let joins = again || reach.is_none_or(near);
+        if !joins || runs.is_empty() {
+            runs.push(Run { stays: Vec::new() });
+            reach = Some(Timestamp(i64::MIN));
+            latest.clear();
+        }
+        // An end that nobody told says nothing about how long the run went on.
+        let seen = if visit.told.is_some() || stop.is_none() { stop } else { Some(visit.start) };
+        reach = reach.zip(seen).map(|(reach, seen)| reach.max(seen));
+        latest.insert(visit.device.clone(), visit.start);
+        if let Some(run) = runs.last_mut() {
+            run.stays.push(Stay { visit, stop });
+        }
+    }
+    runs
+}
+
+/// The end of each visit of a sorted set.
+fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
+    let mut next = std::collections::HashMap::new();
+    let mut stops: Vec<Option<Timestamp>> = Vec::with_capacity(visits.len());
+    for visit in visits.iter().rev() {
+        let following = next.insert(&visit.device, visit.start);
+        stops.push(match (visit.told, following) {
+            (Some(told), Some(next)) => Some(told.min(next)),
+            (told, next) => told.or(next),
+        });
+    }
+    stops.reverse();
+    stops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn visit(device: &str, start: i64, told: Option<i64>) -> Visit {
+        let at = Timestamp::from_seconds;
+        Visit { device: DeviceId::new(device).unwrap(), start: at(start), told: told.map(at) }
+    }
+
+    fn shape(visits: Vec<Visit>) -> Vec<(i64, Option<i64>, usize)> {
+        let seconds = |at: Timestamp| at.0 / Timestamp::SECOND;
+        let one = |run: &Run| (seconds(run.start()), run.stop().map(seconds), run.stays.len());
+        runs(visits).iter().map(one).collect()
+    }
+
+    #[test]
+    fn nodes_of_one_start_are_one_run() {
+        let visits = vec![visit("n2", 1003, Some(5000)), visit("n1", 1000, None)];
+        assert_eq!(shape(visits), [(1000, None, 2)]);
+        let later = vec![visit("n1", 1000, Some(9000)), visit("n2", 4000, Some(5000))];
+        assert_eq!(shape(later), [(1000, Some(9000), 2)], "a step that came to its node later");
+    }
+
+    #[test]
+    fn a_number_given_again_is_another_run() {
+        let visits = vec![visit("n1", 1000, Some(2000)), visit("n1", 2120, None)];
+        assert_eq!(shape(visits), [(1000, Some(2000), 1), (2120, None, 1)]);
+        let elsewhere = vec![visit("n1", 1000, Some(2000)), visit("n2", 2120, None)];
+        assert_eq!(shape(elsewhere).len(), 2);
+    }
+
+    #[test]
+    fn an_end_that_was_lost_is_the_next_start() {
+        let visits = vec![visit("n1", 1000, None), visit("n1", 3000, None)];
+        assert_eq!(shape(visits), [(1000, Some(3000), 1), (3000, None, 1)]);
+    }
+
+    #[test]
+    fn steps_that_follow_each_other_are_one_run() {
+        let visits = vec![visit("n1", 1000, Some(1010)), visit("n1", 1012, Some(1020))];
+        assert_eq!(shape(visits), [(1000, Some(1020), 2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_telling_does_not_matter(
+            facts in proptest::collection::vec((0_usize..3, 0_i64..900, 0_i64..500, proptest::bool::ANY), 0..14),
+            seed: u64,
+        ) {
+            let names = ["a", "b", "c"];
+            let visits: Vec<Visit> = facts
+                .iter()
+                .map(|(d, start, long, ended)| visit(names[*d], *start, ended.then_some(start + long)))
+                .collect();
+            let mut other = visits.clone();
+            let places = u64::try_from(other.len()).unwrap().max(1);
+            for i in 0..other.len() {
+                let j = usize::try_from(seed.rotate_left(u32::try_from(i).unwrap()) % places).unwrap();
+                other.swap(i, j);
+            }
+            let all = runs(visits.clone());
+            prop_assert_eq!(&all, &runs(other));
+            prop_assert_eq!(all.iter().map(|run| run.stays.len()).sum::<usize>(), visits.len());
+            // Runs follow each other, and what ended ended after it began.
+            for pair in all.windows(2) {
+                prop_assert!(pair[0].start() <= pair[1].start());
+            }
+            for stay in all.iter().flat_map(|run| &run.stays) {
+                prop_assert!(stay.stop.is_none_or(|stop| stop >= stay.visit.start));
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Why a question has no answer, in the words and numbers of PostgREST.
+
+use jobs::RegistryError;
+use model::JobKey;
+use store::BlockError;
+
+/// Why a question has no answer. Codes are PostgreSQL's or PostgREST's where Kwollect has one.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// Neither devices nor a job. Kwollect's own words.
+    #[error("Missing 'devices', 'nodes' or 'job_id' argument")]
+    NoDevice,
+    /// A text that is no value of its type.
+    #[error("invalid input syntax for type {type_name}: \"{text}\"")]
+    Syntax {
+        /// PostgreSQL's name of the type.
+        type_name: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// A time that has no place in the calendar.
+    #[error("timestamp out of range: \"{0}\"")]
+    TimeRange(String),
+    /// A parameter that the function does not have.
+    #[error(
+        "Could not find the function api.{function} with the parameter `{parameter}`; it takes {known}"
+    )]
+    Parameter {
+        /// The function.
+        function: &'static str,
+        /// What was given.
+        parameter: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// A name of a device, metric, cluster or label that cannot be one.
+    #[error("{0}")]
+    Name(String),
+    /// No job of that name, or none that this reader may see.
+    #[error("no job {0} is known")]
+    UnknownJob(String),
+    /// Several clusters have a job of that number.
+    #[error("{0}")]
+    AmbiguousJob(String),
+    /// The job is somebody else's.
+    #[error("permission denied: job {0} belongs to another user")]
+    Denied(JobKey),
+    /// The answer is larger than the limit.
+    #[error(
+        "the answer has more than {0} rows; ask for less time, fewer devices or metrics, or summary=true"
+    )]
+    TooManyRows(u64),
+    /// More than a limit of something else.
+    #[error("{0}")]
+    TooMuch(String),
+    /// The asker went away, or time was up.
+    #[error("the question was cancelled")]
+    Cancelled,
+    /// The registry of jobs failed.
+    #[error(transparent)]
+    Registry(RegistryError),
+    /// A block cannot be read.
+    #[error(transparent)]
+    Store(#[from] BlockError),
+}
+
+impl QueryError {
+    /// The status of HTTP.
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::NoDevice
+            | Self::Syntax { .. }
+            | Self::TimeRange(_)
+            | Self::Name(_)
+            | Self::AmbiguousJob(_) => 400,
+            Self::Denied(_) => 403,
+            Self::Parameter { .. } | Self::UnknownJob(_) => 404,
+            Self::TooManyRows(_) | Self::TooMuch(_) => 413,
+            Self::Cancelled => 408,
+            Self::Registry(_) | Self::Store(_) => 500,
+        }
+    }
+
+    /// The code that scripts may match.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoDevice => "P0001",
+            Self::Syntax { type_name, .. } if is_time(type_name) => "22007",
+            Self::Syntax { .. } | Self::Name(_) => "22P02",
+            Self::TimeRange(_) => "22008",
+            Self::Parameter { .. } => "PGRST202",
+            Self::UnknownJob(_) => "P0002",
+            Self::AmbiguousJob(_) => "P0003",
+            Self::Denied(_) => "42501",
+            Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
+            Self::Cancelled => "57014",
+            Self::Registry(_) | Self::Store(_) => "58000",
+        }
+    }
+
+    /// The body of the answer.
+    pub fn problem(&self) -> api::Problem {
+        let (code, message) = (self.code().to_owned(), self.to_string());
+        api::Problem { code, message, details: None, hint: None }
+    }
+
+    /// Whether the server is at fault, and should write it to its log.
+    pub const fn is_internal(&self) -> bool {
+        matches!(self, Self::Registry(_) | Self::Store(_))
+    }
+}
+
+impl From<RegistryError> for QueryError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Unknown(name) => Self::UnknownJob(name),
+            RegistryError::Ambiguous { .. } => Self::AmbiguousJob(error.to_string()),
+            RegistryError::TooMany(_) => Self::TooMuch(error.to_string()),
+            error => Self::Registry(error),
+        }
+    }
+}
+
+const fn is_time(type_name: &str) -> bool {
+    matches!(type_name.as_bytes(), b"timestamp with time zone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_postgresqls() {
+        let syntax = |type_name| QueryError::Syntax { type_name, text: "x".to_owned() };
+        let time = syntax("timestamp with time zone");
+        assert_eq!((time.status(), time.code()), (400, "22007"));
+        assert_eq!(
+            time.problem().message,
+            "invalid input syntax for type timestamp with time zone: \"x\""
+        );
+        assert_eq!((syntax("integer").status(), syntax("integer").code()), (400, "22P02"));
+        assert_eq!(QueryError::NoDevice.status(), 400);
+        let unknown = QueryError::from(RegistryError::Unknown("7".to_owned()));
+        assert_eq!(
+            (unknown.status(), unknown.code(), unknown.is_internal()),
+            (404, "P0002", false)
+        );
+    }
+}

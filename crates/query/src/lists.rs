@@ -1,0 +1,212 @@
+//! Lists: series, last values, jobs, the catalogue, gaps, what is measured now.
+
+use crate::print::ALIAS;
+use crate::sight::Sight;
+use crate::{Asker, QueryError, Questions};
+use jobs::{Filter, JobName, Listed};
+use model::{DeviceId, Gap, Timestamp};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{JobSelector, Selector, SeriesInfo};
+
+/// How long before an instant a metric must have been seen to be available then.
+const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
+
+impl Questions {
+    /// The series of a selection that were told about the interval: from indexes, so one that was silent
+    /// just then may be among them. At most [`crate::Settings::series_max`].
+    ///
+    /// # Errors
+    /// There are more; a block cannot be read; the registry fails.
+    pub fn series(
+        &self,
+        select: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+        asker: &Asker,
+    ) -> Result<Vec<api::SeriesInfo>, QueryError> {
+        let mut sight = Sight::new(&self.registry, asker.reader);
+        let mut series = Vec::new();
+        for info in self.store.snapshot().series(select, from, to)? {
+            if sight.sees(info.series.job.as_ref())? {
+                self.check_series(series.len())?;
+                series.push(described(&info));
+            }
+        }
+        Ok(series)
+    }
+
+    /// The newest value of each living series of a selection.
+    ///
+    /// # Errors
+    /// There are more than [`crate::Settings::series_max`]; the registry fails.
+    pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
+        let mut sight = Sight::new(&self.registry, asker.reader);
+        let mut values = Vec::new();
+        for last in self.store.snapshot().last(select) {
+            if sight.sees(last.series.series.job.as_ref())? {
+                self.check_series(values.len())?;
+                let value = Some(last.value).filter(|value| value.is_finite());
+                let (series, time) = (described(&last.series), last.at.seconds());
+                values.push(api::Last { series, time, value });
+            }
+        }
+        Ok(values)
+    }
+
+    fn check_series(&self, have: usize) -> Result<(), QueryError> {
+        let max = self.settings.series_max;
+        if have < max {
+            return Ok(());
+        }
+        let text = format!("more than {max} series match; ask for fewer devices or metrics");
+        Err(QueryError::TooMuch(text))
+    }
+
+    /// The jobs that pass a filter and that this reader may see, the newest first.
+    ///
+    /// # Errors
+    /// The registry fails.
+    pub fn jobs(&self, filter: &Filter, asker: &Asker) -> Result<Vec<api::Job>, QueryError> {
+        let uid = match (asker.reader.uid(), filter.uid) {
+            (Some(own), Some(asked)) if own != asked => return Ok(Vec::new()),
+            (own, asked) => own.or(asked),
+        };
+        let listed = self.registry.list(&Filter { uid, ..filter.clone() })?;
+        Ok(listed.into_iter().map(shown).collect())
+    }
+
+    /// Every metric known, by name.
+    pub fn catalogue(&self) -> Vec<api::MetricInfo> {
+        let info = |metric: Arc<model::Metric>| api::MetricInfo {
+            name: metric.name.to_string(),
+            unit: metric.unit.word().to_owned(),
+            kind: metric.kind.word().to_owned(),
+            help: metric.help.to_string(),
+        };
+        self.store.catalogue().into_iter().map(info).collect()
+    }
+
+    /// What is missing in an interval, of one device or of all.
+    pub fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<api::Gap> {
+        self.store.gaps(from, to, device).iter().map(gap).collect()
+    }
+
+    /// Devices and metrics seen in the minute before `at`, aliases among them; of these devices, or of
+    /// the job's, at the latest when it ended. In Kwollect's order: names such as `node-12` first, by
+    /// name and number.
+    ///
+    /// # Errors
+    /// The job is not known or somebody else's; a block cannot be read.
+    pub fn available_metrics(
+        &self,
+        at: Timestamp,
+        devices: Option<&[DeviceId]>,
+        job: Option<&JobName>,
+        asker: &Asker,
+    ) -> Result<Vec<(DeviceId, Arc<str>)>, QueryError> {
+        let mut wanted: Option<BTreeSet<DeviceId>> =
+            devices.map(|devices| devices.iter().cloned().collect());
+        let (mut at, mut select) = (at, Selector::default());
+        if let Some(name) = job {
+            let key = self.job_key(name, asker)?;
+            let stay = self.whole_stay(&key, asker.now)?;
+            at = at.min(stay.to);
+            wanted = Some(wanted.unwrap_or(stay.devices));
+            select.job = JobSelector::NoneOrIs(key);
+        }
+        let mut sight = Sight::new(&self.registry, asker.reader);
+        let mut seen = BTreeSet::new();
+        let from = at.plus(-AVAILABLE_WITHIN);
+        for chunk in self.store.snapshot().scan(&select, from, at) {
+            asker.cancel.check()?;
+            let info = chunk?.series;
+            if !sight.sees(info.series.job.as_ref())? {
+                continue;
+            }
+            let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());
+            for device in [Some(info.series.device.clone()), alias].into_iter().flatten() {
+                if wanted.as_ref().is_none_or(|wanted| wanted.contains(&device)) {
+                    seen.insert((device, Arc::clone(&info.series.metric)));
+                }
+            }
+        }
+        let mut list: Vec<_> = seen.into_iter().collect();
+        list.sort_by(|a, b| by_number(a.0.as_str(), b.0.as_str()).then_with(|| a.1.cmp(&b.1)));
+        Ok(list)
+    }
+}
+
+/// `node-2` before `node-10`, both before what has no number.
+fn by_number(a: &str, b: &str) -> Ordering {
+    let parts = |name: &str| {
+        let (host, number) = name.rsplit_once('-')?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| Some((host.to_owned(), number.parse::<u64>().ok()?))).flatten()
+    };
+    match (parts(a), parts(b)) {
+        (Some(one), Some(other)) => one.cmp(&other).then_with(|| a.cmp(b)),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// A series as `/api/v1` tells it.
+pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
+    let series = &info.series;
+    api::SeriesInfo {
+        device: series.device.to_string(),
+        metric: series.metric.to_string(),
+        cluster: series.job.as_ref().map(|job| job.cluster.to_string()),
+        job: series.job.as_ref().map(|job| job.id.get()),
+        labels: series.labels.pairs().into_iter().collect(),
+        unit: info.unit.word().to_owned(),
+        kind: info.kind.word().to_owned(),
+    }
+}
+
+/// A job as `/api/v1` tells it.
+pub(crate) fn shown(listed: Listed) -> api::Job {
+    let job = listed.job;
+    api::Job {
+        cluster: job.key.cluster.to_string(),
+        id: job.key.id.get(),
+        spelling: job.spelling.into(),
+        user: job.user.map(String::from),
+        uid: job.uid,
+        account: job.account.map(String::from),
+        name: job.name.map(String::from),
+        state: job.state.word().to_owned(),
+        start: job.start.seconds(),
+        stop: job.stop.map(Timestamp::seconds),
+        exit_code: job.exit_code,
+        devices: listed.devices.iter().map(DeviceId::to_string).collect(),
+    }
+}
+
+/// A gap as `/api/v1` tells it.
+pub(crate) fn gap(gap: &Gap) -> api::Gap {
+    api::Gap {
+        origin: gap.origin.to_string(),
+        device: gap.device.to_string(),
+        source: gap.source.to_string(),
+        from: gap.from.seconds(),
+        to: gap.to.seconds(),
+        cause: gap.cause.words().to_owned(),
+        detail: gap.detail.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_names_come_first_and_by_number() {
+        let mut names = ["switch", "b-10", "b-9", "a-100", "b-x", "b-09"];
+        names.sort_by(|a, b| by_number(a, b));
+        assert_eq!(names, ["a-100", "b-09", "b-9", "b-10", "b-x", "switch"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! The nodes: who reports, since when not, and how busy each is.
+
+use crate::{Asker, QueryError, Questions};
+use jobs::Window;
+use model::{DeviceId, Point, Timestamp, increase};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::{JobSelector, OriginInfo, Selector};
+
+/// The times in which processors work; waiting, idling and what the hypervisor took are no work.
+const BUSY: [&str; 5] = [
+    "cpu_user_seconds_total",
+    "cpu_nice_seconds_total",
+    "cpu_system_seconds_total",
+    "cpu_irq_seconds_total",
+    "cpu_softirq_seconds_total",
+];
+const CORES: &str = "cpu_online";
+const MEMORY: &str = "memory_total_bytes";
+const MEMORY_AVAILABLE: &str = "memory_available_bytes";
+
+/// The time over which the load of a node and its period are judged.
+const RECENT: i64 = 120 * Timestamp::SECOND;
+/// A node whose period is not known is alive when it reported so recently.
+const ALIVE: f64 = 60.0;
+/// Periods shorter than this are no reason to call a node silent sooner.
+const PERIOD_MIN: f64 = 2.0;
+
+impl Questions {
+    /// The devices that some origin sends or sent samples of, by name; which program sends them, the
+    /// store does not know (`agent_version` is `None`).
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; it was cancelled.
+    pub fn nodes(&self, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
+        let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
+        for origin in self.store.origins() {
+            for device in &origin.devices {
+                let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));
+                seen(node, &origin);
+            }
+        }
+        for last in self.store.snapshot().last(&Selector::default()) {
+            let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
+            node.series += 1;
+            if last.series.series.job.is_none() {
+                let value = Some(last.value).filter(|value| value.is_finite());
+                match &*last.series.series.metric {
+                    CORES => node.cpu_cores = value,
+                    MEMORY => node.memory_bytes = value,
+                    MEMORY_AVAILABLE => node.memory_used_bytes = value,
+                    _ => {}
+                }
+            }
+        }
+        for node in nodes.values_mut() {
+            // Until here this is what is available.
+            let available = node.memory_used_bytes.take();
+            node.memory_used_bytes =
+                node.memory_bytes.zip(available).map(|(all, available)| all - available);
+        }
+        self.add_load(&mut nodes, asker)?;
+        self.add_jobs(&mut nodes, asker)?;
+        for node in nodes.values_mut() {
+            let silent = node.last_seen.map(|seen| asker.now.seconds() - seen);
+            let patience = node.period_seconds.map_or(ALIVE, |period| 3.0 * period.max(PERIOD_MIN));
+            node.alive = silent.is_some_and(|silent| silent <= patience);
+        }
+        Ok(nodes.into_values().collect())
+    }
+
+    /// How many cores each node used lately, and how often it reports.
+    fn add_load(
+        &self,
+        nodes: &mut BTreeMap<DeviceId, api::Node>,
+        asker: &Asker,
+    ) -> Result<(), QueryError> {
+        let metrics: BTreeSet<Arc<str>> = BUSY.into_iter().map(Arc::from).collect();
+        let select =
+            Selector { metrics: Some(metrics), job: JobSelector::None, ..Selector::default() };
+        let from = asker.now.plus(-RECENT);
+        for chunk in self.store.snapshot().scan(&select, from, asker.now) {
+            asker.cancel.check()?;
+            let chunk = chunk?;
+            let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };
+            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
+            if let Some(rate) = rate(points) {
+                *node.cpu_cores_used.get_or_insert(0.0) += rate;
+            }
+            if let Some(period) = usual_distance(&chunk.times) {
+                node.period_seconds = Some(period);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_jobs(
+        &self,
+        nodes: &mut BTreeMap<DeviceId, api::Node>,
+        asker: &Asker,
+    ) -> Result<(), QueryError> {
+        let now = Some(asker.now);
+        let window = Window { uid: asker.reader.uid(), from: now, to: now, ..Window::default() };
+        for stay in self.registry.intervals(&window)? {
+            if let (Some(node), None) = (nodes.get_mut(&stay.device), stay.stop) {
+                node.jobs.push(stay.key.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(device: &DeviceId) -> api::Node {
+    api::Node {
+        device: device.to_string(),
+        alive: false,
+        last_seen: None,
+        period_seconds: None,
+        clock_offset_seconds: None,
+        agent_version: None,
+        series: 0,
+        jobs: Vec::new(),
+        cpu_cores_used: None,
+        cpu_cores: None,
+        memory_used_bytes: None,
+        memory_bytes: None,
+    }
+}
+
+/// Notes that an origin sent samples of the node; of several, the last to do so.
+fn seen(node: &mut api::Node, origin: &OriginInfo) {
+    let received = origin.received.seconds();
+    if node.last_seen.is_none_or(|seen| seen < received) {
+        node.last_seen = Some(received);
+        node.clock_offset_seconds = Some(origin.clock_offset_us as f64 / 1e6);
+    }
+}
+
+/// What a counter grew by per second from its first to its last point.
+fn rate(points: impl Iterator<Item = Point>) -> Option<f64> {
+    let (mut amount, mut ends): (f64, Option<(Point, Point)>) = (0.0, None);
+    for point in points {
+        let first = ends.map_or(point, |(first, before)| {
+            amount += increase(before, point).amount;
+            first
+        });
+        ends = Some((first, point));
+    }
+    let (first, last) = ends?;
+    let seconds = last.at.since(first.at) as f64 / 1e6;
+    (seconds > 0.0).then_some(amount / seconds)
+}
+
+/// The distance between most neighbours, in seconds.
+fn usual_distance(times: &[i64]) -> Option<f64> {
+    let pairs = times.iter().zip(times.iter().skip(1));
+    let mut distances: Vec<i64> = pairs.map(|(a, b)| b.saturating_sub(*a)).collect();
+    distances.sort_unstable();
+    distances.get(distances.len() / 2).map(|distance| *distance as f64 / 1e6)
+}

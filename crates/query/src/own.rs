@@ -1,0 +1,101 @@
+//! Rows of devices under their own names.
+
+use crate::line::Lines;
+use crate::slices::{Slice, Slices};
+use crate::{Cancel, QueryError, RowBatch};
+use store::Scan;
+
+/// Rows in the order of time.
+#[derive(Debug)]
+pub(crate) struct OwnRows {
+    slices: Slices,
+    lines: Lines,
+    /// Rows that are counted for no job count between these instants only, bounds inclusive.
+    jobless: (i64, i64),
+}
+
+impl OwnRows {
+    pub(crate) fn new(slices: Slices, lines: Lines, jobless: (i64, i64)) -> Self {
+        Self { slices, lines, jobless }
+    }
+
+    fn rows_of(&mut self, slice: Slice) -> Result<RowBatch, QueryError> {
+        let mut batch = RowBatch::default();
+        // Of each series of the slice: its place in the batch, and whether every row counts.
+        let mut places = Vec::with_capacity(slice.series.len());
+        let mut whole = true;
+        for info in &slice.series {
+            let line = self.lines.own(info)?;
+            whole &= line.as_ref().is_some_and(|line| line.job.is_some());
+            places.push(line.map(|line| {
+                let place = u32::try_from(batch.lines.len()).unwrap_or(u32::MAX);
+                let jobless = line.job.is_none();
+                batch.lines.push(line);
+                (place, jobless)
+            }));
+        }
+        let (first, last) = (slice.times.first(), slice.times.last());
+        let within = |at: Option<&i64>| at.is_none_or(|at| self.counts(*at));
+        if places.iter().all(Option::is_some) && (whole || (within(first) && within(last))) {
+            // Places in the slice and in the batch are the same: nothing to pick.
+            let Slice { places, times, values, valid, .. } = slice;
+            return Ok(RowBatch { places, times, values, valid, ..batch });
+        }
+        for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
+            let place = usize::try_from(*place).ok().and_then(|place| places.get(place));
+            let Some((place, jobless)) = place.copied().flatten() else { continue };
+            let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
+            if !jobless || self.counts(*at) {
+                batch.push(place, *at, value, slice.valid.get(row).copied().unwrap_or(true));
+            }
+        }
+        Ok(batch)
+    }
+
+    fn counts(&self, at: i64) -> bool {
+        (self.jobless.0..=self.jobless.1).contains(&at)
+    }
+}
+
+impl Iterator for OwnRows {
+    type Item = Result<RowBatch, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let slice = self.slices.next()?;
+        Some(slice.and_then(|slice| self.rows_of(slice)))
+    }
+}
+
+/// Rows series by series.
+#[derive(Debug)]
+pub(crate) struct OwnChunks {
+    scan: Scan,
+    lines: Lines,
+    cancel: Cancel,
+}
+
+impl OwnChunks {
+    pub(crate) fn new(scan: Scan, lines: Lines, cancel: Cancel) -> Self {
+        Self { scan, lines, cancel }
+    }
+
+    fn read(&mut self) -> Result<Option<RowBatch>, QueryError> {
+        loop {
+            self.cancel.check()?;
+            let Some(chunk) = self.scan.next().transpose()? else { return Ok(None) };
+            if let Some(line) = self.lines.own(&chunk.series)? {
+                let (times, values) = (chunk.times, chunk.values);
+                let (lines, places) = (vec![line], vec![0; times.len()]);
+                return Ok(Some(RowBatch { lines, places, times, values, valid: Vec::new() }));
+            }
+        }
+    }
+}
+
+impl Iterator for OwnChunks {
+    type Item = Result<RowBatch, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}

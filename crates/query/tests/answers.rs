@@ -1,0 +1,348 @@
+//! What `/api/v1` and the tables of SQL are told.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod lab;
+
+use jobs::{Filter, JobName, Reader, Registration};
+use lab::{DAY, Lab, Told, at, device, key};
+use model::{Cause, Gap, JobKey, Kind, Origin, Timestamp, Unit};
+use query::{Asker, QueryError, RangeQuestion, Rate, RowQuestion, Settings, View};
+use std::collections::BTreeSet;
+use store::{JobSelector, Selector};
+
+fn asker(reader: Reader) -> Asker {
+    Asker::new(reader, at(7200.0))
+}
+
+fn all() -> Asker {
+    asker(Reader::Everything)
+}
+
+fn second(time: f64) -> f64 {
+    time - Timestamp::from_seconds(DAY).seconds()
+}
+
+fn of_device(name: &str) -> Selector {
+    Selector { devices: Some(BTreeSet::from([device(name)])), ..Selector::default() }
+}
+
+/// A local job from second 100 to 120 with what was counted for it, for another job, and for the node.
+fn measured_job(lab: &Lab) -> JobKey {
+    let registration = Registration {
+        uid: 1000,
+        user: None,
+        name: Some("demo".into()),
+        device: device("n1"),
+        start: at(100.0),
+    };
+    let job = lab.registry.register_local(&registration).unwrap();
+    let counter = |metric, samples| Told {
+        metric,
+        kind: Kind::Counter,
+        unit: Unit::Seconds,
+        job: Some(job.clone()),
+        start: Some(100.0),
+        samples,
+        ..Told::default()
+    };
+    let gauge =
+        |metric, samples| Told { kind: Kind::Gauge, start: None, ..counter(metric, samples) };
+    lab.put(&[
+        counter("cgroup_cpu_seconds_total", &[(105.0, 4.0), (110.0, 9.0), (120.3, 20.0)]),
+        counter("cgroup_cpu_user_seconds_total", &[(105.0, 3.0), (120.3, 15.0)]),
+        counter("cgroup_page_faults_total", &[(120.3, 100.0)]),
+        counter("cgroup_page_faults_major_total", &[(120.3, 10.0)]),
+        Told {
+            labels: &[("disk", "sda")],
+            ..counter("cgroup_io_read_bytes_total", &[(120.3, 512.0)])
+        },
+        Told {
+            labels: &[("disk", "sdb")],
+            ..counter("cgroup_io_read_bytes_total", &[(120.3, 88.0)])
+        },
+        gauge("cgroup_memory_bytes", &[(105.0, 10.0), (115.0, 30.0)]),
+        gauge("cgroup_memory_peak_bytes", &[(105.0, 11.0), (115.0, 35.0)]),
+        // Another job's, and the node's own.
+        Told {
+            job: Some(key("local", 99)),
+            ..counter("cgroup_cpu_seconds_total", &[(105.0, 77.0)])
+        },
+        Told { samples: &[(105.0, 1.0)], ..Told::default() },
+    ]);
+    lab.registry.end_local(job.id, at(120.0), Some(0)).unwrap();
+    lab.put_gap(Gap {
+        origin: Origin::new("lab").unwrap(),
+        device: device("n1"),
+        source: "".into(),
+        from: at(110.0),
+        to: at(112.0),
+        cause: Cause::MissedTicks,
+        detail: "".into(),
+    });
+    job
+}
+
+#[test]
+fn a_job_is_reported_from_what_was_counted_for_it() {
+    let lab = Lab::new();
+    let job = measured_job(&lab);
+    let questions = lab.questions(Settings::default());
+    let report = questions.job_report(&JobName::number(job.id), &all()).unwrap();
+    assert_eq!((report.job.state.as_str(), report.job.user.as_deref()), ("ended", Some("alice")));
+    assert_eq!(
+        (report.job.name.as_deref(), report.job.devices),
+        (Some("demo"), vec!["n1".to_owned()])
+    );
+    let totals = report.totals;
+    assert_eq!(totals.wall_seconds, 20.0);
+    assert_eq!(totals.cpu_seconds, Some(20.0), "from the start to the reading after the end");
+    assert_eq!(totals.cores_used, Some(1.0));
+    assert_eq!((totals.cpu_user_seconds, totals.cpu_system_seconds), (Some(15.0), None));
+    assert_eq!((totals.minor_faults, totals.major_faults), (Some(90.0), Some(10.0)));
+    assert_eq!((totals.io_read_bytes, totals.io_write_bytes), (Some(600.0), None));
+    assert_eq!(totals.memory_peak_bytes, Some(35.0));
+    assert_eq!(totals.throttled_seconds, None, "absent is not 0");
+    let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap().clone();
+    let memory = line("cgroup_memory_bytes");
+    assert_eq!((memory.average, memory.max, memory.increase), (Some(20.0), Some(30.0), None));
+    assert_eq!((line("cgroup_cpu_seconds_total").samples, report.lines.len()), (3, 7));
+    assert_eq!((report.series.len(), report.gaps.len()), (8, 1));
+    assert_eq!(report.gaps[0].cause, "missed ticks");
+
+    let denied =
+        questions.job_report(&JobName::number(job.id), &asker(Reader::User(7))).unwrap_err();
+    assert_eq!(denied.status(), 403);
+    let unknown = questions.job_report(&"55".parse().unwrap(), &all()).unwrap_err();
+    assert!(matches!(unknown, QueryError::UnknownJob(_)));
+}
+
+#[test]
+fn only_the_newest_run_of_a_number_is_reported() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    lab.job(&job, "n1", 1000, 100.0, Some(200.0));
+    lab.job(&job, "n1", 1000, 400.0, Some(500.0));
+    let run = |start, samples| Told {
+        metric: "cgroup_cpu_seconds_total",
+        kind: Kind::Counter,
+        job: Some(job.clone()),
+        start: Some(start),
+        samples,
+        ..Told::default()
+    };
+    lab.put(&[run(100.0, &[(150.0, 60.0), (199.0, 90.0)])]);
+    lab.put(&[run(400.0, &[(450.0, 7.0), (499.0, 8.0)])]);
+    let report =
+        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    assert_eq!((report.totals.cpu_seconds, report.totals.wall_seconds), (Some(8.0), 100.0));
+}
+
+#[test]
+fn ranges_have_steps_holes_and_limits() {
+    let lab = Lab::new();
+    let counter: Vec<(f64, f64)> = (0..=600).map(|s| (f64::from(s), 2.0 * f64::from(s))).collect();
+    let gauge: Vec<(f64, f64)> =
+        (0..=600).filter(|s| !(200..400).contains(s)).map(|s| (f64::from(s), 5.0)).collect();
+    lab.put(&[
+        Told {
+            metric: "c_total",
+            kind: Kind::Counter,
+            unit: Unit::Seconds,
+            samples: &counter,
+            ..Told::default()
+        },
+        Told { metric: "g", samples: &gauge, ..Told::default() },
+        Told {
+            metric: "j",
+            job: Some(key("slurm", 8)),
+            samples: &[(100.0, 1.0)],
+            ..Told::default()
+        },
+    ]);
+    lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
+    let question = |step_us| RangeQuestion {
+        select: of_device("n1"),
+        from: at(60.0),
+        to: at(600.0),
+        step_us,
+        rate: Rate::Counters,
+    };
+    let questions = lab.questions(Settings::default());
+    let range = questions.range(&question(60_000_000), &all()).unwrap();
+    assert_eq!((range.series.len(), range.truncated, range.step_seconds), (3, false, 60.0));
+    let c = &range.series[0];
+    assert_eq!((c.series.metric.as_str(), c.value_unit.as_str()), ("c_total", "seconds/s"));
+    assert_eq!(c.help, "The meaning of c_total.");
+    assert_eq!(c.values, [Some(2.0); 10]);
+    assert_eq!((second(c.times[0]), second(c.times[9])), (60.0, 600.0));
+    let g = &range.series[1];
+    assert_eq!(
+        g.values,
+        [
+            Some(5.0),
+            Some(5.0),
+            Some(5.0),
+            None,
+            Some(5.0),
+            Some(5.0),
+            Some(5.0),
+            Some(5.0),
+            Some(5.0)
+        ]
+    );
+    assert_eq!(range.series[2].series.job, Some(8));
+
+    let raw = questions.range(&question(0), &all()).unwrap();
+    assert_eq!((raw.series[0].times.len(), raw.series[0].values[0]), (541, Some(2.0)));
+    assert_eq!(raw.series[1].values.iter().filter(|value| value.is_none()).count(), 1);
+
+    let alice = questions.range(&question(0), &asker(Reader::User(1000))).unwrap();
+    assert_eq!(alice.series.len(), 2, "not somebody else's job");
+    let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
+    let cut = few.range(&question(0), &all()).unwrap();
+    assert_eq!((cut.series.len(), cut.truncated), (1, true));
+    let few = lab.questions(Settings { points_max: 541, ..Settings::default() });
+    let cut = few.range(&question(0), &all()).unwrap();
+    assert_eq!((cut.series.len(), cut.truncated), (1, true));
+    let cancelled = all();
+    cancelled.cancel.cancel();
+    assert!(matches!(questions.range(&question(0), &cancelled), Err(QueryError::Cancelled)));
+}
+
+#[test]
+fn lists_show_what_their_reader_may_see() {
+    let lab = Lab::new();
+    lab.put(&[
+        Told {
+            labels: &[("cpu", "3")],
+            samples: &[(7150.0, 4.0), (7195.0, f64::NAN)],
+            ..Told::default()
+        },
+        Told {
+            metric: "c_total",
+            kind: Kind::Counter,
+            job: Some(key("slurm", 8)),
+            samples: &[(7190.0, 2.0)],
+            ..Told::default()
+        },
+        Told {
+            device: "n10",
+            labels: &[("_device_alias", "n2")],
+            samples: &[(7180.0, 1.0)],
+            ..Told::default()
+        },
+        Told { device: "n9", samples: &[(100.0, 1.0)], ..Told::default() },
+    ]);
+    lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
+    let questions = lab.questions(Settings::default());
+    let alice = asker(Reader::User(1000));
+    let (from, to) = (at(0.0), at(7200.0));
+    let series = questions.series(&of_device("n1"), from, to, &all()).unwrap();
+    assert_eq!((series.len(), series[0].job, series[0].kind.as_str()), (2, Some(8), "counter"));
+    assert_eq!(series[1].labels["cpu"], "3");
+    assert_eq!(questions.series(&of_device("n1"), from, to, &alice).unwrap().len(), 1);
+    let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
+    assert_eq!(few.series(&of_device("n1"), from, to, &all()).unwrap_err().status(), 413);
+
+    let last = questions.last(&of_device("n1"), &all()).unwrap();
+    assert_eq!((last.len(), last[0].value, last[1].value), (2, Some(2.0), None));
+    assert_eq!(second(last[1].time), 7195.0);
+    assert_eq!(questions.last(&of_device("n1"), &alice).unwrap().len(), 1);
+
+    let listed = questions.jobs(&Filter::default(), &all()).unwrap();
+    assert_eq!((listed.len(), listed[0].devices.as_slice()), (1, &["n1".to_owned()][..]));
+    assert!(questions.jobs(&Filter::default(), &alice).unwrap().is_empty());
+    let others = Filter { uid: Some(1001), ..Filter::default() };
+    assert!(questions.jobs(&others, &alice).unwrap().is_empty());
+
+    let names: Vec<String> = questions.catalogue().into_iter().map(|metric| metric.name).collect();
+    assert_eq!(names, ["c_total", "load_1m"]);
+
+    let seen = |devices: Option<&[_]>, job: Option<&str>, asker: &Asker| {
+        let job: Option<JobName> = job.map(|job| job.parse().unwrap());
+        let list = questions.available_metrics(at(7200.0), devices, job.as_ref(), asker).unwrap();
+        list.into_iter().map(|(device, metric)| format!("{device} {metric}")).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(None, None, &all()), ["n1 c_total", "n1 load_1m", "n10 load_1m", "n2 load_1m"]);
+    assert_eq!(seen(None, None, &alice), ["n1 load_1m", "n10 load_1m", "n2 load_1m"]);
+    assert_eq!(seen(Some(&[device("n2")]), None, &all()), ["n2 load_1m"]);
+    assert_eq!(seen(None, Some("8"), &all()), ["n1 c_total", "n1 load_1m"]);
+}
+
+#[test]
+fn nodes_are_alive_or_silent_and_busy() {
+    let lab = Lab::new();
+    let busy: Vec<(f64, f64)> =
+        (0..60).map(|i| (7080.0 + 2.0 * f64::from(i), 3.0 * f64::from(i))).collect();
+    let cpu = |metric| Told {
+        metric,
+        kind: Kind::Counter,
+        unit: Unit::Seconds,
+        samples: &busy,
+        ..Told::default()
+    };
+    let now =
+        |metric, value: &'static [(f64, f64)]| Told { metric, samples: value, ..Told::default() };
+    lab.put(&[
+        cpu("cpu_user_seconds_total"),
+        cpu("cpu_idle_seconds_total"),
+        now("cpu_online", &[(7198.0, 4.0)]),
+        now("memory_total_bytes", &[(7198.0, 100.0)]),
+        now("memory_available_bytes", &[(7198.0, 60.0)]),
+    ]);
+    lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
+    lab.job(&key("slurm", 7), "n1", 1001, 5.0, Some(9.0));
+    let questions = lab.questions(Settings::default());
+    let nodes = questions.nodes(&all()).unwrap();
+    let node = &nodes[0];
+    assert_eq!((nodes.len(), node.device.as_str(), node.alive), (1, "n1", true));
+    assert_eq!((node.period_seconds, node.cpu_cores, node.series), (Some(2.0), Some(4.0), 5));
+    assert_eq!((node.memory_bytes, node.memory_used_bytes), (Some(100.0), Some(40.0)));
+    assert_eq!(node.cpu_cores_used, Some(1.5));
+    assert_eq!(node.jobs, ["slurm:8"]);
+    assert!(questions.nodes(&asker(Reader::User(1000))).unwrap()[0].jobs.is_empty());
+    let later = Asker::new(Reader::Everything, at(7207.0));
+    assert!(!questions.nodes(&later).unwrap()[0].alive, "three periods of 2 s have passed");
+}
+
+#[test]
+fn rows_by_job_follow_each_jobs_stay_strictly() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..100).map(|s| (f64::from(s), 1.0)).collect();
+    lab.put(&[
+        Told { samples: &samples, ..Told::default() },
+        Told {
+            metric: "c_total",
+            job: Some(key("a", 1)),
+            samples: &[(10.0, 1.0), (21.0, 2.0)],
+            ..Told::default()
+        },
+    ]);
+    lab.job(&key("a", 1), "n1", 1000, 10.0, Some(20.0));
+    lab.job(&key("b", 2), "n1", 1000, 15.0, Some(30.0));
+    lab.job(&key("c", 3), "n2", 1000, 15.0, None);
+    let questions = lab.questions(Settings::default());
+    let count = |job: JobSelector, from: f64, to: f64| {
+        let (view, devices, metrics) = (View::ByJob, None, None);
+        let question = RowQuestion { view, devices, metrics, job, from: at(from), to: at(to) };
+        let rows = questions.rows(&question, &all()).unwrap();
+        rows.map(|batch| {
+            let batch = batch.unwrap();
+            let counted =
+                (0..batch.len()).filter(|row| batch.line(*row).unwrap().labels.contains("_job_id"));
+            (batch.len(), counted.count())
+        })
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    };
+    assert_eq!(
+        count(JobSelector::Is(key("a", 1)), 0.0, 99.0),
+        (9 + 2, 2),
+        "bounds excluded, but for its own"
+    );
+    assert_eq!(count(JobSelector::Is(key("b", 2)), 0.0, 99.0), (14, 0));
+    assert_eq!(count(JobSelector::Is(key("b", 2)), 20.0, 24.0), (5, 0));
+    assert_eq!(count(JobSelector::Any, 0.0, 99.0), (9 + 14 + 2, 2));
+    assert_eq!(count(JobSelector::Is(key("c", 3)), 0.0, 99.0), (0, 0));
+    assert_eq!(count(JobSelector::None, 0.0, 99.0), (0, 0));
+}

@@ -1,0 +1,337 @@
+//! `get_metrics` from outside: Kwollect's meaning, and two jobs on a node that never merge.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod lab;
+
+use jobs::Reader;
+use lab::{Lab, Told, at, key};
+use model::Kind;
+use query::{Asker, Format, GetMetrics, QueryError, Questions, Settings};
+use serde_json::{Value, json};
+
+/// Asks at two hours after the day began.
+fn ask_as(
+    questions: &Questions,
+    reader: Reader,
+    pairs: &[(&str, &str)],
+) -> Result<Vec<Value>, QueryError> {
+    let question = GetMetrics::from_pairs(pairs.iter().copied())?;
+    let asker = Asker::new(reader, at(7200.0));
+    let answer = questions.get_metrics(&question, Format::Json, &asker)?;
+    let pieces: Result<Vec<Vec<u8>>, QueryError> = answer.collect();
+    Ok(serde_json::from_slice(&pieces?.concat()).unwrap())
+}
+
+fn ask(lab: &Lab, pairs: &[(&str, &str)]) -> Vec<Value> {
+    ask_as(&lab.questions(Settings::default()), Reader::Everything, pairs).unwrap()
+}
+
+fn error(lab: &Lab, pairs: &[(&str, &str)]) -> (u16, &'static str, String) {
+    let questions = lab.questions(Settings::default());
+    let error = ask_as(&questions, Reader::Everything, pairs).unwrap_err();
+    (error.status(), error.code(), error.to_string())
+}
+
+/// Minutes and seconds, device, value and labels of each row.
+fn brief(rows: &[Value]) -> Vec<(String, String, Value, Value)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let time = |value: &Value| text(value).split_off(14).trim_end_matches("+00:00").to_owned();
+    let row = |row: &Value| {
+        let (device, value) = (text(&row["device_id"]), row["value"].clone());
+        (time(&row["timestamp"]), device, value, row["labels"].clone())
+    };
+    rows.iter().map(row).collect()
+}
+
+const ALL: [(&str, &str); 2] = [("start_time", "2026-01-06"), ("end_time", "2026-01-07")];
+
+fn with<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    pairs.iter().copied().chain(ALL).collect()
+}
+
+#[test]
+fn five_keys_in_order_ascending_by_time() {
+    let lab = Lab::new();
+    let later = [(20.0, 98.0), (30.5, f64::NAN)];
+    lab.put(&[
+        Told { metric: "b", samples: &later, labels: &[("interface", "eth0")], ..Told::default() },
+        Told { metric: "a", samples: &[(10.0, 0.25), (20.0, 1e16)], ..Told::default() },
+        Told { device: "n2", samples: &[(15.0, 1.0)], ..Told::default() },
+    ]);
+    let questions = lab.questions(Settings::default());
+    let question = GetMetrics::from_pairs(with(&[("nodes", "n1.site.example")])).unwrap();
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
+    let expected = concat!(
+        r#"[{"timestamp":"2026-01-06T00:00:10+00:00","device_id":"n1","metric_id":"a","value":0.25,"labels":{}}, "#,
+        "\n ",
+        r#"{"timestamp":"2026-01-06T00:00:20+00:00","device_id":"n1","metric_id":"a","value":1e+16,"labels":{}}, "#,
+        "\n ",
+        r#"{"timestamp":"2026-01-06T00:00:20+00:00","device_id":"n1","metric_id":"b","value":98,"labels":{"interface": "eth0"}}, "#,
+        "\n ",
+        r#"{"timestamp":"2026-01-06T00:00:30.5+00:00","device_id":"n1","metric_id":"b","value":"NaN","labels":{"interface": "eth0"}}]"#
+    );
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+}
+
+#[test]
+fn ranges_are_five_minutes_where_a_bound_is_left_out() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..=120).map(|m| (f64::from(m) * 60.0, f64::from(m))).collect();
+    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    let values = |pairs: &[(&str, &str)]| {
+        let rows = ask(&lab, &[&[("devices", "n1")], pairs].concat());
+        rows.iter().map(|row| row["value"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&[]), [115, 116, 117, 118, 119, 120], "bounds inclusive");
+    assert_eq!(values(&[("start_time", "2026-01-06T01:00")]), [60, 61, 62, 63, 64, 65]);
+    assert_eq!(values(&[("end_time", "2026-01-06T01:00Z")]), [55, 56, 57, 58, 59, 60]);
+    let half = [("start_time", "1767657630"), ("end_time", "1767657720.0")];
+    assert_eq!(values(&half), [1, 2]);
+    assert_eq!(values(&[("start_time", "now"), ("end_time", "epoch")]), [0_i64; 0]);
+}
+
+#[test]
+fn metrics_are_exact_names_and_unknown_devices_are_empty() {
+    let lab = Lab::new();
+    let told = |metric| Told { metric, samples: &[(1.0, 1.0)], ..Told::default() };
+    lab.put(&[told("load_1m"), told("load_1m_x"), told("other")]);
+    let names = |metrics| {
+        let rows = ask(&lab, &with(&[("devices", "n1"), ("metrics", metrics)]));
+        rows.iter().map(|row| row["metric_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("load_1m,other,none"), ["load_1m", "other"]);
+    assert_eq!(names("load.*"), [""; 0]);
+    assert_eq!(ask(&lab, &with(&[("devices", "nowhere")])), [json!(null); 0]);
+    assert_eq!(ask(&lab, &with(&[("devices", "a\u{1}b")])), [json!(null); 0]);
+}
+
+#[test]
+fn what_is_wrong_is_said_as_postgrest_does() {
+    let lab = Lab::new();
+    let missing = (400, "P0001", "Missing 'devices', 'nodes' or 'job_id' argument".to_owned());
+    assert_eq!(error(&lab, &ALL), missing);
+    let time = error(&lab, &[("devices", "n1"), ("start_time", "yesterdayish")]);
+    let message = "invalid input syntax for type timestamp with time zone: \"yesterdayish\"";
+    assert_eq!(time, (400, "22007", message.to_owned()));
+    assert_eq!(error(&lab, &[("job_id", "77")]).0, 404);
+    lab.job(&key("slurm", 5), "n1", 1000, 10.0, None);
+    lab.job(&key("oar", 5), "n1", 1000, 10.0, None);
+    let (status, code, text) = error(&lab, &[("job_id", "5")]);
+    assert_eq!((status, code), (400, "P0003"));
+    assert!(text.contains("cluster="), "{text}");
+    assert!(ask(&lab, &[("job_id", "5"), ("cluster", "oar")]).is_empty());
+}
+
+#[test]
+fn aliases_are_summed_where_the_instants_are_the_same() {
+    let lab = Lab::new();
+    let port = |device, samples| Told {
+        device,
+        metric: "power_watts",
+        labels: &[("_device_alias", "n1")],
+        samples,
+        ..Told::default()
+    };
+    lab.put(&[
+        port("pdu-1-port2", &[(1.0, 10.0), (2.0, 11.0)]),
+        port("pdu-1-port1", &[(1.0, 5.0), (2.5, 6.0)]),
+        Told { device: "n1", samples: &[(1.0, 0.5)], ..Told::default() },
+        Told {
+            device: "pdu-1-port9",
+            labels: &[("_device_alias", "n2")],
+            samples: &[(1.0, 7.0)],
+            ..Told::default()
+        },
+    ]);
+    let row = |time: &str, device: &str, value: Value, labels: Value| {
+        (format!("00:0{time}"), device.to_owned(), value, labels)
+    };
+    let node = brief(&ask(&lab, &with(&[("nodes", "n1")])));
+    let from = |ports: &[&str]| json!({ "_device_orig": ports });
+    let expected = [
+        row("1", "n1", json!(0.5), json!({})),
+        row("1", "n1", json!(15), from(&["pdu-1-port1", "pdu-1-port2"])),
+        row("2", "n1", json!(11), from(&["pdu-1-port2"])),
+        row("2.5", "n1", json!(6), from(&["pdu-1-port1"])),
+    ];
+    assert_eq!(node, expected);
+    let port = brief(&ask(&lab, &with(&[("devices", "pdu-1-port1")])));
+    let own = |time, value| row(time, "pdu-1-port1", value, json!({}));
+    assert_eq!(port, [own("1", json!(5)), own("2.5", json!(6))]);
+}
+
+/// Jobs 7 and 8 on one node at once, and the node itself.
+fn two_jobs(lab: &Lab) {
+    let counted = |job, value| Told {
+        metric: "cpu_seconds_total",
+        kind: Kind::Counter,
+        job,
+        start: Some(0.0),
+        samples: if value > 5.0 {
+            &[(10.0, 7.0), (20.0, 27.0)]
+        } else {
+            &[(10.0, 1.0), (20.0, 2.0)]
+        },
+        ..Told::default()
+    };
+    lab.put(&[
+        counted(Some(key("local", 7)), 9.0),
+        counted(Some(key("slurm", 8)), 1.0),
+        Told {
+            metric: "load_1m",
+            samples: &[(2.0, 0.1), (10.0, 0.2), (20.0, 0.3), (99.0, 0.4)],
+            ..Told::default()
+        },
+    ]);
+    lab.job(&key("local", 7), "n1", 1000, 5.0, Some(25.0));
+    lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
+}
+
+#[test]
+fn two_jobs_on_a_node_never_merge() {
+    let lab = Lab::new();
+    two_jobs(&lab);
+    let (seven, eight) = (json!({"_job_id": "7"}), json!({"_job_id": "8", "_cluster": "slurm"}));
+    let node = ask(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total")]));
+    let labels: Vec<&Value> = node.iter().map(|row| &row["labels"]).collect();
+    assert_eq!(labels, [&seven, &eight, &seven, &eight]);
+    assert_eq!(node[1]["labels"].to_string(), r#"{"_cluster":"slurm","_job_id":"8"}"#);
+
+    let rates =
+        ask(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total"), ("as_rate", "true")]));
+    let rates: Vec<&Value> = rates.iter().map(|row| &row["value"]).collect();
+    assert_eq!(rates, [&json!(null), &json!(null), &json!(2), &json!(0.1)], "each job by itself");
+
+    let job = ask(&lab, &[("job_id", "7")]);
+    let shown = brief(&job);
+    let values: Vec<(&str, &Value)> = shown.iter().map(|row| (row.0.as_str(), &row.2)).collect();
+    let expected =
+        [("00:10", json!(7)), ("00:10", json!(0.2)), ("00:20", json!(27)), ("00:20", json!(0.3))];
+    assert_eq!(
+        values,
+        expected.iter().map(|(t, v)| (*t, v)).collect::<Vec<_>>(),
+        "job 7 and the node, within its stay"
+    );
+    assert!(job.iter().all(|row| row["labels"]["_job_id"] != json!("8")));
+
+    let late = ask(
+        &lab,
+        &[
+            ("job_id", "7"),
+            ("start_time", "2026-01-06T00:01:00"),
+            ("end_time", "2026-01-06T00:02:00"),
+        ],
+    );
+    assert_eq!(late.len(), 1, "a range that is given counts for the node, too");
+    let elsewhere = ask(&lab, &[("job_id", "7"), ("devices", "n2")]);
+    assert!(elsewhere.is_empty());
+}
+
+#[test]
+fn a_reader_sees_no_job_of_somebody_else() {
+    let lab = Lab::new();
+    two_jobs(&lab);
+    let questions = lab.questions(Settings::default());
+    let alice = Reader::User(1000);
+    let rows = ask_as(&questions, alice, &with(&[("nodes", "n1")])).unwrap();
+    let jobs = |rows: &[Value]| {
+        rows.iter().map(|row| row["labels"]["_job_id"].clone()).collect::<Vec<_>>()
+    };
+    assert!(jobs(&rows).contains(&json!("7")) && !jobs(&rows).contains(&json!("8")));
+    assert!(jobs(&rows).contains(&json!(null)));
+    let denied = ask_as(&questions, alice, &[("job_id", "8")]).unwrap_err();
+    assert_eq!((denied.status(), denied.code()), (403, "42501"));
+}
+
+#[test]
+fn the_last_reading_of_a_job_is_its_own() {
+    let lab = Lab::new();
+    let job = Some(key("local", 1));
+    let samples = [(9.9, 0.0), (20.0, 5.0), (20.4, 6.0)];
+    lab.put(&[
+        Told { job, metric: "c_total", kind: Kind::Counter, samples: &samples, ..Told::default() },
+        Told { samples: &samples, ..Told::default() },
+    ]);
+    lab.job(&key("local", 1), "n1", 1000, 10.0, Some(20.1));
+    let rows = ask(&lab, &[("job_id", "1")]);
+    let of = |metric: &str| rows.iter().filter(|row| row["metric_id"] == metric).count();
+    assert_eq!((of("c_total"), of("load_1m")), (3, 1));
+}
+
+#[test]
+fn summaries_hold_five_minutes() {
+    let lab = Lab::new();
+    let gauge: Vec<(f64, f64)> = (0..600).map(|s| (f64::from(s), f64::from(s / 300))).collect();
+    let counter: Vec<(f64, f64)> = (0..600).map(|s| (f64::from(s), f64::from(s))).collect();
+    let port = |device| Told {
+        device,
+        labels: &[("_device_alias", "n9")],
+        samples: &gauge,
+        ..Told::default()
+    };
+    lab.put(&[
+        Told { samples: &gauge, ..Told::default() },
+        Told { metric: "x_total", kind: Kind::Counter, samples: &counter, ..Told::default() },
+        port("p1"),
+        port("p2"),
+    ]);
+    let summary =
+        [("summary", "True"), ("start_time", "2026-01-06T00:00"), ("end_time", "2026-01-06T00:05")];
+    let rows = brief(&ask(&lab, &[&[("nodes", "n1")], &summary[..]].concat()));
+    let short: Vec<(&str, i64)> =
+        rows.iter().map(|r| (r.0.as_str(), r.2.as_i64().unwrap())).collect();
+    assert_eq!(short, [("00:00", 0), ("00:00", 299), ("05:00", 1), ("05:00", 599)]);
+    let alias = brief(&ask(&lab, &[&[("nodes", "n9")], &summary[..]].concat()));
+    assert_eq!(alias.iter().map(|r| r.2.as_f64().unwrap()).collect::<Vec<_>>(), [0.0, 2.0]);
+    let rate = ask(
+        &lab,
+        &[&[("nodes", "n1"), ("metrics", "x_total"), ("as_rate", "auto")], &summary[..]].concat(),
+    );
+    assert_eq!((&rate[0]["value"], &rate[1]["value"]), (&json!(null), &json!(1)));
+}
+
+#[test]
+fn a_limit_is_told_before_the_first_byte() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();
+    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    let pairs = with(&[("nodes", "n1")]);
+    let limited = |rows_max| lab.questions(Settings { rows_max, ..Settings::default() });
+    assert_eq!(ask_as(&limited(2000), Reader::Everything, &pairs).unwrap().len(), 2000);
+    let question = GetMetrics::from_pairs(pairs.iter().copied()).unwrap();
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let error = limited(1999).get_metrics(&question, Format::Json, &asker).unwrap_err();
+    assert_eq!((error.status(), error.code()), (413, "54000"));
+    assert!(error.to_string().contains("1999 rows"), "{error}");
+}
+
+#[test]
+fn a_cancelled_question_ends() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..5000).map(|s| (f64::from(s), 1.0)).collect();
+    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    let questions = lab.questions(Settings { slice_rows: 1000, ..Settings::default() });
+    let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let mut answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    assert!(answer.next().unwrap().is_ok());
+    asker.cancel.cancel();
+    assert!(answer.any(|piece| matches!(piece, Err(QueryError::Cancelled))));
+    assert!(answer.next().is_none());
+}
+
+#[test]
+fn csv_has_a_header() {
+    let lab = Lab::new();
+    lab.put(&[Told { samples: &[(1.5, 2.0)], ..Told::default() }]);
+    let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let questions = lab.questions(Settings::default());
+    let answer = questions.get_metrics(&question, Format::Csv, &asker).unwrap();
+    let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
+    let expected = "timestamp,device_id,metric_id,value,labels\n\"2026-01-06 00:00:01.5+00\",n1,load_1m,2,{}\n";
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+}

@@ -1,0 +1,179 @@
+//! A store and a registry filled by hand. Shared by the tests of `query` and `sql` and by the bench.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use jobs::{Limits, Registry};
+use model::{
+    Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
+    SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+};
+use query::{Questions, Settings};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use store::{Incoming, Outcome, Store};
+use wire::{Decoder, Encoder, Frames};
+
+/// 2026-01-06T00:00:00Z, the day on which everything happens.
+pub(crate) const DAY: i64 = 1_767_657_600;
+
+/// So many seconds after the day began.
+pub(crate) fn at(second: f64) -> Timestamp {
+    let micros = Timestamp::parse(&format!("{second:.6}")).unwrap().0;
+    Timestamp::from_seconds(DAY).plus(micros)
+}
+
+pub(crate) fn device(name: &str) -> DeviceId {
+    DeviceId::new(name).unwrap()
+}
+
+pub(crate) fn key(cluster: &str, id: i64) -> JobKey {
+    JobKey { cluster: ClusterId::new(cluster).unwrap(), id: JobId::new(id).unwrap() }
+}
+
+/// A store, a registry, and the directory they lie in.
+pub(crate) struct Lab {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    seq: AtomicU64,
+    dir: tempfile::TempDir,
+}
+
+/// What a series is and what it showed.
+pub(crate) struct Told<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) metric: &'a str,
+    pub(crate) kind: Kind,
+    pub(crate) unit: Unit,
+    pub(crate) job: Option<JobKey>,
+    pub(crate) labels: &'a [(&'a str, &'a str)],
+    /// When the counter was zero, in seconds of the day.
+    pub(crate) start: Option<f64>,
+    /// Seconds of the day, and values.
+    pub(crate) samples: &'a [(f64, f64)],
+}
+
+impl Default for Told<'_> {
+    fn default() -> Self {
+        Self {
+            device: "n1",
+            metric: "load_1m",
+            kind: Kind::Gauge,
+            unit: Unit::Count,
+            job: None,
+            labels: &[],
+            start: None,
+            samples: &[],
+        }
+    }
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(|| at(7200.0));
+        let (store, _) =
+            Store::open(&dir.path().join("store"), store::Settings::default(), clock).unwrap();
+        let users = |uid: u32| (uid == 1000).then(|| "alice".into());
+        let path = dir.path().join("registry.sqlite");
+        let registry = Registry::open(&path, Limits::default(), users).unwrap();
+        let (store, registry) = (Arc::new(store), Arc::new(registry));
+        Self { store, registry, seq: AtomicU64::new(0), dir }
+    }
+
+    /// Where everything lies.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn questions(&self, settings: Settings) -> Questions {
+        Questions::new(Arc::clone(&self.store), Arc::clone(&self.registry), settings)
+    }
+
+    /// Stores what was told, in one batch.
+    pub(crate) fn put(&self, told: &[Told<'_>]) {
+        let mut rows: Vec<(Timestamp, u32, f64)> = Vec::new();
+        let mut entries = Vec::new();
+        for told in told {
+            let place = u32::try_from(entries.len()).unwrap();
+            let name = told.metric.to_owned();
+            let help = format!("The meaning of {name}.");
+            let metric = Metric {
+                name: name.into(),
+                unit: told.unit,
+                kind: told.kind,
+                help: help.into(),
+                divisor: 1000,
+            };
+            entries.push(SeriesEntry {
+                metric: Arc::new(metric),
+                device: device(told.device),
+                job: told.job.clone(),
+                labels: Labels::new(told.labels.iter().copied()).unwrap(),
+                start: told.start.map(at),
+            });
+            rows.extend(told.samples.iter().map(|(second, value)| (at(*second), place, *value)));
+        }
+        rows.sort_by_key(|row| (row.0, row.1));
+        let ticks = rows.chunk_by(|a, b| a.0 == b.0);
+        let tick = |rows: &[(Timestamp, u32, f64)]| Tick {
+            at: rows.first().unwrap().0,
+            samples: u32::try_from(rows.len()).unwrap(),
+        };
+        self.store(Batch {
+            ticks: ticks.map(tick).collect(),
+            index: rows.iter().map(|row| row.1).collect(),
+            values: rows.iter().map(|row| row.2).collect(),
+            table: Arc::new(SeriesTable { entries }),
+            ..self.batch()
+        });
+    }
+
+    /// Stores a gap.
+    pub(crate) fn put_gap(&self, gap: Gap) {
+        self.store(Batch { gaps: vec![gap], ..self.batch() });
+    }
+
+    fn batch(&self) -> Batch {
+        Batch {
+            origin: Origin::new("lab").unwrap(),
+            boot: Boot([1; 16]),
+            seq: self.seq.fetch_add(1, Ordering::Relaxed),
+            table: Arc::new(SeriesTable::default()),
+            ticks: Vec::new(),
+            index: Vec::new(),
+            values: Vec::new(),
+            gaps: Vec::new(),
+            jobs: Vec::new(),
+        }
+    }
+
+    fn store(&self, batch: Batch) {
+        let mut bytes = Vec::new();
+        Encoder::default().encode(&batch, &mut bytes).unwrap();
+        let frame = Frames::of(&bytes).next().unwrap().unwrap();
+        let decoded = Decoder::default().decode(&frame).unwrap();
+        let (tell, told) = sync_channel(1);
+        let incoming = Incoming { frame: bytes, decoded, received: at(7200.0) };
+        self.store.append(vec![incoming], move |outcomes| tell.send(outcomes).unwrap());
+        let outcomes = told.recv().unwrap();
+        let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_refused: 0, .. });
+        assert!(outcomes.iter().all(fine), "{outcomes:?}");
+    }
+
+    /// A node saw a job, from a second of the day until another.
+    pub(crate) fn job(&self, key: &JobKey, node: &str, uid: u32, start: f64, stop: Option<f64>) {
+        let event = JobEvent {
+            key: key.clone(),
+            spelling: key.id.to_string().into(),
+            device: device(node),
+            user: None,
+            uid: Some(uid),
+            start: at(start),
+            stop: stop.map(at),
+        };
+        let applied = self.registry.apply(&[event], at(7200.0)).unwrap();
+        assert_eq!(applied.refused, 0);
+    }
+}

@@ -1,0 +1,183 @@
+//! Functions on labels: `label(labels, 'cpu')`, and `labels->>'cpu'`, which is the same.
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, ScalarValue, exec_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::sqlparser::ast::BinaryOperator;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use model::Labels;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Functions left out: they make something large of something small, and the engine does not count the
+/// memory of a single value.
+pub(crate) const UNCOUNTED: [&str; 11] = [
+    "repeat",
+    "lpad",
+    "rpad",
+    "replace",
+    "regexp_replace",
+    "array_repeat",
+    "list_repeat",
+    "array_resize",
+    "list_resize",
+    "range",
+    "generate_series",
+];
+
+/// `label(labels, key)`: the value of a label, or null where there is none. Labels are text in jsonb's
+/// spelling; of the value `["a", "b"]` of `_device_orig` it gives that text.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Label {
+    signature: Signature,
+}
+
+impl Label {
+    pub(crate) fn function() -> ScalarUDF {
+        let text = vec![DataType::Utf8View, DataType::Utf8View];
+        ScalarUDF::from(Self { signature: Signature::exact(text, Volatility::Immutable) })
+    }
+}
+
+impl ScalarUDFImpl for Label {
+    fn name(&self) -> &'static str {
+        "label"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let rows = args.number_rows;
+        let [labels, key] = args.args.as_slice() else {
+            return exec_err!("label takes labels and a key");
+        };
+        let key = match key {
+            ColumnarValue::Scalar(ScalarValue::Utf8View(key)) => key.clone(),
+            _ => return exec_err!("the key of label must be one text, the same for every row"),
+        };
+        let (Some(key), labels) = (key, labels.to_array(rows)?) else {
+            return Ok(ColumnarValue::Scalar(ScalarValue::Utf8View(None)));
+        };
+        Ok(ColumnarValue::Array(values(&labels, &key)?))
+    }
+}
+
+fn values(labels: &ArrayRef, key: &str) -> Result<ArrayRef> {
+    let labels = cast(labels, &DataType::Utf8View)?;
+    let labels: &StringViewArray = labels.as_string_view();
+    // Rows of one series share their labels, so few texts are read.
+    let mut known: HashMap<&str, Option<String>> = HashMap::new();
+    let mut values = StringViewBuilder::with_capacity(labels.len());
+    for text in labels {
+        let value = text.and_then(|text| {
+            if known.len() > KNOWN_MAX {
+                known.clear();
+            }
+            known.entry(text).or_insert_with(|| value_of(text, key)).as_deref()
+        });
+        values.append_option(value);
+    }
+    Ok(Arc::new(values.finish()))
+}
+
+/// Label sets remembered within a batch.
+const KNOWN_MAX: usize = 4096;
+
+fn value_of(text: &str, key: &str) -> Option<String> {
+    match Labels::from_canonical(text) {
+        Ok(labels) => labels.get(key),
+        // Only `_device_orig` is no string: an array, which stands last among the keys reading adds.
+        Err(_) => without_origins(text, key),
+    }
+}
+
+/// The same of labels that hold `_device_orig`.
+fn without_origins(text: &str, key: &str) -> Option<String> {
+    const ORIGINS: &str = "\"_device_orig\": [";
+    let (before, rest) = text.split_once(ORIGINS)?;
+    let end = end_of_array(rest)?;
+    let (array, after) = rest.split_at_checked(end)?;
+    if key == "_device_orig" {
+        return Some(format!("[{array}"));
+    }
+    let (before, after) = (before.trim_end_matches(", "), after.trim_start_matches(", "));
+    let between = if before == "{" || after == "}" { "" } else { ", " };
+    Labels::from_canonical(&format!("{before}{between}{after}")).ok()?.get(key)
+}
+
+/// Where an array of strings ends, its bracket included.
+fn end_of_array(text: &str) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (place, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ']' if !quoted => return Some(place + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Plans `labels->>'key'`.
+#[derive(Debug)]
+pub(crate) struct Arrows {
+    label: Arc<ScalarUDF>,
+}
+
+impl Arrows {
+    pub(crate) fn new(label: &Arc<ScalarUDF>) -> Self {
+        Self { label: Arc::clone(label) }
+    }
+}
+
+impl ExprPlanner for Arrows {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        _: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op != BinaryOperator::LongArrow {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let args = vec![expr.left, expr.right];
+        let call = ScalarFunction::new_udf(Arc::clone(&self.label), args);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_labels() {
+        let labels = r#"{"cpu": "0", "_job_id": "5"}"#;
+        assert_eq!(value_of(labels, "cpu").as_deref(), Some("0"));
+        assert_eq!(value_of(labels, "x"), None);
+        assert_eq!(value_of("no labels", "x"), None);
+        let origins = r#"{"a": "1", "_device_orig": ["p]1", "p\"2"], "z_device_orig_": "2"}"#;
+        assert_eq!(value_of(origins, "a").as_deref(), Some("1"));
+        assert_eq!(value_of(origins, "z_device_orig_").as_deref(), Some("2"));
+        assert_eq!(value_of(origins, "_device_orig").as_deref(), Some(r#"["p]1", "p\"2"]"#));
+        let alone = r#"{"_device_orig": ["p1"]}"#;
+        assert_eq!(value_of(alone, "_device_orig").as_deref(), Some(r#"["p1"]"#));
+        assert_eq!(value_of(alone, "a"), None);
+        for cut in 0..origins.len() {
+            assert_eq!(value_of(origins.split_at(cut).0, "a"), None, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A table as the engine asks for it.
+
+use crate::exec::TableExec;
+use crate::narrow::Narrow;
+use crate::schema::Table;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use query::{Asker, Questions};
+use std::sync::Arc;
+
+/// For whom a statement is answered, and of what.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) questions: Questions,
+    pub(crate) asker: Asker,
+}
+
+/// A table, for one statement.
+#[derive(Debug)]
+pub(crate) struct Provider {
+    table: Table,
+    schema: SchemaRef,
+    scope: Arc<Scope>,
+}
+
+impl Provider {
+    pub(crate) fn new(table: Table, zone: &Arc<str>, scope: &Arc<Scope>) -> Self {
+        Self { table, schema: table.schema(zone), scope: Arc::clone(scope) }
+    }
+
+    /// Whether conditions on this table reach the store.
+    const fn narrows(&self) -> bool {
+        matches!(
+            self.table,
+            Table::Metrics | Table::MetricsByDevice | Table::MetricsByJob | Table::CounterStarts
+        )
+    }
+}
+
+#[async_trait::async_trait]
+impl TableProvider for Provider {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let support = |filter: &&Expr| {
+            if self.narrows() && Narrow::understands(filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Unsupported
+            }
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let every = || (0..self.schema.fields().len()).collect();
+        let kept = projection.cloned().unwrap_or_else(every);
+        let schema = Arc::new(self.schema.project(&kept)?);
+        let (narrow, scope) = (Narrow::of(filters), Arc::clone(&self.scope));
+        Ok(Arc::new(TableExec::new(self.table, kept, schema, narrow, limit, scope)))
+    }
+}

@@ -1,0 +1,192 @@
+//! The tables and their columns. What each means is told in `docs/reference/tables.md`.
+
+use Column::{Number, Text, Time, Value};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use std::sync::Arc;
+
+/// The tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Table {
+    Metrics,
+    MetricsByDevice,
+    MetricsByJob,
+    NodetimePerJob,
+    NodetimeByJob,
+    Jobs,
+    Allocations,
+    Gaps,
+    CounterStarts,
+    Catalogue,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Time,
+    Text,
+    Number,
+    Value,
+}
+
+impl Table {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Metrics,
+        Self::MetricsByDevice,
+        Self::MetricsByJob,
+        Self::NodetimePerJob,
+        Self::NodetimeByJob,
+        Self::Jobs,
+        Self::Allocations,
+        Self::Gaps,
+        Self::CounterStarts,
+        Self::Catalogue,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::MetricsByDevice => "metrics_by_device",
+            Self::MetricsByJob => "metrics_by_job",
+            Self::NodetimePerJob => "nodetime_per_job",
+            Self::NodetimeByJob => "nodetime_by_job",
+            Self::Jobs => "jobs",
+            Self::Allocations => "allocations",
+            Self::Gaps => "gaps",
+            Self::CounterStarts => "counter_starts",
+            Self::Catalogue => "catalogue",
+        }
+    }
+
+    /// Names, kinds, and whether a value may be missing.
+    pub(crate) const fn columns(self) -> Columns {
+        match self {
+            Self::Metrics | Self::MetricsByDevice => METRICS,
+            Self::MetricsByJob => METRICS_BY_JOB,
+            Self::NodetimePerJob | Self::NodetimeByJob => NODETIME,
+            Self::Jobs => JOBS,
+            Self::Allocations => ALLOCATIONS,
+            Self::Gaps => GAPS,
+            Self::CounterStarts => COUNTER_STARTS,
+            Self::Catalogue => CATALOGUE,
+        }
+    }
+
+    /// The columns as the engine knows them, times in a zone.
+    pub(crate) fn schema(self, zone: &Arc<str>) -> SchemaRef {
+        let field = |(name, column, nullable): &(&str, Column, bool)| {
+            let data_type = match column {
+                Time => DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone))),
+                Text => DataType::Utf8View,
+                Number => DataType::Int64,
+                Value => DataType::Float64,
+            };
+            Field::new(*name, data_type, *nullable)
+        };
+        Arc::new(Schema::new(self.columns().iter().map(field).collect::<Vec<_>>()))
+    }
+}
+
+/// Name, kind, and whether a value may be missing.
+type Columns = &'static [(&'static str, Column, bool)];
+
+const METRICS: Columns = &[
+    ("timestamp", Time, false),
+    ("device_id", Text, false),
+    ("metric_id", Text, false),
+    ("value", Value, true),
+    ("labels", Text, false),
+    ("job_id", Number, true),
+    ("cluster", Text, true),
+];
+
+const METRICS_BY_JOB: Columns = &[
+    ("timestamp", Time, false),
+    ("device_id", Text, false),
+    ("metric_id", Text, false),
+    ("value", Value, true),
+    ("labels", Text, false),
+    ("start_time", Time, true),
+    ("stop_time", Time, true),
+    ("job_id", Number, false),
+    ("cluster", Text, false),
+];
+
+const NODETIME: Columns = &[
+    ("job_id", Number, false),
+    ("start_time", Time, false),
+    ("stop_time", Time, true),
+    ("node", Text, false),
+    ("cluster", Text, false),
+];
+
+const JOBS: Columns = &[
+    ("job_id", Number, false),
+    ("cluster", Text, false),
+    ("spelling", Text, false),
+    ("user_name", Text, true),
+    ("user_id", Number, true),
+    ("account", Text, true),
+    ("name", Text, true),
+    ("state", Text, false),
+    ("start_time", Time, false),
+    ("stop_time", Time, true),
+    ("exit_code", Number, true),
+];
+
+const ALLOCATIONS: Columns = &[
+    ("job_id", Number, false),
+    ("job_start_time", Time, false),
+    ("device_id", Text, false),
+    ("start_time", Time, false),
+    ("stop_time", Time, true),
+    ("cluster", Text, false),
+];
+
+const GAPS: Columns = &[
+    ("origin", Text, false),
+    ("device_id", Text, false),
+    ("source", Text, false),
+    ("from_time", Time, false),
+    ("to_time", Time, false),
+    ("cause", Text, false),
+    ("detail", Text, false),
+];
+
+const COUNTER_STARTS: Columns = &[
+    ("timestamp", Time, false),
+    ("device_id", Text, false),
+    ("metric_id", Text, false),
+    ("labels", Text, false),
+    ("start_time", Time, false),
+    ("job_id", Number, true),
+    ("cluster", Text, true),
+];
+
+const CATALOGUE: Columns =
+    &[("name", Text, false), ("unit", Text, false), ("kind", Text, false), ("help", Text, false)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manual names every table with every column, in order.
+    #[test]
+    fn the_manual_tells_every_column() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/tables.md");
+        let manual = std::fs::read_to_string(path).unwrap();
+        for table in Table::ALL {
+            let names: Vec<String> =
+                table.columns().iter().map(|column| format!("| `{}` |", column.0)).collect();
+            let (_, section) = manual
+                .split_once(&format!("## `{}`", table.name()))
+                .or_else(|| manual.split_once(&format!(", `{}`\n", table.name())))
+                .unwrap_or_else(|| panic!("{} is not in the manual", table.name()));
+            let section = section.split("\n## ").next().unwrap();
+            let mut rest = section;
+            for name in names {
+                let found = rest.split_once(&name);
+                rest = found.unwrap_or_else(|| panic!("{}: no {name} in order", table.name())).1;
+            }
+        }
+    }
+}

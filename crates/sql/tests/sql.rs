@@ -1,0 +1,472 @@
+//! SQL from outside: the tables, what is refused, and the limits.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use futures::StreamExt;
+use jobs::Reader;
+use lab::{Lab, Told, at, key};
+use model::{Cause, DeviceId, Gap, Kind, Origin, Unit};
+use query::Settings;
+use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
+use sql::{Limits, Sql, SqlError};
+use std::time::Duration;
+
+fn engine(lab: &Lab, limits: Limits) -> Sql {
+    Sql::new(lab.questions(Settings::default()), limits).unwrap()
+}
+
+/// The rows as texts, one line each, values divided by blanks.
+async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
+    let mut rows = sql.query(text, reader, at(7200.0)).await?;
+    let options = FormatOptions::default().with_null("-");
+    let mut lines = Vec::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        let columns: Vec<ArrayFormatter<'_>> = batch
+            .columns()
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
+            .collect();
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            lines.push(cells.join(" "));
+        }
+    }
+    Ok(lines)
+}
+
+async fn ask(sql: &Sql, text: &str) -> Vec<String> {
+    ask_as(sql, Reader::Everything, text).await.unwrap()
+}
+
+async fn refused(sql: &Sql, text: &str) -> (u16, String) {
+    let error = ask_as(sql, Reader::Everything, text).await.unwrap_err();
+    (error.status(), error.to_string())
+}
+
+/// Jobs 7 and 8 on n1 at once, the node itself, and a port that is n1's by alias.
+fn filled() -> Lab {
+    let lab = Lab::new();
+    let counted = |job, samples| Told {
+        metric: "cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Unit::Seconds,
+        job: Some(job),
+        start: Some(5.0),
+        samples,
+        ..Told::default()
+    };
+    lab.put(&[
+        counted(key("local", 7), &[(10.0, 7.0), (20.0, 27.0)]),
+        counted(key("slurm", 8), &[(10.0, 1.0), (20.0, 2.0)]),
+        Told { labels: &[("cpu", "0")], samples: &[(10.0, 0.5), (30.0, 0.75)], ..Told::default() },
+        Told {
+            device: "pdu-port1",
+            metric: "power_watts",
+            labels: &[("_device_alias", "n1")],
+            samples: &[(12.0, 90.0)],
+            ..Told::default()
+        },
+    ]);
+    lab.job(&key("local", 7), "n1", 1000, 5.0, Some(25.0));
+    lab.job(&key("slurm", 8), "n1", 1001, 8.0, None);
+    lab
+}
+
+#[tokio::test]
+async fn metrics_show_what_was_stored() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT * FROM metrics ORDER BY timestamp, device_id, metric_id, job_id";
+    assert_eq!(
+        ask(&sql, text).await,
+        [
+            r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 7.0 {"_job_id": "7"} 7 local"#,
+            r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 1.0 {"_job_id": "8", "_cluster": "slurm"} 8 slurm"#,
+            r#"2026-01-06T00:00:10Z n1 load_1m 0.5 {"cpu": "0"} - -"#,
+            r#"2026-01-06T00:00:12Z pdu-port1 power_watts 90.0 {"_device_alias": "n1"} - -"#,
+            r#"2026-01-06T00:00:20Z n1 cpu_seconds_total 27.0 {"_job_id": "7"} 7 local"#,
+            r#"2026-01-06T00:00:20Z n1 cpu_seconds_total 2.0 {"_job_id": "8", "_cluster": "slurm"} 8 slurm"#,
+            r#"2026-01-06T00:00:30Z n1 load_1m 0.75 {"cpu": "0"} - -"#,
+        ]
+    );
+    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["7"]);
+}
+
+#[tokio::test]
+async fn devices_have_what_was_measured_for_them() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT value, labels FROM metrics_by_device WHERE device_id = 'n1' AND metric_id = 'power_watts'";
+    assert_eq!(ask(&sql, text).await, [r#"90.0 {"_device_orig": ["pdu-port1"]}"#]);
+    let port = "SELECT value, labels FROM metrics_by_device WHERE device_id = 'pdu-port1'";
+    assert_eq!(ask(&sql, port).await, ["90.0 {}"]);
+    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics_by_device").await, ["8"]);
+}
+
+#[tokio::test]
+async fn jobs_have_theirs_and_their_nodes_but_never_another_jobs() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT timestamp, metric_id, value, start_time, stop_time, job_id, cluster
+        FROM metrics_by_job WHERE job_id = 7 ORDER BY timestamp, metric_id";
+    let stay = "2026-01-06T00:00:05Z 2026-01-06T00:00:25Z 7 local";
+    assert_eq!(
+        ask(&sql, text).await,
+        [
+            format!("2026-01-06T00:00:10Z cpu_seconds_total 7.0 {stay}"),
+            format!("2026-01-06T00:00:10Z load_1m 0.5 {stay}"),
+            format!("2026-01-06T00:00:12Z power_watts 90.0 {stay}"),
+            format!("2026-01-06T00:00:20Z cpu_seconds_total 27.0 {stay}"),
+        ]
+    );
+    // Both jobs at once: the node's rows are told of each, a job's rows of that job alone.
+    let both = "SELECT job_id, metric_id, count(*), sum(value) FROM metrics_by_job GROUP BY 1, 2 ORDER BY 1, 2";
+    assert_eq!(
+        ask(&sql, both).await,
+        [
+            "7 cpu_seconds_total 2 34.0",
+            "7 load_1m 1 0.5",
+            "7 power_watts 1 90.0",
+            "8 cpu_seconds_total 2 3.0",
+            "8 load_1m 2 1.25",
+            "8 power_watts 1 90.0",
+        ]
+    );
+    let none = "SELECT count(*) FROM metrics_by_job WHERE job_id = 8 AND cluster = 'local'";
+    assert_eq!(ask(&sql, none).await, ["0"]);
+}
+
+#[tokio::test]
+async fn small_tables() {
+    let lab = filled();
+    let name = |text: &str| DeviceId::new(text).unwrap();
+    lab.put_gap(Gap {
+        origin: Origin::new("lab").unwrap(),
+        device: name("n1"),
+        source: "".into(),
+        from: at(100.0),
+        to: at(110.0),
+        cause: Cause::AgentDown,
+        detail: "was away".into(),
+    });
+    let sql = engine(&lab, Limits::default());
+    let node = [
+        "7 2026-01-06T00:00:05Z 2026-01-06T00:00:25Z n1 local",
+        "8 2026-01-06T00:00:08Z - n1 slurm",
+    ];
+    for table in ["nodetime_per_job", "nodetime_by_job"] {
+        assert_eq!(ask(&sql, &format!("SELECT * FROM {table} ORDER BY job_id")).await, node);
+    }
+    let jobs = "SELECT job_id, cluster, spelling, user_name, user_id, state, stop_time IS NULL, exit_code FROM jobs ORDER BY 1";
+    assert_eq!(
+        ask(&sql, jobs).await,
+        ["7 local 7 alice 1000 ended false -", "8 slurm 8 1001 1001 running true -"]
+    );
+    let allocations =
+        "SELECT job_id, device_id, start_time = job_start_time FROM allocations ORDER BY 1";
+    assert_eq!(ask(&sql, allocations).await, ["7 n1 true", "8 n1 true"]);
+    let gaps = "SELECT origin, device_id, source, to_time - from_time, cause, detail FROM gaps";
+    assert_eq!(ask(&sql, gaps).await, ["lab n1  PT10S agent down was away"]);
+    let starts = "SELECT device_id, metric_id, start_time, job_id FROM counter_starts WHERE metric_id = 'cpu_seconds_total' AND cluster = 'slurm'";
+    assert_eq!(ask(&sql, starts).await, ["n1 cpu_seconds_total 2026-01-06T00:00:05Z 8"]);
+    let catalogue = "SELECT name, unit, kind FROM catalogue ORDER BY name";
+    assert_eq!(
+        ask(&sql, catalogue).await,
+        ["cpu_seconds_total seconds counter", "load_1m  gauge", "power_watts  gauge"]
+    );
+}
+
+#[tokio::test]
+async fn labels_are_read_by_key() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT DISTINCT metric_id, label(labels, 'cpu'), labels->>'_job_id' FROM metrics ORDER BY 1, 3";
+    let expected =
+        ["cpu_seconds_total - 7", "cpu_seconds_total - 8", "load_1m 0 -", "power_watts - -"];
+    assert_eq!(ask(&sql, text).await, expected);
+    let filter = "SELECT count(*) FROM metrics WHERE labels->>'cpu' = '0'";
+    assert_eq!(ask(&sql, filter).await, ["2"]);
+}
+
+#[tokio::test]
+async fn conditions_give_what_the_engine_would() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (condition, rows) in [
+        ("job_id = 7", "2"),
+        ("job_id IN (7, 8, 9)", "4"),
+        ("job_id IS NULL", "3"),
+        ("cluster IS NOT NULL", "4"),
+        ("cluster = 'slurm'", "2"),
+        ("cluster = 'slurm' AND job_id = 7", "0"),
+        ("job_id <> 7", "2"),
+        ("device_id IN ('n1', 'nowhere')", "6"),
+        ("device_id LIKE 'pdu%'", "1"),
+        ("metric_id = 'load_1m' OR metric_id = 'power_watts'", "3"),
+        ("timestamp >= '2026-01-06T00:00:20'", "3"),
+        ("timestamp > '2026-01-06T00:00:20Z'", "1"),
+        ("timestamp BETWEEN '2026-01-06 00:00:10' AND '2026-01-06 00:00:12'", "4"),
+        ("timestamp < '2026-01-06T02:00:12+02:00'", "3"),
+        ("timestamp > now() - interval '1 hour 59 minutes 45 seconds'", "3"),
+        ("timestamp = '2026-01-06T00:00:12'", "1"),
+        ("value > 10", "2"),
+        ("device_id = 'n1' AND device_id = 'n2'", "0"),
+    ] {
+        let text = format!("SELECT count(*) FROM metrics WHERE {condition}");
+        assert_eq!(ask(&sql, &text).await, [rows], "{condition}");
+    }
+    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 3").await.len(), 3);
+}
+
+#[tokio::test]
+async fn times_without_a_zone_are_the_servers() {
+    let lab = filled();
+    let zone = query::parse_zone("Europe/Paris").unwrap();
+    let settings = Settings { zone, ..Settings::default() };
+    let sql = Sql::new(lab.questions(settings), Limits::default()).unwrap();
+    let text = "SELECT timestamp FROM metrics WHERE timestamp > '2026-01-06T01:00:25'";
+    assert_eq!(ask(&sql, text).await, ["2026-01-06T01:00:30+01:00"]);
+}
+
+#[tokio::test]
+async fn only_select_is_answered() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let file = lab.path().join("out.csv");
+    let file = file.to_str().unwrap();
+    for text in [
+        format!("COPY (SELECT 1) TO '{file}'"),
+        format!("COPY metrics TO '{file}'"),
+        format!("CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{file}'"),
+        "CREATE TABLE x AS SELECT 1".to_owned(),
+        "SELECT 1 INTO x".to_owned(),
+        "CREATE VIEW x AS SELECT 1".to_owned(),
+        "INSERT INTO metrics VALUES (now(), 'a', 'b', 1, '{}', NULL, NULL)".to_owned(),
+        "DELETE FROM metrics".to_owned(),
+        "UPDATE metrics SET value = 0".to_owned(),
+        "TRUNCATE metrics".to_owned(),
+        "DROP TABLE metrics".to_owned(),
+        "SET datafusion.execution.batch_size = 1".to_owned(),
+        "SET search_path = x".to_owned(),
+        "RESET ALL".to_owned(),
+        "SHOW ALL".to_owned(),
+        "SHOW TABLES".to_owned(),
+        "EXPLAIN SELECT 1".to_owned(),
+        "EXPLAIN ANALYZE SELECT 1".to_owned(),
+        "PREPARE p AS SELECT 1".to_owned(),
+        "BEGIN".to_owned(),
+        "WITH x AS (INSERT INTO metrics VALUES (now(), 'a', 'b', 1, '{}', NULL, NULL)) SELECT 1"
+            .to_owned(),
+    ] {
+        let (status, message) = refused(&sql, &text).await;
+        assert!(status == 403 || status == 400, "{text}: {status} {message}");
+    }
+    assert!(!lab.path().join("out.csv").exists_or_fails());
+    for text in ["SELECT 1; SELECT 2", "SELECT 1; DROP TABLE metrics", "", ";", "SELEC 1"] {
+        assert_eq!(refused(&sql, text).await.0, 400, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn no_statement_reaches_a_file() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let file = lab.path().join("registry.sqlite");
+    let file = file.to_str().unwrap();
+    for text in [
+        format!("SELECT * FROM '{file}'"),
+        format!("SELECT * FROM \"{file}\""),
+        "SELECT * FROM '/etc/passwd'".to_owned(),
+        "SELECT * FROM read_csv('/etc/passwd')".to_owned(),
+        "SELECT * FROM information_schema.df_settings".to_owned(),
+        "SELECT * FROM information_schema.tables".to_owned(),
+        "SELECT * FROM parquet_metadata('/etc/passwd')".to_owned(),
+    ] {
+        let (status, message) = refused(&sql, &text).await;
+        assert_eq!(status, 400, "{text}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_large_is_made_of_something_small() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for call in [
+        "repeat('x', 2000000000)",
+        "lpad('x', 2000000000)",
+        "rpad('x', 2000000000)",
+        "replace('xxxx', 'x', 'xxxx')",
+        "regexp_replace('xxxx', 'x', 'xxxx', 'g')",
+        "array_repeat(1, 2000000000)",
+        "list_repeat(1, 2000000000)",
+        "array_resize([1], 2000000000)",
+        "list_resize([1], 2000000000)",
+        "range(2000000000)",
+        "generate_series(1, 2000000000)",
+    ] {
+        let (status, message) = refused(&sql, &format!("SELECT {call}")).await;
+        assert_eq!(
+            (status, message.contains("Invalid function")),
+            (400, true),
+            "{call}: {message}"
+        );
+    }
+    assert_eq!(refused(&sql, "SELECT * FROM generate_series(1, 1000000000000)").await.0, 400);
+    assert_eq!(ask(&sql, "SELECT upper('x') || lower('Y')").await, ["Xy"]);
+}
+
+#[tokio::test]
+async fn a_reader_sees_no_job_of_somebody_else() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let alice = Reader::User(1000);
+    for (text, expected) in [
+        ("SELECT DISTINCT job_id FROM metrics ORDER BY 1", vec!["7", "-"]),
+        ("SELECT DISTINCT job_id FROM metrics_by_job", vec!["7"]),
+        ("SELECT job_id FROM jobs", vec!["7"]),
+        ("SELECT job_id FROM nodetime_by_job", vec!["7"]),
+        ("SELECT job_id FROM allocations", vec!["7"]),
+        ("SELECT DISTINCT job_id FROM counter_starts", vec!["7"]),
+        ("SELECT count(*) FROM metrics WHERE job_id = 8", vec!["0"]),
+    ] {
+        assert_eq!(ask_as(&sql, alice, text).await.unwrap(), expected, "{text}");
+    }
+}
+
+/// Two hundred thousand rows.
+fn large() -> Lab {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..6000).map(|s| (f64::from(s), f64::from(s % 97))).collect();
+    for node in 0..34 {
+        let name = format!("n{node}");
+        lab.put(&[Told { device: &name, samples: &samples, ..Told::default() }]);
+    }
+    lab.store.flush().unwrap();
+    lab
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_end_what_is_too_much() {
+    let lab = large();
+    let limits = Limits {
+        rows_max: 10_000,
+        time_max: Duration::from_secs(2),
+        memory_bytes_max: 8 << 20,
+        statements_max: 2,
+        ..Limits::default()
+    };
+    let sql = engine(&lab, limits);
+    let rows = refused(&sql, "SELECT * FROM metrics").await;
+    assert_eq!((rows.0, rows.1.contains("more than 10000 rows")), (413, true));
+    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 10000").await.len(), 10_000);
+    let memory = refused(&sql, "SELECT * FROM metrics ORDER BY value, timestamp DESC").await;
+    assert_eq!(memory.0, 413, "{}", memory.1);
+    let cross = refused(&sql, "SELECT count(*) FROM metrics a, metrics b, metrics c").await;
+    assert!(cross.0 == 413 || cross.0 == 408, "{cross:?}");
+    let long = format!("SELECT 1 -- {}", "x".repeat(70_000));
+    assert_eq!(refused(&sql, &long).await.0, 413);
+    let many = (0..20).map(|i| format!("metrics m{i}")).collect::<Vec<_>>().join(", ");
+    assert_eq!(refused(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
+    // Everything is given back: the next statement runs.
+    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_statement_is_ended_and_its_place_given_back() {
+    let lab = large();
+    let limits = Limits {
+        time_max: Duration::from_millis(1500),
+        memory_bytes_max: 1 << 30,
+        statements_max: 1,
+        threads: 1,
+        ..Limits::default()
+    };
+    let sql = engine(&lab, limits);
+    for text in [
+        "SELECT count(*) FROM metrics a CROSS JOIN metrics b",
+        "SELECT sum(a.value * b.value) FROM metrics a JOIN metrics b ON a.value < b.value",
+        "SELECT count(*) FROM metrics a JOIN metrics b ON a.metric_id = b.metric_id AND a.value > b.value + 1000",
+        "SELECT count(*) FROM metrics a JOIN metrics b ON a.value > b.value + 1000",
+        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+    ] {
+        let began = tokio::time::Instant::now();
+        let slow = refused(&sql, text).await;
+        assert_eq!(slow.0, 408, "{text}: {}", slow.1);
+        assert!(began.elapsed() < Duration::from_secs(3), "{text}: {:?}", began.elapsed());
+        // The thread that worked on it comes free soon.
+        let mut free = false;
+        for _ in 0..50 {
+            free = ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
+            if free {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(free, "{text}: still at work");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_statements_than_may_run_are_refused() {
+    let lab = large();
+    let sql = engine(&lab, Limits { statements_max: 1, ..Limits::default() });
+    let text = "SELECT * FROM metrics";
+    let first = sql.query(text, Reader::Everything, at(7200.0)).await.unwrap();
+    let (status, message) = refused(&sql, "SELECT 1").await;
+    assert_eq!((status, message.contains("1 statements run")), (429, true));
+    // Dropping the rows stops the statement.
+    drop(first);
+    let mut free = false;
+    for _ in 0..50 {
+        free |= ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(free);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_reads_what_it_needs() {
+    let lab = large();
+    let sql = engine(&lab, Limits::default());
+    let read = || lab.store.stats().read;
+    let whole = {
+        let before = read();
+        assert_eq!(ask(&sql, "SELECT count(value) FROM metrics").await, ["204000"]);
+        let after = read();
+        (after.rows - before.rows, after.bytes - before.bytes)
+    };
+    assert_eq!(whole.0, 204_000);
+    for text in [
+        "SELECT count(value) FROM metrics WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
+        "SELECT count(value) FROM metrics_by_device WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
+    ] {
+        let before = read();
+        assert_eq!(ask(&sql, text).await, ["600"], "{text}");
+        let after = read();
+        let (rows, bytes) = (after.rows - before.rows, after.bytes - before.bytes);
+        assert!((600..=17_000).contains(&rows), "{text}: {rows} rows decoded");
+        assert!(bytes * 2 < whole.1, "{text}: {bytes} of {} bytes", whole.1);
+    }
+    let before = read();
+    assert_eq!(
+        ask(&sql, "SELECT count(*) FROM metrics WHERE metric_id = 'none' OR metric_id = 'other'")
+            .await,
+        ["0"]
+    );
+    assert_eq!(read().rows, before.rows);
+}
+
+/// What [`std::path::Path::try_exists`] says, a failure being one of the test.
+trait Exists {
+    fn exists_or_fails(&self) -> bool;
+}
+
+impl Exists for std::path::PathBuf {
+    fn exists_or_fails(&self) -> bool {
+        self.try_exists().unwrap()
+    }
+}
