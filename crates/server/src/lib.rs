@@ -1,1 +1,64 @@
-//! server
+//! The server: batches in over HTTP, questions out, pages beside them.
+//!
+//! ```text
+//! listen ─► accept (who is at the other end?) ─► gate (Host, Origin, caller) ─► router
+//!             POST /v1/batches ─► decoding ─► store ─► registry of jobs ─► acks
+//!             questions ─► work (turns, an end, cancelled with the connection) ─► query, sql
+//! ```
+//!
+//! [`Server`] is the whole of it; the program `jobmeter-server` adds flags, signals and the runtime file.
+
+mod accept;
+mod agents;
+mod answers;
+mod app;
+mod body;
+mod caller;
+mod certificate;
+mod clock;
+mod counts;
+mod csv;
+mod decoding;
+mod exposition;
+mod gate;
+mod ingest;
+mod job_routes;
+mod kwollect;
+mod life;
+mod listen;
+mod live;
+mod local_jobs;
+mod nodes;
+mod pages;
+mod params;
+mod peer;
+mod problem;
+mod recorded;
+mod router;
+mod seats;
+mod selection;
+mod series;
+mod settings;
+mod statements;
+mod table;
+mod tasks;
+mod timed;
+mod tls;
+mod tokens;
+mod users;
+mod work;
+
+pub use life::{Server, Settings, StartError};
+pub use live::LiveError;
+pub use recorded::Recorded;
+pub use settings::Limits;
+pub use tls::{TlsError, TlsFiles};
+pub use tokens::SecretError;
+
+/// What the wall clock shows, for the log.
+pub fn now() -> model::Timestamp {
+    clock::now()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! What agents say of themselves with each request: their version, and what their clock shows.
+
+use api::Node;
+use axum::http::{HeaderMap, header};
+use model::{Origin, Timestamp};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Microseconds that the sender's clock shows, in a request.
+const NOW: &str = "x-jobmeter-now";
+/// Most agents remembered.
+const AGENTS_MAX: usize = 100_000;
+/// Longest version remembered, in characters.
+const VERSION_CHARS_MAX: usize = 64;
+/// A clock that is further off is told in the log.
+const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
+
+/// The agents that sent since this server started.
+#[derive(Debug, Default)]
+pub(crate) struct Agents {
+    known: Mutex<HashMap<Origin, Agent>>,
+}
+
+#[derive(Debug, Default)]
+struct Agent {
+    version: Option<String>,
+    /// Its clock minus ours, and the way from there to here.
+    offset_us: Option<i64>,
+}
+
+impl Agents {
+    /// Remembers what an origin's request says.
+    pub(crate) fn met(&self, origin: &Origin, headers: &HeaderMap, received: Timestamp) {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let now = text(NOW).and_then(|now| now.parse().ok()).map(Timestamp);
+        let offset_us = now.map(|now| now.since(received));
+        if let Some(offset) =
+            offset_us.filter(|offset| offset.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs())
+        {
+            let seconds = offset as f64 / 1e6;
+            log::warn!("the clock of {origin} is {seconds:+.1} s off ours; set both by NTP");
+        }
+        let program = text(header::USER_AGENT.as_str());
+        let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= AGENTS_MAX && !known.contains_key(origin) {
+            return;
+        }
+        let agent = known.entry(origin.clone()).or_default();
+        agent.offset_us = offset_us;
+        if agent.version.as_deref() != version {
+            agent.version = version.map(|text| text.chars().take(VERSION_CHARS_MAX).collect());
+        }
+    }
+
+    /// Tells of a node what its agent said: its version, and the offset of its clock, which is truer than
+    /// one worked out from batches that may have waited.
+    pub(crate) fn tell(&self, node: &mut Node) {
+        let Ok(origin) = Origin::new(&node.device) else { return };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(agent) = known.get(&origin) else { return };
+        node.agent_version.clone_from(&agent.version);
+        if let Some(offset) = agent.offset_us {
+            node.clock_offset_seconds = Some(offset as f64 / 1e6);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderName;
+
+    fn node() -> Node {
+        Node {
+            device: "n1".to_owned(),
+            alive: true,
+            last_seen: None,
+            period_seconds: None,
+            clock_offset_seconds: Some(-9.0),
+            agent_version: None,
+            series: 0,
+            jobs: Vec::new(),
+            cpu_cores_used: None,
+            cpu_cores: None,
+            memory_used_bytes: None,
+            memory_bytes: None,
+        }
+    }
+
+    #[test]
+    fn what_an_agent_said_last() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let told = |headers: &[(&'static str, &str)]| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+            agents.met(&n1, &headers.collect(), Timestamp(10_000_000));
+            let mut node = node();
+            agents.tell(&mut node);
+            (node.agent_version, node.clock_offset_seconds)
+        };
+        let version = |text: &str| Some(text.to_owned());
+        let all = [("user-agent", "jobmeter-agent/0.1.0"), (NOW, "13500000")];
+        assert_eq!(told(&all), (version("0.1.0"), Some(3.5)));
+        assert_eq!(told(&[("user-agent", "curl")]), (version("curl"), Some(-9.0)));
+        assert_eq!(told(&[(NOW, "x")]), (None, Some(-9.0)));
+        assert_eq!(told(&[(NOW, "-9223372036854775808")]).1, Some(-9_223_372_036_854.775));
+    }
+}

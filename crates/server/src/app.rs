@@ -1,0 +1,113 @@
+//! What requests share.
+
+use crate::agents::Agents;
+use crate::body::{Bounds, Budget, Held, read};
+use crate::caller::Caller;
+use crate::counts::Counts;
+use crate::decoding::Decoding;
+use crate::live::Live;
+use crate::local_jobs::LocalJobs;
+use crate::problem::Refusal;
+use crate::seats::Seats;
+use crate::settings::Limits;
+use crate::work::Work;
+use axum::body::Body;
+use axum::http::HeaderMap;
+use jobs::{Reader, Registry};
+use model::Timestamp;
+use query::{Asker, Questions};
+use sql::Sql;
+use std::sync::{Arc, PoisonError, RwLock};
+use store::Store;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// What requests share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) limits: Limits,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) live: RwLock<Arc<Live>>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    /// How many may wait for the registry's disk at a time, each on a thread.
+    pub(crate) registry_turns: Arc<Semaphore>,
+    pub(crate) questions: Questions,
+    pub(crate) sql: Sql,
+    pub(crate) work: Work,
+    pub(crate) decoding: Decoding,
+    pub(crate) counts: Counts,
+    pub(crate) seats: Seats,
+    pub(crate) local_jobs: LocalJobs,
+    pub(crate) batch_bodies: Budget,
+    pub(crate) other_bodies: Budget,
+    pub(crate) agents: Agents,
+    pub(crate) started: Instant,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// Waits until the server stops.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error says that the server is gone altogether.
+    drop(stopping.wait_for(|stopping| *stopping).await);
+}
+
+impl App {
+    /// What holds for a request that comes now.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets other settings hold from now on.
+    pub(crate) fn set_live(&self, live: Live) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+    }
+
+    /// Whether requests are answered, or the server is stopping.
+    pub(crate) fn ready(&self) -> bool {
+        !*self.stopping.borrow()
+    }
+
+    /// For whom a question of this caller is answered. Who may not read anything never gets here; if one
+    /// did, there would be nothing to see.
+    pub(crate) fn asker(&self, caller: &Caller) -> Result<Asker, Refusal> {
+        let reader: Option<Reader> = caller.reader();
+        let reader = reader.ok_or_else(|| Refusal::forbidden("this caller may read nothing"))?;
+        Ok(Asker::new(reader, self.now()))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        crate::clock::now()
+    }
+
+    /// Does something with the registry, on a thread that may wait for the disk. Once it has begun it is
+    /// done, whether or not the client still waits.
+    pub(crate) async fn with_registry<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = Arc::clone(&self.registry_turns).acquire_owned().await;
+        let turn = turn.map_err(|error| Refusal::fault(&error))?;
+        let app = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&app);
+            drop(turn);
+            done
+        });
+        done.await.map_err(|error| Refusal::fault(&error))
+    }
+
+    /// Reads the body of a question.
+    pub(crate) async fn question_body(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Held, Refusal> {
+        let bounds = Bounds {
+            bytes_max: self.limits.question_bytes_max,
+            within: self.limits.body_time,
+            budget: &self.other_bodies,
+        };
+        read(headers, body, bounds).await
+    }
+}

@@ -1,0 +1,265 @@
+//! `GET /metrics`: the server's own state, as Prometheus reads it (text format 0.0.4).
+
+use crate::app::App;
+use crate::counts::{Arrival, Break, Frame, Route, Word};
+use crate::nodes::BUILD;
+use crate::problem::{Refusal, Why};
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use kernel::Root;
+use kernel::process::{process_stat, process_status};
+use std::fmt::Display;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::Stats;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Tells everything that is counted.
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    // The store's state and /proc are read on a thread that may wait.
+    let text = tokio::task::spawn_blocking(move || {
+        let mut page = Page::default();
+        about(&app, &mut page);
+        ingest(&app, &mut page);
+        requests(&app, &mut page);
+        store(&app.store.stats(), app.store.claims().len(), &mut page);
+        process(&mut page);
+        page.text
+    });
+    let text = text.await.map_err(|error| Refusal::fault(&error))?;
+    Ok(([(header::CONTENT_TYPE, TEXT)], text).into_response())
+}
+
+/// A page of metrics.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    /// What the samples that follow mean. Writing to a string cannot fail.
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        writeln!(self.text, "{name}{labels} {value}").ok();
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "counter", help);
+        self.sample(name, "", value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "gauge", help);
+        self.sample(name, "", value);
+    }
+
+    /// How often something was done, and how many seconds it took altogether.
+    fn timing(&mut self, name: &str, labels: &str, (count, seconds): (u64, f64)) {
+        self.sample(&format!("{name}_sum"), labels, seconds);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}
+
+fn about(app: &App, page: &mut Page) {
+    let labels = format!("{{version=\"{}\",build=\"{BUILD}\"}}", env!("CARGO_PKG_VERSION"));
+    page.head("jobmeter_build_info", "gauge", "Always 1; the labels tell the program.");
+    page.sample("jobmeter_build_info", &labels, 1);
+    let up = app.started.elapsed().as_secs_f64();
+    page.gauge("jobmeter_uptime_seconds", "Seconds since the server began to answer.", up);
+    let (good, bad) = (&app.counts.reloads, &app.counts.reloads_failed);
+    let name = "jobmeter_config_reloads_total";
+    page.head(name, "counter", "Configurations read anew, taken or kept out.");
+    page.sample(name, "{outcome=\"taken\"}", good.get());
+    page.sample(name, "{outcome=\"refused\"}", bad.get());
+}
+
+fn ingest(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let name = "jobmeter_ingest_frames_total";
+    page.head(name, "counter", "Frames received, by what became of them.");
+    for frame in Frame::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", frame.word());
+        page.sample(name, &labels, counts.frames.get(frame));
+    }
+    let each = [
+        ("jobmeter_ingest_samples_total", "Samples stored.", &counts.samples),
+        (
+            "jobmeter_ingest_samples_refused_total",
+            "Samples refused of batches that were stored.",
+            &counts.samples_refused,
+        ),
+        ("jobmeter_ingest_bytes_total", "Bytes of bodies of frames received.", &counts.bytes),
+        (
+            "jobmeter_ingest_job_events_total",
+            "What nodes told of jobs, taken into the registry.",
+            &counts.job_events,
+        ),
+        (
+            "jobmeter_ingest_job_events_refused_total",
+            "What nodes told of jobs that cannot be.",
+            &counts.job_events_refused,
+        ),
+    ];
+    for (name, help, counter) in each {
+        page.counter(name, help, counter.get());
+    }
+    let name = "jobmeter_ingest_seconds";
+    page.head(name, "summary", "From the last byte of a request of frames to its acks.");
+    page.timing(name, "", counts.ingest.get());
+}
+
+fn requests(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let (total, seconds) = ("jobmeter_http_requests_total", "jobmeter_http_request_seconds");
+    page.head(total, "counter", "Requests answered.");
+    for route in Route::ALL {
+        let Some(requests) = counts.requests.get(route.place()) else { continue };
+        for (class, counter) in (1..).zip(&requests.statuses) {
+            if counter.get() > 0 {
+                let labels = format!("{{route=\"{}\",status=\"{class}xx\"}}", route.word());
+                page.sample(total, &labels, counter.get());
+            }
+        }
+    }
+    page.head(seconds, "summary", "From a request's header to its answer's.");
+    for route in Route::ALL {
+        let Some(requests) = counts.requests.get(route.place()) else { continue };
+        page.timing(seconds, &format!("{{route=\"{}\"}}", route.word()), requests.timing.get());
+    }
+    let name = "jobmeter_refusals_total";
+    page.head(name, "counter", "Requests that got no answer, by reason.");
+    for why in Why::ALL {
+        let labels = format!("{{reason=\"{}\"}}", why.word());
+        page.sample(name, &labels, counts.refusals.get(why));
+    }
+    let under_way = counts.under_way.load(Ordering::Relaxed);
+    let name = "jobmeter_http_requests_under_way";
+    page.gauge(name, "Requests that are being answered, this one among them.", under_way);
+    page.gauge("jobmeter_connections", "Connections open.", app.seats.taken());
+    let name = "jobmeter_connections_total";
+    page.head(name, "counter", "Connections that came, by what became of them.");
+    for arrival in Arrival::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", arrival.word());
+        page.sample(name, &labels, counts.arrivals.get(arrival));
+    }
+    let name = "jobmeter_connections_broken_total";
+    page.head(name, "counter", "Connections that ended before their time, by reason.");
+    for kind in Break::ALL {
+        let labels = format!("{{reason=\"{}\"}}", kind.word());
+        page.sample(name, &labels, counts.breaks.get(kind));
+    }
+}
+
+fn store(stats: &Stats, claims: usize, page: &mut Page) {
+    let gauges = [
+        ("series", "Series alive in memory.", stats.series),
+        ("metrics", "Metrics in the catalogue.", stats.metrics),
+        ("head_samples", "Samples in memory, in no block yet.", stats.head_samples),
+        ("head_bytes", "Memory they take.", stats.head_bytes),
+        ("log_segments", "Segments of the log.", stats.log_segments),
+        ("log_bytes", "Bytes of the log on disk.", stats.log_bytes),
+        ("blocks", "Blocks.", stats.blocks),
+        ("block_bytes", "Bytes of the blocks on disk.", stats.block_bytes),
+        ("block_samples", "Samples in the blocks.", stats.block_samples),
+        ("queue_batches", "Batches that wait for the log.", stats.queue_batches),
+        ("queue_bytes", "Bytes of them.", stats.queue_bytes),
+        ("gaps", "Gaps kept.", stats.gaps),
+        (
+            "claimed_devices",
+            "Devices that several origins claim.",
+            u64::try_from(claims).unwrap_or(0),
+        ),
+        (
+            "trouble",
+            "1 while the last try to write log or block failed; the log says why.",
+            u64::from(stats.trouble.is_some()),
+        ),
+    ];
+    for (what, help, value) in gauges {
+        page.gauge(&format!("jobmeter_store_{what}"), help, value);
+    }
+    let counters = [
+        ("commits_total", "Group commits of the log.", stats.commits),
+        ("log_errors_total", "Appends to the log that failed.", stats.log_errors),
+        (
+            "flush_errors_total",
+            "Blocks that could not be written; each is tried again.",
+            stats.flush_errors,
+        ),
+        (
+            "gaps_forgotten_total",
+            "Gaps forgotten because there were too many.",
+            stats.gaps_forgotten,
+        ),
+        ("read_bytes_total", "Bytes that questions read from blocks.", stats.read.bytes),
+        ("read_row_groups_total", "Row groups that they read from.", stats.read.row_groups),
+        ("read_rows_total", "Rows that they decoded.", stats.read.rows),
+    ];
+    for (what, help, value) in counters {
+        page.counter(&format!("jobmeter_store_{what}"), help, value);
+    }
+    let name = "jobmeter_store_fsync_seconds_total";
+    page.counter(name, "Seconds spent in fdatasync.", stats.fsync_seconds);
+    let name = "jobmeter_store_fsync_seconds_max";
+    page.gauge(name, "The longest fdatasync since the start.", stats.fsync_seconds_max);
+}
+
+/// What this process takes, by the names that Prometheus's own clients use.
+fn process(page: &mut Page) {
+    let Ok(root) = Root::live() else { return };
+    let mut text = Vec::new();
+    if root.read("proc/self/stat", &mut text).is_ok()
+        && let Ok(stat) = process_stat(&text)
+    {
+        let ticks = stat.user_ticks.saturating_add(stat.system_ticks) as f64;
+        let seconds = ticks / rustix::param::clock_ticks_per_second() as f64;
+        page.counter("process_cpu_seconds_total", "Processor time of this process.", seconds);
+    }
+    if root.read("proc/self/status", &mut text).is_ok()
+        && let Ok(status) = process_status(&text)
+        && let Some(resident_kib) = status.vm_rss
+    {
+        let help = "Memory of this process that is in RAM.";
+        page.gauge("process_resident_memory_bytes", help, resident_kib.saturating_mul(1024));
+    }
+    let mut files = 0_u64;
+    if root.list("proc/self/fd", |_| files += 1).is_ok() {
+        // The list itself is open while it is read.
+        page.gauge("process_open_fds", "Open files.", files.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_told_once_with_its_kind() {
+        let mut page = Page::default();
+        store(&Stats::default(), 1, &mut page);
+        process(&mut page);
+        let mut names = std::collections::BTreeSet::new();
+        let mut kinds = std::collections::BTreeMap::new();
+        for line in page.text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name}");
+            } else if !line.starts_with('#') {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(names.insert(name.to_owned()), "{name}");
+            }
+        }
+        for (name, kind) in &kinds {
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        }
+        assert!(names.contains("jobmeter_store_claimed_devices"));
+        assert!(kinds.contains_key("process_resident_memory_bytes"));
+    }
+}

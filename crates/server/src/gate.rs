@@ -1,0 +1,323 @@
+//! What every request passes: whether it means this server, whether a page of somebody else sends it, and
+//! who asks.
+
+use crate::accept::Connection;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::counts::Route;
+use crate::live::{Live, host_of_ip};
+use crate::problem::{Refusal, Why};
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use model::Origin;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Headers that a proxy adds: the one who connects is then not the one who asks.
+const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+
+/// On every answer: nothing is guessed, framed, embedded elsewhere or told to other sites.
+const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+];
+
+/// Lets a request through with its [`Caller`], or answers it, and counts it.
+pub(crate) async fn gate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (began, _under_way) = (Instant::now(), app.counts.begins());
+    let route = Route::of(request.uri().path());
+    let admitted = admit(&app.live(), &request);
+    let told = log::log_enabled!(log::Level::Trace)
+        .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
+    let mut response = match admitted {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Some(why) = response.extensions().get::<Why>() {
+        app.counts.refusals.add(*why, 1);
+    }
+    if let Some(told) = told {
+        log::trace!("{told}: {}", response.status());
+    }
+    app.counts.answered(route, response.status().as_u16(), began.elapsed());
+    for (name, value) in ON_EVERY_ANSWER {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Lets through who may read.
+pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    match caller {
+        Some(caller) if caller.reader().is_some() => next.run(request).await,
+        Some(Caller::Agent(_)) => {
+            Refusal::forbidden("an agent's token appends batches and reads nothing").into_response()
+        }
+        _ => nobody().into_response(),
+    }
+}
+
+/// The refusal of somebody whom nobody names.
+pub(crate) fn nobody() -> Refusal {
+    Refusal::unidentified(
+        "who asks is not known: give a token (Authorization: Bearer TOKEN), or connect from this \
+         machine without a proxy between",
+    )
+}
+
+fn admit(live: &Live, request: &Request) -> Result<Caller, Refusal> {
+    let connection = request.extensions().get::<Connection>();
+    let connection = connection.ok_or_else(|| Refusal::fault(&"a request without a connection"))?;
+    let host = host(request)?;
+    if !serves(live, connection.ends.ours.ip(), host) {
+        let message = format!(
+            "`{}` is no name of this server; add it to `names` in the server's configuration",
+            host.chars().take(100).collect::<String>()
+        );
+        let status = StatusCode::MISDIRECTED_REQUEST;
+        return Err(Refusal::new(status, "08004", Why::Host, message));
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        same_origin(request.headers(), host)?;
+    }
+    caller(live, connection, request.headers())
+}
+
+/// The one host that a request names.
+fn host(request: &Request) -> Result<&str, Refusal> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let header = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok(),
+        (None, _) => return Err(Refusal::malformed("the request has no Host header")),
+        _ => None,
+    };
+    let header = header.ok_or_else(|| Refusal::malformed("the Host header is no name"))?;
+    match request.uri().authority() {
+        // A request that names two hosts means to confuse somebody between us.
+        Some(authority) if !authority.as_str().eq_ignore_ascii_case(header) => {
+            Err(Refusal::malformed("the request names two hosts"))
+        }
+        _ => Ok(header),
+    }
+}
+
+/// Whether a Host is a name of this server: one of its names, or the address that was called. The port is
+/// not looked at: a tunnel may have another.
+fn serves(live: &Live, ours: IpAddr, host: &str) -> bool {
+    let name = without_port(host).trim_end_matches('.');
+    let called = host_of_ip(ours);
+    live.names.iter().chain([&called]).any(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Refuses what a page of another origin makes a browser send: its Origin must be exactly where it is
+/// sent to. Programs that are no browsers send none.
+fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
+    let refused = |what: &str| {
+        let message = format!("a page of another origin may not do this ({what})");
+        Err(Refusal::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
+    };
+    if let Some(origin) = headers.get(header::ORIGIN) {
+        let own = origin.to_str().ok().and_then(|origin| {
+            origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
+        });
+        if !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
+            return refused("Origin");
+        }
+    }
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => refused("Sec-Fetch-Site"),
+    }
+}
+
+/// Who asks: a token says it before a certificate, and a certificate before the kernel.
+fn caller(live: &Live, connection: &Connection, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    if let Some(authorization) = headers.get(header::AUTHORIZATION) {
+        let token = authorization.to_str().ok().and_then(token);
+        let known = token.and_then(|token| live.tokens.caller(&token));
+        return known.ok_or_else(|| Refusal::unidentified("the token is not known here"));
+    }
+    if let Some(name) = &connection.certificate {
+        let origin = Origin::new(name).map_err(|error| Refusal::unidentified(error.to_string()))?;
+        return Ok(Caller::Agent(Some(origin)));
+    }
+    let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
+    let own = rustix::process::geteuid().as_raw();
+    Ok(match connection.owner {
+        _ if proxied => Caller::Nobody,
+        None => Caller::Nobody,
+        Some(uid) if uid == 0 || uid == own => Caller::Admin(Some(uid)),
+        Some(uid) => Caller::User(uid),
+    })
+}
+
+/// The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as the password, which
+/// is what a browser can ask its user for.
+fn token(authorization: &str) -> Option<String> {
+    let (scheme, rest) = authorization.split_once(' ')?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = base64::engine::general_purpose::STANDARD.decode(rest).ok()?;
+    let pair = String::from_utf8(pair).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Ends;
+    use crate::tokens::Tokens;
+    use proptest::prelude::*;
+
+    fn live() -> Live {
+        let names = ["localhost", "127.0.0.1", "[::1]", "metrics.example"];
+        let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
+        let names = names.map(str::to_owned).into();
+        Live { names, tokens, tls: None, agents: crate::live::AgentConfig::default() }
+    }
+
+    fn connection(uid: Option<u32>) -> Connection {
+        let ends = Ends {
+            theirs: "127.0.0.1:45988".parse().unwrap(),
+            ours: "192.0.2.9:8790".parse().unwrap(),
+        };
+        Connection { ends, owner: uid, certificate: None }
+    }
+
+    fn request(method: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = axum::http::Request::builder().method(method).uri("/api/v1/jobs");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(axum::body::Body::empty()).unwrap();
+        request.extensions_mut().insert(connection(Some(12345)));
+        request
+    }
+
+    fn status(request: &Request) -> u16 {
+        admit(&live(), request).map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+    }
+
+    #[test]
+    fn only_names_of_this_server() {
+        for (host, want) in [
+            ("localhost:8790", 200),
+            ("LOCALHOST", 200),
+            ("127.0.0.1:9", 200),
+            ("[::1]:8790", 200),
+            ("metrics.example.:1", 200),
+            ("192.0.2.9", 200),
+            ("192.0.2.10", 421),
+            ("evil.example", 421),
+            ("localhost.evil.example", 421),
+            ("evil.example:8790:localhost", 421),
+            ("", 421),
+        ] {
+            assert_eq!(status(&request("GET", &[("host", host)])), want, "{host}");
+        }
+        assert_eq!(status(&request("GET", &[])), 400);
+        let two = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(status(&request("GET", &two)), 400);
+    }
+
+    #[test]
+    fn a_request_that_names_two_hosts_is_refused() {
+        let mut request = request("GET", &[("host", "localhost")]);
+        *request.uri_mut() = "http://evil.example/api/v1/jobs".parse().unwrap();
+        assert_eq!(status(&request), 400);
+        *request.uri_mut() = "http://localhost/api/v1/jobs".parse().unwrap();
+        assert_eq!(status(&request), 200);
+    }
+
+    #[test]
+    fn pages_of_other_origins_write_nothing() {
+        let host = ("host", "localhost:8790");
+        for (name, value, want) in [
+            ("origin", "http://localhost:8790", 200),
+            ("origin", "https://localhost:8790", 200),
+            ("origin", "http://localhost:3000", 403),
+            ("origin", "http://evil.example", 403),
+            ("origin", "null", 403),
+            ("origin", "http://localhost:8790.evil.example", 403),
+            ("sec-fetch-site", "same-origin", 200),
+            ("sec-fetch-site", "same-site", 403),
+            ("sec-fetch-site", "cross-site", 403),
+        ] {
+            assert_eq!(status(&request("POST", &[host, (name, value)])), want, "{value}");
+            assert_eq!(status(&request("DELETE", &[host, (name, value)])), want, "{value}");
+            assert_eq!(status(&request("GET", &[host, (name, value)])), 200, "{value}");
+        }
+    }
+
+    #[test]
+    fn who_asks() {
+        let who = |headers: &[(&str, &str)], connection: &Connection| {
+            caller(&live(), connection, request("GET", headers).headers()).ok()
+        };
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(who(&[], &connection(Some(0))), Some(Caller::Admin(Some(0))));
+        assert_eq!(who(&[], &connection(Some(own))), Some(Caller::Admin(Some(own))));
+        assert_eq!(who(&[], &connection(Some(12345))), Some(Caller::User(12345)));
+        assert_eq!(who(&[], &connection(None)), Some(Caller::Nobody));
+        for header in OF_PROXIES {
+            assert_eq!(who(&[(header, "1.2.3.4")], &connection(Some(0))), Some(Caller::Nobody));
+        }
+        let bearer = ("authorization", "Bearer aaaaaaaaaaaa");
+        assert_eq!(who(&[bearer], &connection(None)), Some(Caller::Admin(None)));
+        // `x:aaaaaaaaaaaa`
+        let basic = ("authorization", "Basic eDphYWFhYWFhYWFhYWE=");
+        assert_eq!(who(&[basic], &connection(None)), Some(Caller::Admin(None)));
+        for wrong in ["Bearer x", "Bearer", "Basic !", "Digest aaaaaaaaaaaa", ""] {
+            // A wrong token is not made good by where it comes from.
+            assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
+        }
+        let certified = Connection { certificate: Some("n7".into()), ..connection(None) };
+        let agent = Caller::Agent(Some(Origin::new("n7").unwrap()));
+        assert_eq!(who(&[], &certified), Some(agent));
+        assert_eq!(who(&[bearer], &certified), Some(Caller::Admin(None)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(text in "[ -~]{0,60}") {
+            serves(&live(), "127.0.0.1".parse().unwrap(), &text);
+            token(&text);
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                let headers = HeaderMap::from_iter([(header::ORIGIN, value)]);
+                prop_assert!(same_origin(&headers, "localhost:8790").is_err()
+                    || text.ends_with("//localhost:8790"));
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! `POST /v1/batches`: frames in, an ack for each out, once the batch is on this machine's disk.
+
+use crate::app::App;
+use crate::body::{Bounds, media_type, plain_encoding, read, unsupported};
+use crate::caller::Caller;
+use crate::counts;
+use crate::decoding::{Read, Slice};
+use crate::gate::nobody;
+use crate::problem::{Refusal, Why};
+use crate::users;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jobs::RegistryError;
+use model::{Boot, DeviceId, JobEvent, JobId, Origin, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{Incoming, NotNow, Outcome};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wire::{Ack, AckStatus, Answer, Decoded};
+
+/// The content type of a body of frames.
+const FRAMES: &str = "application/x-jobmeter-batches";
+/// The content type of an answer.
+const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
+/// In a request: the generation of the configuration that the agent runs by.
+const GENERATION: &str = "x-jobmeter-config";
+
+/// What has become of a request's frames so far.
+#[derive(Debug, Default)]
+struct Progress {
+    acks: Vec<Ack>,
+    origins: BTreeSet<Origin>,
+    /// Why the last frame that was refused for now was, if one was.
+    later: Option<NotNow>,
+    /// Whether one frame is settled: the sender need not send it again.
+    settled: bool,
+}
+
+/// Takes a request of frames.
+pub(crate) async fn batches(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let bounds = bounds(&app, &caller)?;
+    if media_type(&head.headers).as_deref() != Some(FRAMES) {
+        return Err(unsupported(format!("batches are sent as {FRAMES}")));
+    }
+    plain_encoding(&head.headers)?;
+    if !app.ready() {
+        return Err(stopping());
+    }
+    let held = read(&head.headers, body, bounds).await?;
+    let (received, began) = (app.now(), Instant::now());
+    app.counts.bytes.add(held.bytes.len());
+    if !held.bytes.starts_with(b"JMB") {
+        app.counts.frames.add(counts::Frame::Malformed, 1);
+        return Err(Refusal::malformed("the body does not begin with a frame"));
+    }
+    let progress = take(&app, &caller, Arc::new(held.bytes), received).await?;
+    if let (Some(not_now), false) = (&progress.later, progress.settled) {
+        return Err(full_or_busy(not_now));
+    }
+    for origin in &progress.origins {
+        app.agents.met(origin, &head.headers, received);
+    }
+    let answer = answer(&app, &head.headers, progress).await?;
+    app.counts.ingest.took(began.elapsed());
+    Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
+}
+
+/// How much this caller may send at once, or why nothing.
+fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
+    let within = app.limits.body_time;
+    match caller {
+        Caller::Admin(_) | Caller::Agent(_) => {
+            Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.batch_bodies })
+        }
+        Caller::User(_) => {
+            let bytes_max = app.limits.user_body_bytes_max;
+            Ok(Bounds { bytes_max, within, budget: &app.other_bodies })
+        }
+        Caller::Guest => Err(Refusal::forbidden("this token reads, and sends no batches")),
+        Caller::Nobody => Err(nobody()),
+    }
+}
+
+/// Decodes and stores a body's frames, slice by slice. When one slice is refused for now, so is the rest.
+async fn take(
+    app: &Arc<App>,
+    caller: &Caller,
+    body: Arc<Vec<u8>>,
+    received: Timestamp,
+) -> Result<Progress, Refusal> {
+    let mut progress = Progress::default();
+    let mut next = Some(0);
+    while let Some(at) = next {
+        let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
+        if left == 0 {
+            break;
+        }
+        let slice = app.decoding.slice(&body, at, left).await;
+        let Slice { frames, next: after, share } =
+            slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
+        next = after;
+        store(app, caller, frames, received, &mut progress).await?;
+        drop(share);
+        if progress.later.is_some() {
+            break;
+        }
+    }
+    Ok(progress)
+}
+
+/// Stores the batches of a slice, and says what became of each frame.
+async fn store(
+    app: &Arc<App>,
+    caller: &Caller,
+    frames: Vec<Read>,
+    received: Timestamp,
+    progress: &mut Progress,
+) -> Result<(), Refusal> {
+    let mut acks = Vec::with_capacity(frames.len());
+    let (mut batches, mut events, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    for frame in frames {
+        match frame {
+            Read::Bad { why, later } => {
+                app.counts.frames.add(counts::Frame::Malformed, 1);
+                progress.settled |= !later;
+                acks.push(refused(Boot([0; 16]), 0, later, why));
+            }
+            Read::Batch(decoded, bytes) => match may_send(app, caller, &decoded).await? {
+                Err(why) => {
+                    app.counts.frames.add(counts::Frame::Forbidden, 1);
+                    acks.push(refused(decoded.boot, decoded.seq, true, why));
+                }
+                Ok(()) => {
+                    debug(&decoded);
+                    places.push(acks.len());
+                    acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
+                    progress.origins.insert(decoded.origin.clone());
+                    events.push(decoded.jobs.clone());
+                    let decoded = *decoded;
+                    batches.push(Incoming { frame: bytes, decoded, received });
+                }
+            },
+        }
+    }
+    let (samples, outcomes) = append(app, batches).await?;
+    apply(app, &events, &outcomes, received).await?;
+    for ((place, outcome), samples) in places.into_iter().zip(outcomes).zip(samples) {
+        if let Some(ack) = acks.get_mut(place) {
+            settle(app, ack, outcome, samples, progress);
+        }
+    }
+    progress.acks.append(&mut acks);
+    Ok(())
+}
+
+/// Whether the caller may send this batch; else why not.
+async fn may_send(
+    app: &Arc<App>,
+    caller: &Caller,
+    batch: &Decoded,
+) -> Result<Result<(), String>, Refusal> {
+    if caller.appends_all_of(&batch.origin) {
+        return Ok(Ok(()));
+    }
+    match caller {
+        Caller::User(uid) => users::may_send(app, *uid, batch).await,
+        _ => Ok(Err(format!("this token or certificate is not that of origin {}", batch.origin))),
+    }
+}
+
+/// Hands batches to the store and waits until each is on the disk or refused: how many samples each has,
+/// and its outcome.
+async fn append(app: &App, batches: Vec<Incoming>) -> Result<(Vec<usize>, Vec<Outcome>), Refusal> {
+    if batches.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let samples = batches.iter().map(|batch| batch.decoded.index.len()).collect();
+    let (done, outcomes) = oneshot::channel();
+    app.store.append(batches, move |outcomes| {
+        // A client that went away does not wait; its batches are stored all the same.
+        done.send(outcomes).ok();
+    });
+    let outcomes = outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))?;
+    Ok((samples, outcomes))
+}
+
+/// Tells the registry what nodes saw of jobs, of stored batches and of those stored before: the ack that
+/// was lost may have been lost before the registry was told.
+async fn apply(
+    app: &Arc<App>,
+    events: &[Vec<JobEvent>],
+    outcomes: &[Outcome],
+    received: Timestamp,
+) -> Result<(), Refusal> {
+    let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
+    let told = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
+    let told: Vec<JobEvent> = told.flat_map(|(events, _)| events).cloned().collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    let applied = app.with_registry(move |app| {
+        let applied = app.registry.apply(&told, received)?;
+        if applied.began + applied.ended > 0 {
+            app.local_jobs.changed();
+        }
+        Ok::<_, RegistryError>(applied)
+    });
+    let applied = applied.await?.map_err(|error| {
+        log::error!("what nodes saw of jobs cannot be kept: {error}");
+        let message = "the registry of jobs cannot be written; send these batches again";
+        match error {
+            RegistryError::Full(_) => {
+                Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "53100", Why::Full, message)
+            }
+            _ => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "58000", Why::Busy, message),
+        }
+    })?;
+    let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    app.counts.job_events.add(count(applied.began + applied.ended + applied.known));
+    app.counts.job_events_refused.add(count(applied.refused));
+    Ok(())
+}
+
+/// Writes a batch's outcome into its ack.
+fn settle(app: &App, ack: &mut Ack, outcome: Outcome, samples: usize, progress: &mut Progress) {
+    let frames = &app.counts.frames;
+    progress.settled |= !matches!(outcome, Outcome::RefusedForNow(_));
+    match outcome {
+        Outcome::Stored { samples_refused, reason } => {
+            let refused = usize::try_from(samples_refused).unwrap_or(usize::MAX);
+            frames.add(counts::Frame::Stored, 1);
+            app.counts.samples.add(samples.saturating_sub(refused));
+            app.counts.samples_refused.add(refused);
+            ack.status = AckStatus::Stored;
+            (ack.samples_refused, ack.samples_reason) = (samples_refused, reason);
+        }
+        Outcome::Duplicate => {
+            frames.add(counts::Frame::Duplicate, 1);
+            ack.status = AckStatus::Duplicate;
+        }
+        Outcome::RefusedForGood(reason) => {
+            frames.add(counts::Frame::Refused, 1);
+            (ack.status, ack.reason) = (AckStatus::RefusedForGood, reason);
+        }
+        Outcome::RefusedForNow(not_now) => {
+            frames.add(counts::Frame::Later, 1);
+            ack.reason = not_now.to_string();
+            log::warn!("batches are refused for now: {not_now}");
+            progress.later = Some(not_now);
+        }
+    }
+}
+
+fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
+    let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
+    let (samples_refused, samples_reason) = (0, String::new());
+    Ack { boot, seq, status, reason, samples_refused, samples_reason }
+}
+
+/// The answer: the acks, and what the server wants of the sender.
+async fn answer(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    progress: Progress,
+) -> Result<Answer, Refusal> {
+    let live = app.live();
+    let at = headers.get(GENERATION).and_then(|generation| generation.to_str().ok());
+    let at = at.and_then(|generation| generation.parse::<u64>().ok());
+    let wanted = live.agents.generation;
+    let config =
+        if wanted != 0 && at != Some(wanted) { live.agents.text.clone() } else { Vec::new() };
+    let local_jobs = local_jobs(app, &progress.origins).await?;
+    Ok(Answer { acks: progress.acks, config_generation: wanted, config, local_jobs })
+}
+
+/// The local jobs of the devices that these origins are.
+async fn local_jobs(
+    app: &Arc<App>,
+    origins: &BTreeSet<Origin>,
+) -> Result<Vec<(JobId, u32)>, Refusal> {
+    let mut jobs = Vec::new();
+    for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
+        if let Some(mut known) = app.local_jobs.known(&device) {
+            jobs.append(&mut known);
+            continue;
+        }
+        let told = app.with_registry(move |app| app.local_jobs.ask(&app.registry, &device)).await?;
+        // The batches are stored: an ack that came without the list would take back what agents were
+        // told, so they hear nothing and ask again.
+        jobs.append(&mut told.map_err(|error| Refusal::fault(&error))?);
+    }
+    Ok(jobs)
+}
+
+fn full_or_busy(not_now: &NotNow) -> Refusal {
+    if not_now.is_full() {
+        let status = StatusCode::INSUFFICIENT_STORAGE;
+        return Refusal::new(status, "53100", Why::Full, not_now.to_string());
+    }
+    let why = if matches!(not_now, NotNow::Closing) { Why::Stopping } else { Why::Busy };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
+}
+
+fn stopping() -> Refusal {
+    full_or_busy(&NotNow::Closing)
+}
+
+fn debug(batch: &Decoded) {
+    if log::log_enabled!(log::Level::Debug) {
+        let series: BTreeSet<u32> = batch.index.iter().copied().collect();
+        log::debug!(
+            "batch {} of {} (boot {}): {} samples of {} series, {} gaps, {} job events",
+            batch.seq,
+            batch.origin,
+            batch.boot,
+            batch.index.len(),
+            series.len(),
+            batch.gaps.len(),
+            batch.jobs.len()
+        );
+    }
+}

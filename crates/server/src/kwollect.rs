@@ -1,0 +1,182 @@
+//! `/rpc`: Kwollect's functions, as PostgREST serves them.
+
+use crate::answers::format;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::csv;
+use crate::params::Params;
+use crate::problem::{Refusal, Why};
+use crate::router::part;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jobs::JobName;
+use model::{DeviceId, JobId};
+use query::{Format, GetMetrics, parse_time};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The functions there are.
+const FUNCTIONS: [&str; 2] = ["get_metrics", "available_metrics"];
+/// Parameters of `get_metrics`.
+const GET_METRICS: [&str; 9] = [
+    "job_id",
+    "cluster",
+    "nodes",
+    "devices",
+    "metrics",
+    "start_time",
+    "end_time",
+    "summary",
+    "as_rate",
+];
+
+/// `GET|POST /rpc/get_metrics`.
+pub(crate) async fn get_metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let params = params(&app, request).await?;
+    params.only(&GET_METRICS, StatusCode::NOT_FOUND)?;
+    let mut pairs = Vec::new();
+    for name in GET_METRICS {
+        if let Some(text) = params.text(name)? {
+            pairs.push((name, text));
+        }
+    }
+    let question = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
+    let asker = app.asker(&caller)?;
+    let questions = app.questions.clone();
+    let cancel = asker.cancel.clone();
+    let work = move || questions.get_metrics(&question, format, &asker);
+    app.work.stream(format.content_type(), cancel, work).await
+}
+
+/// A row of `available_metrics`.
+#[derive(Debug, Serialize)]
+struct Available {
+    device_id: String,
+    metric_id: String,
+}
+
+/// `GET|POST /rpc/available_metrics`.
+pub(crate) async fn available_metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let params = params(&app, request).await?;
+    params.only(&["at", "params"], StatusCode::NOT_FOUND)?;
+    let now = app.now();
+    let at = params.text("at")?.map(|at| parse_time(&at, now, &app.questions.settings().zone));
+    let at = at.transpose()?.unwrap_or(now);
+    let (devices, job) = narrowed(params.json("params")?.unwrap_or(Value::Null))?;
+    let asker = app.asker(&caller)?;
+    let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
+    let rows = app.work.answer(cancel, move || {
+        questions.available_metrics(at, devices.as_deref(), job.as_ref(), &asker)
+    });
+    let body = available(&rows.await?, format).map_err(|error| Refusal::fault(&error))?;
+    let content_type = HeaderValue::from_static(format.content_type());
+    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+}
+
+fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, serde_json::Error> {
+    if format == Format::Csv {
+        let mut text = String::from("device_id,metric_id\n");
+        for (device, metric) in rows {
+            csv::field(device.as_str(), &mut text);
+            text.push(',');
+            csv::field(metric, &mut text);
+            text.push('\n');
+        }
+        return Ok(text.into_bytes());
+    }
+    let row = |(device, metric): &(DeviceId, Arc<str>)| Available {
+        device_id: device.to_string(),
+        metric_id: metric.to_string(),
+    };
+    serde_json::to_vec(&rows.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What the parameter `params` narrows the question to: devices, a job.
+fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), Refusal> {
+    let refused = |message: &str| {
+        Err(Refusal::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
+    };
+    let devices = match params.get("devices") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(names)) => {
+            let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
+            let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
+            let Some(devices) = devices else {
+                return refused("params->devices holds what is no name of a device");
+            };
+            Some(devices)
+        }
+        Some(_) => return refused("Cannot parse params->devices, should be JSON array"),
+    };
+    // Anything but digits is passed over, as Kwollect does.
+    let job = params.get("job_id").and_then(|job| match job {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    });
+    Ok((devices, job.and_then(JobId::new).map(JobName::number)))
+}
+
+/// `/rpc/NAME` of a function that there is not.
+pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusal {
+    let shown: String = match part(name) {
+        Ok(name) => name.chars().take(100).collect(),
+        Err(refusal) => return refusal,
+    };
+    let message = format!("Could not find the function api.{shown} in the schema cache");
+    let meant = config::nearest(&shown, FUNCTIONS);
+    let hint = meant.map(|near| format!("Perhaps you meant to call the function api.{near}"));
+    Refusal::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
+}
+
+async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
+    let (head, body) = request.into_parts();
+    if head.method == Method::POST {
+        let held = app.question_body(&head.headers, body).await?;
+        Params::of_body(head.uri.query(), &head.headers, &held.bytes)
+    } else {
+        Params::of_query(head.uri.query())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_of_available_metrics() {
+        let rows = [(DeviceId::new("a\"b").unwrap(), Arc::from("load_1m"))];
+        let text = |format| String::from_utf8(available(&rows, format).unwrap()).unwrap();
+        assert_eq!(text(Format::Csv), "device_id,metric_id\n\"a\"\"b\",load_1m\n");
+        let json = r#"[{"device_id":"a\"b","metric_id":"load_1m"}]"#;
+        assert_eq!(text(Format::Json), json);
+    }
+
+    #[test]
+    fn what_available_metrics_is_narrowed_to() {
+        let (devices, job) = narrowed(json!({"devices": ["a", "b"], "job_id": "7"})).unwrap();
+        assert_eq!(devices.unwrap().len(), 2);
+        assert_eq!(job.unwrap().to_string(), "7");
+        let (devices, job) = narrowed(json!({"job_id": "7; DROP TABLE"})).unwrap();
+        assert!(devices.is_none() && job.is_none());
+        let refusal = narrowed(json!({"devices": "a"})).unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
+        assert!(refusal.message.contains("should be JSON array"));
+        assert!(narrowed(json!({"devices": [1]})).is_err());
+    }
+}

@@ -1,0 +1,374 @@
+//! A server from its start to its end.
+
+use crate::accept::{Serving, accept};
+use crate::agents::Agents;
+use crate::app::{App, stopped};
+use crate::body::Budget;
+use crate::counts::Counts;
+use crate::decoding::Decoding;
+use crate::listen::listen;
+use crate::live::{Live, LiveError};
+use crate::local_jobs::LocalJobs;
+use crate::peer::Owners;
+use crate::router::router;
+use crate::seats::Seats;
+use crate::settings::Limits;
+use crate::tasks::Tasks;
+use crate::work::Work;
+use config::ServerConfig;
+use jobs::{Registry, RegistryError, Users};
+use kernel::{ReadError, Root};
+use model::ClusterId;
+use query::Questions;
+use sql::{Sql, SqlError};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use store::{OpenError, Store};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// How often faults that repeat are told again.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Requests that may wait for the registry's disk at a time.
+const REGISTRY_TURNS: usize = 4;
+/// Folder of the store below the data folder.
+const SAMPLES: &str = "samples";
+/// File of the registry below the data folder.
+const JOBS: &str = "jobs.sqlite";
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its configuration.
+    pub config: ServerConfig,
+    /// Folder for everything it keeps.
+    pub data: PathBuf,
+    /// Whether somebody asked for the port: then no other will do.
+    pub listen_given: bool,
+    /// File with the configuration that agents should run by.
+    pub agent_config: Option<PathBuf>,
+    /// Limits that no configuration sets.
+    pub limits: Limits,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its tokens, certificates or names.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// The data folder.
+    #[error("the data folder {}: {error}", path.display())]
+    Data {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The registry of jobs.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The SQL engine.
+    #[error("the SQL engine: {0}")]
+    Sql(SqlError),
+    /// The name of the default cluster.
+    #[error("`cluster`: {0}")]
+    Cluster(model::NameError),
+    /// The listener.
+    #[error("listening on {address}: {error}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// This machine's files.
+    #[error(transparent)]
+    Machine(#[from] ReadError),
+    /// A thread that opens files died.
+    #[error("opening the data folder panicked")]
+    Panicked,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    tasks: Arc<Tasks>,
+    stopping: watch::Sender<bool>,
+    address: SocketAddr,
+    agent_config: Option<PathBuf>,
+}
+
+impl Server {
+    /// Opens the data, listens, and answers from then on.
+    ///
+    /// # Errors
+    /// The configuration cannot be run, another server has the data, or the address is taken.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let Settings { config, data, listen_given, agent_config, limits } = settings;
+        let asked = config.listen.listen.0;
+        let root = Root::live()?;
+        // Before anything is touched: a server that others could reach without a token starts nothing.
+        let live = Live::load(&config, agent_config.as_deref(), asked, &passwd(&root))?;
+        let opened = tokio::task::spawn_blocking({
+            let (config, root) = (config.clone(), root.clone());
+            move || open(&data, &config, &root)
+        });
+        let opened = opened.await.map_err(|_| StartError::Panicked)??;
+        let listened = listen(asked, listen_given).and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, address) =
+            listened.map_err(|error| StartError::Listen { address: asked, error })?;
+        let (stopping, stopped) = watch::channel(false);
+        let app = Arc::new(app(&config, limits, live, opened, stopped)?);
+        let tasks = Arc::new(Tasks::default());
+        serve(&app, &tasks, listener, root);
+        warn_of_openness(&app, &config, address);
+        Ok(Self { app, tasks, stopping, address, agent_config })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its address for programs of this machine.
+    pub fn url(&self) -> String {
+        let scheme = if self.app.live().tls.is_some() { "https" } else { "http" };
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            let v4 = address.is_ipv4();
+            address.set_ip(if v4 {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        format!("{scheme}://{address}")
+    }
+
+    /// Takes tokens, certificates, names and the agents' configuration anew. Connections go on; no
+    /// sample is lost.
+    ///
+    /// # Errors
+    /// The new configuration cannot be run: the old one stays.
+    pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveError> {
+        let (config, agents) = (config.clone(), self.agent_config.clone());
+        let address = self.address;
+        let load = tokio::task::spawn_blocking(move || {
+            let passwd = Root::live().map(|root| passwd(&root)).unwrap_or_default();
+            Live::load(&config, agents.as_deref(), address, &passwd)
+        });
+        let live = load.await.unwrap_or_else(|_| Err(LiveError::Panicked))?;
+        if live.tls.is_some() != self.app.live().tls.is_some() {
+            return Err(LiveError::TlsChanged);
+        }
+        self.app.set_live(live);
+        self.app.counts.reloads.add(1);
+        Ok(())
+    }
+
+    /// Notes that a configuration was refused.
+    pub fn reload_refused(&self) {
+        self.app.counts.reloads_failed.add(1);
+    }
+
+    /// Ends: no new connection, requests under way are answered, what is in memory becomes a block.
+    ///
+    /// # Errors
+    /// The block could not be written; the samples are in the log and are read at the next start.
+    pub async fn stop(self) -> Result<(), store::FlushError> {
+        // Nobody listens any more only when all connections are gone.
+        self.stopping.send(true).ok();
+        let late = self.tasks.join(self.app.limits.stop_time).await;
+        if late > 0 {
+            log::warn!("{late} connections did not end in time and were closed");
+        }
+        let store = Arc::clone(&self.app.store);
+        drop(self.app);
+        let flush = tokio::task::spawn_blocking(move || store.flush()).await;
+        config::log::tell_repeated();
+        flush.unwrap_or(Ok(()))
+    }
+}
+
+fn passwd(root: &Root) -> Vec<u8> {
+    let mut text = Vec::new();
+    // A machine without the file has no names, only numbers.
+    if root.read("etc/passwd", &mut text).is_err() {
+        text.clear();
+    }
+    text
+}
+
+/// What the data folder holds.
+struct Opened {
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    questions: Questions,
+}
+
+fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, StartError> {
+    let failed = |error| StartError::Data { path: data.to_owned(), error };
+    std::fs::create_dir_all(data).map_err(failed)?;
+    let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        log::warn!(
+            "{} can be opened by everyone on this machine (mode {mode:o}); `chmod o= {}` keeps what is in \
+             it to the server",
+            data.display(),
+            data.display()
+        );
+    }
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let series = config.keep.series_per_origin_max;
+    let settings = store::Settings {
+        log_bytes_max: config.keep.log_bytes_max.0,
+        series_per_origin_max: usize::try_from(series).unwrap_or(usize::MAX),
+        head_age_us: micros(config.keep.block_every),
+        ..store::Settings::default()
+    };
+    let (store, recovery) =
+        Store::open(&data.join(SAMPLES), settings, Arc::new(crate::clock::now))?;
+    tell_recovery(&recovery);
+    let (store, root) = (Arc::new(store), root.clone());
+    let name_of = move |uid| Users::parse(&passwd(&root)).name(uid).map(Box::from);
+    let registry = Registry::open(&data.join(JOBS), jobs::Limits::default(), name_of)?;
+    let mut settings = query::Settings {
+        zone: jiff::tz::TimeZone::system(),
+        rows_max: config.query.rows_max,
+        ..query::Settings::default()
+    };
+    if !config.keep.cluster.is_empty() {
+        settings.default_cluster =
+            ClusterId::new(&config.keep.cluster).map_err(StartError::Cluster)?;
+    }
+    let registry = Arc::new(registry);
+    let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
+    Ok(Opened { store, registry, questions })
+}
+
+fn tell_recovery(recovery: &store::Recovery) {
+    let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed } = recovery;
+    log::info!(
+        "read {batches} batches ({samples} samples) of {log_bytes} bytes of log in {took_us} µs"
+    );
+    for cut in cut {
+        log::warn!(
+            "{}: {} bytes of an unfinished record were cut; nothing acknowledged was in them",
+            cut.path.display(),
+            cut.bytes
+        );
+    }
+    for damage in damaged {
+        log::error!(
+            "{}: {} bytes from {} on are damaged; what could be read around them was kept, what stood \
+             there shows as a gap",
+            damage.path.display(),
+            damage.bytes,
+            damage.at
+        );
+    }
+    for path in removed {
+        log::info!("{}: removed, unfinished work of an earlier run", path.display());
+    }
+}
+
+fn app(
+    config: &ServerConfig,
+    limits: Limits,
+    live: Live,
+    opened: Opened,
+    stopping: watch::Receiver<bool>,
+) -> Result<App, StartError> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let sql_limits = sql::Limits {
+        rows_max: config.query.rows_max,
+        time_max: config.query.time_max,
+        memory_bytes_max: size(config.query.memory_bytes_max.0),
+        statements_max: size(config.query.concurrency_max.into()),
+        threads,
+        ..sql::Limits::default()
+    };
+    let turns = size(config.query.concurrency_max.into());
+    let Opened { store, registry, questions } = opened;
+    Ok(App {
+        limits,
+        body_bytes_max: size(config.keep.body_bytes_max.0),
+        live: RwLock::new(Arc::new(live)),
+        registry,
+        registry_turns: Arc::new(Semaphore::new(REGISTRY_TURNS)),
+        sql: Sql::new(questions.clone(), sql_limits).map_err(StartError::Sql)?,
+        store,
+        questions,
+        work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
+        decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
+        counts: Counts::default(),
+        seats: Seats::new(limits.connections_max, limits.connections_per_peer_max),
+        local_jobs: LocalJobs::default(),
+        batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
+        other_bodies: Budget::new(limits.other_bodies_bytes_max),
+        agents: Agents::default(),
+        started: Instant::now(),
+        stopping,
+    })
+}
+
+fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) {
+    let (owners, answering) = Owners::new(root);
+    tasks.start("owners", answering);
+    let serving = Serving {
+        app: Arc::clone(app),
+        router: router(Arc::clone(app)),
+        owners,
+        tasks: Arc::clone(tasks),
+    };
+    tasks.start("accept", accept(listener, serving));
+    tasks.start("minute", every_minute(Arc::clone(app)));
+}
+
+/// Says what repeats, and which devices several origins claim.
+async fn every_minute(app: Arc<App>) {
+    let mut stopping = app.stopping.clone();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(MINUTE) => {}
+            () = stopped(&mut stopping) => return,
+        }
+        config::log::tell_repeated();
+        for claim in app.store.claims() {
+            let origins: Vec<&str> =
+                claim.origins.iter().map(|(origin, _)| origin.as_str()).collect();
+            log::warn!(
+                "several origins send series of one device: {} (such as {} of {}); give each node its \
+                 own --device",
+                origins.join(", "),
+                claim.example.metric,
+                claim.example.device
+            );
+        }
+    }
+}
+
+fn warn_of_openness(app: &App, config: &ServerConfig, address: SocketAddr) {
+    if !address.ip().to_canonical().is_loopback() && app.live().tls.is_none() {
+        log::warn!(
+            "listening on {address} without TLS (`plain`): everyone on the way can read tokens and samples"
+        );
+    }
+    if config.listen.plain && address.ip().to_canonical().is_loopback() {
+        log::info!("`plain` changes nothing: {address} is reached from this machine only");
+    }
+}

@@ -1,0 +1,56 @@
+//! Where the server listens.
+
+use std::io;
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// Ports tried after the default one, when that is taken and none was asked for.
+const PORTS_TRIED: u16 = 100;
+
+/// Listens on an address. When nobody asked for its port and it is taken, on the next free one.
+///
+/// # Errors
+/// The address is taken or not this machine's.
+pub(crate) fn listen(address: SocketAddr, given: bool) -> io::Result<TcpListener> {
+    let mut tried = address;
+    loop {
+        match bind(tried) {
+            Err(error)
+                if !given
+                    && error.kind() == io::ErrorKind::AddrInUse
+                    && tried.port() < address.port().saturating_add(PORTS_TRIED) =>
+            {
+                tried.set_port(tried.port() + 1);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of a server that was just stopped do not hold its port.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let first = listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
+            let taken = first.local_addr().unwrap();
+            let error = listen(taken, true).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            let next = listen(taken, false).unwrap().local_addr().unwrap();
+            assert!(next.port() > taken.port() && next.ip() == taken.ip());
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! The local jobs of each device, as every ack tells them: remembered, as they change rarely and acks are
+//! many.
+
+use jobs::{Registry, RegistryError};
+use model::{DeviceId, JobId};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most devices remembered.
+const DEVICES_MAX: usize = 100_000;
+
+type Jobs = Vec<(JobId, u32)>;
+
+/// What the registry said.
+#[derive(Debug, Default)]
+pub(crate) struct LocalJobs {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Grows with each change, so that an answer read before it is not remembered after it.
+    changes: u64,
+    jobs: HashMap<DeviceId, Jobs>,
+}
+
+impl LocalJobs {
+    /// The jobs of a device, where they are remembered.
+    pub(crate) fn known(&self, device: &DeviceId) -> Option<Jobs> {
+        self.lock().jobs.get(device).cloned()
+    }
+
+    /// Asks the registry, and remembers. May wait for the disk.
+    pub(crate) fn ask(
+        &self,
+        registry: &Registry,
+        device: &DeviceId,
+    ) -> Result<Jobs, RegistryError> {
+        let before = self.lock().changes;
+        let jobs = registry.local_jobs_of(device)?;
+        let mut known = self.lock();
+        if known.changes == before {
+            if known.jobs.len() >= DEVICES_MAX {
+                known.jobs.clear();
+            }
+            known.jobs.insert(device.clone(), jobs.clone());
+        }
+        Ok(jobs)
+    }
+
+    /// The registry has changed.
+    pub(crate) fn changed(&self) {
+        let mut known = self.lock();
+        known.changes += 1;
+        known.jobs.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::{Limits, Registration};
+
+    #[test]
+    fn remembered_until_something_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Registry::open(&dir.path().join("jobs"), Limits::default(), |_| None);
+        let (registry, jobs, device) =
+            (open.unwrap(), LocalJobs::default(), DeviceId::new("n1").unwrap());
+        assert_eq!(jobs.known(&device), None);
+        assert_eq!(jobs.ask(&registry, &device).unwrap(), []);
+        assert_eq!(jobs.known(&device), Some(Vec::new()));
+        let start = crate::now();
+        let job = Registration { uid: 7, user: None, name: None, device: device.clone(), start };
+        let key = registry.register_local(&job).unwrap();
+        jobs.changed();
+        assert_eq!(jobs.known(&device), None);
+        assert_eq!(jobs.ask(&registry, &device).unwrap(), [(key.id, 7)]);
+        assert_eq!(jobs.known(&device), Some(vec![(key.id, 7)]));
+    }
+}

@@ -1,0 +1,198 @@
+//! `jobmeter-server`: flags, signals and the runtime file around [`server::Server`].
+
+use anyhow::Context;
+use clap::{ArgMatches, Command};
+use config::{Given, Loaded, Origin, ServerConfig, place};
+use server::{Limits, Recorded, Server, Settings};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long threads that still answer a question may take after everything else has ended.
+const THREADS_TIME: Duration = Duration::from_secs(2);
+
+const EXAMPLES: &str = "\
+Examples:
+  jobmeter-server --data /var/lib/jobmeter
+  jobmeter-server --data DIR --listen 0.0.0.0:8790 --token-file TOKENS --cert CERT.pem --key KEY.pem
+
+Prints `ready: URL` when it answers. SIGHUP reads configuration, tokens and certificates anew; SIGTERM and
+SIGINT end it when the requests under way are answered.";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without standard error there is nobody to tell.
+            writeln!(io::stderr(), "jobmeter-server: {error:#}").ok();
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command() -> Command {
+    Command::new("jobmeter-server")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Takes batches of samples in, keeps them, and answers questions over HTTP.")
+        .after_help(EXAMPLES)
+        .args(config::flags(&config::server_settings()))
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The configuration, read from every layer; again on SIGHUP.
+fn load(matches: &ArgMatches) -> anyhow::Result<Loaded<ServerConfig>> {
+    let settings = config::server_settings();
+    let flags = config::given(&settings, matches, "server", place::SERVER_FILE, &environment);
+    let given = Given { file: flags.file, environment: &environment, flags: flags.flags };
+    Ok(config::load_server(&given)?)
+}
+
+fn run() -> anyhow::Result<()> {
+    let matches = command().get_matches();
+    let loaded = load(&matches)?;
+    config::log::set(&loaded.config.log, server::now).context("opening the log")?;
+    // What is kept tells what every user's jobs do: the files are the server's alone.
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("server")
+        .build()
+        .context("starting threads")?;
+    let ended = runtime.block_on(serve(&matches, loaded));
+    runtime.shutdown_timeout(THREADS_TIME);
+    ended
+}
+
+async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Result<()> {
+    // Before anything is opened, so that a signal that comes meanwhile is not lost.
+    let mut signals = Signals::new().context("listening to signals")?;
+    let root = rustix::process::geteuid().is_root();
+    let data = match &loaded.config.keep.data {
+        Some(data) => data.clone(),
+        None => place::state_dir(root, &environment)
+            .context("no folder for the data; name one with --data")?,
+    };
+    let listen_given =
+        loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
+    let mut config = loaded.config;
+    let settings = Settings {
+        config: config.clone(),
+        data,
+        listen_given,
+        agent_config: config.keep.agent_config.clone(),
+        limits: Limits::default(),
+    };
+    let server = tokio::select! {
+        started = Server::start(settings) => started?,
+        // A long log may be being read; it is read again at the next start.
+        () = signals.end() => return Ok(()),
+    };
+    let url = server.url();
+    let recorded = record(root, &url);
+    writeln!(io::stdout(), "ready: {url}").context("telling that the server is ready")?;
+    loop {
+        match signals.next().await {
+            Told::End => break,
+            Told::Reload => reload(&server, matches, &mut config).await,
+        }
+    }
+    if let Some(recorded) = recorded
+        && let Err(error) = recorded.remove()
+    {
+        log::warn!("the runtime file stays: {error}");
+    }
+    server.stop().await.context("writing the last samples to a block; they are in the log")
+}
+
+/// Reads the configuration anew. What cannot be run is told, and the old one kept.
+async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig) {
+    let taken = async {
+        let new = load(matches)?.config;
+        server.reload(&new).await?;
+        config::log::set(&new.log, server::now).context("opening the log")?;
+        Ok::<_, anyhow::Error>(new)
+    };
+    match taken.await {
+        Ok(new) => {
+            let fixed = |config: &ServerConfig| (config.keep.clone(), config.query.clone());
+            if fixed(&new) != fixed(config) || new.listen.listen != config.listen.listen {
+                log::warn!(
+                    "`listen`, what is kept and what questions may cost change at the next start"
+                );
+            }
+            *config = new;
+            log::info!("configuration, tokens and certificates were read anew");
+        }
+        Err(error) => {
+            server.reload_refused();
+            log::error!("the new configuration is not taken, the old one stays: {error:#}");
+        }
+    }
+}
+
+/// Writes the runtime file. A server that cannot is a server all the same.
+fn record(root: bool, url: &str) -> Option<Recorded> {
+    let path: PathBuf = place::server_file(root, &environment)?;
+    match Recorded::write(&path, url) {
+        Ok(recorded) => {
+            if recorded.is_none() {
+                log::info!("{}: another server is recorded there, and stays", path.display());
+            }
+            recorded
+        }
+        Err(error) => {
+            log::warn!("{}: {error}; commands need --server {url}", path.display());
+            None
+        }
+    }
+}
+
+/// Lets this process open as many files as the system allows it: each connection is one.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        log::warn!("open files stay limited to {:?}: {error}", limit.current);
+    }
+}
+
+enum Told {
+    End,
+    Reload,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the program should end.
+    async fn end(&mut self) {
+        while !matches!(self.next().await, Told::End) {}
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `/api/v1`: the server's health, and the nodes.
+
+use crate::answers::{ask, json};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::{Refusal, Why};
+use crate::series::known;
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::{Filter, Reader};
+use model::JobState;
+use query::{Asker, QueryError, Questions};
+use std::sync::Arc;
+
+/// Whether this is a build that figures may be taken from.
+pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
+
+/// `GET /api/v1/ready`, for everyone: whether requests are answered.
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    if app.ready() {
+        return json(&serde_json::json!({ "ready": true }));
+    }
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Err(Refusal::new(status, "57P01", Why::Stopping, "the server is stopping"))
+}
+
+/// `GET /api/v1/health`.
+pub(crate) async fn health(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, &[])?;
+    let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
+    ask(&app, &caller, move |questions, asker| {
+        let nodes = questions.nodes(asker)?;
+        let alive = nodes.iter().filter(|node| node.alive).count();
+        Ok(api::Health {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: BUILD.to_owned(),
+            ready,
+            uptime_seconds,
+            now: asker.now.seconds(),
+            nodes_alive: u64::try_from(alive).unwrap_or(u64::MAX),
+            nodes: u64::try_from(nodes.len()).unwrap_or(u64::MAX),
+            jobs_running: running(questions, asker)?,
+        })
+    })
+    .await
+}
+
+/// How many jobs run that this asker may see.
+fn running(questions: &Questions, asker: &Asker) -> Result<u64, QueryError> {
+    match asker.reader {
+        Reader::Everything => Ok(questions.registry().running()?),
+        Reader::User(uid) => {
+            let state = Some(JobState::Running);
+            let own = Filter { state, uid: Some(uid), ..Filter::default() };
+            let jobs = questions.registry().list(&own)?;
+            Ok(u64::try_from(jobs.len()).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+/// `GET /api/v1/nodes`.
+pub(crate) async fn nodes(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, &[])?;
+    let agents = Arc::clone(&app);
+    ask(&app, &caller, move |questions, asker| {
+        let mut nodes = questions.nodes(asker)?;
+        for node in &mut nodes {
+            agents.agents.tell(node);
+        }
+        Ok(nodes)
+    })
+    .await
+}

@@ -1,0 +1,141 @@
+//! What an answer says when it is no answer: PostgREST's shape, with a code that scripts may match.
+
+use api::Problem;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+/// Why a request gets no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// PostgreSQL's or PostgREST's code for it.
+    pub(crate) code: &'static str,
+    /// What is wrong, and what to do.
+    pub(crate) message: String,
+    /// More.
+    pub(crate) details: Option<String>,
+    /// What was probably meant.
+    pub(crate) hint: Option<String>,
+    /// The word under which it is counted.
+    pub(crate) why: Why,
+}
+
+macro_rules! whys {
+    ($($(#[$doc:meta])* $name:ident $word:literal,)*) => {
+        /// The words under which refusals are counted: the label `reason` in `/metrics`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Why { $($(#[$doc])* $name,)* }
+
+        impl Why {
+            /// Every word.
+            pub(crate) const ALL: [Self; [$($word),*].len()] = [$(Self::$name),*];
+
+            /// The word.
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+        }
+    };
+}
+
+whys! {
+    /// No caller, or a wrong token.
+    Identity "identity",
+    /// A caller without the right.
+    Rights "rights",
+    /// A Host that is no name of this server.
+    Host "host",
+    /// A page of another origin that writes.
+    Origin "origin",
+    /// A body or parameter that cannot be understood.
+    Malformed "malformed",
+    /// Nothing there, or no such parameter.
+    Unknown "unknown",
+    /// A body or an answer beyond its limit.
+    TooLarge "too_large",
+    /// The client took too long.
+    TooSlow "too_slow",
+    /// Too much at a time.
+    Busy "busy",
+    /// The disk or the log is full.
+    Full "full",
+    /// The server stops.
+    Stopping "stopping",
+    /// The server's own fault.
+    Fault "fault",
+}
+
+impl Refusal {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        why: Why,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { status, code, message: message.into(), details: None, hint: None, why }
+    }
+
+    /// A body, header or parameter that cannot be understood.
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "PGRST102", Why::Malformed, message)
+    }
+
+    /// A caller whom nobody knows.
+    pub(crate) fn unidentified(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "28000", Why::Identity, message)
+    }
+
+    /// A caller without the right.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "42501", Why::Rights, message)
+    }
+
+    /// Nothing there.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "PGRST125", Why::Unknown, message)
+    }
+
+    /// Longer than it may be.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "54000", Why::TooLarge, message)
+    }
+
+    /// Too much at a time: come again.
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "53300", Why::Busy, message)
+    }
+
+    /// The server's own fault. What it was is for the log, not for the client.
+    pub(crate) fn fault(what: &dyn std::fmt::Display) -> Self {
+        log::error!("a request failed: {what}");
+        let message = "the server failed at this; its log says why";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "XX000", Why::Fault, message)
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self { status, code, message, details, hint, why } = self;
+        let problem = Problem { code: code.to_owned(), message, details, hint };
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if matches!(why, Why::Busy | Why::Full | Why::Stopping) {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        }
+        response.extensions_mut().insert(why);
+        response
+    }
+}

@@ -1,0 +1,111 @@
+//! `POST /api/v1/sql`: one SELECT, its rows as they come.
+
+use crate::answers::format;
+use crate::app::App;
+use crate::body::{media_type, unsupported};
+use crate::caller::Caller;
+use crate::problem::{Refusal, Why};
+use crate::table::Writer;
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use futures::StreamExt;
+use sql::{SqlError, SqlRows};
+use std::sync::Arc;
+
+/// The beginning of an answer is held until it has so many bytes, or its end.
+const HELD_BYTES: usize = 64 << 10;
+
+/// An answer on its way.
+struct Told {
+    rows: SqlRows,
+    writer: Writer,
+    ended: bool,
+}
+
+/// Takes a statement.
+pub(crate) async fn sql(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let (head, body) = request.into_parts();
+    if media_type(&head.headers).as_deref() != Some("application/json") {
+        return Err(unsupported(
+            "a statement is sent as application/json: {\"query\": \"SELECT …\"}",
+        ));
+    }
+    let held = app.question_body(&head.headers, body).await?;
+    let question: api::SqlQuestion = serde_json::from_slice(&held.bytes)
+        .map_err(|error| Refusal::malformed(error.to_string()))?;
+    let asker = app.asker(&caller)?;
+    let rows = app.sql.query(&question.query, asker.reader, asker.now).await?;
+    let (writer, mut begin) = Writer::new(format, &rows.schema());
+    let mut told = Told { writer, ended: false, rows };
+    // What fails before so many bytes is told with its own status.
+    while begin.len() < HELD_BYTES {
+        match told.next().await {
+            Some(piece) => begin.extend(piece?),
+            None => break,
+        }
+    }
+    let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
+    let rest = futures::stream::unfold(told, |mut told| async move {
+        let piece = told.next().await?;
+        if let Err(error) = &piece {
+            log::warn!("an answer of SQL was broken off: {error}");
+        }
+        Some((piece, told))
+    });
+    let mut response = Response::new(Body::from_stream(begin.chain(rest)));
+    let content_type = HeaderValue::from_static(format.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+impl Told {
+    /// The next piece of the answer's text.
+    async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
+        if self.ended {
+            return None;
+        }
+        match self.rows.next().await {
+            Some(Ok(batch)) => {
+                let text = self.writer.rows(&batch);
+                let text = text.map_err(|error| SqlError::Internal(error.to_string()));
+                self.ended = text.is_err();
+                Some(text.map(Bytes::from))
+            }
+            Some(Err(error)) => {
+                self.ended = true;
+                Some(Err(error))
+            }
+            None => {
+                self.ended = true;
+                Some(Ok(Bytes::from_static(self.writer.end())))
+            }
+        }
+    }
+}
+
+impl From<SqlError> for Refusal {
+    fn from(error: SqlError) -> Self {
+        let error = match error {
+            SqlError::Query(error) => return Self::from(error),
+            SqlError::Internal(_) => return Self::fault(&error),
+            error => error,
+        };
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        let why = match error {
+            SqlError::NotSelect(_) => Why::Rights,
+            SqlError::Busy(_) => Why::Busy,
+            SqlError::TooSlow(_) => Why::TooSlow,
+            SqlError::TooLong(..) | SqlError::TooManyRows(_) | SqlError::Memory(_) => Why::TooLarge,
+            _ => Why::Malformed,
+        };
+        Self::new(status, error.code(), why, error.to_string())
+    }
+}

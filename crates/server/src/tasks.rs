@@ -1,0 +1,79 @@
+//! The server's tasks: named, counted, joined.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Tasks that are started by name and waited for when the server stops.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    running: Mutex<JoinSet<&'static str>>,
+}
+
+impl Tasks {
+    /// Starts a task.
+    pub(crate) fn start<F>(&self, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.spawn(async move {
+            work.await;
+            name
+        });
+        while let Some(ended) = running.try_join_next() {
+            told(ended);
+        }
+    }
+
+    /// Waits until every task has ended, and aborts those that have not after so long. Says how many
+    /// those were.
+    pub(crate) async fn join(&self, within: Duration) -> usize {
+        let mut running =
+            std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = async {
+            while let Some(ended) = running.join_next().await {
+                told(ended);
+            }
+        };
+        // What is left after the time is aborted and counted below.
+        tokio::time::timeout(within, all).await.ok();
+        let late = running.len();
+        running.shutdown().await;
+        late
+    }
+}
+
+fn told(ended: Result<&'static str, tokio::task::JoinError>) {
+    match ended {
+        Ok(name) => log::trace!("task {name} ended"),
+        Err(error) if error.is_cancelled() => log::trace!("a task was stopped"),
+        Err(error) => log::error!("a task panicked: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn tasks_are_waited_for_and_the_late_ones_aborted() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (tasks, done) = (Tasks::default(), Arc::new(AtomicU32::new(0)));
+            for ms in [1, 5, 60_000] {
+                let done = Arc::clone(&done);
+                let work = async move {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    done.fetch_add(1, Ordering::Relaxed);
+                };
+                tasks.start("test", work);
+            }
+            assert_eq!(tasks.join(Duration::from_millis(300)).await, 1);
+            assert_eq!(done.load(Ordering::Relaxed), 2);
+        });
+    }
+}

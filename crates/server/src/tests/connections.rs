@@ -1,0 +1,218 @@
+//! Clients that are slow, half open, closed too early, too many, or speak something else.
+
+use super::ingest::{HEADERS, batch, frame, post, statuses};
+use super::{Site, answer, request, until};
+use crate::Limits;
+use model::{Batch, Boot};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+use wire::AckStatus;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// Whether the server ends a connection by itself.
+fn ended(stream: &mut TcpStream) -> bool {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn half_open_connections_are_ended_and_others_served_meanwhile() {
+    let limits = Limits { header_time: MS(700), body_time: MS(700), ..Limits::default() };
+    let site = Site::with(limits, &[]);
+    let cut = request("POST /v1/batches", HEADERS, &[b'J'; 4000]);
+    let mut streams = Vec::new();
+    for i in 0..200 {
+        let mut stream = site.connect();
+        match i % 4 {
+            0 => {}
+            1 => stream.write_all(b"G").unwrap(),
+            2 => stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX").unwrap(),
+            _ => stream.write_all(&cut[..cut.len() - 1]).unwrap(),
+        }
+        streams.push(stream);
+    }
+    let answer = post(&site, "", &frame(&batch("n1", 0)));
+    assert_eq!(statuses(&answer), [AckStatus::Stored]);
+    assert!(streams.iter_mut().all(ended));
+    until("the seats are free again", || site.metric("jobmeter_connections") <= 1.0);
+    assert!(site.metric("jobmeter_connections_broken_total{reason=\"header_timeout\"}") >= 150.0);
+    assert_eq!(site.metric("jobmeter_refusals_total{reason=\"too_slow\"}"), 50.0);
+}
+
+#[test]
+fn one_peer_cannot_take_every_seat_and_all_cannot_take_more_than_there_are() {
+    let limits = Limits { connections_max: 12, connections_per_peer_max: 8, ..Limits::default() };
+    let site = Site::with(limits, &[]);
+    let mut held: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = site.connect();
+            stream.write_all(b"GET /api/v1/ready HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+            stream
+        })
+        .collect();
+    assert!(ended(&mut site.connect()), "the ninth of one user");
+    held.pop();
+    until("a seat is free", || {
+        let mut stream = site.connect();
+        stream.write_all(&request("GET /api/v1/ready", "Host: localhost\r\n", b"")).unwrap();
+        answer(&mut stream).is_ok_and(|answer| answer.status == 200)
+    });
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
+    let limits = Limits { write_time: MS(500), ..Limits::default() };
+    let site = Site::with(limits, &[]);
+    let mut stream = site.connect();
+    // Pipelined questions whose answers are never read fill every buffer between.
+    let question = b"GET /ui/vendor/uPlot.esm.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
+    stream.set_write_timeout(Some(MS(300))).unwrap();
+    stream.write_all(&question).ok();
+    until("the connection is given up", || {
+        site.metric("jobmeter_connections_broken_total{reason=\"write_timeout\"}") >= 1.0
+    });
+    drop(stream);
+}
+
+#[test]
+fn garbage_stops_nothing_and_takes_no_memory() {
+    let site = Site::start();
+    assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 0)))), [AckStatus::Stored]);
+    let before = resident();
+    let good = frame(&batch("n1", 1));
+    let mut seed = 1_u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(seed >> 33).unwrap()
+    };
+    let mut refused = 0;
+    for _ in 0..100 {
+        let mut body = Vec::new();
+        for _ in 0..100 {
+            // Each frame stands alone: its length is right, something in it is not.
+            let mut bad = good.clone();
+            let at = 12 + random() % (bad.len() - 12);
+            bad[at] ^= 1 << (random() % 8);
+            if random() % 2 == 0 {
+                // A checksum that is right, over a payload that is nonsense.
+                let crc = crc32c(&bad[12..]);
+                bad[8..12].copy_from_slice(&crc.to_le_bytes());
+            }
+            body.extend(bad);
+        }
+        let answer = post(&site, "", &body);
+        let acks = statuses(&answer);
+        assert_eq!(acks.len(), 100);
+        refused += acks.iter().filter(|ack| **ack != AckStatus::Stored).count();
+    }
+    assert!(refused > 9000, "{refused}");
+    http_garbage(&site, &mut random);
+    // Another boot: a flipped bit may have made a number of this one.
+    let last = Batch { boot: Boot([9; 16]), ..batch("n1", 0) };
+    assert_eq!(statuses(&post(&site, "", &frame(&last))), [AckStatus::Stored]);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more");
+    until("the seats are free again", || site.metric("jobmeter_connections") <= 1.0);
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+fn http_garbage(site: &Site, random: &mut impl FnMut() -> usize) {
+    let texts: [&[u8]; 8] = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/batches HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
+    ];
+    for i in 0..2000 {
+        let mut stream = site.connect();
+        let mut bytes = texts[i % texts.len()].to_vec();
+        if i % 3 == 0 {
+            bytes = (0..random() % 300).map(|_| u8::try_from(random() % 256).unwrap()).collect();
+        }
+        // The server may have closed already.
+        stream.write_all(&bytes).ok();
+        stream.shutdown(Shutdown::Write).ok();
+        if i % 50 == 0 {
+            assert!(ended(&mut stream), "{bytes:?}");
+        }
+    }
+    // A header without end.
+    let mut stream = site.connect();
+    let long = vec![b'a'; 1 << 20];
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: ").ok();
+    stream.write_all(&long).ok();
+    assert!(ended(&mut stream));
+    assert!(site.metric("jobmeter_connections_broken_total{reason=\"malformed\"}") > 100.0);
+}
+
+#[test]
+fn a_client_that_closes_right_after_sending_harms_nothing() {
+    let site = Site::start();
+    for seq in 0..50 {
+        let mut stream = site.connect();
+        stream.write_all(&request("POST /v1/batches", HEADERS, &frame(&batch("n1", seq)))).unwrap();
+        drop(stream);
+    }
+    // Each was stored or not; none was stored twice, and the server goes on.
+    for seq in 0..50 {
+        let acks = statuses(&post(&site, "", &frame(&batch("n1", seq))));
+        assert!(matches!(acks[..], [AckStatus::Stored | AckStatus::Duplicate]));
+    }
+    let stored = site.metric("jobmeter_ingest_frames_total{outcome=\"stored\"}");
+    assert_eq!(stored, 50.0);
+}
+
+#[test]
+fn requests_under_way_are_answered_when_the_server_stops() {
+    let site = Site::start();
+    let mut idle = site.connect();
+    idle.write_all(b"GET /api/v1/ready HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut first = [0; 12];
+    idle.read_exact(&mut first).unwrap();
+    let mut slow = site.connect();
+    let bytes = request("POST /v1/batches", HEADERS, &frame(&batch("n1", 0)));
+    let (head, tail) = bytes.split_at(bytes.len() - 5);
+    slow.write_all(head).unwrap();
+    let tail = tail.to_vec();
+    until("the request is under way", || site.metric("jobmeter_http_requests_under_way") >= 2.0);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(MS(300));
+        slow.write_all(&tail).unwrap();
+        answer(&mut slow).map(|answer| statuses(&answer))
+    });
+    let address = site.address;
+    drop(site.stop());
+    assert_eq!(late.join().unwrap().unwrap(), [AckStatus::Stored]);
+    assert!(ended(&mut idle));
+    assert!(TcpStream::connect(address).is_err());
+}

@@ -1,0 +1,210 @@
+//! Frames in, acks out.
+
+use super::{Answer, Site};
+use crate::Limits;
+use model::{
+    Batch, Boot, ClusterId, DeviceId, JobEvent, JobId, JobKey, Labels, Metric, Origin, SeriesEntry,
+    SeriesTable, Tick, Timestamp, Unit,
+};
+use std::sync::Arc;
+use wire::{AckStatus, Encoder};
+
+pub(super) const HEADERS: &str =
+    "Host: localhost\r\nContent-Type: application/x-jobmeter-batches\r\n";
+
+/// A batch of one sample.
+pub(super) fn batch(origin: &str, seq: u64) -> Batch {
+    let entry = SeriesEntry {
+        metric: Arc::new(Metric::gauge("load_1m", Unit::Count, "Load.")),
+        device: DeviceId::new("n1").unwrap(),
+        job: None,
+        labels: Labels::default(),
+        start: None,
+    };
+    Batch {
+        origin: Origin::new(origin).unwrap(),
+        boot: Boot([7; 16]),
+        seq,
+        table: Arc::new(SeriesTable { entries: vec![entry] }),
+        ticks: vec![Tick { at: crate::now(), samples: 1 }],
+        index: vec![0],
+        values: vec![0.5],
+        gaps: Vec::new(),
+        jobs: Vec::new(),
+    }
+}
+
+pub(super) fn frame(batch: &Batch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Encoder::default().encode(batch, &mut bytes).unwrap();
+    bytes
+}
+
+pub(super) fn post(site: &Site, headers: &str, body: &[u8]) -> Answer {
+    site.ask("POST /v1/batches", &format!("{HEADERS}{headers}"), body)
+}
+
+pub(super) fn statuses(answer: &Answer) -> Vec<AckStatus> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let acks = wire::Answer::decode(&answer.body).unwrap().acks;
+    acks.iter().map(|ack| ack.status).collect()
+}
+
+use AckStatus::{Duplicate, RefusedForGood, RefusedForNow, Stored};
+
+#[test]
+fn batches_are_stored_once_and_a_bad_frame_refuses_itself_alone() {
+    let site = Site::start();
+    let mut damaged = frame(&batch("n1", 1));
+    *damaged.last_mut().unwrap() ^= 1;
+    let body =
+        [frame(&batch("n1", 0)), damaged, frame(&batch("n1", 2)), b"JMB2newer".to_vec()].concat();
+    let answer = post(&site, "", &body);
+    assert_eq!(statuses(&answer), [Stored, RefusedForGood, Stored, RefusedForNow]);
+    let answer = post(&site, "", &frame(&batch("n1", 2)));
+    assert_eq!(statuses(&answer), [Duplicate]);
+    assert_eq!(site.metric("jobmeter_ingest_samples_total"), 2.0);
+    assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"malformed\"}"), 2.0);
+    assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"duplicate\"}"), 1.0);
+    // What was acknowledged is there after the next start, and known.
+    let dir = site.stop();
+    let site = Site::within(dir, Limits::default(), &[]);
+    let answer = post(&site, "", &[frame(&batch("n1", 0)), frame(&batch("n1", 3))].concat());
+    assert_eq!(statuses(&answer), [Duplicate, Stored]);
+}
+
+#[test]
+fn what_is_no_request_of_frames_is_refused_by_its_status() {
+    let site = Site::with(Limits::default(), &[("body_bytes_max", "1MiB")]);
+    let good = frame(&batch("n1", 0));
+    let host = "Host: localhost\r\n";
+    for (headers, body, want) in [
+        (format!("{host}Content-Type: application/json\r\n"), &good[..], 415),
+        (host.to_owned(), &good[..], 415),
+        (format!("{HEADERS}Content-Encoding: gzip\r\n"), &good[..], 415),
+        (HEADERS.to_owned(), b"", 400),
+        (HEADERS.to_owned(), b"GET / HTTP/1.1", 400),
+        (HEADERS.to_owned(), &vec![b'J'; (1 << 20) + 1][..], 413),
+        (format!("{HEADERS}Authorization: Bearer wrong\r\n"), &good[..], 401),
+        (format!("{HEADERS}Authorization: Bearer token-of-guests\r\n"), &good[..], 403),
+    ] {
+        let answer = site.ask("POST /v1/batches", &headers, body);
+        assert_eq!(answer.status, want, "{headers} {answer:?}");
+        let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
+        assert!(!problem.code.is_empty() && !problem.message.is_empty());
+    }
+    assert_eq!(site.metric("jobmeter_ingest_samples_total"), 0.0);
+    assert_eq!(site.ask("GET /v1/batches", HEADERS, b"").status, 405);
+}
+
+#[test]
+fn an_agents_token_appends_for_its_own_origin_only_and_reads_nothing() {
+    let site = Site::start();
+    let own = "Authorization: Bearer token-of-n1\r\n";
+    let body = [frame(&batch("n1", 0)), frame(&batch("n2", 0))].concat();
+    assert_eq!(statuses(&post(&site, own, &body)), [Stored, RefusedForNow]);
+    let all = "Authorization: Bearer token-of-agents\r\n";
+    assert_eq!(statuses(&post(&site, all, &body)), [Duplicate, Stored]);
+    for path in ["/api/v1/nodes", "/rpc/get_metrics?nodes=n1", "/metrics"] {
+        let headers = format!("Host: localhost\r\n{own}");
+        assert_eq!(site.ask(&format!("GET {path}"), &headers, b"").status, 403, "{path}");
+    }
+}
+
+#[test]
+fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
+    let site = Site::start();
+    let mut told = batch("n1", 0);
+    let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(42).unwrap() };
+    let start = crate::now().plus(-10 * Timestamp::SECOND);
+    told.jobs.push(JobEvent {
+        key,
+        spelling: "42".into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: Some(1234),
+        start,
+        stop: None,
+    });
+    // The second time it is a duplicate, whose events are told all the same.
+    for want in [Stored, Duplicate] {
+        assert_eq!(statuses(&post(&site, "", &frame(&told))), [want]);
+        let jobs = site.get("/api/v1/jobs?state=running").json();
+        assert_eq!(jobs[0]["cluster"], "slurm");
+        assert_eq!(jobs[0]["devices"][0], "n1");
+    }
+}
+
+#[test]
+fn agents_are_told_the_configuration_they_do_not_have() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("agents.toml"), "[sources.load]\nperiod = \"1s\"\n").unwrap();
+    let site = Site::within(dir, Limits::default(), &[]);
+    let told = |headers: &str, seq| {
+        let answer = post(&site, headers, &frame(&batch("n1", seq)));
+        let answer = wire::Answer::decode(&answer.body).unwrap();
+        (answer.config_generation, String::from_utf8(answer.config).unwrap())
+    };
+    let (generation, text) = told("", 0);
+    assert!(generation != 0 && text.contains("period"));
+    assert_eq!(told("X-Jobmeter-Config: 1\r\n", 1), (generation, text));
+    let known = format!("X-Jobmeter-Config: {generation}\r\n");
+    assert_eq!(told(&known, 2), (generation, String::new()));
+}
+
+#[test]
+fn more_frames_than_a_request_may_have_wait_for_the_next() {
+    let limits = Limits { frames_per_request_max: 3, ..Limits::default() };
+    let site = Site::with(limits, &[]);
+    let body: Vec<u8> = (0..5).flat_map(|seq| frame(&batch("n1", seq))).collect();
+    assert_eq!(statuses(&post(&site, "", &body)), [Stored, Stored, Stored]);
+    let rest: Vec<u8> = (3..5).flat_map(|seq| frame(&batch("n1", seq))).collect();
+    assert_eq!(statuses(&post(&site, "", &rest)), [Stored, Stored]);
+}
+
+#[test]
+fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
+    let site = Site::start();
+    let user = "Authorization: Bearer token-of-1234\r\n";
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{user}");
+    let answer = site.ask("POST /api/v1/jobs", &headers, br#"{"device": "n1", "name": "x"}"#);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let id = answer.json()["id"].as_i64().unwrap();
+    let own = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
+    let of = |origin: &str, job: Option<&JobKey>, device: &str| {
+        let mut batch = batch(origin, 0);
+        let mut entry = batch.table.entries[0].clone();
+        (entry.job, entry.device) = (job.cloned(), DeviceId::new(device).unwrap());
+        batch.table = Arc::new(SeriesTable { entries: vec![entry] });
+        frame(&batch)
+    };
+    let origin = format!("n1/run-{id}");
+    let other = JobKey { id: JobId::new(id + 1).unwrap(), ..own.clone() };
+    for (origin, job, device) in [
+        (&*origin, None, "n1"),
+        (&origin, Some(&other), "n1"),
+        (&origin, Some(&own), "n2"),
+        ("n1", Some(&own), "n1"),
+        ("n2/run-1", Some(&own), "n2"),
+    ] {
+        let body = of(origin, job, device);
+        assert_eq!(statuses(&post(&site, user, &body)), [RefusedForNow], "{origin} {device}");
+    }
+    let body = of(&origin, Some(&own), "n1");
+    let somebody = "Authorization: Bearer token-of-77\r\n";
+    assert_eq!(statuses(&post(&site, somebody, &body)), [RefusedForNow]);
+    assert_eq!(statuses(&post(&site, user, &body)), [Stored]);
+    let mut gap = batch(&origin, 1);
+    gap.table = Arc::default();
+    (gap.ticks, gap.index, gap.values) = (Vec::new(), Vec::new(), Vec::new());
+    gap.jobs.push(JobEvent {
+        key: other,
+        spelling: "1".into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: Some(1234),
+        start: crate::now(),
+        stop: None,
+    });
+    assert_eq!(statuses(&post(&site, user, &frame(&gap))), [RefusedForNow]);
+}

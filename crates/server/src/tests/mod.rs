@@ -1,0 +1,160 @@
+//! A whole server within this process, on a port of its own, with limits that a test can reach.
+
+mod connections;
+mod ingest;
+mod questions;
+mod rights;
+mod tls;
+
+use crate::{Limits, Server, Settings};
+use config::{ConfigFile, Given, Raw};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Tokens of every scope, for tests that are root and would otherwise be administrators.
+const TOKENS: &str = "agent:n1 token-of-n1\nagent token-of-agents\nuser:1234 token-of-1234\n\
+                      user:77 token-of-77\nuser token-of-guests\nadmin token-of-admins\n";
+
+/// A running server and the folder it keeps things in.
+struct Site {
+    runtime: tokio::runtime::Runtime,
+    server: Option<Server>,
+    address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// A header's value, by its name in lower case.
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.to_ascii_lowercase() == name).then_some(value.trim())
+        })
+    }
+}
+
+impl Site {
+    fn start() -> Self {
+        Self::with(Limits::default(), &[])
+    }
+
+    fn with(limits: Limits, flags: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::within(dir, limits, flags)
+    }
+
+    fn within(dir: tempfile::TempDir, limits: Limits, flags: &[(&str, &str)]) -> Self {
+        let tokens = dir.path().join("tokens");
+        if !tokens.try_exists().unwrap() {
+            secret(&tokens, TOKENS);
+        }
+        let config = Self::config(&dir, flags);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let agents = dir.path().join("agents.toml");
+        let agent_config = agents.try_exists().unwrap().then_some(agents);
+        let settings = Settings {
+            config,
+            data: dir.path().join("data"),
+            listen_given: true,
+            agent_config,
+            limits,
+        };
+        let server = runtime.block_on(Server::start(settings)).unwrap();
+        let address = server.address();
+        Self { runtime, server: Some(server), address, dir }
+    }
+
+    fn config(dir: &tempfile::TempDir, flags: &[(&str, &str)]) -> config::ServerConfig {
+        let tokens = dir.path().join("tokens");
+        let mut all = vec![("listen", "127.0.0.1:0"), ("token_file", tokens.to_str().unwrap())];
+        all.extend(flags);
+        let flag = |(key, value): (&str, &str)| (key.to_owned(), Raw::One(value.to_owned()));
+        let flags = all.into_iter().map(flag).collect();
+        let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+        config::load_server(&given).unwrap().config
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends a request with these headers (each line with its end) and reads the whole answer.
+    fn ask(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(&request(line, headers, body)).unwrap();
+        answer(&mut stream).unwrap_or_else(|why| panic!("{line}: {why}"))
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.ask(&format!("GET {path}"), "Host: localhost\r\n", b"")
+    }
+
+    /// What a metric says, the labels part of its name.
+    fn metric(&self, name: &str) -> f64 {
+        let page = self.get("/metrics");
+        let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {}", page.text())).parse().unwrap()
+    }
+
+    /// Ends the server as SIGTERM does, and gives its folder back.
+    fn stop(mut self) -> tempfile::TempDir {
+        let server = self.server.take().unwrap();
+        self.runtime.block_on(server.stop()).unwrap();
+        self.dir
+    }
+}
+
+fn secret(path: &std::path::Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A request after which the server closes: version 1.0, so that the body comes as it is.
+fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("{line} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// Reads an answer to its end; what came instead when the server closed without one.
+fn answer(stream: &mut impl Read) -> Result<Answer, String> {
+    let mut bytes = Vec::new();
+    // A server that refuses a body it has not read may reset the connection after its answer.
+    let ended = stream.read_to_end(&mut bytes);
+    let none = || format!("no answer: {ended:?} {}", bytes.escape_ascii());
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(none)?;
+    let head = String::from_utf8(bytes[..end].to_vec()).map_err(|e| e.to_string())?;
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or_else(none)?;
+    Ok(Answer { status, head, body: bytes[end + 4..].to_vec() })
+}
+
+/// Waits until something holds, and fails when it does not within ten seconds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what}");
+}

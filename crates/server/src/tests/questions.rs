@@ -1,0 +1,120 @@
+//! Questions over HTTP: parameters, forms, errors.
+
+use super::Site;
+use super::ingest::{batch, frame, post, statuses};
+use wire::AckStatus;
+
+const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
+
+#[test]
+fn the_same_rows_by_every_way() {
+    let site = Site::start();
+    let stored = post(&site, "User-Agent: jobmeter-agent/9.8.7\r\n", &frame(&batch("n1", 0)));
+    assert_eq!(statuses(&stored), [AckStatus::Stored]);
+    let rows = site.get("/rpc/get_metrics?nodes=n1&metrics=load_1m");
+    assert_eq!(
+        (rows.status, rows.header("content-type")),
+        (200, Some("application/json; charset=utf-8"))
+    );
+    let row = &rows.json()[0];
+    assert_eq!((&row["device_id"], &row["value"]), (&"n1".into(), &0.5.into()));
+    let body = br#"{"nodes": "n1", "metrics": "load_1m"}"#;
+    let posted = site.ask("POST /rpc/get_metrics", JSON, body);
+    assert_eq!(posted.text(), rows.text());
+    let csv =
+        site.ask("GET /rpc/get_metrics?nodes=n1", "Host: localhost\r\nAccept: text/csv\r\n", b"");
+    assert!(csv.text().starts_with("timestamp,device_id,metric_id,value,labels\n"), "{csv:?}");
+    assert!(csv.text().contains(",n1,load_1m,0.5,"), "{csv:?}");
+
+    let last = site.get("/api/v1/last?device=n1").json();
+    assert_eq!(last[0]["value"], 0.5);
+    let range = site.get("/api/v1/range?device=n1&metric=load_1m").json();
+    assert_eq!(range["series"][0]["values"][0], 0.5);
+    assert_eq!(site.get("/api/v1/series?device=n1").json()[0]["metric"], "load_1m");
+    assert_eq!(site.get("/api/v1/catalogue").json()[0]["help"], "Load.");
+    let node = &site.get("/api/v1/nodes").json()[0];
+    assert_eq!((&node["device"], &node["agent_version"]), (&"n1".into(), &"9.8.7".into()));
+    let health = site.get("/api/v1/health").json();
+    assert_eq!((&health["ready"], &health["nodes_alive"]), (&true.into(), &1.into()));
+    let sql = br#"{"query": "SELECT device_id, value FROM metrics"}"#;
+    let rows = site.ask("POST /api/v1/sql", JSON, sql);
+    assert_eq!(rows.json(), serde_json::json!([{"device_id": "n1", "value": 0.5}]));
+    let available = site.get("/rpc/available_metrics").json();
+    assert_eq!(available, serde_json::json!([{"device_id": "n1", "metric_id": "load_1m"}]));
+}
+
+#[test]
+fn what_is_wrong_is_told_as_postgrest_does() {
+    let site = Site::start();
+    for (path, status, code, hint) in [
+        ("/rpc/get_metrics", 400, "P0001", None),
+        ("/rpc/get_metrics?node=n1", 404, "PGRST202", Some("nodes")),
+        ("/rpc/get_metric?nodes=n1", 404, "PGRST202", Some("get_metrics")),
+        ("/rpc/get_metrics?nodes=n1&start_time=x", 400, "22007", None),
+        ("/rpc/get_metrics?job_id=x", 400, "22P02", None),
+        ("/rpc/get_metrics?nodes=a&nodes=b", 400, "PGRST102", None),
+        ("/rpc/available_metrics?params=%7B%22devices%22:%22a%22%7D", 400, "P0001", None),
+        ("/api/v1/node", 404, "PGRST125", Some("/api/v1/nodes")),
+        ("/api/v1/jobs?sate=running", 400, "PGRST202", Some("state")),
+        ("/api/v1/jobs?state=runing", 400, "PGRST102", Some("running")),
+        ("/api/v1/jobs/99", 404, "P0002", None),
+        ("/api/v1/jobs/x%2Fy", 400, "PGRST102", None),
+        ("/api/v1/jobs/%ff", 400, "PGRST102", None),
+        ("/api/v1/range?step=x", 400, "PGRST102", None),
+        ("/ui/indx.html", 404, "PGRST125", Some("/ui/index.html")),
+    ] {
+        let answer = site.get(path);
+        assert_eq!(answer.status, status, "{path} {answer:?}");
+        let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(problem.code, code, "{path} {problem:?}");
+        let told = problem.hint.clone().unwrap_or_default();
+        assert!(hint.is_none_or(|hint| told.contains(hint)), "{path} {problem:?}");
+    }
+    assert_eq!(site.get("/rpc/get_metrics?devices=nobody").text(), "[]");
+    assert_eq!(site.ask("DELETE /api/v1/jobs", "Host: localhost\r\n", b"").status, 405);
+}
+
+#[test]
+fn a_statement_reads_and_does_nothing_else() {
+    let site = Site::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f.csv");
+    std::fs::write(&file, "a\n1\n").unwrap();
+    let path = file.display();
+    for statement in [
+        format!("COPY metrics TO '{path}'"),
+        format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{path}'"),
+        format!("SELECT * FROM '{path}'"),
+        "SET datafusion.execution.batch_size = 1".to_owned(),
+        "CREATE TABLE t AS SELECT 1".to_owned(),
+        "DROP TABLE metrics".to_owned(),
+        "INSERT INTO metrics VALUES (1)".to_owned(),
+        "SELECT 1; SELECT 2".to_owned(),
+        "EXPLAIN SELECT 1".to_owned(),
+        "nonsense".to_owned(),
+    ] {
+        let body = serde_json::json!({ "query": statement }).to_string();
+        let answer = site.ask("POST /api/v1/sql", JSON, body.as_bytes());
+        assert!((400..500).contains(&answer.status), "{statement} {answer:?}");
+        assert!(answer.json()["message"].is_string(), "{statement}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "a\n1\n");
+}
+
+#[test]
+fn a_cross_join_ends_at_a_limit() {
+    let flags = [("query.time_max", "3s"), ("query.rows_max", "1000")];
+    let site = Site::with(crate::Limits::default(), &flags);
+    for seq in 0..200 {
+        assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", seq)))), [AckStatus::Stored]);
+    }
+    let join =
+        "SELECT count(*) FROM metrics a, metrics b, metrics c, metrics d, metrics e, metrics f";
+    let rows = "SELECT a.value FROM metrics a, metrics b, metrics c";
+    for query in [join, rows] {
+        let body = serde_json::json!({ "query": query }).to_string();
+        let answer = site.ask("POST /api/v1/sql", JSON, body.as_bytes());
+        assert!((400..500).contains(&answer.status), "{query} {answer:?}");
+    }
+    assert_eq!(site.get("/api/v1/ready").status, 200);
+}

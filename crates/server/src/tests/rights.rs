@@ -1,0 +1,140 @@
+//! Names, origins, tokens: what is refused to whom.
+
+use super::{Site, secret};
+use crate::{LiveError, Server, StartError};
+
+fn with(token: &str, more: &str) -> String {
+    format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n{more}")
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+#[test]
+fn foreign_hosts_and_origins_are_refused_and_counted() {
+    let site = Site::start();
+    let ask = |line: &str, headers: &str| {
+        let headers = format!("{JSON}{headers}");
+        site.ask(line, &headers, br#"{"device": "n1"}"#)
+    };
+    let answer = ask("GET /api/v1/nodes", "Host: evil.example\r\n");
+    assert_eq!(answer.status, 421);
+    assert!(answer.json()["message"].as_str().unwrap().contains("`names`"));
+    assert_eq!(ask("GET /", "Host: evil.example\r\n").status, 421);
+    let foreign = "Host: localhost\r\nOrigin: http://evil.example\r\n";
+    assert_eq!(ask("POST /api/v1/jobs", foreign).status, 403);
+    let answer = ask("GET /api/v1/nodes", foreign);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("access-control-allow-origin"), None);
+    let own = "Host: localhost\r\nOrigin: http://localhost\r\n";
+    assert_eq!(ask("POST /api/v1/jobs", own).status, 200);
+    assert_eq!(site.metric("jobmeter_refusals_total{reason=\"host\"}"), 2.0);
+    assert_eq!(site.metric("jobmeter_refusals_total{reason=\"origin\"}"), 1.0);
+    assert_eq!(site.get("/api/v1/jobs").json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn every_answer_carries_what_keeps_browsers_safe() {
+    let site = Site::start();
+    for path in ["/", "/api/v1/nodes", "/nothing"] {
+        let answer = site.get(path);
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'self'"), "{path}");
+    }
+}
+
+#[test]
+fn somebody_behind_a_proxy_has_no_rights_without_a_token() {
+    let site = Site::start();
+    let proxied = "Host: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n";
+    for (line, want) in [
+        ("GET /api/v1/nodes", 401),
+        ("GET /metrics", 401),
+        ("POST /v1/batches", 401),
+        ("POST /api/v1/jobs", 401),
+        ("GET /api/v1/ready", 200),
+        ("GET /", 200),
+    ] {
+        let answer = site.ask(line, proxied, b"");
+        assert_eq!(answer.status, want, "{line}");
+        assert_eq!(answer.header("www-authenticate").is_some(), want == 401);
+    }
+    let token = format!("{proxied}Authorization: Bearer token-of-admins\r\n");
+    assert_eq!(site.ask("GET /api/v1/nodes", &token, b"").status, 200);
+}
+
+#[test]
+fn a_user_sees_and_ends_no_job_of_somebody_else() {
+    let site = Site::start();
+    let begun = site.ask("POST /api/v1/jobs", &with("token-of-1234", JSON), br#"{"device": "n1"}"#);
+    let id = begun.json()["id"].as_i64().unwrap();
+    let (report, end) =
+        (format!("GET /api/v1/jobs/local:{id}"), format!("POST /api/v1/jobs/{id}/end"));
+    let of = |token: &str, line: &str| site.ask(line, &with(token, JSON), b"{}");
+
+    assert_eq!(of("token-of-77", &report).status, 403);
+    assert_eq!(of("token-of-77", &end).status, 403);
+    assert_eq!(of("token-of-guests", &report).status, 403);
+    assert_eq!(of("token-of-77", "GET /api/v1/jobs").json(), serde_json::json!([]));
+    let path = format!("GET /rpc/get_metrics?job_id={id}");
+    assert_eq!(of("token-of-77", &path).status, 403);
+    assert_eq!(of("token-of-1234", &path).status, 200);
+    assert_eq!(of("token-of-1234", "GET /api/v1/jobs").json()[0]["uid"], 1234);
+    let ended = of("token-of-1234", &end);
+    assert_eq!((ended.status, ended.json()["state"].as_str()), (200, Some("ended")), "{ended:?}");
+    assert_eq!(of("token-of-admins", &report).status, 200);
+}
+
+#[test]
+fn a_jobs_user_is_the_caller_and_never_what_the_request_says() {
+    let site = Site::start();
+    let body = br#"{"device": "n1", "uid": 0, "user": "root"}"#;
+    let begun = site.ask("POST /api/v1/jobs", &with("token-of-77", JSON), body);
+    assert_eq!(begun.status, 200, "{begun:?}");
+    assert_eq!(site.get("/api/v1/jobs").json()[0]["uid"], 77);
+    for token in ["token-of-admins", "token-of-guests", "token-of-n1"] {
+        let begun = site.ask("POST /api/v1/jobs", &with(token, JSON), body);
+        assert_eq!(begun.status, 403, "{token} names no user");
+    }
+}
+
+#[test]
+fn tokens_are_taken_anew_and_bad_ones_change_nothing() {
+    let site = Site::start();
+    let server = site.server.as_ref().unwrap();
+    let status = |token: &str| site.ask("GET /api/v1/nodes", &with(token, ""), b"").status;
+    let reload = || site.runtime.block_on(server.reload(&Site::config(&site.dir, &[])));
+    assert_eq!((status("token-of-admins"), status("another-token")), (200, 401));
+    secret(&site.dir.path().join("tokens"), "admin another-token\n");
+    reload().unwrap();
+    assert_eq!((status("token-of-admins"), status("another-token")), (401, 200));
+    secret(&site.dir.path().join("tokens"), "admin another-token\nadmn third-token\n");
+    let error = reload().unwrap_err().to_string();
+    assert!(error.contains("tokens:2") && error.contains("`admin`"), "{error}");
+    assert_eq!((status("third-token"), status("another-token")), (401, 200));
+}
+
+#[test]
+fn nobody_else_is_let_in_without_a_token_and_tls() {
+    let start = |tokens: &str, flags: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        secret(&dir.path().join("tokens"), tokens);
+        // The configuration refuses most of this before; the server does by itself.
+        let mut config = Site::config(&dir, flags);
+        config.listen.listen = config::Address("0.0.0.0:0".parse().unwrap());
+        let data = dir.path().join("data");
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let limits = crate::Limits::default();
+        let settings =
+            crate::Settings { config, data, listen_given: true, agent_config: None, limits };
+        let started = runtime.block_on(Server::start(settings));
+        (started.map(|server| runtime.block_on(server.stop())), dir)
+    };
+    let (refused, dir) = start("", &[("plain", "true")]);
+    assert!(matches!(refused, Err(StartError::Live(LiveError::NoToken(_)))), "{refused:?}");
+    assert!(!dir.path().join("data").try_exists().unwrap(), "nothing is touched");
+    let (refused, _) = start("admin 12345678\n", &[]);
+    assert!(matches!(refused, Err(StartError::Live(LiveError::NoTls(_)))), "{refused:?}");
+    let (started, _) = start("admin 12345678\n", &[("plain", "true")]);
+    assert!(matches!(started, Ok(Ok(()))), "{started:?}");
+}

@@ -1,0 +1,67 @@
+//! What a user may send: the samples of his own jobs, as `jobmeter run` counts them where no agent does.
+
+use crate::app::App;
+use crate::problem::Refusal;
+use jobs::Window;
+use model::{ClusterId, JobId, JobKey};
+use std::sync::Arc;
+use wire::Decoded;
+
+/// Whether a user may send a batch; else why not. It must come from the origin `DEVICE/run-ID` of a local
+/// job that the server registered for him on that device, and hold nothing but samples of that job there
+/// and gaps of that device.
+pub(crate) async fn may_send(
+    app: &Arc<App>,
+    uid: u32,
+    batch: &Decoded,
+) -> Result<Result<(), String>, Refusal> {
+    let Some((device, id)) = run_of(batch.origin.as_str()) else {
+        return Ok(Err(format!(
+            "a user sends only what was counted for his own jobs, and {} is no origin of `jobmeter run`",
+            batch.origin
+        )));
+    };
+    let key = JobKey { cluster: ClusterId::local(), id };
+    let window = Window { job: Some(key.clone()), uid: Some(uid), ..Window::default() };
+    let stays = app.with_registry(move |app| app.registry.intervals(&window)).await?;
+    let stays = stays.map_err(|error| Refusal::fault(&error))?;
+    if !stays.iter().any(|stay| stay.device.as_str() == device) {
+        return Ok(Err(format!("user {uid} has no job {key} on {device}")));
+    }
+    let table = match batch.table() {
+        Ok(table) => table,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let own = |entry: &model::SeriesEntry| {
+        entry.device.as_str() == device && entry.job.as_ref() == Some(&key)
+    };
+    if let Some(other) = table.entries.iter().find(|entry| !own(entry)) {
+        let name = &other.metric.name;
+        return Ok(Err(format!("{name} of {} is not counted for job {key}", other.device)));
+    }
+    if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
+        return Ok(Err("a user tells of no jobs, and of gaps of his job's device only".to_owned()));
+    }
+    Ok(Ok(()))
+}
+
+/// Device and job of the origin `DEVICE/run-ID`.
+fn run_of(origin: &str) -> Option<(&str, JobId)> {
+    let (device, id) = origin.rsplit_once("/run-")?;
+    Some((device, id.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_of_runs() {
+        let run = |origin| run_of(origin).map(|(device, id)| (device, id.get()));
+        assert_eq!(run("n1/run-7"), Some(("n1", 7)));
+        assert_eq!(run("a/run-1/run-7"), Some(("a/run-1", 7)));
+        for other in ["n1", "n1/run-", "n1/run-0", "n1/run-x", "run-7"] {
+            assert_eq!(run(other), None, "{other}");
+        }
+    }
+}

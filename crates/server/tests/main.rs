@@ -1,0 +1,253 @@
+//! The program `jobmeter-server`: started, asked, signalled and killed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests end at the first surprise, start the program, and take the time"
+)]
+
+mod program;
+
+use program::{
+    BATCHES, JSON, NOBODY, Program, command, errors, frame, noise, now, parts, request, root,
+};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+use wire::AckStatus;
+
+#[test]
+fn it_starts_answers_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let data = dir.path().join("data");
+    let program = Program::start(&data, &[]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(program.json("/api/v1/health")["ready"], true);
+    let second = command(&data, &["--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let told = errors(second);
+    assert!(told.contains("another server uses this data directory"), "{told}");
+    let other = dir.path().join("other");
+    let told = errors(command(&other, &["--listen", &program.address]).spawn().unwrap());
+    assert!(told.contains(&program.address) && told.contains("in use"), "{told}");
+    let help = command(&other, &["--help"]).output().unwrap().stdout;
+    assert!(String::from_utf8(help).unwrap().contains("Examples:"));
+    let (code, told) = program.end();
+    assert_eq!(code, Some(0), "{told}");
+    let mode = |name: &str| std::fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o77;
+    for name in ["", "jobs.sqlite", "samples", "samples/FORMAT"] {
+        assert_eq!(mode(name), 0, "{name}: what it keeps is its own");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_configuration_is_told_at_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    std::fs::write(&tokens, "admin 12345678\n").unwrap();
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let tokens = tokens.to_str().unwrap();
+    for (arguments, want) in [
+        (&["--listen", "0.0.0.0:0"][..], "token_file"),
+        (&["--listen", "0.0.0.0:0", "--plain"], "token_file"),
+        (&["--listen", "0.0.0.0:0", "--token-file", tokens], "plain"),
+        (&["--listen", "0.0.0.0:0", "--token-file", tokens, "--plain"], "chmod 600"),
+        (&["--token-file", "/nonexistent"], "/nonexistent"),
+        (&["--listne", "127.0.0.1:0"], "--listen"),
+        (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+    ] {
+        let output = command(&dir.path().join("data"), arguments).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {told}");
+        assert!(told.contains(want), "{arguments:?} {told}");
+    }
+    std::fs::set_permissions(tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let open = ["--listen", "0.0.0.0:0", "--token-file", tokens, "--plain"];
+    let (code, told) = Program::start(&dir.path().join("data"), &open).end();
+    assert!(code == Some(0) && told.contains("without TLS"), "{told}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = now();
+    let mut acknowledged = 0;
+    for round in 0..4 {
+        let mut program = Program::start(dir.path(), &[]);
+        let address = program.address.clone();
+        // Sends as fast as it is acknowledged, until the server is gone.
+        let sender = std::thread::spawn(move || {
+            let mut seq = acknowledged;
+            while let Ok(mut stream) = TcpStream::connect(&address) {
+                let at = from.plus(i64::try_from(seq).unwrap() * 1000);
+                let sent = stream.write_all(&request("POST /v1/batches", BATCHES, &frame(seq, at)));
+                let mut bytes = Vec::new();
+                if sent.is_err() || stream.read_to_end(&mut bytes).is_err() {
+                    break;
+                }
+                let Some((200, body)) = parts(&bytes) else { break };
+                let acks = wire::Answer::decode(&body).unwrap().acks;
+                assert!(matches!(acks[0].status, AckStatus::Stored | AckStatus::Duplicate));
+                seq += 1;
+            }
+            seq
+        });
+        std::thread::sleep(Duration::from_millis(300 + 150 * round));
+        program.child.kill().unwrap();
+        let next = sender.join().unwrap();
+        assert!(next > acknowledged, "round {round}: nothing was acknowledged");
+        acknowledged = next;
+    }
+    let program = Program::start(dir.path(), &[]);
+    let body = r#"{"query": "SELECT count(*) AS n, count(DISTINCT timestamp) AS d FROM metrics"}"#;
+    let (status, rows) = program.ask("POST /api/v1/sql", JSON, body.as_bytes());
+    assert_eq!(status, 200);
+    let rows: serde_json::Value = serde_json::from_slice(&rows).unwrap();
+    let (stored, distinct) = (rows[0]["n"].as_u64().unwrap(), rows[0]["d"].as_u64().unwrap());
+    // The last of a round may have been stored and its ack lost; it came again in the next.
+    assert!(stored == acknowledged || stored == acknowledged + 1, "{stored} of {acknowledged}");
+    assert_eq!(stored, distinct, "none is there twice");
+}
+
+/// A file that may not grow stands for a disk without room: to the program both are the same.
+#[test]
+fn without_room_batches_are_refused_for_now_and_questions_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let limited = "trap '' XFSZ; ulimit -f 256; exec \"$@\"";
+    let program = Program::start_by(&["bash", "-c", limited, "bash"], dir.path(), &[]);
+    let from = now();
+    let mut acknowledged = Vec::new();
+    let mut full = None;
+    for seq in 0..400 {
+        let at = from.plus(i64::try_from(seq).unwrap() * 1000);
+        let body = noise(seq, at);
+        let (status, body) = program.ask("POST /v1/batches", BATCHES, &body);
+        if status != 200 {
+            full = Some((status, body));
+            break;
+        }
+        let acks = wire::Answer::decode(&body).unwrap().acks;
+        assert_eq!(acks[0].status, AckStatus::Stored);
+        acknowledged.push(seq);
+    }
+    let (status, body) = full.expect("256 KiB are full before 400 batches of 8 KiB");
+    assert_eq!(status, 507, "{}", body.escape_ascii());
+    let problem: api::Problem = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem.code, "53100");
+    assert!(acknowledged.len() > 5, "{acknowledged:?}");
+    let count = |program: &Program| {
+        let query = br#"{"query": "SELECT count(DISTINCT timestamp) AS n FROM metrics"}"#;
+        let (status, rows) = program.ask("POST /api/v1/sql", JSON, query);
+        assert_eq!(status, 200, "{}", rows.escape_ascii());
+        let rows: serde_json::Value = serde_json::from_slice(&rows).unwrap();
+        usize::try_from(rows[0]["n"].as_u64().unwrap()).unwrap()
+    };
+    assert_eq!(count(&program), acknowledged.len());
+    drop(program);
+    let program = Program::start(dir.path(), &[]);
+    assert_eq!(count(&program), acknowledged.len(), "what was acknowledged is there");
+    let (status, _) = program.ask("POST /v1/batches", BATCHES, &noise(400, from.plus(-1000)));
+    assert_eq!(status, 200, "with room it goes on");
+}
+
+#[test]
+fn another_user_of_the_machine_does_what_is_his() {
+    if !root("another_user_of_the_machine_does_what_is_his") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(dir.path(), &[]);
+    let register = r#"{"device": "n1", "name": "mine"}"#;
+    let (status, body) = program.ask_as(NOBODY, "POST /api/v1/jobs", JSON, register);
+    assert_eq!(status, 200, "{}", body.escape_ascii());
+    let own: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let (status, body) = program.ask("POST /api/v1/jobs", JSON, register.as_bytes());
+    assert_eq!(status, 200);
+    let roots: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let path = |job: &serde_json::Value| format!("GET /api/v1/jobs/local:{}", job["id"]);
+    assert_eq!(program.ask_as(NOBODY, &path(&own), "", "").0, 200);
+    assert_eq!(program.ask_as(NOBODY, &path(&roots), "", "").0, 403);
+    assert_eq!(program.ask(&path(&own), "", b"").0, 200, "root sees everything");
+    let jobs = program.json("/api/v1/jobs");
+    let uids: Vec<_> = jobs.as_array().unwrap().iter().map(|job| job["uid"].as_u64()).collect();
+    assert!(uids.contains(&Some(0)) && uids.contains(&Some(u64::from(NOBODY))), "{uids:?}");
+    let (status, body) = program.ask_as(NOBODY, "GET /api/v1/jobs", "", "");
+    let seen: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, seen.as_array().unwrap().len()), (200, 1));
+    // He may not append what an agent does.
+    let batch = request("POST /v1/batches", BATCHES, &frame(0, now()));
+    let (status, body) = parts(&program.shell_as(NOBODY, &batch, "cat <&3")).unwrap();
+    let acks = wire::Answer::decode(&body).unwrap().acks;
+    assert_eq!((status, acks[0].status), (200, AckStatus::RefusedForNow));
+}
+
+/// A socket that is being closed belongs to nobody, and shows as uid 0: who closes right after sending must
+/// not be taken for root.
+#[test]
+fn a_client_that_closes_right_after_sending_is_not_taken_for_root() {
+    if !root("a_client_that_closes_right_after_sending_is_not_taken_for_root") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(dir.path(), &[]);
+    let register = request("POST /api/v1/jobs", JSON, br#"{"device": "n1"}"#);
+    let batch = request("POST /v1/batches", BATCHES, &frame(0, now()));
+    for _ in 0..30 {
+        program.shell_as(NOBODY, &register, "exec 3>&-");
+        program.shell_as(NOBODY, &batch, "exec 3>&-");
+    }
+    let jobs = program.json("/api/v1/jobs");
+    let roots = jobs.as_array().unwrap().iter().filter(|job| job["uid"] != NOBODY);
+    assert_eq!(roots.count(), 0, "{jobs}");
+    assert_eq!(program.json("/api/v1/series"), serde_json::json!([]), "no batch of his is stored");
+}
+
+#[test]
+fn hangup_takes_new_tokens_and_keeps_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    let write = |text: &str| {
+        std::fs::write(&tokens, text).unwrap();
+        std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    write("admin first-token\n");
+    let arguments = ["--token-file", tokens.to_str().unwrap(), "--log-level", "info"];
+    let program = Program::start(&dir.path().join("data"), &arguments);
+    let mut kept = TcpStream::connect(&program.address).unwrap();
+    let mut ask_kept = |token: &str| {
+        let head = format!(
+            "GET /api/v1/catalogue HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        kept.write_all(head.as_bytes()).unwrap();
+        let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+        while !bytes.ends_with(b"]") && !bytes.ends_with(b"}") {
+            let length = kept.read(&mut piece).unwrap();
+            assert!(length > 0, "the connection was closed");
+            bytes.extend_from_slice(&piece[..length]);
+        }
+        parts(&bytes).unwrap().0
+    };
+    assert_eq!((ask_kept("first-token"), ask_kept("other-token")), (200, 401));
+    write("admin other-token\n");
+    program.signal("HUP");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ask_kept("other-token") != 200 {
+        assert!(Instant::now() < deadline, "the new token is not taken");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(ask_kept("first-token"), 401);
+    write("admn other-token\n");
+    program.signal("HUP");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask_kept("other-token"), 200, "a bad file changes nothing");
+    drop(kept);
+    let (code, told) = program.end();
+    assert_eq!(code, Some(0));
+    assert!(told.contains("read anew"), "{told}");
+    assert!(told.contains("not taken") && told.contains("tokens:1"), "{told}");
+    assert!(!told.contains("other-token") && !told.contains("first-token"), "{told}");
+}
