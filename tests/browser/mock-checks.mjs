@@ -1,0 +1,152 @@
+/** What only the mock can show: gaps, an absent server, hostile names, a quiet laptop. */
+
+import assert from 'node:assert/strict';
+import { ask, open } from './checks.mjs';
+import { startMock } from './mock.mjs';
+
+const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const questions = (page) => page.asked.filter((address) => address.includes('/api/'));
+
+/** Plots out of sight ask nothing until they are scrolled to. */
+export async function onlyVisible(page, where) {
+  await open(page, where, '#/node/node-3');
+  await page.waitFor('the first plot', () => window.jobmeter.plots()[0]?.lines.length > 0);
+  const asks = (metric) => page.asked.some((address) => address.includes('/range?') && address.includes(metric));
+  assert.ok(asks('cpu_user_seconds_total'));
+  assert.ok(!asks('network_received_bytes_total'), 'the network\'s plot is below the window');
+  await page.evaluate(() => document.querySelector('[data-plot="network"]').scrollIntoView());
+  await page.waitFor('the network', () => window.jobmeter.plots().find(({ id }) => id === 'network').lines.length > 0);
+  const missing = await page.evaluate(() => document.querySelector('.missing').innerText);
+  assert.match(missing, /Swapping – no samples of node-3 for vmstat_swapped_in_pages_total/);
+}
+
+/** A hidden tab asks nothing; shown again, it asks at once. */
+export async function hidden(page, where) {
+  const hide = (on) => page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { configurable: true, get: () => value });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, on);
+  await open(page, where, '');
+  await page.waitFor('the nodes', () => document.querySelector('tbody tr'));
+  await hide(true);
+  await pause(300);
+  const before = questions(page).length;
+  await pause(6000);
+  assert.equal(questions(page).length, before, 'asked while hidden');
+  await hide(false);
+  await pause(500);
+  assert.ok(questions(page).length > before, 'asked nothing when shown again');
+}
+
+/** A gap is a hole in the line, told under the cursor; dragging zooms all plots, Escape goes back. */
+export async function zoom(page, where) {
+  await open(page, where, '#/job/slurm:81234?range=1h');
+  const plot = await page.waitFor('the plot', () => {
+    const found = window.jobmeter.plots().find(({ id }) => id === 'cpu');
+    return found?.lines.length > 0 && found;
+  });
+  const [gap] = (await ask(where, 'api/v1/gaps?device=node-2'));
+  const inside = plot.times.map((time, i) => [time, plot.lines[0].values[i]])
+    .filter(([time]) => time > gap.from + plot.step && time < gap.to - plot.step);
+  assert.ok(inside.length > 0 && inside.every(([, value]) => value === null), 'a gap is drawn as a gap');
+  const box = await page.evaluate(() => {
+    const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
+    return { left, top, width, height };
+  });
+  const shown = plot.question.match(/start=(\d+)&end=(\d+)/).slice(1).map(Number);
+  const at = (time) => ({
+    x: Math.round(box.left + (box.width * (time - shown[0])) / (shown[1] - shown[0])), y: Math.round(box.top + box.height / 2),
+  });
+  await page.mouse(at(gap.from - 300));
+  await page.mouse(at((gap.from + gap.to) / 2));
+  await page.waitFor('the cause', () =>
+    document.querySelector('[data-plot="cpu"] .plot-note').textContent.includes('agent down'));
+  await page.waitFor('the other plots\' cursor', () => document.querySelector('[data-plot="memory"] .plot-time').textContent !== '');
+  await page.mouse(at(gap.from - 600), at(gap.to + 300));
+  const zoomed = await page.waitFor('the zoom', () => location.hash.match(/from=(\d+)&to=(\d+)/)?.slice(1).map(Number));
+  assert.ok(Math.abs(zoomed[0] - (gap.from - 600)) < 60 && Math.abs(zoomed[1] - (gap.to + 300)) < 60, String(zoomed));
+  await page.waitFor('finer points', () => window.jobmeter.plots().find(({ id }) => id === 'cpu').step < 30);
+  await page.key('Escape');
+  await page.waitFor('the range before', () => location.hash === '#/job/slurm:81234?range=1h');
+}
+
+/** A job that waits has a page, without plots of 1970. */
+export async function waiting(page, where) {
+  await open(page, where, '#/job/slurm:81250');
+  await page.waitFor('its state', () => document.querySelector('main .badge.waiting'));
+  assert.equal(await page.evaluate(() => document.querySelectorAll('.plot').length), 0);
+  assert.match(await page.evaluate(() => document.querySelector('.facts').innerText), /Wall time –/);
+}
+
+/** A machine without jobs says what to type, and shows its services. */
+export async function laptop(page) {
+  const mock = await startMock({ scene: 'laptop' });
+  await open(page, mock, '');
+  const text = await page.waitFor('the line to copy', () => document.querySelector('.start:not([hidden])')?.innerText);
+  assert.ok(text.includes('./jobmeter run -- make -j2'), text);
+  const copy = await page.evaluate(async () => {
+    document.querySelector('.start button').click();
+    await new Promise((resolve) => { setTimeout(resolve, 200); });
+    return document.querySelector('.start [role="status"]').textContent;
+  });
+  assert.match(copy, /Copied|Selected/);
+  await page.waitFor('services', () => document.querySelector('table[aria-label="Services"]')?.innerText.includes('docker.service'));
+  await page.open('about:blank');
+  await mock.close();
+}
+
+/** Names are text, whatever is in them. */
+export async function markup(page) {
+  const mock = await startMock({ scene: 'markup' });
+  const name = '<img src=x onerror=alert(1)>';
+  for (const hash of ['', '#/jobs', '#/job/local:3', `#/node/${encodeURIComponent('<i>n')}`]) {
+    await open(page, mock, hash);
+    await page.waitFor(`${hash}: the name as text`, (text) => document.querySelector('main').innerText.includes(text), name);
+    assert.equal(await page.evaluate(() => document.querySelectorAll('main img, main i, main b').length), 0, hash);
+  }
+  await page.open('about:blank');
+  await mock.close();
+}
+
+/** A server that wants a token gets one, and a wrong one is asked for again. */
+export async function token(page) {
+  const mock = await startMock({ token: 'right' });
+  await page.open(mock.url);
+  for (const text of ['wrong', 'right']) {
+    await page.waitFor('the question', () => document.querySelector('dialog[open] #token-field'));
+    await page.evaluate(() => document.querySelector('#token-field').focus());
+    await page.type(text);
+    await page.key('Enter');
+    await page.waitFor('the answer', () => !document.querySelector('dialog[open]') || document.querySelector('#token-field').value === '');
+  }
+  await page.waitFor('the nodes', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
+  assert.ok(await page.evaluate(() => document.querySelector('dialog[open]') === null));
+  await page.send('Page.reload');
+  await page.waitFor('the nodes again, unasked', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
+  await page.open('about:blank');
+  await mock.close();
+}
+
+/** A server that goes is told of, asked less and less, and found again. */
+export async function away(page) {
+  let mock = await startMock();
+  await open(page, mock, '#/job/slurm:81240?range=5m');
+  const last = await page.waitFor('plots', () => window.jobmeter.plots()[0]?.times.at(-1));
+  await mock.close();
+  const banner = await page.waitFor('the banner', () => {
+    const found = document.querySelector('#banner');
+    return !found.hidden && found.innerText;
+  });
+  assert.match(banner, /does not answer since \d\d:\d\d:\d\d/);
+  await pause(200);
+  const before = questions(page).length;
+  await pause(7000);
+  const tries = questions(page).slice(before);
+  assert.ok(tries.length <= 3 && tries.every((address) => address.endsWith('/health')), tries.join(' '));
+  assert.ok(await page.evaluate(() => window.jobmeter.plots()[0].lines.length > 0), 'what was known stays');
+  mock = await startMock({ port: mock.port });
+  await page.waitFor('the page without the banner', () => document.querySelector('#banner').hidden);
+  await page.waitFor('newer points', (time) => window.jobmeter.plots()[0].times.at(-1) > time, last);
+  await page.open('about:blank');
+  await mock.close();
+}

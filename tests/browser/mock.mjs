@@ -1,0 +1,290 @@
+/**
+ * A server with the API of jobmeter and invented data, to work on the page without one.
+ *
+ *     node mock.mjs [PORT] [cluster|laptop]
+ */
+
+import { createServer } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { extname, join, normalize } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { CATALOGUE, SLOW, ofNode, ofProcesses, ofUnits, scene, used } from './mock-data.mjs';
+
+const UI = fileURLToPath(new URL('../../ui/', import.meta.url));
+const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8', '.svg': 'image/svg+xml' };
+const HEADERS = { 'content-security-policy': "default-src 'self'", 'x-content-type-options': 'nosniff' };
+const KINDS = new Map(CATALOGUE.map((metric) => [metric.name, metric]));
+
+const SELECTION = ['device', 'metric', 'job', 'cluster', 'labels'];
+/** What each question may be asked with; the server refuses others. */
+const PARAMETERS = {
+  health: [], nodes: [], catalogue: [], last: SELECTION, gaps: ['device', 'start', 'end'],
+  jobs: ['state', 'cluster', 'user', 'device', 'start', 'end', 'limit'], 'jobs/': ['cluster'],
+  series: [...SELECTION, 'start', 'end'], range: [...SELECTION, 'start', 'end', 'step', 'rate'],
+};
+
+/**
+ * @param {{port?: number, scene?: string, token?: string}} [options] with a token, nobody else may ask
+ * @returns {Promise<{url: string, close: () => Promise<void>}>}
+ */
+export async function startMock(options = {}) {
+  const started = Date.now() / 1000;
+  const world = scene(options.scene ?? 'cluster', started);
+  const server = createServer((request, response) => {
+    const known = options.token === undefined || request.headers.authorization === `Bearer ${options.token}`;
+    answer(world, started, new URL(request.url ?? '/', 'http://mock'), known).then(
+      ({ status, type, body }) => {
+        response.writeHead(status, { ...HEADERS, 'content-type': type });
+        response.end(body);
+      },
+      (error) => {
+        response.writeHead(error.status ?? 500, { ...HEADERS, 'content-type': 'application/json' });
+        response.end(JSON.stringify({ code: String(error.status ?? 500), message: error.message, details: null, hint: null }));
+      });
+  });
+  await new Promise((resolve) => server.listen(options.port ?? 0, '127.0.0.1', () => resolve(null)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  return {
+    url: `http://127.0.0.1:${port}/`,
+    port,
+    close: () => new Promise((resolve) => {
+      server.closeAllConnections();
+      server.close(() => resolve());
+    }),
+  };
+}
+
+async function answer(world, started, url, known) {
+  if (url.pathname.startsWith('/api/v1/')) {
+    if (!known) throw refused(401, 'who asks is not known: give a token');
+    const value = api(world, started, url.pathname.slice('/api/v1/'.length), url.searchParams);
+    return { status: 200, type: 'application/json', body: JSON.stringify(value) };
+  }
+  const path = url.pathname === '/' ? 'index.html' : url.pathname.replace(/^\/ui\//, '');
+  const file = join(UI, normalize(`/${path}`));
+  const type = TYPES[extname(file)];
+  if (type === undefined) throw refused(404, `no ${url.pathname}`);
+  const body = await readFile(file).catch(() => { throw refused(404, `no ${url.pathname}`); });
+  return { status: 200, type, body };
+}
+
+const refused = (status, message) => Object.assign(new Error(message), { status });
+
+function api(world, started, path, query) {
+  const now = Date.now() / 1000;
+  const known = PARAMETERS[path.startsWith('jobs/') ? 'jobs/' : path];
+  const unknown = [...query.keys()].find((name) => !known?.includes(name));
+  if (known && unknown) throw refused(400, `there is no parameter \`${unknown}\` here; ${known.join(', ')}`);
+  if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job` beside it');
+  switch (path) {
+    case 'health': return health(world, started, now);
+    case 'nodes': return world.nodes.map((node) => nodeInfo(world, node, now));
+    case 'jobs': return jobs(world, query);
+    case 'catalogue': return CATALOGUE;
+    case 'gaps': return world.gaps.filter((gap) => !query.get('device') || gap.device === query.get('device'));
+    case 'series': return everySeries(world, now).filter((one) => asked(one, query)).map(info);
+    case 'last': return everySeries(world, now).filter((one) => asked(one, query)).map((one) => last(world, one, now));
+    case 'range': return range(world, query, now);
+    default:
+      if (path.startsWith('jobs/')) return report(world, decodeURIComponent(path.slice(5)), now);
+      throw refused(404, `no /api/v1/${path}`);
+  }
+}
+
+function health(world, started, now) {
+  return {
+    version: '0.1.0', build: 'development', ready: true, uptime_seconds: now - started + 86000, now,
+    nodes: world.nodes.length, nodes_alive: world.nodes.filter((node) => !node.silentSince).length,
+    jobs_running: world.jobs.filter((job) => job.state === 'running').length,
+  };
+}
+
+const runsAt = (job, t) => job.start > 0 && job.start <= t && (job.stop === null || t < job.stop);
+const jobsOf = (world, device, t) =>
+  world.jobs.filter((job) => job.devices.includes(device) && runsAt(job, t));
+
+function nodeInfo(world, node, now) {
+  const t = Math.floor(now / node.period) * node.period;
+  const here = jobsOf(world, node.device, t);
+  const values = ofNode(node, here, t);
+  const silent = node.silentSince;
+  const known = (value) => (silent ? null : value);
+  return {
+    device: node.device, alive: !silent, last_seen: silent ?? t + 0.2, period_seconds: node.period,
+    clock_offset_seconds: 0.004, agent_version: '0.1.0', series: 412,
+    jobs: silent ? [] : here.map((job) => `${job.cluster}:${job.id}`),
+    cpu_cores_used: known(values.cpu_user_seconds_total + values.cpu_system_seconds_total),
+    cpu_cores: node.cores,
+    memory_used_bytes: known(values.memory_anon_bytes + values.memory_slab_bytes), memory_bytes: node.memory,
+  };
+}
+
+function jobs(world, query) {
+  const state = query.get('state');
+  const device = query.get('device');
+  const found = world.jobs.filter((job) => (!state || job.state === state) && (!device || job.devices.includes(device)));
+  return found.sort((a, b) => b.start - a.start).slice(0, Number(query.get('limit') ?? 100)).map(jobInfo);
+}
+
+function jobInfo({ kind, cores, memory, ...job }) {
+  return job;
+}
+
+/** Every series of the scene, each with a function of time. */
+function everySeries(world, now) {
+  const found = [];
+  const add = (device, job, metric, labels, at) => {
+    if (KINDS.has(metric)) found.push({ device, job, metric, labels, at });
+  };
+  for (const node of world.nodes) {
+    for (const [metric, value] of Object.entries(ofNode(node, [], now))) {
+      const sets = value?.labels ?? [{}];
+      sets.forEach((labels, i) => add(node.device, null, metric, labels, (t) => {
+        const all = ofNode(node, jobsOf(world, node.device, t), t)[metric];
+        return (all?.labels ? all.value : all) * (i === 0 ? 1 : i / (i + 1.7));
+      }));
+    }
+    ofUnits(node.device, now).forEach((unit, i) => {
+      for (const metric of Object.keys(unit)) {
+        add(node.device, null, metric, unit.labels, (t) => ofUnits(node.device, t)[i][metric]);
+      }
+    });
+  }
+  for (const job of world.jobs) {
+    if (job.start <= 0) continue;
+    for (const device of job.devices) {
+      for (const [metric, value] of Object.entries(used(job, device, job.start + 1))) {
+        if (value !== null) add(device, job, metric, {}, (t) => used(job, device, t)[metric]);
+      }
+      ofProcesses(job, device, job.start + 1).forEach((process, i) => {
+        for (const metric of Object.keys(process)) {
+          add(device, job, metric, process.labels, (t) => ofProcesses(job, device, t)[i][metric]);
+        }
+      });
+    }
+  }
+  return found;
+}
+
+/** As the server selects: lists with commas, `job=none` for what was counted for no job. */
+function asked({ device, job, metric }, query) {
+  const among = (key, value) => !query.get(key) || query.get(key).split(',').includes(value);
+  const wanted = query.get('job');
+  const rightJob = wanted === null || (wanted === 'none' ? job === null : String(job?.id) === wanted);
+  return among('device', device) && among('metric', metric) && rightJob &&
+    (!query.get('cluster') || job?.cluster === query.get('cluster'));
+}
+
+function info({ device, job, metric, labels }) {
+  const { unit, kind } = KINDS.get(metric);
+  return { device, metric, cluster: job?.cluster ?? null, job: job?.id ?? null, labels, unit, kind };
+}
+
+/** The value at a time, or null where the scene has no sample. */
+function valueAt(world, one, t, now) {
+  const node = world.nodes.find(({ device }) => device === one.device);
+  const lost = world.gaps.some((gap) => gap.device === one.device && gap.from < t && t < gap.to &&
+    (gap.source === '' || one.metric.startsWith(`${gap.source}_`)));
+  const before = t < now - 6 * 86400 || (one.job && !runsAt(one.job, t));
+  const silent = node.silentSince && t > node.silentSince;
+  if (lost || before || silent || t > now) return null;
+  return one.at(t);
+}
+
+function last(world, one, now) {
+  const node = world.nodes.find(({ device }) => device === one.device);
+  const end = Math.min(node.silentSince ?? now, one.job?.stop ?? now);
+  const time = Math.floor(end / 30) * 30 - (one.job?.stop ? 30 : 0);
+  return { ...info(one), time, value: one.at(time) };
+}
+
+function range(world, query, now) {
+  const [start, end, step] = ['start', 'end', 'step'].map((key) => Number(query.get(key)));
+  if (!(step > 0) || !(end >= start)) throw refused(400, '`start`, `end` and `step` are numbers, start first');
+  const series = everySeries(world, now).filter((one) => asked(one, query)).map((one) => {
+    const { unit, help, kind } = KINDS.get(one.metric);
+    const rate = kind === 'counter' && query.get('rate') === 'true';
+    return { ...info(one), value_unit: rate ? `${unit}/s` : unit, help, ...points(world, one, start, end, step, now) };
+  });
+  return {
+    start, end, step_seconds: step, truncated: false,
+    series: series.filter((one) => one.times.length > 0),
+    gaps: world.gaps.filter((gap) => (!query.get('device') || gap.device === query.get('device')) &&
+      gap.to > start && gap.from < end && series.some((one) => one.device === gap.device)),
+  };
+}
+
+/** Points as the server gives them: only where there are samples, and one without a value in each hole. */
+function points(world, one, start, end, step, now) {
+  const node = world.nodes.find(({ device }) => device === one.device);
+  const period = SLOW.find(([prefix]) => one.metric.startsWith(prefix))?.[1] ?? node.period;
+  const apart = Math.max(step, period);
+  const times = [];
+  const values = [];
+  for (let t = Math.ceil(start / apart) * apart; t <= end; t += apart) {
+    const value = valueAt(world, one, t, now);
+    if (value === null) continue;
+    const last = times.at(-1);
+    if (last !== undefined && t - last > 2.5 * apart) {
+      times.push(last + apart);
+      values.push(null);
+    }
+    times.push(t);
+    values.push(value);
+  }
+  return { times, values };
+}
+
+function report(world, key, now) {
+  const job = world.jobs.find((one) => `${one.cluster}:${one.id}` === key || String(one.id) === key);
+  if (!job) throw refused(404, `no job ${key}`);
+  const mine = everySeries(world, now).filter((one) => one.job === job);
+  const stop = job.stop ?? now;
+  const samples = Array.from({ length: 60 }, (_, i) => job.start + ((stop - job.start) * (i + 0.5)) / 60);
+  const lines = new Map();
+  for (const one of mine) {
+    const { unit, kind } = KINDS.get(one.metric);
+    const values = samples.map((t) => one.at(t) ?? 0);
+    const average = values.reduce((a, b) => a + b, 0) / values.length;
+    const line = lines.get(one.metric) ??
+      { metric: one.metric, unit, kind, increase: null, average: null, max: null, samples: 0 };
+    if (kind === 'counter') line.increase = (line.increase ?? 0) + average * (stop - job.start);
+    else line.average = (line.average ?? 0) + average;
+    if (kind === 'gauge') line.max = Math.max(line.max ?? 0, ...values);
+    line.samples += Math.round((stop - job.start) / 5);
+    lines.set(one.metric, line);
+  }
+  return {
+    job: jobInfo(job),
+    allocations: job.devices.map((device) => ({ device, start: job.start, stop: job.stop })),
+    totals: totals(lines, stop - job.start), lines: [...lines.values()],
+    series: mine.map(({ device, metric, labels }) => ({ device, metric, labels })),
+    gaps: world.gaps.filter((gap) => job.devices.includes(gap.device) && gap.to > job.start && gap.from < stop),
+  };
+}
+
+function totals(lines, wall) {
+  const grew = (metric) => lines.get(metric)?.increase ?? null;
+  const cpu = grew('cgroup_cpu_seconds_total');
+  return {
+    wall_seconds: wall, cpu_seconds: cpu,
+    cpu_user_seconds: grew('cgroup_cpu_user_seconds_total'),
+    cpu_system_seconds: grew('cgroup_cpu_system_seconds_total'),
+    cores_used: cpu === null ? null : cpu / wall,
+    memory_peak_bytes: lines.get('cgroup_memory_peak_bytes')?.max ?? null,
+    io_read_bytes: grew('cgroup_io_read_bytes_total'), io_write_bytes: grew('cgroup_io_write_bytes_total'),
+    minor_faults: grew('cgroup_page_faults_total'), major_faults: grew('cgroup_page_faults_major_total'),
+    voluntary_switches: grew('taskstats_voluntary_switches_total'),
+    involuntary_switches: grew('taskstats_involuntary_switches_total'),
+    throttled_seconds: grew('cgroup_cpu_throttled_seconds_total'),
+    pressure_cpu_seconds: grew('cgroup_pressure_cpu_some_seconds_total'),
+    pressure_memory_seconds: grew('cgroup_pressure_memory_some_seconds_total'),
+    pressure_io_seconds: grew('cgroup_pressure_io_some_seconds_total'),
+  };
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const mock = await startMock({ port: Number(process.argv[2] ?? 8791), scene: process.argv[3] });
+  process.stdout.write(`ready: ${mock.url}\n`);
+}

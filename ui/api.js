@@ -1,0 +1,181 @@
+/**
+ * Questions to the server. The shapes are those of `crates/api`: times are seconds since 1970, what
+ * is unknown is `null`.
+ */
+
+import { keepValue, kept } from './storage.js';
+
+/**
+ * @typedef {{version: string, build: string, ready: boolean, uptime_seconds: number, now: number,
+ *   nodes_alive: number, nodes: number, jobs_running: number}} Health
+ * @typedef {{device: string, alive: boolean, last_seen: number|null, period_seconds: number|null,
+ *   clock_offset_seconds: number|null, agent_version: string|null, series: number, jobs: string[],
+ *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
+ *   memory_bytes: number|null}} NodeInfo
+ * @typedef {{cluster: string, id: number, spelling: string, user: string|null, uid: number|null,
+ *   account: string|null, name: string|null, state: string, start: number, stop: number|null,
+ *   exit_code: number|null, devices: string[]}} Job
+ * @typedef {{device: string, start: number, stop: number|null}} Allocation
+ * @typedef {{device: string, metric: string, labels: Record<string, string>}} SeriesRef
+ * @typedef {{metric: string, unit: string, kind: string, increase: number|null,
+ *   average: number|null, max: number|null, samples: number}} ReportLine
+ * @typedef {{origin: string, device: string, source: string, from: number, to: number,
+ *   cause: string, detail: string}} Gap
+ * @typedef {{job: Job, allocations: Allocation[], totals: Record<string, number|null>,
+ *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
+ * @typedef {{name: string, unit: string, kind: string, help: string}} MetricInfo
+ * @typedef {SeriesRef & {cluster: string|null, job: number|null, unit: string, kind: string}} SeriesInfo
+ * @typedef {SeriesInfo & {time: number, value: number|null}} Last
+ * @typedef {SeriesInfo & {value_unit: string, help: string, times: number[],
+ *   values: Array<number|null>}} RangeSeries
+ * @typedef {{start: number, end: number, step_seconds: number, series: RangeSeries[], gaps: Gap[],
+ *   truncated: boolean}} Range
+ * @typedef {Record<string, string|number|boolean|null|undefined>} Query
+ */
+
+const TIMEOUT_MS = 15000;
+const TOKEN_KEY = 'jobmeter-token';
+
+/** The server did not answer. */
+export class Unreachable extends Error {}
+
+/** The server answered with an error; the message is its own. */
+export class Refused extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   */
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * The address of a question.
+ * @param {string} path below `api/v1/`
+ * @param {Query} [query] what is null, undefined or false is left out
+ */
+export function address(path, query = {}) {
+  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== false);
+  const text = new URLSearchParams(given.map(([k, v]) => [k, String(v)])).toString();
+  return `api/v1/${path}${text === '' ? '' : `?${text}`}`;
+}
+
+/**
+ * A job's key as the API writes it.
+ * @param {{cluster: string, id: number}} job
+ */
+export const jobKey = (job) => `${job.cluster}:${job.id}`;
+
+export class Api {
+  constructor() {
+    /** Server's clock minus ours, in seconds. */
+    this.clockAhead = 0;
+    this.token = kept('sessionStorage', TOKEN_KEY);
+  }
+
+  /** The server's time now. */
+  now() {
+    return Date.now() / 1000 + this.clockAhead;
+  }
+
+  /** @param {string|null} token kept until the tab closes */
+  setToken(token) {
+    this.token = token;
+    keepValue('sessionStorage', TOKEN_KEY, token);
+  }
+
+  /**
+   * @param {string} path
+   * @param {Query} query
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<any>}
+   */
+  async get(path, query = {}, signal) {
+    const timeout = AbortSignal.timeout(TIMEOUT_MS);
+    const either = signal ? AbortSignal.any([signal, timeout]) : timeout;
+    /** @type {Record<string, string>} */
+    const headers = this.token === null ? {} : { authorization: `Bearer ${this.token}` };
+    let response;
+    let body;
+    try {
+      response = await fetch(address(path, query), { headers, signal: either, cache: 'no-store' });
+      body = await response.text();
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new Unreachable(timeout.aborted ? 'no answer in time' : 'no answer');
+    }
+    return answer(response, body);
+  }
+
+  /**
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Health>}
+   */
+  async health(signal) {
+    const health = await this.get('health', {}, signal);
+    this.clockAhead = health.now - Date.now() / 1000;
+    return health;
+  }
+
+  /** @param {AbortSignal} [signal] @returns {Promise<NodeInfo[]>} */
+  nodes(signal) {
+    return this.get('nodes', {}, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Job[]>} */
+  jobs(query, signal) {
+    return this.get('jobs', query, signal);
+  }
+
+  /** @param {string} key @param {AbortSignal} [signal] @returns {Promise<JobReport>} */
+  report(key, signal) {
+    return this.get(`jobs/${key.split(':').map(encodeURIComponent).join(':')}`, {}, signal);
+  }
+
+  /** @param {AbortSignal} [signal] @returns {Promise<MetricInfo[]>} */
+  catalogue(signal) {
+    return this.get('catalogue', {}, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<SeriesInfo[]>} */
+  series(query, signal) {
+    return this.get('series', query, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Last[]>} */
+  last(query, signal) {
+    return this.get('last', query, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Range>} */
+  range(query, signal) {
+    return this.get('range', query, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Gap[]>} */
+  gaps(query, signal) {
+    return this.get('gaps', query, signal);
+  }
+}
+
+/**
+ * @param {Response} response
+ * @param {string} body
+ */
+function answer(response, body) {
+  let value = null;
+  try {
+    value = JSON.parse(body);
+  } catch {
+    if (response.ok) throw new Refused(response.status, 'the server answered what is no JSON');
+  }
+  if (response.ok) return value;
+  // A proxy answers these while the server behind it is away.
+  if (value === null && response.status >= 502 && response.status <= 504) {
+    throw new Unreachable(`the proxy answers ${response.status}`);
+  }
+  const message = typeof value?.message === 'string' ? value.message : response.statusText;
+  throw new Refused(response.status, message || `error ${response.status}`);
+}

@@ -1,0 +1,210 @@
+/** The page: its frame, its address, its keys, and what all views share. */
+
+import { Api } from './api.js';
+import { fill, h, setText } from './dom.js';
+import { Help } from './help.js';
+import { JobPage } from './job.js';
+import { JobsPage, NodesPage } from './listpages.js';
+import { Live } from './live.js';
+import { NodePage } from './node.js';
+import { Overview } from './overview.js';
+import { parse } from './route.js';
+import { Search } from './search.js';
+import { choice, onTheme, toggle } from './theme.js';
+import { clock, duration } from './time.js';
+import { TokenBox } from './token.js';
+
+/** @typedef {import('./api.js').Health} Health */
+
+/**
+ * What a view gets.
+ * @typedef {object} Page
+ * @property {Api} api
+ * @property {Live} live
+ * @property {Map<string, import('./api.js').MetricInfo>} catalogue metrics by name; it fills up as they come
+ * @property {number} uptime seconds since the server's start, when it was last asked
+ * @property {import('./route.js').Route} route
+ * @property {(error: Error) => void} say shows an answer that is an error
+ * @property {(health: Health) => void} healthSeen
+ * @property {(title: string) => void} retitle
+ */
+
+/**
+ * A view on the screen.
+ * @typedef {object} View
+ * @property {string} title
+ * @property {HTMLElement} element
+ * @property {() => void} close
+ * @property {import('./range.js').RangeControl} [range]
+ * @property {(list: 'nodes'|'jobs') => void} [focusList]
+ * @property {() => unknown[]} [data] what its plots show
+ */
+
+const HEALTH_MS = 15000;
+const CATALOGUE_MS = 60000;
+
+const api = new Api();
+const live = new Live(api);
+/** @type {Map<string, import('./api.js').MetricInfo>} */
+const catalogue = new Map();
+const find = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const main = find('main');
+const search = new Search(find('search'), api, () => live.open);
+const help = new Help();
+/** @type {View|null} */
+let view = null;
+let uptime = 0;
+
+/** @param {Error} error */
+function say(error) {
+  setText(find('error'), error.message);
+  find('error').hidden = false;
+}
+
+/** @param {Health} health */
+function healthSeen(health) {
+  find('error').hidden = true;
+  uptime = health.uptime_seconds;
+  fill(find('footer'),
+    h('span', {}, `jobmeter ${health.version}`),
+    health.build === 'release' ? null : h('span', { class: 'build' }, `${health.build} build`),
+    h('span', {}, `server up ${duration(health.uptime_seconds)}`),
+    h('button', { type: 'button', class: 'link', onclick: () => help.open() }, 'Keys: ?'));
+}
+
+/** @param {string} title */
+function retitle(title) {
+  document.title = `${title} · jobmeter`;
+}
+
+/** @param {Page} page @returns {View} */
+function open(page) {
+  switch (page.route.view) {
+    case 'overview': return new Overview(page);
+    case 'nodes': return new NodesPage(page);
+    case 'jobs': return new JobsPage(page);
+    case 'node': return new NodePage(page);
+    case 'job': return new JobPage(page);
+    case 'unknown': return nowhere(page.route.name);
+  }
+}
+
+/** @param {string} name @returns {View} */
+function nowhere(name) {
+  const element = h('div', { class: 'stack' }, h('h1', { tabindex: '-1' }, 'No such page'),
+    h('p', {}, `There is nothing at ${name}. `, h('a', { href: '#/' }, 'To the overview')));
+  return { title: 'No such page', element, close: () => {} };
+}
+
+/** @param {boolean} [first] */
+function show(first = false) {
+  const route = parse(location.hash);
+  view?.close();
+  view = open({ api, live, catalogue, uptime, route, say, healthSeen, retitle });
+  fill(main, view.element);
+  main.dataset.hash = location.hash;
+  retitle(view.title);
+  for (const link of document.querySelectorAll('nav a')) {
+    const mine = link.getAttribute('data-views')?.split(' ').includes(route.view);
+    if (mine) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  if (!first) main.querySelector('h1')?.focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+/** @param {'nodes'|'jobs'} list */
+function toList(list) {
+  const here = parse(location.hash).view;
+  if (here === list || here === 'overview') view?.focusList?.(list);
+  else location.hash = `#/${list}`;
+}
+
+/** @param {KeyboardEvent} event */
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const target = /** @type {Element} */ (event.target);
+  if (target.closest('input, textarea, select, dialog')) return;
+  /** @type {Record<string, () => void>} */
+  const keys = {
+    '/': () => search.focus(),
+    '?': () => help.open(),
+    o: () => { location.hash = '#/'; },
+    j: () => toList('jobs'),
+    n: () => toList('nodes'),
+    t: () => toggle(),
+    Escape: () => view?.range?.back(),
+  };
+  for (let n = 1; n <= 6; n += 1) keys[String(n)] = () => view?.range?.chooseNth(n - 1);
+  const act = keys[event.key];
+  if (act === undefined) return;
+  event.preventDefault();
+  act();
+}
+
+/** Says that the server is away, and since when. */
+function watchConnection() {
+  const banner = find('banner');
+  const text = h('span');
+  const retry = h('button', { type: 'button', class: 'button', onclick: () => live.retry() }, 'Try now');
+  fill(banner, text, retry);
+  const render = () => {
+    const { up, why, since, retryAt } = live.connection;
+    banner.hidden = up;
+    document.body.classList.toggle('away', !up);
+    if (up) return;
+    const wait = Math.max(0, Math.round(retryAt - Date.now() / 1000));
+    setText(text, `The server does not answer since ${clock(since)} (${why}). ` +
+      `What you see is from before; next try in ${wait} s.`);
+  };
+  live.watch(render);
+  setInterval(() => {
+    if (!live.connection.up && !document.hidden) render();
+  }, 1000);
+}
+
+function watchTheme() {
+  const button = find('theme');
+  const render = () => {
+    setText(button, { system: 'Auto', light: 'Light', dark: 'Dark' }[choice()]);
+    button.setAttribute('aria-label', `Theme: ${choice()}. Change it`);
+  };
+  button.addEventListener('click', toggle);
+  onTheme(render);
+  render();
+}
+
+async function start() {
+  watchTheme();
+  watchConnection();
+  const token = new TokenBox(api, () => live.resume());
+  live.onunauthorized = () => token.open();
+  find('help').addEventListener('click', () => help.open());
+  find('skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  document.addEventListener('keydown', pressed);
+  addEventListener('hashchange', () => show());
+  /** @type {(value: null) => void} */
+  let known = () => {};
+  /** @type {(value: null) => void} */
+  let healthy = () => {};
+  const ready = Promise.all([
+    new Promise((resolve) => { known = resolve; }), new Promise((resolve) => { healthy = resolve; }),
+  ]);
+  live.every(HEALTH_MS, async (signal) => {
+    healthSeen(await api.health(signal));
+    healthy(null);
+  }, say);
+  live.every(CATALOGUE_MS, async (signal) => {
+    for (const metric of await api.catalogue(signal)) catalogue.set(metric.name, metric);
+    known(null);
+  }, say);
+  await ready;
+  show(true);
+}
+
+// For tests and for the curious: what the plots on the screen show.
+Object.assign(window, { jobmeter: { plots: () => view?.data?.() ?? [] } });
+start();

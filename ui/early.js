@@ -1,0 +1,11 @@
+// Before the first paint, so that a dark page does not flash white; theme.js has the rest.
+(() => {
+  let kept = null;
+  try {
+    kept = localStorage.getItem('jobmeter-theme');
+  } catch {
+    // A browser without storage follows its system.
+  }
+  const dark = kept ? kept === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  document.documentElement.dataset.theme = dark ? 'dark' : 'light';
+})();

@@ -1,0 +1,36 @@
+/** The list of keys. */
+
+import { h } from './dom.js';
+
+/** @type {Array<[string, string]>} */
+const KEYS = [
+  ['/', 'search jobs and nodes'],
+  ['o', 'overview'],
+  ['j', 'jobs: the first of the list'],
+  ['n', 'nodes: the first of the list'],
+  ['↑ ↓', 'through a list; Enter opens'],
+  ['← →', 'in a plot: its values, point by point'],
+  ['1 … 6', 'time range: 5 min, 1 h, 6 h, 24 h, 7 d, whole job'],
+  ['Esc', 'leave a zoom, or a search'],
+  ['t', 'theme: auto, light, dark'],
+  ['?', 'this list'],
+];
+
+export class Help {
+  constructor() {
+    const close = h('button', { type: 'button', class: 'button', onclick: () => this.dialog.close() }, 'Close');
+    this.dialog = /** @type {HTMLDialogElement} */ (h('dialog', { 'aria-labelledby': 'help-title' },
+      h('h2', { id: 'help-title' }, 'Keys'),
+      h('dl', { class: 'keys' }, KEYS.flatMap(([key, does]) =>
+        [h('dt', {}, h('kbd', {}, key)), h('dd', {}, does)])),
+      h('p', { class: 'muted' },
+        'Drag over a plot to see that time in all plots; double click to go back. ' +
+        'Shaded times have no samples: their cause is told under the cursor.'),
+      close));
+    document.body.append(this.dialog);
+  }
+
+  open() {
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+}

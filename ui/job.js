@@ -1,0 +1,197 @@
+/** One job's page: who, where, what it used in all, and what it uses while it runs. */
+
+import { jobKey, Refused } from './api.js';
+import { Plots } from './board.js';
+import { fill, h, setText } from './dom.js';
+import { gapList } from './gaps.js';
+import { badge, nameOf, periodOf, stateText, wallOf } from './lists.js';
+import { Metrics } from './metrics.js';
+import { tile } from './overview.js';
+import { JOB_PLOTS } from './plots.js';
+import { Processes } from './processes.js';
+import { RangeControl } from './range.js';
+import { nodeHash } from './route.js';
+import { duration, fullInstant, instant } from './time.js';
+import { bytes, count, digits, meaningOf, quantity, show } from './units.js';
+
+/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('./api.js').JobReport} JobReport */
+
+const RUNNING_MS = 10000;
+const ENDED_MS = 120000;
+/** A job that ended has late samples for a while. */
+const SETTLED_S = 60;
+
+export class JobPage {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.title = page.route.name;
+    /** @type {JobReport|null} */
+    this.report = null;
+    /** @type {RangeControl|undefined} */
+    this.range = undefined;
+    this.heading = h('h1', { tabindex: '-1' }, page.route.name);
+    this.state = h('span');
+    this.facts = h('p', { class: 'facts' });
+    this.tiles = h('div', { class: 'tiles small' });
+    this.body = h('div', { class: 'stack' });
+    this.problem = h('p', { class: 'card problem', hidden: true, role: 'alert' });
+    this.element = h('div', { class: 'stack' },
+      h('div', { class: 'title-line' }, this.heading, this.state), this.facts, this.problem,
+      this.tiles, this.body);
+    this.task = page.live.every(
+      () => this.refreshMs(), (signal) => this.refresh(signal), (error) => this.failed(error));
+  }
+
+  refreshMs() {
+    const stop = this.report?.job.stop ?? null;
+    const settled = stop !== null && this.page.api.now() > stop + SETTLED_S;
+    return settled ? ENDED_MS : RUNNING_MS;
+  }
+
+  /** @param {AbortSignal} signal */
+  async refresh(signal) {
+    const report = await this.page.api.report(this.page.route.name, signal);
+    const had = this.report?.job.start ?? null;
+    this.report = report;
+    // Built anew when a waiting job begins: until then there is no time to show.
+    if (had === null || (had <= 0 && report.job.start > 0)) await this.open(report, signal);
+    this.problem.hidden = true;
+    this.show(report);
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    const unknown = error instanceof Refused && error.status === 404;
+    setText(this.problem, unknown && this.report === null
+      ? `No job ${this.page.route.name} is known here: ${error.message}.` : error.message);
+    this.problem.hidden = false;
+  }
+
+  /**
+   * Builds what needs the report to know what there is.
+   * @param {JobReport} report
+   * @param {AbortSignal} signal
+   */
+  async open(report, signal) {
+    const { page } = this;
+    const { job } = report;
+    const nodes = await page.api.nodes(signal);
+    this.closeParts();
+    const mine = nodes.filter((node) => job.devices.includes(node.device));
+    const began = job.start > 0;
+    this.range = new RangeControl(page.route.query, began ? 'whole' : '1h', began ? job : null);
+    this.board = {
+      api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
+      selector: { job: job.id, cluster: job.cluster },
+      expected: (/** @type {string} */ device, /** @type {number} */ time) => this.ranOn(device, time),
+      period: Math.max(0, ...mine.map(periodOf)),
+      jobName: () => nameOf(job),
+    };
+    const specs = job.devices.length > 1 ? JOB_PLOTS : JOB_PLOTS.filter(({ id }) => id !== 'nodes');
+    this.plots = new Plots(specs, this.board, 'this job');
+    this.metrics = new Metrics(this.plots, 'Total');
+    this.processes = new Processes(page, { job: job.id, cluster: job.cluster }, () => this.report?.job.stop ?? null);
+    this.gaps = h('div');
+    fill(this.body, this.range.element, this.plots.grid, this.processes.element,
+      this.gaps, this.plots.missing, this.metrics.element);
+  }
+
+  /**
+   * @param {string} device
+   * @param {number} time
+   */
+  ranOn(device, time) {
+    return (this.report?.allocations ?? []).some((one) =>
+      one.device === device && one.start <= time && (one.stop === null || time < one.stop));
+  }
+
+  /** @param {JobReport} report */
+  show(report) {
+    const { job } = report;
+    const now = this.page.api.now();
+    const title = nameOf(job);
+    setText(this.heading, title);
+    this.title = `${title} · ${jobKey(job)}`;
+    this.page.retitle(this.title);
+    fill(this.state, badge(job.state, stateText(job)));
+    this.showFacts(report, now);
+    this.showTotals(report);
+    if (this.range && this.range.whole) this.range.whole = job;
+    this.plots?.offer(new Set(report.series.map(({ metric }) => metric)));
+    if (this.gaps) fill(this.gaps, gapList(report.gaps, now));
+    this.metrics?.update(this.rows(report));
+  }
+
+  /** @param {JobReport} report */
+  rows(report) {
+    return report.lines.map((line) => {
+      const value = line.kind === 'counter' ? line.increase : line.max;
+      const told = show(value, quantity(line.unit));
+      return {
+        name: line.metric, unit: line.unit, kind: line.kind,
+        help: this.page.catalogue.get(line.metric)?.help ?? '',
+        told: line.kind === 'counter' || value === null ? told : `max ${told}`,
+      };
+    });
+  }
+
+  /**
+   * @param {JobReport} report
+   * @param {number} now
+   */
+  showFacts({ job }, now) {
+    const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
+      h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
+    const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
+    fill(this.facts,
+      fact('Job', `${job.cluster}:${job.spelling}`),
+      fact('User', job.user ?? (job.uid === null ? '–' : `uid ${job.uid}`)),
+      job.account === null ? null : fact('Account', job.account),
+      fact(job.devices.length === 1 ? 'Node' : 'Nodes', ...job.devices.flatMap((device, i) =>
+        [i > 0 ? ', ' : '', h('a', { href: nodeHash(device) }, device)])),
+      job.start > 0 ? fact('Started', when(job.start)) : null,
+      job.stop === null ? null : fact('Ended', when(job.stop)),
+      fact('Wall time', duration(wallOf(job, now))));
+  }
+
+  /** @param {JobReport} report */
+  showTotals({ totals }) {
+    const t = (/** @type {string} */ key) => totals[key] ?? null;
+    // A part that nothing tells is left out of its note.
+    const parts = (/** @type {Array<[string, number|null, (value: number|null) => string]>} */ ...all) =>
+      all.filter(([, value]) => value !== null).map(([text, value, told]) => text.replace('%', told(value))).join(', ');
+    const cores = t('cores_used');
+    const throttled = t('throttled_seconds');
+    const pressure = ['cpu', 'memory', 'io'].map((what) => t(`pressure_${what}_seconds`));
+    fill(this.tiles,
+      tile('Cores used', cores === null ? '–' : digits(cores), 'on average'),
+      tile('Processor time', duration(t('cpu_seconds')), parts(
+        ['user %', t('cpu_user_seconds'), duration], ['system %', t('cpu_system_seconds'), duration])),
+      tile('Memory peak', bytes(t('memory_peak_bytes')), 'highest on one node'),
+      tile('Read', bytes(t('io_read_bytes')), 'from disks'),
+      tile('Written', bytes(t('io_write_bytes')), 'to disks'),
+      tile('Page faults', count(t('minor_faults')), parts(['and % from disk', t('major_faults'), count])),
+      tile('Context switches', count(t('voluntary_switches')),
+        parts(['and % forced', t('involuntary_switches'), count])),
+      throttled === null ? null
+        : tile('Throttled', duration(throttled), 'held back by a limit', throttled > 0 ? 'warn' : ''),
+      pressure.every((value) => value === null) ? null : tile('Waited', duration(pressure[0]), parts(
+        ['for processors', pressure[0], duration], ['memory %', pressure[1], duration], ['disks %', pressure[2], duration])));
+  }
+
+  data() {
+    return this.plots?.data() ?? [];
+  }
+
+  closeParts() {
+    this.processes?.close();
+    this.plots?.close();
+  }
+
+  close() {
+    this.task.cancel();
+    this.closeParts();
+  }
+}

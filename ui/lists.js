@@ -1,0 +1,193 @@
+/** The columns of the lists of nodes and jobs, and their order. */
+
+import { jobKey } from './api.js';
+import { bar, h, spark } from './dom.js';
+import { jobHash, nodeHash } from './route.js';
+import { largest } from './series.js';
+import { Table } from './table.js';
+import { ago, duration, fullInstant, instant } from './time.js';
+import { bytes, bytesOf, cores } from './units.js';
+
+/** @typedef {import('./api.js').NodeInfo} NodeInfo */
+/** @typedef {import('./api.js').Job} Job */
+/** @typedef {import('./series.js').Row} Row */
+/** @typedef {{cores: number|null, memory: number|null, recent: Row}} Usage what a job uses now, and its cores lately */
+
+/**
+ * A state with its mark; the mark's shape differs too, for those who do not see the colour.
+ * @param {string} state
+ * @param {string} [text]
+ */
+export function badge(state, text = state) {
+  return h('span', { class: `badge ${state}` }, h('span', { class: 'dot', 'aria-hidden': 'true' }), text);
+}
+
+/** @param {NodeInfo} node @param {number} now */
+export function nodeState(node, now) {
+  if (node.alive) return 'alive';
+  return node.last_seen === null ? 'never reported' : `silent since ${instant(node.last_seen, now)}`;
+}
+
+/**
+ * Seconds between two samples of a node, as far as its batches tell: they come once a second at most, so
+ * that a shorter period cannot be seen and is 0 here.
+ * @param {NodeInfo} node
+ */
+export const periodOf = ({ period_seconds: period }) => (period !== null && period > 1.5 ? Math.round(period) : 0);
+
+const PACE_MS = 5000;
+/** With so many nodes a list of them is some hundred kilobytes. */
+const NODES_MANY = 300;
+
+/**
+ * How often a list of nodes is asked for.
+ * @param {number} nodes how many there are
+ */
+export const paceMs = (nodes) => (nodes > NODES_MANY ? 3 * PACE_MS : PACE_MS);
+
+/**
+ * The silent ones first, then by name.
+ * @param {NodeInfo[]} nodes
+ */
+export const orderNodes = (nodes) => [...nodes].sort((a, b) =>
+  Number(a.alive) - Number(b.alive) || a.device.localeCompare(b.device, undefined, { numeric: true }));
+
+/** @param {number|null} part @param {number|null} whole */
+const share = (part, whole) => (part === null || !whole ? null : part / whole);
+
+/**
+ * @param {() => number} now the server's time
+ * @returns {Table<NodeInfo>}
+ */
+export function nodeTable(now) {
+  const cpu = (/** @type {NodeInfo} */ node) =>
+    (node.cpu_cores_used === null ? '–' : `${cores(node.cpu_cores_used)} / ${node.cpu_cores ?? '?'}`);
+  const memory = (/** @type {NodeInfo} */ node) => (node.memory_used_bytes === null
+    ? '–' : bytesOf(node.memory_used_bytes, node.memory_bytes));
+  return new Table({
+    name: 'Nodes',
+    key: (node) => node.device,
+    empty: 'No node has reported yet.',
+    columns: [
+      {
+        id: 'node', title: 'Node', class: 'main', text: (node) => node.device,
+        cell: (node) => h('a', { href: nodeHash(node.device) }, node.device),
+        order: (node) => node.device,
+      },
+      {
+        id: 'state', title: 'State', text: (node) => nodeState(node, now()),
+        cell: (node) => badge(node.alive ? 'alive' : 'silent', nodeState(node, now())),
+        order: (node) => (node.alive ? 1 : 0),
+      },
+      {
+        id: 'cpu', title: 'Cores used', class: 'wide', help: 'Processor time used per second, and the cores there are',
+        text: cpu, cell: (node) => bar(node.cpu_cores_used, node.cpu_cores, cpu(node)),
+        order: (node) => share(node.cpu_cores_used, node.cpu_cores),
+      },
+      {
+        id: 'memory', title: 'Memory used', class: 'wide', text: memory,
+        cell: (node) => bar(node.memory_used_bytes, node.memory_bytes, memory(node)),
+        order: (node) => share(node.memory_used_bytes, node.memory_bytes),
+      },
+      {
+        id: 'jobs', title: 'Jobs', class: 'number', help: 'Jobs that run on it',
+        text: (node) => String(node.jobs.length), order: (node) => node.jobs.length,
+      },
+    ],
+  });
+}
+
+/** @param {Job} job @param {number} now */
+export function wallOf(job, now) {
+  if (job.state === 'waiting' || job.start <= 0) return null;
+  return (job.stop ?? now) - job.start;
+}
+
+/** The job's name for people: its own, else its number. @param {Job} job */
+export const nameOf = (job) => job.name ?? `job ${job.spelling}`;
+
+/** @param {string[]} devices */
+export function devicesText(devices) {
+  if (devices.length <= 2) return devices.join(', ');
+  return `${devices[0]} and ${devices.length - 1} more`;
+}
+
+const RANK = new Map([['running', 0], ['waiting', 1]]);
+
+/**
+ * Running ones first, each kind by the latest start.
+ * @param {Job[]} jobs
+ */
+export const orderJobs = (jobs) => [...jobs].sort((a, b) =>
+  (RANK.get(a.state) ?? 2) - (RANK.get(b.state) ?? 2) ||
+  (b.stop ?? b.start) - (a.stop ?? a.start) || b.id - a.id);
+
+/** @param {Job} job */
+export function stateText(job) {
+  if (job.state === 'failed' && job.exit_code !== null) return `failed (${job.exit_code})`;
+  return job.state;
+}
+
+/**
+ * @param {() => number} now
+ * @param {Map<string, Usage>} usage of running jobs, by key; it may change
+ * @param {string[]} [without] columns to leave out where there is little room
+ * @returns {Table<Job>}
+ */
+export function jobTable(now, usage, without = []) {
+  const used = (/** @type {Job} */ job) => (job.state === 'running' ? usage.get(jobKey(job)) : undefined);
+  /** @type {import('./table.js').Column<Job>[]} */
+  const columns = [
+    {
+      id: 'job', title: 'Job', class: 'main', text: (job) => `${nameOf(job)} ${jobKey(job)}`,
+      cell: (job) => [
+        h('a', { href: jobHash(jobKey(job)) }, nameOf(job)), ' ',
+        h('span', { class: 'muted key' }, `${job.cluster}:${job.spelling}`),
+      ],
+      order: (job) => nameOf(job),
+    },
+    {
+      id: 'state', title: 'State', text: stateText,
+      cell: (job) => badge(job.state, stateText(job)), order: (job) => job.state,
+    },
+    { id: 'user', title: 'User', text: (job) => job.user ?? '–', order: (job) => job.user ?? '' },
+    {
+      id: 'nodes', title: 'Nodes', text: (job) => devicesText(job.devices),
+      cell: (job) => h('span', { title: job.devices.join(', ') }, devicesText(job.devices)),
+      order: (job) => job.devices.length,
+    },
+    {
+      id: 'cores', title: 'Cores', class: 'number', help: 'Processor time it uses per second: the last ten minutes, and now',
+      text: (job) => `${cores(used(job)?.cores)} ${used(job)?.recent.join(' ') ?? ''}`,
+      cell: (job) => coresCell(used(job)), order: (job) => used(job)?.cores ?? null,
+    },
+    {
+      id: 'memory', title: 'Memory', class: 'number', help: 'Memory of its cgroups now',
+      text: (job) => bytes(used(job)?.memory), order: (job) => used(job)?.memory ?? null,
+    },
+    {
+      id: 'start', title: 'Started', class: 'number', text: (job) => (job.start > 0 ? instant(job.start, now()) : '–'),
+      cell: (job) => (job.start > 0
+        ? h('time', { title: fullInstant(job.start) }, instant(job.start, now())) : '–'),
+      order: (job) => job.start,
+    },
+    {
+      id: 'wall', title: 'Wall time', class: 'number', text: (job) => duration(wallOf(job, now())),
+      order: (job) => wallOf(job, now()),
+    },
+  ];
+  return new Table({
+    name: 'Jobs', key: jobKey, empty: 'No job.',
+    columns: columns.filter(({ id }) => !without.includes(id)),
+  });
+}
+
+/** @param {Usage|undefined} usage */
+function coresCell(usage) {
+  if (usage === undefined) return '–';
+  const line = spark(usage.recent, Math.max(1, largest([usage.recent])));
+  return h('span', { class: 'with-spark' }, line, h('span', {}, cores(usage.cores)));
+}
+
+/** When something was, and how long ago. @param {number|null} at @param {number} now */
+export const seenText = (at, now) => (at === null ? 'never' : `${instant(at, now)} (${ago(at, now)})`);

@@ -1,0 +1,70 @@
+/** Every metric that a job or node has, to be read about and plotted. */
+
+import { h, setText } from './dom.js';
+import { plotOf } from './plots.js';
+import { Table } from './table.js';
+import { meaningOf } from './units.js';
+
+/** @typedef {import('./api.js').MetricInfo} MetricInfo */
+/** @typedef {MetricInfo & {told: string}} MetricRow */
+
+export class Metrics {
+  /**
+   * @param {import('./board.js').Plots} plots
+   * @param {string} [told] title of a column with what is known of each metric
+   */
+  constructor(plots, told) {
+    this.plots = plots;
+    /** @type {MetricRow[]} */
+    this.rows = [];
+    this.filter = h('input', {
+      type: 'search', class: 'filter', placeholder: 'Filter', 'aria-label': 'Filter metrics',
+      oninput: () => this.render(),
+    });
+    this.place = h('div', { class: 'plots' });
+    /** @type {Table<MetricRow>} */
+    this.table = new Table({
+      name: 'Metrics',
+      key: (row) => row.name,
+      empty: 'No metric of that name.',
+      columns: [
+        {
+          id: 'metric', title: 'Metric', class: 'main', text: (row) => row.name, order: (row) => row.name,
+          cell: (row) => h('button', {
+            type: 'button', class: 'link', title: 'Plot it, or take the plot away',
+            onclick: () => this.plot(row),
+          }, row.name),
+        },
+        { id: 'unit', title: 'Unit', text: (row) => row.unit || 'count', order: (row) => row.unit },
+        { id: 'kind', title: 'Kind', text: (row) => row.kind, order: (row) => row.kind },
+        ...(told === undefined ? [] : [{
+          id: 'told', title: told, class: 'number', text: (/** @type {MetricRow} */ row) => row.told,
+        }]),
+        { id: 'help', title: 'Meaning', class: 'prose', text: (row) => row.help },
+      ],
+    });
+    this.summary = h('summary', {}, 'All metrics');
+    this.element = h('details', { class: 'card metrics', ontoggle: () => this.render() },
+      this.summary, this.filter, this.place, this.table.element);
+  }
+
+  /** @param {MetricRow[]} rows */
+  update(rows) {
+    this.rows = [...rows].sort((a, b) => a.name.localeCompare(b.name));
+    setText(this.summary, `All ${rows.length} metrics`);
+    this.render();
+  }
+
+  render() {
+    if (!(/** @type {HTMLDetailsElement} */ (this.element).open)) return;
+    const wanted = (/** @type {HTMLInputElement} */ (this.filter)).value.trim().toLowerCase();
+    this.table.update(this.rows.filter((row) =>
+      `${row.name} ${row.help}`.toLowerCase().includes(wanted)));
+  }
+
+  /** @param {MetricInfo} metric */
+  plot(metric) {
+    const shown = this.plots.add(plotOf(metric, meaningOf(metric.name)), this.place);
+    if (shown) this.place.scrollIntoView({ block: 'nearest', behavior: 'smooth' });
+  }
+}

@@ -1,0 +1,176 @@
+/** One node's page: is it alive, what runs on it, what it is busy with. */
+
+import { Refused } from './api.js';
+import { Plots } from './board.js';
+import { fill, h, setText } from './dom.js';
+import { Filesystems } from './filesystems.js';
+import { gapList } from './gaps.js';
+import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from './lists.js';
+import { Metrics } from './metrics.js';
+import { NODE_PLOTS } from './plots.js';
+import { RangeControl } from './range.js';
+import { UnitTable, unitMetrics } from './systemd.js';
+import { duration } from './time.js';
+import { readUsage } from './usage.js';
+
+/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('./api.js').NodeInfo} NodeInfo */
+/** @typedef {import('./api.js').Job} Job */
+
+const SLOW_MS = 30000;
+const JOBS_MAX = 200;
+/** Of a server just started, an hour would be an empty hour. */
+const NEW_S = 1200;
+const GAPS_SINCE_S = 7 * 86400;
+/** Less is no clock that is wrong, only a slow answer. */
+const CLOCK_OFF_S = 2;
+
+export class NodePage {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.title = page.route.name;
+    this.device = page.route.name;
+    this.usage = new Map();
+    this.known = 0;
+    /** Jobs that run or ran here, for their names. @type {Job[]} */
+    this.recent = [];
+    this.state = h('span');
+    this.facts = h('p', { class: 'facts' });
+    this.jobs = jobTable(() => page.api.now(), this.usage);
+    this.jobsBox = h('section', { class: 'card', hidden: true, 'aria-labelledby': 'jobs-title' },
+      h('header', {}, h('h2', { id: 'jobs-title' }, 'Jobs on this node')), this.jobs.element);
+    this.problem = h('p', { class: 'card problem', hidden: true, role: 'alert' });
+    this.units = new UnitTable(page, this.device);
+    this.filesystems = new Filesystems(page, this.device);
+    this.gaps = h('div');
+    this.range = new RangeControl(page.route.query, page.uptime < NEW_S ? '5m' : '1h', null);
+    this.board = {
+      api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
+      selector: { device: this.device }, expected: () => true, period: 0,
+      jobName: (/** @type {import('./api.js').RangeSeries} */ series) => this.nameOf(series),
+    };
+    this.plots = new Plots(NODE_PLOTS, this.board, this.device);
+    this.metrics = new Metrics(this.plots);
+    this.element = h('div', { class: 'stack' },
+      h('div', { class: 'title-line' }, h('h1', { tabindex: '-1' }, this.device), this.state),
+      this.facts, this.problem, this.jobsBox, this.range.element, this.plots.grid,
+      this.filesystems.element, this.units.element, this.gaps,
+      this.plots.missing, this.metrics.element);
+    const failed = (/** @type {Error} */ error) => this.failed(error);
+    this.tasks = [
+      page.live.every(() => paceMs(this.known), (signal) => this.refresh(signal), failed),
+      page.live.every(SLOW_MS, (signal) => this.refreshSeries(signal), failed),
+      page.live.every(SLOW_MS, (signal) => this.refreshParts(signal), failed),
+    ];
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    setText(this.problem, error.message);
+    this.problem.hidden = false;
+  }
+
+  /** @param {import('./api.js').RangeSeries} series */
+  nameOf({ cluster, job }) {
+    const known = this.recent.find((one) => one.id === job && one.cluster === cluster);
+    const key = `${cluster}:${known?.spelling ?? job}`;
+    return known?.name ? `${known.name} ${key}` : key;
+  }
+
+  /** @param {AbortSignal} signal */
+  async refresh(signal) {
+    const { api } = this.page;
+    const [nodes, jobs] = await Promise.all([
+      api.nodes(signal), api.jobs({ state: 'running', device: this.device, limit: JOBS_MAX }, signal),
+    ]);
+    this.known = nodes.length;
+    const node = nodes.find(({ device }) => device === this.device);
+    this.problem.hidden = node !== undefined;
+    if (node === undefined) {
+      setText(this.problem, `No node ${this.device} has reported here.`);
+      return;
+    }
+    this.board.period = periodOf(node);
+    this.showNode(node);
+    this.jobs.update(orderJobs(jobs));
+    this.jobsBox.hidden = jobs.length === 0;
+    if (jobs.length > 0) {
+      await readUsage(api, this.page.catalogue, this.usage, this.device, signal);
+      this.jobs.update(this.jobs.rows);
+    }
+  }
+
+  /** @param {NodeInfo} node */
+  showNode(node) {
+    const now = this.page.api.now();
+    fill(this.state, badge(node.alive ? 'alive' : 'silent', nodeState(node, now)));
+    const offset = node.clock_offset_seconds;
+    const fact = (/** @type {string} */ name, /** @type {string} */ value, mood = '') =>
+      h('span', { class: `fact ${mood}` }, h('span', { class: 'muted' }, `${name} `), value);
+    fill(this.facts,
+      fact('Last batch', seenText(node.last_seen, now)),
+      node.period_seconds === null ? null : fact('Period', duration(node.period_seconds)),
+      node.cpu_cores === null ? null : fact('Cores', String(node.cpu_cores)),
+      fact('Series', String(node.series)),
+      node.agent_version === null ? null : fact('Agent', node.agent_version),
+      offset === null || Math.abs(offset) < CLOCK_OFF_S ? null
+        : fact('Clock', `${duration(Math.abs(offset))} ${offset > 0 ? 'ahead' : 'behind'}`, 'warn'));
+  }
+
+  /** @param {AbortSignal} signal */
+  async refreshSeries(signal) {
+    const names = await this.metricNames(signal);
+    this.plots.offer(names);
+    this.metrics.update([...names].map((name) => ({
+      told: '', ...(this.page.catalogue.get(name) ?? { name, unit: '', kind: '', help: '' }),
+    })));
+  }
+
+  /**
+   * Metrics that this node has series of; all that are known where it has too many to list.
+   * @param {AbortSignal} signal
+   */
+  async metricNames(signal) {
+    const { api } = this.page;
+    const ofJobs = NODE_PLOTS.filter(({ by }) => by === 'job').flatMap(({ lines }) => lines);
+    const metric = ofJobs.map((line) => line.metric).join(',');
+    try {
+      const series = await Promise.all([
+        api.series({ device: this.device, job: 'none' }, signal),
+        api.series({ device: this.device, metric }, signal),
+      ]);
+      return new Set(series.flat().map((one) => one.metric));
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status === 401) throw error;
+      return new Set(this.page.catalogue.keys());
+    }
+  }
+
+  /** @param {AbortSignal} signal */
+  async refreshParts(signal) {
+    const { api, catalogue } = this.page;
+    const now = api.now();
+    const [gaps, recent] = await Promise.all([
+      api.gaps({ device: this.device, start: Math.floor(now - GAPS_SINCE_S), end: Math.ceil(now) }, signal),
+      api.jobs({ device: this.device, limit: JOBS_MAX }, signal),
+      this.filesystems.refresh(signal),
+      unitMetrics(catalogue) ? this.units.refresh(signal) : null,
+    ]);
+    this.recent = recent;
+    fill(this.gaps, gapList(gaps, now));
+  }
+
+  focusList() {
+    this.jobs.focus();
+  }
+
+  data() {
+    return this.plots.data();
+  }
+
+  close() {
+    for (const task of this.tasks) task.cancel();
+    this.plots.close();
+  }
+}

@@ -1,0 +1,149 @@
+/** The first page: what there is, what runs, and how to begin where nothing runs. */
+
+import { bar, fill, h, setText } from './dom.js';
+import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from './lists.js';
+import { bytes, count, digits } from './units.js';
+import { UnitTable, unitMetrics } from './systemd.js';
+import { readUsage } from './usage.js';
+
+/** @typedef {import('./app.js').Page} Page */
+
+const USAGE_MS = 10000;
+/** More than that are on the page of their own. */
+const NODES_SHOWN = 12;
+const JOBS_SHOWN = 15;
+/** A cluster's services would bury its jobs. */
+const NODES_WITH_UNITS = 3;
+
+const RUN_LINE = './jobmeter run -- make -j2';
+
+export class Overview {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.title = 'Overview';
+    this.usage = new Map();
+    this.known = 0;
+    this.nodes = nodeTable(() => page.api.now());
+    this.jobs = jobTable(() => page.api.now(), this.usage, ['start']);
+    this.tiles = h('div', { class: 'tiles' });
+    this.allNodes = h('a', { href: '#/nodes', class: 'more' }, 'all nodes');
+    this.allJobs = h('a', { href: '#/jobs', class: 'more' }, 'all jobs');
+    this.start = startHere();
+    this.units = new UnitTable(page, null);
+    this.jobsBox = h('section', { class: 'card', 'aria-labelledby': 'jobs-title' },
+      h('header', {}, h('h2', { id: 'jobs-title' }, 'Jobs'), this.allJobs), this.jobs.element);
+    this.element = h('div', { class: 'stack' },
+      h('h1', { tabindex: '-1' }, 'Overview'), this.tiles, this.start,
+      h('div', { class: 'columns' },
+        this.jobsBox,
+        h('section', { class: 'card', 'aria-labelledby': 'nodes-title' },
+          h('header', {}, h('h2', { id: 'nodes-title' }, 'Nodes'), this.allNodes), this.nodes.element)),
+      this.units.element);
+    this.tasks = [
+      page.live.every(() => paceMs(this.known), (signal) => this.refresh(signal), page.say),
+      page.live.every(USAGE_MS, (signal) => this.refreshUsage(signal), page.say),
+    ];
+  }
+
+  /** @param {AbortSignal} signal */
+  async refresh(signal) {
+    const { api } = this.page;
+    const [health, nodes, running, recent] = await Promise.all([
+      api.health(signal), api.nodes(signal),
+      api.jobs({ state: 'running', limit: JOBS_SHOWN }, signal),
+      api.jobs({ limit: JOBS_SHOWN }, signal),
+    ]);
+    this.page.healthSeen(health);
+    this.known = nodes.length;
+    const jobs = new Map([...running, ...recent].map((job) => [`${job.cluster}:${job.id}`, job]));
+    this.showTiles(health, nodes);
+    this.nodes.update(orderNodes(nodes).slice(0, NODES_SHOWN));
+    this.jobs.update(orderJobs([...jobs.values()]).slice(0, JOBS_SHOWN));
+    setText(this.allNodes, nodes.length > NODES_SHOWN ? `all ${nodes.length} nodes` : 'all nodes');
+    this.start.hidden = jobs.size > 0;
+    this.jobsBox.hidden = jobs.size === 0;
+    const few = nodes.length <= NODES_WITH_UNITS || jobs.size === 0;
+    if (few && unitMetrics(this.page.catalogue)) await this.units.refresh(signal);
+  }
+
+  /** @param {AbortSignal} signal */
+  async refreshUsage(signal) {
+    await readUsage(this.page.api, this.page.catalogue, this.usage, null, signal);
+    this.jobs.update(this.jobs.rows);
+  }
+
+  /**
+   * @param {import('./api.js').Health} health
+   * @param {import('./api.js').NodeInfo[]} nodes
+   */
+  showTiles(health, nodes) {
+    const alive = nodes.filter((node) => node.alive);
+    const cpu = total(alive, 'cpu_cores_used');
+    const cpuAll = total(alive, 'cpu_cores');
+    const memory = total(alive, 'memory_used_bytes');
+    const memoryAll = total(alive, 'memory_bytes');
+    const silent = health.nodes - health.nodes_alive;
+    fill(this.tiles,
+      tile('Nodes', `${health.nodes_alive} of ${health.nodes}`,
+        silent > 0 ? `${silent} silent` : 'all report', silent > 0 ? 'warn' : ''),
+      tile('Jobs', String(health.jobs_running), health.jobs_running === 1 ? 'runs now' : 'run now'),
+      tile('Cores used', cpu === null ? '–' : digits(cpu),
+        cpuAll === null ? '' : bar(cpu, cpuAll, `of ${count(cpuAll)}`)),
+      tile('Memory used', bytes(memory),
+        memoryAll === null ? '' : bar(memory, memoryAll, `of ${bytes(memoryAll)}`)));
+  }
+
+  /** @param {'nodes'|'jobs'} list */
+  focusList(list) {
+    (list === 'nodes' ? this.nodes : this.jobs).focus();
+  }
+
+  close() {
+    for (const task of this.tasks) task.cancel();
+  }
+}
+
+/**
+ * The sum over nodes; null where no node tells.
+ * @param {import('./api.js').NodeInfo[]} nodes
+ * @param {'cpu_cores_used'|'cpu_cores'|'memory_used_bytes'|'memory_bytes'} key
+ */
+function total(nodes, key) {
+  const told = nodes.map((node) => node[key]).filter((value) => value !== null);
+  return told.length === 0 ? null : told.reduce((a, b) => Number(a) + Number(b), 0);
+}
+
+/**
+ * @param {string} name
+ * @param {string} value
+ * @param {import('./dom.js').Child} note
+ * @param {string} [mood]
+ */
+export function tile(name, value, note, mood = '') {
+  return h('div', { class: `tile ${mood}` }, h('div', { class: 'tile-name' }, name),
+    h('div', { class: 'tile-value' }, value), h('div', { class: 'tile-note' }, note));
+}
+
+/** What to type where no job was ever seen. */
+function startHere() {
+  const said = h('span', { role: 'status', class: 'muted' });
+  const copy = h('button', {
+    type: 'button', class: 'button', onclick: async () => {
+      try {
+        await navigator.clipboard.writeText(RUN_LINE);
+        setText(said, 'Copied.');
+      } catch {
+        getSelection()?.selectAllChildren(line);
+        setText(said, 'Selected: press Ctrl+C.');
+      }
+    },
+  }, 'Copy');
+  const line = h('code', {}, RUN_LINE);
+  return h('section', { class: 'card start', hidden: true },
+    h('h2', {}, 'No job yet'),
+    h('p', {}, 'Run any command as a job and watch here, second by second, what it uses:'),
+    h('p', { class: 'command' }, line, copy, said),
+    h('p', { class: 'muted' },
+      'Jobs of OAR and Slurm appear by themselves on nodes whose cgroups belong to one.'));
+}

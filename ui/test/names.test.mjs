@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+import { CATALOGUE } from '../../tests/browser/mock-data.mjs';
+import { JOB_PLOTS, NODE_PLOTS } from '../plots.js';
+
+const at = (path) => new URL(`../../${path}`, import.meta.url);
+
+/** Every Rust file below a folder, as one text. */
+function rust(folder) {
+  return readdirSync(at(folder), { withFileTypes: true }).map((entry) => {
+    const path = `${folder}/${entry.name}`;
+    if (entry.isDirectory()) return rust(path);
+    return entry.name.endsWith('.rs') ? readFileSync(at(path), 'utf8') : '';
+  }).join('\n');
+}
+
+const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/run')
+  + readFileSync(at('crates/agent/src/own.rs'), 'utf8');
+
+test('every metric that the page asks for is one of a source, of the agent or of `jobmeter run`', () => {
+  const asked = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));
+  for (const file of ['usage', 'systemd', 'filesystems', 'processes']) {
+    const text = readFileSync(at(`ui/${file}.js`), 'utf8');
+    asked.push(...[...text.matchAll(/'([a-z0-9]+_[a-z0-9_]*[a-z0-9])'/g)].map(([, name]) => name));
+  }
+  assert.ok(asked.length > 60);
+  const unknown = asked.filter((name) => !defined.includes(`"${name}"`));
+  assert.deepEqual(unknown, []);
+});
+
+test('the mock invents values and no metrics', () => {
+  const unknown = CATALOGUE.filter(({ name }) => !defined.includes(`"${name}"`)).map(({ name }) => name);
+  assert.deepEqual(unknown, []);
+});
+
+test('plots have an id each', () => {
+  for (const plots of [JOB_PLOTS, NODE_PLOTS]) {
+    const ids = plots.map(({ id }) => id);
+    assert.deepEqual(ids, [...new Set(ids)]);
+  }
+});

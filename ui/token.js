@@ -1,0 +1,32 @@
+/** Asks for a token where the server wants one. */
+
+import { h } from './dom.js';
+
+export class TokenBox {
+  /**
+   * @param {import('./api.js').Api} api
+   * @param {() => void} done called when a token was given
+   */
+  constructor(api, done) {
+    const field = /** @type {HTMLInputElement} */ (h('input', {
+      type: 'password', id: 'token-field', autocomplete: 'off', required: true,
+    }));
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      api.setToken(field.value.trim());
+      field.value = '';
+      this.dialog.close();
+      done();
+    };
+    this.dialog = /** @type {HTMLDialogElement} */ (h('dialog', { 'aria-labelledby': 'token-title' },
+      h('form', { onsubmit: submit },
+        h('h2', { id: 'token-title' }, 'This server wants a token'),
+        h('p', {}, h('label', { for: 'token-field' }, 'A user\'s token; it is kept until this tab is closed.')),
+        h('p', { class: 'command' }, field, h('button', { class: 'button' }, 'Use it')))));
+    document.body.append(this.dialog);
+  }
+
+  open() {
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+}
