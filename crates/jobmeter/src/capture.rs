@@ -1,0 +1,168 @@
+//! `jobmeter capture`: the files that a source reads, as a folder that a test or a maintainer can read
+//! with `--root`. Names of this machine, its users and its network cards are replaced.
+
+use anyhow::{Context as _, bail};
+use cgroups::Jobs;
+use kernel::Root;
+use model::DeviceId;
+use sources::{Context, Open, Options, Sink, SourceSpec};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Files that every recorded machine has: its boot time, its mounts.
+const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
+
+/// Runs the source on a recording root, and copies what it read to `out`.
+pub(crate) fn capture(
+    spec: &'static SourceSpec,
+    root: &Root,
+    device: &DeviceId,
+    out: &Path,
+) -> anyhow::Result<()> {
+    let boot = crate::run::boot_time(root)?;
+    let options = Options::defaults(spec.options);
+    let mut jobs = Jobs::default();
+    let now = crate::clock();
+    cgroups::Discovery::new(cgroups::Config::default()).update(root, now, &mut jobs);
+    let mut source = (spec.open)(&Open { root, options: &options, boot })
+        .with_context(|| format!("source {}", spec.name))?;
+    let mut sink = Sink::new(device.clone());
+    sink.begin(now);
+    let cx = Context { root, now, boot, jobs: &jobs, budget_us: 10_000_000 };
+    source.collect(&cx, &mut sink).with_context(|| format!("source {}", spec.name))?;
+    let scrub = Scrub::of(root);
+    let mut paths: BTreeSet<String> = root.paths_read().into_iter().collect();
+    paths.extend(ALWAYS.map(str::to_owned));
+    let mut written = 0_usize;
+    for path in paths {
+        written += usize::from(copy(root, &path, &scrub, out)?);
+    }
+    let owners = cgroups::recorded_owners(root, &root.paths_read())?;
+    write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?;
+    for (path, bytes) in root.replies() {
+        write(&out.join(scrub.text(&path)), &scrub.bytes(&bytes))?;
+        written += 1;
+    }
+    if written == 0 {
+        bail!("source {} read nothing that can be recorded", spec.name);
+    }
+    log::info!("{written} files are in {}; read them before you send them anywhere", out.display());
+    Ok(())
+}
+
+fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bool> {
+    let mut bytes = Vec::new();
+    // What was asked for and is not there, or is a directory, is recorded by its absence.
+    if root.read(path, &mut bytes).is_err() {
+        return Ok(false);
+    }
+    write(&out.join(scrub.text(path)), &scrub.bytes(&bytes))?;
+    Ok(true)
+}
+
+fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let dir = file.parent().context("a file has a folder")?;
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    fs::write(file, bytes).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Names and what stands for them.
+struct Scrub {
+    names: Vec<(String, String)>,
+}
+
+impl Scrub {
+    /// This machine's name, its users' names, and its network cards' addresses.
+    fn of(root: &Root) -> Self {
+        let mut names = Vec::new();
+        let host = root.read_text("proc/sys/kernel/hostname").unwrap_or_default();
+        let short = host.split('.').next().unwrap_or_default().to_owned();
+        for name in [host, short] {
+            names.push((name, "node-1".to_owned()));
+        }
+        let users = root.read_text("etc/passwd").unwrap_or_default();
+        let people = users.lines().filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let uid: u32 = fields.nth(1)?.parse().ok()?;
+            (1000..65534).contains(&uid).then(|| name.to_owned())
+        });
+        names.extend(people.zip(1..).map(|(name, n)| (name, format!("user{n}"))));
+        // A name of two letters stands in too many words to be one.
+        names.retain(|(name, _)| name.len() > 2);
+        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        Self { names }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let named = self
+            .names
+            .iter()
+            .fold(text.to_owned(), |text, (name, other)| whole_words(&text, name, other));
+        addresses(&named)
+    }
+
+    fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.text(text).into_bytes(),
+            Err(_) => bytes.to_owned(),
+        }
+    }
+}
+
+/// Replaces a name where it stands alone, between characters that no name has.
+fn whole_words(text: &str, name: &str, other: &str) -> String {
+    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once(name) {
+        let alone = !inside(before.chars().next_back().or_else(|| out.chars().next_back()))
+            && !inside(after.chars().next());
+        out.push_str(before);
+        out.push_str(if alone { other } else { name });
+        rest = after;
+    }
+    out + rest
+}
+
+/// Replaces hardware addresses: six pairs of hexadecimal digits between colons.
+fn addresses(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let start = out.chars().next_back().is_none_or(|c| !c.is_ascii_hexdigit() && c != ':');
+        match rest.get(..17).filter(|word| start && is_address(word)) {
+            Some(_) => {
+                out.push_str("02:00:00:00:00:01");
+                rest = rest.get(17..).unwrap_or_default();
+            }
+            None => {
+                out.push(first);
+                rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    out
+}
+
+fn is_address(word: &str) -> bool {
+    word.split(':').count() == 6
+        && word
+            .split(':')
+            .all(|pair| pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_where_they_stand_alone() {
+        let names = vec![("alice".to_owned(), "user1".to_owned())];
+        let scrub = Scrub { names };
+        assert_eq!(scrub.text("/oar/alice_12/x malice alice"), "/oar/user1_12/x malice user1");
+        assert_eq!(scrub.text("eth0 aa:bb:cc:dd:ee:0f up"), "eth0 02:00:00:00:00:01 up");
+        assert_eq!(scrub.text("12:34:56 1:2"), "12:34:56 1:2");
+        assert_eq!(scrub.bytes(b"\xff alice"), b"\xff alice");
+    }
+}

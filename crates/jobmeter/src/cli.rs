@@ -1,0 +1,225 @@
+//! The words of the command line.
+
+use clap::{Arg, ArgAction, Command};
+
+/// The whole command.
+pub(crate) fn command() -> Command {
+    Command::new("jobmeter")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("What every job, node and device of a cluster uses, and what it costs")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(common())
+        .subcommands([
+            up(),
+            run(),
+            jobs(),
+            job(),
+            get(),
+            sql(),
+            sources(),
+            capture(),
+            check(),
+            beside(
+                "server",
+                "Starts the server program beside this one; see `jobmeter-server --help`",
+            ),
+        ])
+        .after_help("Example: jobmeter run -- make -j2")
+}
+
+/// Flags that every command takes: the settings of [`config::client_settings`], `--config` and `-v`.
+fn common() -> Vec<Arg> {
+    let flags = config::flags(&config::client_settings());
+    flags.into_iter().map(|flag| flag.global(true)).collect()
+}
+
+fn json() -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Answers as JSON, for scripts")
+}
+
+fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(word).help(help)
+}
+
+fn up() -> Command {
+    Command::new("up")
+        .about("Runs server and agent on this machine, in the foreground, until Ctrl-C")
+        .args([
+            value("data", "DIR", "Folder for everything that is kept [default: /var/lib/jobmeter as root, else in the XDG state folder]"),
+            value("listen", "ADDRESS:PORT", "Where the server listens [default: 127.0.0.1:8790, or the next free port]"),
+            value("period", "TIME", "How often the counters are read [default: 5s]"),
+            value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
+        ])
+        .after_help("Example: jobmeter up --data .jobmeter --listen 127.0.0.1:8790 --period 1s")
+}
+
+fn run() -> Command {
+    Command::new("run")
+        .about("Runs a command as a job and says what it used")
+        .args([
+            value("name", "NAME", "What to call the job [default: the command's name]"),
+            value("cpus", "LIST", "Processors that it may use, such as 0-3,8"),
+            value("memory", "SIZE", "Memory that it may use, such as 2GiB"),
+            value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
+            json(),
+            Arg::new("command")
+                .required(true)
+                .num_args(1..)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .value_name("COMMAND")
+                .value_parser(clap::value_parser!(std::ffi::OsString))
+                .help("The command and its arguments"),
+        ])
+        .after_help("Example: jobmeter run --name demo -- make -j2")
+}
+
+fn jobs() -> Command {
+    Command::new("jobs")
+        .about("Lists jobs: those that run, then the latest")
+        .args([
+            value("state", "STATE", "Only jobs that are waiting, running, ended or failed"),
+            value("user", "USER", "Only jobs of this user"),
+            value("device", "NAME", "Only jobs of this node"),
+            value("limit", "N", "At most so many [default: 50]"),
+            json(),
+        ])
+        .after_help("Example: jobmeter jobs --state running")
+}
+
+fn job() -> Command {
+    let id = || {
+        Arg::new("id").value_name("[CLUSTER:]ID").help("The job, such as 123, 123_4 or slurm:123")
+    };
+    let start = Command::new("start")
+        .about("Registers a job that starts now on this node; prints its number")
+        .args([
+            value("name", "NAME", "What to call it"),
+            value("device", "NAME", "Where it runs"),
+            json(),
+        ])
+        .after_help("Example: jobmeter job start --name nightly");
+    let end = Command::new("end")
+        .about("Says that a registered job has ended")
+        .args([id().required(true), value("exit-code", "N", "What it ended with"), json()])
+        .after_help("Example: jobmeter job end local:7 --exit-code 0");
+    Command::new("job")
+        .about("Tells what one job used; `start` and `end` register one")
+        .args_conflicts_with_subcommands(true)
+        .args([id(), json()])
+        .subcommands([start, end])
+        .after_help("Example: jobmeter job slurm:1234")
+}
+
+fn get() -> Command {
+    Command::new("get")
+        .about("Prints the samples of a node or a job")
+        .args([
+            value("device", "NAME", "Of this device; several, separated by commas"),
+            value("job", "[CLUSTER:]ID", "Of this job"),
+            value("metric", "NAME", "This metric; several, separated by commas [default: all]"),
+            value("last", "TIME", "Of so long until now, such as 5m [default: 5m]"),
+            value("start", "TIME", "From when: 2026-01-06T13:35:00, or seconds since 1970"),
+            value("end", "TIME", "Until when"),
+            Arg::new("rate")
+                .long("rate")
+                .action(ArgAction::SetTrue)
+                .help("Counters as their rate a second"),
+            value("format", "FORMAT", "table, csv or json [default: table]")
+                .value_parser(["table", "csv", "json"]),
+        ])
+        .after_help("Example: jobmeter get --device node-1 --metric load_1m --last 5m")
+}
+
+fn sql() -> Command {
+    Command::new("sql")
+        .about("Asks in SQL: metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more")
+        .args([
+            value("format", "FORMAT", "table, csv or json [default: table]")
+                .value_parser(["table", "csv", "json"]),
+            Arg::new("query").required(true).value_name("SELECT").help("One SELECT statement"),
+        ])
+        .after_help("Example: jobmeter sql \"SELECT metric_id, count(*) FROM metrics GROUP BY 1\"")
+}
+
+fn sources() -> Command {
+    Command::new("sources")
+        .about("What this node can tell: every source, its state, what to grant, its cost")
+        .args([
+            Arg::new("name").value_name("NAME").help("The manual of this source"),
+            value("root", "DIR", "A recorded machine instead of this one"),
+            Arg::new("markdown")
+                .long("markdown")
+                .action(ArgAction::SetTrue)
+                .help("The reference of all sources, as Markdown"),
+            json(),
+        ])
+        .after_help("Example: jobmeter sources cgroup")
+}
+
+fn capture() -> Command {
+    Command::new("capture")
+        .about("Records the files that a source reads, names scrubbed, for a bug report or a test")
+        .args([
+            Arg::new("source").required(true).value_name("SOURCE").help("Which source"),
+            value("out", "DIR", "Where to write; it must not exist").required(true),
+            value("root", "DIR", "A recorded machine instead of this one"),
+        ])
+        .after_help("Example: jobmeter capture disk --out capture/1")
+}
+
+fn check() -> Command {
+    Command::new("check")
+        .about("Lists every error of a configuration file, and prints what results from it")
+        .args([
+            Arg::new("file").required(true).value_name("FILE").help("The file"),
+            value("for", "PROGRAM", "agent, server or client [default: by the file's name]")
+                .value_parser(["agent", "server", "client"]),
+        ])
+        .after_help("Example: jobmeter check /etc/jobmeter/agent.toml --for agent")
+}
+
+/// A command that is another program.
+fn beside(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).disable_help_flag(true).arg(
+        Arg::new("arguments")
+            .num_args(0..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .value_parser(clap::value_parser!(std::ffi::OsString)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for sub in command().get_subcommands().filter(|sub| sub.get_name() != "server") {
+            let example = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(example.starts_with("Example: jobmeter "), "{}", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn a_job_by_number_or_by_verb() {
+        let parse = |words: &[&str]| command().try_get_matches_from(words);
+        let matches = parse(&["jobmeter", "job", "slurm:123_4", "--json"]).unwrap();
+        let job = matches.subcommand_matches("job").unwrap();
+        assert_eq!(job.get_one::<String>("id").unwrap(), "slurm:123_4");
+        let matches = parse(&["jobmeter", "job", "end", "local:7", "--exit-code", "3"]).unwrap();
+        let end = matches.subcommand_matches("job").unwrap().subcommand_matches("end").unwrap();
+        assert_eq!(end.get_one::<String>("exit-code").unwrap(), "3");
+        let words = ["jobmeter", "run", "--json", "--", "sh", "-c", "exit 3"];
+        let matches = parse(&words).unwrap();
+        let run = matches.subcommand_matches("run").unwrap();
+        assert_eq!(run.get_many::<std::ffi::OsString>("command").unwrap().count(), 3);
+    }
+}

@@ -1,0 +1,183 @@
+//! The server, as a command asks it.
+
+use anyhow::{Context, bail};
+use api::Problem;
+use config::{AskSettings, Token};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::Read;
+use std::time::Duration;
+
+/// Longest answer that is read whole: lists and reports, never samples.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// A server and what is shown to it.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    url: String,
+    token: Option<Token>,
+}
+
+/// The body of an answer, as it comes.
+type Body = ureq::BodyReader<'static>;
+
+/// An answer of the server that says no.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// What the server says.
+    pub(crate) problem: Problem,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.problem.message)?;
+        let more = [&self.problem.details, &self.problem.hint];
+        more.into_iter().flatten().try_for_each(|text| write!(f, "; {text}"))
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Client {
+    /// A client of the server at a URL.
+    pub(crate) fn new(url: &str, token: Option<Token>, ask: &AskSettings) -> anyhow::Result<Self> {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
+            .tls_config(agent::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
+            .build();
+        Ok(Self { agent: config.into(), url: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// Asks for JSON.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.text(path, "application/json")?;
+        serde_json::from_str(&body).with_context(|| self.strange(path))
+    }
+
+    /// Asks for JSON and gives it as the server wrote it.
+    pub(crate) fn text(&self, path: &str, accept: &str) -> anyhow::Result<String> {
+        let mut body = String::new();
+        let mut reader = self.stream(path, accept)?.take(ANSWER_BYTES_MAX);
+        reader.read_to_string(&mut body).with_context(|| self.strange(path))?;
+        Ok(body)
+    }
+
+    /// Asks, and gives the body as it comes.
+    pub(crate) fn stream(&self, path: &str, accept: &str) -> anyhow::Result<Body> {
+        let mut request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {}", token.secret()));
+        }
+        let answer = request.call().with_context(|| self.unreachable())?;
+        self.check(answer)
+    }
+
+    /// Sends JSON and gives the body of the answer as it comes.
+    pub(crate) fn post_stream(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        accept: &str,
+    ) -> anyhow::Result<Body> {
+        let mut request = self
+            .agent
+            .post(format!("{}{path}", self.url))
+            .header("Accept", accept)
+            .header("Content-Type", "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {}", token.secret()));
+        }
+        let body = serde_json::to_vec(body)?;
+        let answer = request.send(&body[..]).with_context(|| self.unreachable())?;
+        self.check(answer)
+    }
+
+    /// Sends JSON and reads JSON.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let reader = self.post_stream(path, body, "application/json")?;
+        serde_json::from_reader(reader.take(ANSWER_BYTES_MAX)).with_context(|| self.strange(path))
+    }
+
+    /// Sends frames of batches.
+    pub(crate) fn post_frames(&self, body: &[u8]) -> anyhow::Result<wire::Answer> {
+        let mut request = self
+            .agent
+            .post(format!("{}/v1/batches", self.url))
+            .header("Content-Type", "application/x-jobmeter-batches");
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {}", token.secret()));
+        }
+        let answer = request.send(body).with_context(|| self.unreachable())?;
+        let mut bytes = Vec::new();
+        self.check(answer)?.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
+        wire::Answer::decode(&bytes).with_context(|| self.strange("/v1/batches"))
+    }
+
+    fn check(&self, mut answer: ureq::http::Response<ureq::Body>) -> anyhow::Result<Body> {
+        let status = answer.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());
+        }
+        let text = answer.body_mut().read_to_string().unwrap_or_default();
+        match serde_json::from_str(&text) {
+            Ok(problem) => Err(Refused { problem }.into()),
+            Err(_) => bail!("{} answers {status}: {}", self.url, text.trim()),
+        }
+    }
+
+    fn unreachable(&self) -> String {
+        format!(
+            "no server answers at {}; start one with `jobmeter up`, or name one with --server",
+            self.url
+        )
+    }
+
+    fn strange(&self, path: &str) -> String {
+        format!(
+            "{}{path} answers something else; is it a jobmeter server of this version?",
+            self.url
+        )
+    }
+}
+
+/// A value within a query string.
+pub(crate) fn escape(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+/// A path with the parameters that have a value.
+pub(crate) fn path(base: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let mut path = base.to_owned();
+    for (key, value) in parameters {
+        if let Some(value) = value {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            path.push_str(&format!("{mark}{key}={}", escape(value)));
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_escaped() {
+        let parameters =
+            [("a", Some("x y&z=é".to_owned())), ("b", None), ("c", Some("1".to_owned()))];
+        assert_eq!(path("/p", &parameters), "/p?a=x%20y%26z%3D%C3%A9&c=1");
+    }
+}

@@ -1,0 +1,115 @@
+//! The command `jobmeter`: runs a command as a job, asks a server, shows what a node can tell, and
+//! starts the programs beside it.
+
+mod capture;
+mod check;
+mod cli;
+mod client;
+mod exec;
+mod questions;
+mod report;
+mod run;
+mod show;
+mod sources_of_node;
+mod up;
+
+use anyhow::Context;
+use clap::ArgMatches;
+use client::Client;
+use config::place;
+use std::process::ExitCode;
+
+/// Where the server of `jobmeter up` is when nothing records it.
+const SERVER_DEFAULT: &str = "http://127.0.0.1:8790";
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let [_, word, rest @ ..] = &words[..]
+        && word == exec::WORD
+    {
+        let Err(error) = exec::become_program(rest);
+        return fail(&error);
+    }
+    let matches = cli::command().get_matches_from(words);
+    match dispatch(&matches) {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    // A reader that has seen enough (`| head`) is no fault.
+    let broken_pipe = error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    });
+    if broken_pipe {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("jobmeter: {error:#}");
+    ExitCode::from(2)
+}
+
+fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let settings = config::client_settings();
+    let environment = |name: &str| std::env::var(name).ok();
+    let flags = config::given(&settings, matches, "client", place::CLIENT_FILE, &environment);
+    let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
+    let config = config::load_client(&given)?.config;
+    config::log::set(&config.log, clock).context("opening the log")?;
+    let client = || client(&config.ask);
+    let done = match matches.subcommand() {
+        Some(("up", matches)) => return up::up(matches, matches.get_count("verbose")),
+        Some(("server", matches)) => return program(matches),
+        Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
+        Some(("jobs", matches)) => questions::jobs(&client()?, matches),
+        Some(("job", matches)) => questions::job(&client()?, matches, &device()?),
+        Some(("get", matches)) => questions::get(&client()?, matches),
+        Some(("sql", matches)) => questions::sql(&client()?, matches),
+        Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
+        Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
+        Some(("check", matches)) => return check::check(matches),
+        _ => anyhow::bail!("no such command; see jobmeter --help"),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of the command")]
+fn clock() -> model::Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    model::Timestamp(since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)))
+}
+
+/// The server that was named, else the one that is recorded here.
+fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let root = rustix::process::geteuid().is_root();
+    let recorded = || place::recorded_server(&place::server_file(root, &environment)?);
+    let url = ask.server.clone().or_else(recorded);
+    let url = url.as_ref().map_or(SERVER_DEFAULT, config::ServerUrl::as_str);
+    let token = ask.token_file.as_deref().map(config::Token::read).transpose()?;
+    Client::new(url, token, ask)
+}
+
+/// This node's name in every sample.
+fn device() -> anyhow::Result<String> {
+    let named = std::env::var("JOBMETER_DEVICE").ok();
+    let host = || {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        name.split('.').next().unwrap_or_default().to_owned()
+    };
+    let name = named.unwrap_or_else(host);
+    model::DeviceId::new(&name).context("this node has no usable name; give one with --device")?;
+    Ok(name)
+}
+
+/// Becomes the server program beside this one.
+fn program(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let arguments =
+        matches.get_many::<std::ffi::OsString>("arguments").unwrap_or_default().cloned();
+    let mut words = vec!["--".into(), up::beside("jobmeter-server")?.into_os_string()];
+    words.extend(arguments);
+    let Err(error) = exec::become_program(&words);
+    Err(error)
+}

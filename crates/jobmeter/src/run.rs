@@ -1,0 +1,248 @@
+//! `jobmeter run`: a command as a job of the cluster "local", with a report at its end.
+//!
+//! The server gives the job its number; without one the command still runs, is measured and reported.
+//! Where an agent sends this node's samples, the job is in its hands; otherwise this process sends them.
+
+mod child;
+mod measure;
+mod place;
+mod send;
+pub(crate) mod tree;
+
+use crate::client::{Client, Refused};
+use anyhow::Context;
+use api::Totals;
+use child::Command;
+use clap::ArgMatches;
+use kernel::Root;
+use measure::Measure;
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use place::{Limits, Place};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often the kernel's queues are emptied, and the command is looked at.
+const STEP: Duration = Duration::from_millis(50);
+/// Steps between two readings.
+const STEPS_PER_READING: u32 = 20;
+
+/// How long an agent gets to read the last of a job before its cgroup goes: three times what it takes to
+/// see a cgroup of version 1 empty.
+const AGENT_READS: Duration = Duration::from_millis(300);
+
+/// The report, as `--json` prints it.
+#[derive(Serialize)]
+struct Report {
+    /// `local`, or `null` for a job that no server knows.
+    cluster: Option<String>,
+    id: Option<i64>,
+    name: String,
+    device: String,
+    command: Vec<String>,
+    exit_code: i32,
+    start: f64,
+    stop: f64,
+    #[serde(flatten)]
+    totals: Totals,
+    /// What could not be measured, and why.
+    left_out: Vec<String>,
+}
+
+struct Job {
+    id: Option<JobId>,
+    name: String,
+    device: DeviceId,
+    start: Timestamp,
+    stop: Option<Timestamp>,
+}
+
+/// Runs the command and reports.
+pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
+    let words: Vec<OsString> = matches.get_many("command").unwrap_or_default().cloned().collect();
+    let device = matches.get_one::<String>("device").map_or(device, String::as_str);
+    let device = DeviceId::new(device)?;
+    let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
+    let limits = limits(matches)?;
+    let root = Root::live()?;
+    let start = crate::clock();
+    let (id, unknown) = register(client, &name, &device, start);
+    let mut job = Job { id, name, device, start, stop: None };
+    let mut left_out: Vec<String> = unknown.into_iter().collect();
+    let result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
+    let exit_code = result.as_ref().map_or(127, |(code, _)| *code);
+    end(client, &job, exit_code, &mut left_out);
+    let (exit_code, totals) = result?;
+    report(matches.get_flag("json"), &job, &words, exit_code, totals, left_out)?;
+    Ok(ExitCode::from(u8::try_from(exit_code).unwrap_or(1)))
+}
+
+fn base_name(words: &[OsString]) -> String {
+    let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    first.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
+    let memory = matches.get_one::<String>("memory");
+    let bytes = |text: &String| {
+        config::parse_bytes(text).with_context(|| format!("--memory {text}: write 512MiB or 2GiB"))
+    };
+    Ok(Limits {
+        cpus: matches.get_one::<String>("cpus").cloned(),
+        memory_bytes: memory.map(bytes).transpose()?,
+    })
+}
+
+/// The job's number, or why it has none.
+fn register(
+    client: &Client,
+    name: &str,
+    device: &DeviceId,
+    start: Timestamp,
+) -> (Option<JobId>, Option<String>) {
+    let register = api::Register {
+        name: Some(name.to_owned()),
+        device: device.as_str().to_owned(),
+        start: Some(start.seconds()),
+    };
+    match client.post::<api::Registered>("/api/v1/jobs", &register) {
+        Ok(registered) => (JobId::new(registered.id), None),
+        Err(error) => (None, Some(format!("a number from the server: {error:#}"))),
+    }
+}
+
+fn end(client: &Client, job: &Job, exit_code: i32, left_out: &mut Vec<String>) {
+    let Some(id) = job.id else { return };
+    // Just after the last reading, which is the job's own.
+    let stop = job.stop.unwrap_or_else(crate::clock).plus(1).seconds();
+    let end = api::End { exit_code: Some(exit_code), stop: Some(stop) };
+    if let Err(error) = client.post::<api::Job>(&format!("/api/v1/jobs/local:{id}/end"), &end) {
+        left_out.push(format!("telling the server the job's end: {error:#}"));
+    }
+}
+
+/// Starts the command in its cgroup, reads while it runs, and tells what it used.
+fn measured(
+    client: &Client,
+    root: &Root,
+    job: &mut Job,
+    words: &[OsString],
+    limits: &Limits,
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<(i32, Totals)> {
+    // Without a number from a server the directory's name is none that an agent takes for a job.
+    let dir =
+        job.id.map_or_else(|| format!("run_{}", std::process::id()), |id| format!("job_{id}"));
+    let mut place = Place::make(root, &dir, limits)?;
+    let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
+    let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
+    let key = JobKey { cluster: ClusterId::local(), id };
+    let boot = boot_time(root)?;
+    job.start = crate::clock();
+    let mut measure = Measure::new(root, boot, &job.device, &key, &place, job.start);
+    let mut sender =
+        send::Sender::new(client, job.id.map(|_| &key), &job.device, !place.is_empty());
+    measure.drain(job.start);
+    let mut command = Command::start(words, place.join_files(root))?;
+    let exit_code = follow(&mut command, &mut measure, &mut sender, &place);
+    let stop = crate::clock();
+    job.stop = Some(stop);
+    measure.drain(stop);
+    measure.collect(stop);
+    sender.send(&mut measure, true);
+    left_out.append(&mut place.left_out);
+    left_out.append(&mut measure.left_out);
+    let micros = u64::try_from(stop.since(job.start)).unwrap_or(0);
+    let totals = measure.totals(Duration::from_micros(micros));
+    if sender.agent_sees() {
+        std::thread::sleep(AGENT_READS);
+    }
+    left_out.extend(sender.trouble());
+    place.remove();
+    Ok((exit_code, totals))
+}
+
+/// Reads until the command and all it started have ended, or the user has waited long enough for what
+/// it left behind.
+fn follow(
+    command: &mut Command,
+    measure: &mut Measure,
+    sender: &mut send::Sender<'_>,
+    place: &Place,
+) -> i32 {
+    let (mut steps, mut told) = (0_u32, false);
+    loop {
+        let enough = command.tend();
+        if let Some(exit_code) = command.exit_code() {
+            let alive = measure.alive(place);
+            if alive == 0 || enough {
+                return exit_code;
+            }
+            if !told {
+                told = true;
+                eprintln!(
+                    "jobmeter: the command ended with {exit_code}; waiting for {alive} that it started (Ctrl-C ends the waiting)"
+                );
+            }
+        }
+        std::thread::sleep(STEP);
+        steps += 1;
+        let now = crate::clock();
+        measure.drain(now);
+        if steps.is_multiple_of(STEPS_PER_READING) {
+            measure.collect(now);
+            sender.send(measure, false);
+        }
+    }
+}
+
+/// When this machine booted: the start of its counters.
+pub(crate) fn boot_time(root: &Root) -> anyhow::Result<Timestamp> {
+    let mut text = Vec::new();
+    root.read("proc/stat", &mut text)?;
+    let seconds = kernel::stat::stat(&text, |_, _| ())?.boot_seconds;
+    let seconds = seconds.context("/proc/stat does not tell when the machine booted")?;
+    Ok(Timestamp::from_seconds(i64::try_from(seconds)?))
+}
+
+fn report(
+    json: bool,
+    job: &Job,
+    words: &[OsString],
+    exit_code: i32,
+    totals: Totals,
+    left_out: Vec<String>,
+) -> io::Result<()> {
+    let report = Report {
+        cluster: job.id.map(|_| ClusterId::LOCAL.to_owned()),
+        id: job.id.map(JobId::get),
+        name: job.name.clone(),
+        device: job.device.to_string(),
+        command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        exit_code,
+        start: job.start.seconds(),
+        stop: job.start.seconds() + totals.wall_seconds,
+        totals,
+        left_out,
+    };
+    if json {
+        let mut out = io::stdout().lock();
+        return writeln!(out, "{}", serde_json::to_string(&report)?);
+    }
+    // The command's own output may be piped somewhere: the report goes beside it.
+    let mut out = io::stderr().lock();
+    let number = report.id.map_or_else(|| "no number".to_owned(), |id| format!("local:{id}"));
+    writeln!(out, "job {number} {}, exit code {exit_code}", report.name)?;
+    crate::report::totals(&report.totals, &mut out)?;
+    for what in &report.left_out {
+        writeln!(out, "  left out: {what}")?;
+    }
+    Ok(())
+}
+
+/// Whether an error is the server's own word, and not that there is none.
+pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Refused>())
+}

@@ -1,0 +1,248 @@
+//! The cgroup of a job that `jobmeter run` starts: `jobmeter/job_N` at the root of each hierarchy.
+
+use anyhow::{Context, bail};
+use cgroups::{Hierarchies, Hierarchy, JobDir};
+use kernel::Root;
+use model::Timestamp;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Hierarchies of version 1 that count something, or limit the job when asked to. `freezer` and
+/// `devices` do neither.
+const COUNTING: [Hierarchy; 7] = [
+    Hierarchy::Unified,
+    Hierarchy::Cpu,
+    Hierarchy::Cpuacct,
+    Hierarchy::Memory,
+    Hierarchy::Blkio,
+    Hierarchy::Pids,
+    Hierarchy::PerfEvent,
+];
+
+/// Controllers of version 2 that a job's cgroup should have, as far as the kernel offers them.
+const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
+
+/// Limits that the user asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    /// A list such as `0-3,8`.
+    pub(crate) cpus: Option<String>,
+    /// Bytes.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// The directories of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// One for each hierarchy that could be had.
+    pub(crate) dirs: Vec<JobDir>,
+    /// What had to be left out, and why.
+    pub(crate) left_out: Vec<String>,
+    made: Vec<PathBuf>,
+}
+
+impl Place {
+    /// Makes the directories of a job's name, `job_7`.
+    ///
+    /// # Errors
+    /// A limit was asked for and cannot be set: a job must not run without the limit it was given.
+    pub(crate) fn make(root: &Root, name: &str, limits: &Limits) -> anyhow::Result<Self> {
+        let mut place = Self::default();
+        let hierarchies = match Hierarchies::read(root) {
+            Ok(hierarchies) => hierarchies,
+            Err(error) => {
+                place.left_out.push(format!("the job's cgroup: {error}"));
+                Hierarchies::default()
+            }
+        };
+        // Several hierarchies that refuse for one reason are told of once.
+        let mut refused: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for mount in hierarchies.mounts() {
+            let cpuset = limits.cpus.is_some() && mount.hierarchies.contains(&Hierarchy::Cpuset);
+            if !cpuset && !mount.hierarchies.iter().any(|h| COUNTING.contains(h)) {
+                continue;
+            }
+            let dir = root.path().join(&mount.path).join("jobmeter").join(name);
+            match place.make_dir(
+                &root.path().join(&mount.path),
+                &dir,
+                mount.hierarchies.contains(&Hierarchy::Cpuset),
+            ) {
+                Ok(()) => {
+                    let path = format!("{}/jobmeter/{name}", mount.path);
+                    let dirs = mount.hierarchies.iter();
+                    place.dirs.extend(dirs.map(|h| JobDir { hierarchy: *h, path: path.clone() }));
+                }
+                Err(error) => refused.entry(reason(&error)).or_default().push(&mount.path),
+            }
+        }
+        for (reason, mounts) in refused {
+            place.left_out.push(format!("the job's cgroup in /{}: {reason}", mounts.join(", /")));
+        }
+        place.dirs.sort();
+        place.limit(root, limits)?;
+        Ok(place)
+    }
+
+    /// Whether there is no cgroup at all.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.dirs.is_empty()
+    }
+
+    /// When the first of its directories was made, as an agent tells it: the start of its counters.
+    pub(crate) fn created(&self, root: &Root) -> Option<Timestamp> {
+        let changed = self.dirs.iter().filter_map(|dir| root.stat(&dir.path).ok());
+        changed.map(|stat| Timestamp(stat.changed_us)).min()
+    }
+
+    /// The files that a process writes to, to join.
+    pub(crate) fn join_files(&self, root: &Root) -> Vec<PathBuf> {
+        let mut files: Vec<_> =
+            self.dirs.iter().map(|dir| root.path().join(&dir.path).join("cgroup.procs")).collect();
+        files.dedup();
+        files
+    }
+
+    /// Processes in the job's directories, those below them included.
+    pub(crate) fn processes(&self, root: &Root) -> usize {
+        let count = |dir: &JobDir| count_processes(&root.path().join(&dir.path));
+        self.dirs.iter().map(count).max().unwrap_or(0)
+    }
+
+    fn make_dir(&mut self, top: &Path, dir: &Path, cpuset: bool) -> std::io::Result<()> {
+        let parent = top.join("jobmeter");
+        match fs::create_dir(&parent) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        enable_controllers(top);
+        enable_controllers(&parent);
+        if cpuset {
+            inherit_cpuset(top, &parent)?;
+        }
+        fs::create_dir(dir)?;
+        self.made.push(dir.to_owned());
+        if cpuset {
+            inherit_cpuset(&parent, dir)?;
+        }
+        // Joining must be possible, or the directory counts nothing.
+        fs::OpenOptions::new().write(true).open(dir.join("cgroup.procs")).map(drop)
+    }
+
+    fn dir(&self, hierarchy: Hierarchy) -> Option<&str> {
+        self.dirs.iter().find(|dir| dir.hierarchy == hierarchy).map(|dir| dir.path.as_str())
+    }
+
+    fn limit(&self, root: &Root, limits: &Limits) -> anyhow::Result<()> {
+        if let Some(bytes) = limits.memory_bytes {
+            let file = match (self.dir(Hierarchy::Memory), self.dir(Hierarchy::Unified)) {
+                (Some(dir), _) => root.path().join(dir).join("memory.limit_in_bytes"),
+                (None, Some(dir)) => root.path().join(dir).join("memory.max"),
+                (None, None) => {
+                    bail!("--memory needs a memory cgroup, and none can be made here; run as root")
+                }
+            };
+            fs::write(&file, bytes.to_string())
+                .with_context(|| format!("--memory: {}", file.display()))?;
+        }
+        if let Some(cpus) = &limits.cpus {
+            let file = match (self.dir(Hierarchy::Cpuset), self.dir(Hierarchy::Unified)) {
+                (Some(dir), _) | (None, Some(dir)) => root.path().join(dir).join("cpuset.cpus"),
+                (None, None) => {
+                    bail!("--cpus needs a cpuset cgroup, and none can be made here; run as root")
+                }
+            };
+            fs::write(&file, cpus).with_context(|| format!("--cpus {cpus}: {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the directories; those that still have a process stay.
+    pub(crate) fn remove(&mut self) {
+        self.made.retain(|dir| fs::remove_dir(dir).is_err());
+    }
+}
+
+/// The job must not be left behind when something fails before its command ran.
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn count_processes(dir: &Path) -> usize {
+    let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines().count();
+    let below = fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    own + dirs.map(|entry| count_processes(&entry.path())).sum::<usize>()
+}
+
+/// Gives the children of a directory of version 2 its controllers, each by itself: one that the kernel
+/// lacks, or that somebody else rules, must not cost the others.
+fn enable_controllers(dir: &Path) {
+    let file = dir.join("cgroup.subtree_control");
+    let have = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    for controller in have.split_whitespace().filter(|name| CONTROLLERS.contains(name)) {
+        if let Err(error) = fs::write(&file, format!("+{controller}")) {
+            log::debug!("{}: +{controller}: {error}", file.display());
+        }
+    }
+}
+
+/// A cpuset of version 1 takes no process before it has processors and memory nodes.
+fn inherit_cpuset(from: &Path, to: &Path) -> std::io::Result<()> {
+    for name in ["cpuset.cpus", "cpuset.mems"] {
+        let own = to.join(name);
+        if own.is_file() && fs::read_to_string(&own)?.trim().is_empty() {
+            fs::write(own, fs::read_to_string(from.join(name))?)?;
+        }
+    }
+    Ok(())
+}
+
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "permission denied; run as root to have it".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(mounts: &str, dirs: &[&str]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        fs::write(dir.path().join("proc/self/mounts"), mounts).unwrap();
+        for path in dirs {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        let root = Root::recorded(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn a_machine_without_cgroups_says_so() {
+        let (_dir, root) = machine("proc /proc proc rw 0 0\n", &[]);
+        let place = Place::make(&root, "job_1", &Limits::default()).unwrap();
+        assert!(place.is_empty());
+        let limits = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
+        let error = Place::make(&root, "job_1", &limits).unwrap_err().to_string();
+        assert!(error.contains("--memory"), "{error}");
+    }
+
+    #[test]
+    fn a_hierarchy_that_takes_no_process_is_left_out() {
+        // A plain directory has no `cgroup.procs`, as one that the kernel does not rule.
+        let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n";
+        let (dir, root) = machine(mounts, &["sys/fs/cgroup/memory"]);
+        let mut place = Place::make(&root, "job_1", &Limits::default()).unwrap();
+        assert!(place.is_empty());
+        assert!(place.left_out[0].contains("/sys/fs/cgroup/memory"), "{:?}", place.left_out);
+        place.remove();
+        assert!(!dir.path().join("sys/fs/cgroup/memory/jobmeter/job_1").is_dir());
+    }
+}

@@ -1,0 +1,185 @@
+//! The processes of a command that has no cgroup: followed by descent, as this process adopts what its
+//! children leave behind.
+
+use kernel::process::{process_io, process_stat, process_status};
+use kernel::{NodeKind, Root, rusage};
+use model::{Metric, Timestamp, Unit};
+use sources::{Context, Every, Sink, Source, SourceError, SourceSpec};
+use std::collections::{HashMap, HashSet};
+
+/// What `jobmeter run` measures of a command without a cgroup, as any source declares it.
+pub(crate) static SPEC: SourceSpec = SourceSpec {
+    name: "run",
+    help: "What a command of `jobmeter run` uses where no cgroup can be made for it.",
+    reads: &["/proc/PID/stat", "/proc/PID/status", "/proc/PID/io", "getrusage(RUSAGE_CHILDREN)"],
+    cost: "one file for each process of the node, one more for each of the command",
+    every: Every::Tick,
+    metrics: &[&CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN],
+    options: &[],
+    open: |_| Err(SourceError::absent("a command that `jobmeter run` started without a cgroup")),
+};
+
+pub(crate) static CPU: Metric = Metric::counter(
+    "run_cpu_seconds_total",
+    Unit::Seconds,
+    "Processor time of the command and all it started.",
+)
+.steps(1_000_000);
+pub(crate) static CPU_USER: Metric = Metric::counter(
+    "run_cpu_user_seconds_total",
+    Unit::Seconds,
+    "Processor time of the command in user mode.",
+)
+.steps(1_000_000);
+pub(crate) static CPU_SYSTEM: Metric = Metric::counter(
+    "run_cpu_system_seconds_total",
+    Unit::Seconds,
+    "Processor time of the command in the kernel.",
+)
+.steps(1_000_000);
+static MEMORY: Metric = Metric::gauge(
+    "run_memory_resident_bytes",
+    Unit::Bytes,
+    "Resident memory summed over the command's processes; pages that they share count once for each.",
+);
+static PROCESSES: Metric =
+    Metric::gauge("run_processes", Unit::Count, "Processes of the command, zombies left out.");
+static THREADS: Metric = Metric::gauge("run_threads", Unit::Count, "Threads of the command.");
+static READ: Metric = Metric::counter(
+    "run_io_read_bytes_total",
+    Unit::Bytes,
+    "Bytes that the command's processes caused to be read from disks, as far as they were seen alive.",
+);
+static WRITTEN: Metric = Metric::counter(
+    "run_io_write_bytes_total",
+    Unit::Bytes,
+    "Bytes that the command's processes caused to be written to disks, as far as they were seen alive.",
+);
+
+/// Largest sum of resident memory seen, and whether samples were taken at all.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    top: u64,
+    job: model::JobKey,
+    start: Timestamp,
+    ticks_per_second: f64,
+    buf: Vec<u8>,
+    /// Last seen (read, written) bytes of each process, by pid and start; those of ended ones stay.
+    io: HashMap<(u64, u64), (u64, u64)>,
+    /// Largest resident memory seen at one reading.
+    pub(crate) resident_bytes_max: f64,
+}
+
+struct Seen {
+    pid: u64,
+    ppid: u64,
+    start_ticks: u64,
+    ticks: (u64, u64),
+    threads: u64,
+}
+
+impl Tree {
+    /// Follows what descends from the process `top`, which adopts orphans; `top` itself does not count.
+    pub(crate) fn new(top: u32, job: model::JobKey, start: Timestamp) -> Self {
+        Self {
+            top: top.into(),
+            job,
+            start,
+            ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
+            buf: Vec::new(),
+            io: HashMap::new(),
+            resident_bytes_max: 0.0,
+        }
+    }
+
+    /// Processes alive that descend from the top.
+    pub(crate) fn descendants(&mut self, root: &Root) -> Result<usize, SourceError> {
+        Ok(self.read(root)?.len())
+    }
+
+    fn read(&mut self, root: &Root) -> Result<Vec<Seen>, SourceError> {
+        let mut pids: Vec<u64> = Vec::new();
+        root.list("proc", |entry| {
+            if entry.kind == NodeKind::Directory
+                && let Ok(pid) = entry.name.parse()
+            {
+                pids.push(pid);
+            }
+        })?;
+        let mut all: Vec<Seen> = Vec::new();
+        for pid in pids {
+            // A process that ended in between is no fault.
+            if root.read(&format!("proc/{pid}/stat"), &mut self.buf).is_err() {
+                continue;
+            }
+            let Ok(stat) = process_stat(&self.buf) else { continue };
+            if matches!(stat.state, kernel::process::State::Zombie | kernel::process::State::Dead) {
+                continue;
+            }
+            all.push(Seen {
+                pid: stat.pid,
+                ppid: stat.ppid,
+                start_ticks: stat.start_ticks,
+                ticks: (
+                    stat.user_ticks + stat.children_user_ticks,
+                    stat.system_ticks + stat.children_system_ticks,
+                ),
+                threads: stat.threads,
+            });
+        }
+        let mut ours: HashSet<u64> = HashSet::from([self.top]);
+        loop {
+            let before = ours.len();
+            let found = all.iter().filter(|seen| ours.contains(&seen.ppid)).map(|seen| seen.pid);
+            let found: Vec<u64> = found.collect();
+            ours.extend(found);
+            if ours.len() == before {
+                break;
+            }
+        }
+        all.retain(|seen| seen.pid != self.top && ours.contains(&seen.pid));
+        Ok(all)
+    }
+}
+
+impl Source for Tree {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let seen = self.read(cx.root)?;
+        let mut resident = 0.0;
+        for process in &seen {
+            let path = format!("proc/{}/status", process.pid);
+            if cx.root.read(&path, &mut self.buf).is_ok()
+                && let Ok(status) = process_status(&self.buf)
+            {
+                resident += status.vm_rss.unwrap_or(0) as f64 * 1024.0;
+            }
+            let path = format!("proc/{}/io", process.pid);
+            if cx.root.read(&path, &mut self.buf).is_ok()
+                && let Ok(io) = process_io(&self.buf)
+            {
+                let key = (process.pid, process.start_ticks);
+                self.io.insert(key, (io.read_bytes, io.write_bytes));
+            }
+        }
+        // What ended and was waited for by us, plus what the living used and what they inherited from the
+        // children they waited for. A zombie is in neither until somebody waits for it.
+        let ended = rusage::of_children();
+        let living = |ticks: fn(&Seen) -> u64| {
+            seen.iter().map(ticks).sum::<u64>() as f64 / self.ticks_per_second
+        };
+        let user = ended.user_us as f64 / 1e6 + living(|seen| seen.ticks.0);
+        let system = ended.system_us as f64 / 1e6 + living(|seen| seen.ticks.1);
+        self.resident_bytes_max = self.resident_bytes_max.max(resident);
+        let (read, written) = self.io.values().fold((0, 0), |sum, io| (sum.0 + io.0, sum.1 + io.1));
+        let mut out = out.of_job(&self.job);
+        out.counter(&CPU, &[], user + system, self.start);
+        out.counter(&CPU_USER, &[], user, self.start);
+        out.counter(&CPU_SYSTEM, &[], system, self.start);
+        out.gauge(&MEMORY, &[], resident);
+        out.gauge(&PROCESSES, &[], seen.len() as f64);
+        out.gauge(&THREADS, &[], seen.iter().map(|seen| seen.threads).sum::<u64>() as f64);
+        out.counter(&READ, &[], read as f64, self.start);
+        out.counter(&WRITTEN, &[], written as f64, self.start);
+        Ok(())
+    }
+}

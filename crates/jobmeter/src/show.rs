@@ -1,0 +1,116 @@
+//! Numbers and tables for people.
+
+use std::io::{self, Write};
+
+/// A table: columns as wide as their widest cell, numbers to the right.
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Self { header: header.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// Whether it has no row.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let wide = |text: &String| text.chars().count();
+        let mut widths: Vec<usize> = self.header.iter().map(wide).collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(wide(cell));
+            }
+        }
+        for row in std::iter::once(&self.header).chain(&self.rows) {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+                let pad = " ".repeat(width.saturating_sub(wide(cell)));
+                let (left, right) = if number { (&*pad, "") } else { ("", &*pad) };
+                line.push_str(&format!("{left}{cell}{right}  "));
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes with a binary prefix: `1.5 GiB`.
+pub(crate) fn bytes(value: f64) -> String {
+    let mut scaled = value;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if scaled.abs() < 1024.0 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1024.0, next);
+    }
+    if unit == "B" { format!("{scaled:.0} B") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// A time: `1.23 s`, `2 min 3 s`, `1 h 2 min`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 60.0 {
+        let digits = if value < 10.0 { 3 } else { 1 };
+        return format!("{value:.digits$} s");
+    }
+    let minutes = (value / 60.0).floor();
+    if minutes < 60.0 {
+        return format!("{minutes:.0} min {:.0} s", (value - minutes * 60.0).floor());
+    }
+    let hours = (minutes / 60.0).floor();
+    format!("{hours:.0} h {:.0} min", minutes - hours * 60.0)
+}
+
+/// A count with a thin grouping: `1 234 567`.
+pub(crate) fn count(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        let left = digits.len() - place;
+        if place > 0 && left.is_multiple_of(3) && grouped != "-" {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(bytes(512.0), "512 B");
+        assert_eq!(bytes(1536.0), "1.5 KiB");
+        assert_eq!(bytes(3.0 * 1024.0 * 1024.0 * 1024.0), "3.0 GiB");
+        assert_eq!(seconds(1.2345), "1.234 s");
+        assert_eq!(seconds(125.0), "2 min 5 s");
+        assert_eq!(seconds(3725.0), "1 h 2 min");
+        assert_eq!(count(1_234_567.0), "1 234 567");
+        assert_eq!(count(12.0), "12");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["name", "cpu"]);
+        table.row(vec!["a".to_owned(), "1.5".to_owned()]);
+        table.row(vec!["longer".to_owned(), "10.25".to_owned()]);
+        let mut out = Vec::new();
+        table.write(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "name    cpu\na         1.5\nlonger  10.25\n");
+    }
+}

@@ -1,0 +1,227 @@
+//! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
+
+use crate::show::Table;
+use anyhow::{Context as _, bail};
+use cgroups::Jobs;
+use clap::ArgMatches;
+use kernel::{Root, clock};
+use model::{DeviceId, Metric, Timestamp};
+use serde::Serialize;
+use sources::{Context, Every, Open, Options, PartState, SOURCES, Sink, SourceError, SourceSpec};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// One line of the table.
+#[derive(Serialize)]
+struct Line {
+    /// Source, or `source/part`.
+    source: String,
+    /// `ok`, `absent`, `denied` or `broken`.
+    state: &'static str,
+    /// What is missing, and what to grant.
+    reason: String,
+    /// Metrics that gave a sample.
+    metrics: usize,
+    /// Samples of one tick.
+    samples: usize,
+    /// Processor time of the second of two ticks, in seconds: what one costs.
+    cpu_seconds: Option<f64>,
+}
+
+/// `jobmeter sources [NAME]`.
+pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(name) = matches.get_one::<String>("name") {
+        let spec = find(name)?;
+        manual(spec, &mut out)?;
+        return Ok(out.flush()?);
+    }
+    if matches.get_flag("markdown") {
+        markdown(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let root = match matches.get_one::<String>("root") {
+        Some(dir) => Root::recorded(Path::new(dir))?,
+        None => Root::live()?,
+    };
+    let lines = probe(&root, &DeviceId::new(device)?)?;
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&lines)?)?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["source", "state", "metrics", "samples", "tick", "reason"]);
+    for line in lines {
+        let tick = line.cpu_seconds.map_or_else(String::new, |s| format!("{:.3} ms", s * 1e3));
+        let counts = [line.metrics.to_string(), line.samples.to_string()];
+        let [metrics, samples] = if line.state == "ok" { counts } else { Default::default() };
+        table.row(vec![line.source, line.state.to_owned(), metrics, samples, tick, line.reason]);
+    }
+    table.write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
+    if let Some(spec) = sources::list::find(name) {
+        return Ok(spec);
+    }
+    let names: Vec<&str> = SOURCES.iter().map(|spec| spec.name).collect();
+    match config::nearest(name, names.iter().copied()) {
+        Some(near) => bail!("no source is called `{name}`; is `{near}` meant?"),
+        None => bail!("no source is called `{name}`; there are {}", names.join(", ")),
+    }
+}
+
+/// Opens and reads every source twice; the second reading is what a tick costs.
+fn probe(root: &Root, device: &DeviceId) -> anyhow::Result<Vec<Line>> {
+    let boot = crate::run::boot_time(root)?;
+    let jobs = jobs(root)?;
+    let mut lines = Vec::new();
+    for spec in SOURCES {
+        probe_one(spec, root, device, boot, &jobs, &mut lines);
+    }
+    Ok(lines)
+}
+
+fn jobs(root: &Root) -> anyhow::Result<Jobs> {
+    let mut jobs = Jobs::default();
+    let mut discovery = cgroups::Discovery::new(cgroups::Config::default());
+    discovery.update(root, crate::clock(), &mut jobs);
+    Ok(jobs)
+}
+
+fn probe_one(
+    spec: &'static SourceSpec,
+    root: &Root,
+    device: &DeviceId,
+    boot: Timestamp,
+    jobs: &Jobs,
+    lines: &mut Vec<Line>,
+) {
+    let options = Options::defaults(spec.options);
+    let mut sink = Sink::new(device.clone());
+    let mut cost = None;
+    let result = (spec.open)(&Open { root, options: &options, boot }).and_then(|mut source| {
+        for _ in 0..2 {
+            sink.sealed();
+            let before = clock::thread_cpu_us();
+            let now = crate::clock();
+            sink.begin(now);
+            source.collect(&Context { root, now, boot, jobs, budget_us: 1_000_000 }, &mut sink)?;
+            cost = Some(clock::thread_cpu_us().saturating_sub(before));
+        }
+        Ok(())
+    });
+    let mut metrics: Vec<&str> = sink.samples().map(|(entry, _, _)| &*entry.metric.name).collect();
+    metrics.sort_unstable();
+    metrics.dedup();
+    let (metrics, samples) = (metrics.len(), sink.len());
+    let (state, reason) = told(result.err().as_ref());
+    let cpu_seconds = cost.map(|micros| micros as f64 / 1e6);
+    lines.push(Line { source: spec.name.to_owned(), state, reason, metrics, samples, cpu_seconds });
+    for (part, state) in sink.parts() {
+        if let PartState::Not(error) = state {
+            let (state, reason) = told(Some(error));
+            let source = format!("{}/{part}", spec.name);
+            lines.push(Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None });
+        }
+    }
+}
+
+fn told(error: Option<&SourceError>) -> (&'static str, String) {
+    match error {
+        None => ("ok", String::new()),
+        Some(SourceError::Absent(what)) => ("absent", what.to_string()),
+        Some(SourceError::Denied { what, grant }) => ("denied", format!("{what}; grant {grant}")),
+        Some(SourceError::Broken(what)) => ("broken", what.to_string()),
+    }
+}
+
+fn every(spec: &SourceSpec) -> String {
+    match spec.every {
+        Every::Tick => "at every tick".to_owned(),
+        Every::AtLeast(time) => format!("every {} s at most", time.as_secs_f64()),
+    }
+}
+
+fn manual(spec: &SourceSpec, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}: {}\n", spec.name, spec.help)?;
+    writeln!(out, "  reads    {}", spec.reads.join(", "))?;
+    writeln!(out, "  read     {}", every(spec))?;
+    writeln!(out, "  cost     {}", spec.cost)?;
+    if !spec.options.is_empty() {
+        writeln!(out, "\noptions, in [sources.{}] of the agent's file:", spec.name)?;
+    }
+    for option in spec.options {
+        writeln!(out, "  {} = {:?}\n      {}", option.name, option.default, option.help)?;
+    }
+    writeln!(out, "\nmetrics:")?;
+    for metric in spec.metrics {
+        writeln!(
+            out,
+            "  {}  ({}, {})\n      {}",
+            metric.name,
+            metric.kind.word(),
+            unit(metric),
+            metric.help
+        )?;
+    }
+    Ok(())
+}
+
+const fn unit(metric: &Metric) -> &'static str {
+    if metric.unit.word().is_empty() { "count" } else { metric.unit.word() }
+}
+
+/// The generated reference of every source: the same words as the manual.
+fn markdown(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "# Sources\n")?;
+    writeln!(out, "What a node can tell. Generated from the sources themselves by `make docs`.\n")?;
+    writeln!(out, "| source | measures | read |\n|---|---|---|")?;
+    let all = || SOURCES.iter().copied().chain([&crate::run::tree::SPEC]);
+    for spec in all() {
+        writeln!(out, "| [{0}](#{0}) | {1} | {2} |", spec.name, spec.help, every(spec))?;
+    }
+    for spec in all() {
+        writeln!(out, "\n## {}\n\n{}\n", spec.name, spec.help)?;
+        writeln!(
+            out,
+            "- reads: {}",
+            spec.reads.iter().map(|r| format!("`{r}`")).collect::<Vec<_>>().join(", ")
+        )?;
+        writeln!(out, "- cost: {}", spec.cost)?;
+        if !spec.options.is_empty() {
+            writeln!(out, "\n| option | default | meaning |\n|---|---|---|")?;
+        }
+        for option in spec.options {
+            writeln!(out, "| `{}` | `{}` | {} |", option.name, option.default, option.help)?;
+        }
+        writeln!(out, "\n| metric | kind | unit | meaning |\n|---|---|---|---|")?;
+        for metric in spec.metrics {
+            writeln!(
+                out,
+                "| `{}` | {} | {} | {} |",
+                metric.name,
+                metric.kind.word(),
+                unit(metric),
+                metric.help
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// `jobmeter capture SOURCE --out DIR`.
+pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    let name = matches.get_one::<String>("source").map_or("", String::as_str);
+    let spec = find(name)?;
+    let out =
+        matches.get_one::<String>("out").map(Path::new).context("--out DIR says where to write")?;
+    if out.try_exists()? {
+        bail!("{} is there already; name a folder that is not", out.display());
+    }
+    let root = match matches.get_one::<String>("root") {
+        Some(dir) => Root::recorded(Path::new(dir))?,
+        None => Root::live()?,
+    };
+    crate::capture::capture(spec, &root.recording(), &DeviceId::new(device)?, out)
+}

@@ -1,0 +1,201 @@
+//! `jobmeter up`: server and agent on this machine, in the foreground. The whole line, cut nowhere: the
+//! two programs are those found beside this one, they get the signals that it gets, and all three end
+//! together.
+
+use crate::exec::Steps;
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// How long a program may take to end before it is ended.
+const END_TIME_MAX: Duration = Duration::from_secs(20);
+
+enum Event {
+    Signal(i32),
+    Ended(&'static str, io::Result<std::process::ExitStatus>),
+}
+
+struct Program {
+    name: &'static str,
+    pid: Pid,
+}
+
+impl Program {
+    fn send(&self, signal: Signal) {
+        // It may have ended in between; then there is nobody to tell.
+        rustix::process::kill_process(self.pid, signal).ok();
+    }
+}
+
+/// The file of a program beside this one.
+pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program's own file")?;
+    let path = own.with_file_name(name);
+    if !path.is_file() {
+        bail!(
+            "{} is not there; `make run` builds it, and `make install` installs it",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+/// Runs both until a signal, or until one of them ends.
+pub(crate) fn up(matches: &ArgMatches, verbose: u8) -> anyhow::Result<ExitCode> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let environment = |name: &str| std::env::var(name).ok();
+    let root = rustix::process::geteuid().is_root();
+    let data = match text("data") {
+        Some(dir) => PathBuf::from(dir),
+        None => config::state_dir(root, &environment)
+            .context("no folder for the data; name one with --data")?,
+    };
+    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    // Listens before anything starts, so that no signal is missed.
+    let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let (events, received) = sync_channel(8);
+    let (mut child, server) = start("jobmeter-server", server_arguments(matches, &data, verbose))?;
+    let stdout = child.stdout.take().context("the server's output")?;
+    let url = ready(stdout)?;
+    watch(server.name, child, events.clone());
+    let agent_arguments = agent_arguments(matches, &data, &url, verbose);
+    let (child, agent) = match start("jobmeter-agent", agent_arguments) {
+        Ok(started) => started,
+        Err(error) => {
+            server.send(Signal::TERM);
+            return Err(error);
+        }
+    };
+    watch(agent.name, child, events.clone());
+    hear(signals, events);
+    greet(&url)?;
+    follow(&received, &[server, agent])
+}
+
+fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
+    let mut arguments = vec!["--data".into(), data.join("store").into_os_string()];
+    if let Some(listen) = matches.get_one::<String>("listen") {
+        arguments.extend(["--listen".into(), listen.into()]);
+    }
+    arguments.extend(verbosity(verbose));
+    arguments
+}
+
+fn agent_arguments(matches: &ArgMatches, data: &Path, url: &str, verbose: u8) -> Vec<OsString> {
+    let spool = data.join("spool").into_os_string();
+    let mut arguments = vec!["--server".into(), url.into(), "--spool".into(), spool];
+    for name in ["period", "device"] {
+        if let Some(value) = matches.get_one::<String>(name) {
+            arguments.extend([format!("--{name}").into(), value.into()]);
+        }
+    }
+    arguments.extend(verbosity(verbose));
+    arguments
+}
+
+fn verbosity(verbose: u8) -> Option<OsString> {
+    (verbose > 0).then(|| format!("-{}", "v".repeat(verbose.min(3).into())).into())
+}
+
+/// Starts a program in a process group of its own: Ctrl-C reaches this one, which passes it on once.
+fn start(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<(Child, Program)> {
+    let steps = Steps { end_with_us: true, ..Steps::default() };
+    let mut command = steps.command(beside(name)?.as_os_str(), &arguments)?;
+    let stdout = if name == "jobmeter-server" { Stdio::piped() } else { Stdio::inherit() };
+    let child = command.process_group(0).stdin(Stdio::null()).stdout(stdout).spawn();
+    let child = child.with_context(|| format!("starting {name}"))?;
+    let pid =
+        i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the program's number")?;
+    Ok((child, Program { name, pid }))
+}
+
+/// The address in the server's line `ready: URL`; what else it prints is passed on.
+fn ready(stdout: std::process::ChildStdout) -> anyhow::Result<String> {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Some(line) = lines.next().transpose()? {
+        if let Some(url) = line.strip_prefix("ready: ") {
+            let url = url.to_owned();
+            std::thread::spawn(move || {
+                for line in lines.map_while(Result::ok) {
+                    writeln!(io::stdout(), "{line}").ok();
+                }
+            });
+            return Ok(url);
+        }
+        writeln!(io::stdout(), "{line}")?;
+    }
+    bail!("the server ended before it was ready; what it wrote above says why")
+}
+
+fn watch(name: &'static str, mut child: Child, events: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        let status = child.wait();
+        events.send(Event::Ended(name, status)).ok();
+    });
+}
+
+fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn greet(url: &str) -> io::Result<()> {
+    let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
+    let mut out = io::stdout().lock();
+    writeln!(out, "ready: {url}")?;
+    writeln!(
+        out,
+        "Open it in a browser. To measure a command as a job, type in another terminal:"
+    )?;
+    writeln!(out, "    {own} run -- make -j2")?;
+    out.flush()
+}
+
+fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result<ExitCode> {
+    let (mut code, mut ended, mut ending) = (0, 0, false);
+    while ended < programs.len() {
+        let event =
+            if ending { received.recv_timeout(END_TIME_MAX).ok() } else { received.recv().ok() };
+        match event {
+            Some(Event::Signal(SIGHUP)) => {
+                programs.iter().for_each(|program| program.send(Signal::HUP))
+            }
+            Some(Event::Signal(_)) => {
+                ending = true;
+                programs.iter().for_each(|program| program.send(Signal::TERM));
+            }
+            Some(Event::Ended(name, status)) => {
+                ended += 1;
+                let status = status?;
+                if !ending {
+                    log::error!("{name} ended ({status}); the other is ended too");
+                    code = status.code().filter(|code| *code != 0).unwrap_or(1);
+                    ending = true;
+                    programs.iter().filter(|p| p.name != name).for_each(|p| p.send(Signal::TERM));
+                }
+            }
+            None => {
+                log::error!(
+                    "a program did not end within {} s and is ended",
+                    END_TIME_MAX.as_secs()
+                );
+                programs.iter().for_each(|program| program.send(Signal::KILL));
+                code = 1;
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
