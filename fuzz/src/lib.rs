@@ -1,0 +1,84 @@
+//! Fuzz targets: every parser and decoder as a function of bytes that must return, whatever they are.
+//!
+//! `make fuzz` runs them under libFuzzer. What it finds is kept in `corpus/TARGET/`, and `make test`
+//! replays every file there through its target.
+
+use kernel::parse::Fields;
+use wire::{Decoder, Frames};
+
+/// A function that must return for any bytes.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is also the folder of its corpus.
+pub static TARGETS: &[(&str, Target)] = &[
+    ("answer", answer),
+    ("cgroup", cgroup),
+    ("frames", frames),
+    ("labels", labels),
+    ("node", node),
+    ("process", process),
+    ("time", time),
+];
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+}
+
+fn frames(bytes: &[u8]) {
+    let mut decoder = Decoder::default();
+    for frame in Frames::of(bytes).flatten() {
+        if let Ok(decoded) = decoder.decode(&frame) {
+            decoded.into_batch().ok();
+        }
+    }
+}
+
+fn answer(bytes: &[u8]) {
+    wire::Answer::decode(bytes).ok();
+}
+
+fn text(bytes: &[u8], call: impl FnOnce(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        call(text);
+    }
+}
+
+/// What is taken comes back as it was written.
+fn labels(bytes: &[u8]) {
+    text(bytes, |text| {
+        if let Ok(labels) = model::Labels::from_canonical(text) {
+            assert_eq!(labels.as_str(), text);
+        }
+    });
+}
+
+fn time(bytes: &[u8]) {
+    text(bytes, |text| {
+        if let Ok(at) = model::Timestamp::parse(text) {
+            model::Timestamp::parse(&at.to_string()).ok();
+        }
+    });
+}
+
+fn node(bytes: &[u8]) {
+    let mut fields = Fields::of(bytes);
+    while fields.word().is_ok() {}
+    kernel::loadavg::loadavg(bytes).ok();
+    kernel::uptime::uptime(bytes).ok();
+    kernel::pressure::pressure(bytes).ok();
+    kernel::statfs::StatFs::parse(bytes).ok();
+    kernel::stat::stat(bytes, |_, _| ()).ok();
+    drop(kernel::mounts::unescape(bytes));
+    drop(kernel::cgroup::cgroup_mounts(bytes));
+}
+
+fn process(bytes: &[u8]) {
+    kernel::process::process_stat(bytes).ok();
+    kernel::process::process_status(bytes).ok();
+    kernel::process::process_io(bytes).ok();
+}
+
+fn cgroup(bytes: &[u8]) {
+    drop(kernel::cgroup::cgroup_mounts(bytes));
+}
