@@ -40,16 +40,15 @@ golden:
 
 # Rewrites the generated documents.
 docs:
-	UPDATE_DOCS=1 $(CARGO) test --locked -p whole docs_fresh
+	UPDATE_DOCS=1 $(CARGO) test --locked -p config -p agent -p whole -- reference
 
 # Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine.
 bench: ready
 	$(CARGO) bench --locked -p store -p query
-	benches/agent.sh
 
 # Fuzzes the parsers and decoders for a while; what it finds goes into fuzz/corpus, which `make test` replays.
 fuzz:
-	$(CARGO) test --locked --release -p fuzz -- --ignored
+	fuzz/run.sh
 
 # The long runs of what `make test` does short.
 soak: programs

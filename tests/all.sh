@@ -34,10 +34,12 @@ packages() {
     local missing=()
     command -v chromium >/dev/null || missing+=(chromium)
     command -v node >/dev/null || missing+=(nodejs)
-    command -v npm >/dev/null || missing+=(npm)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v git >/dev/null || missing+=(git)
     command -v python3 >/dev/null || missing+=(python3)
+    command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+    busybox --list >/dev/null 2>&1 || missing+=(busybox-static)
+    command -v cpio >/dev/null || missing+=(cpio)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
@@ -57,9 +59,12 @@ crates() { cargo test --locked --workspace --exclude whole; }
 whole() {
     JOBMETER_AGENT=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
 }
-page_units() { node --test ui/; }
+page() { node --test ui/ && node tests/browser/page.mjs; }
 rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }
 
+if [ "$mode" = soak ]; then
+    export ROUNDS=${ROUNDS:-1000} AWAY_SECONDS=${AWAY_SECONDS:-900} PROPTEST_CASES=${PROPTEST_CASES:-20000}
+fi
 part packages packages
 part fetch fetch
 part format format
@@ -70,7 +75,7 @@ else
     part build build
     part crates crates
     part whole whole
-    part page page_units
+    part page page
     part lints lints
 fi
 

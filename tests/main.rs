@@ -11,5 +11,12 @@
     reason = "tests end at the first surprise, start programs, and take the time"
 )]
 
+mod conservation;
+mod docs_fresh;
+mod golden;
 mod layers;
+mod line;
+mod nested;
+mod page;
+mod programs;
 mod tidy;

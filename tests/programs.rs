@@ -1,7 +1,6 @@
 //! The programs, started and ended by the tests: each on ports and in folders of its own, ended by pid.
 
 use crate::layers::repository;
-use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,7 +31,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let name = format!("{command:?}");
-        let mut child = command.stderr(Stdio::piped()).spawn().expect(&name);
+        let child = command.stderr(Stdio::piped()).spawn().expect(&name);
         let errors = Arc::new(Mutex::new(String::new()));
         let mut running = Self { name, errors: Arc::clone(&errors), readers: Vec::new(), child };
         let stderr = running.child.stderr.take().unwrap();
@@ -43,10 +42,6 @@ impl Running {
     /// What it wrote to standard error so far.
     pub(crate) fn errors(&self) -> String {
         self.errors.lock().unwrap().clone()
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Sends a signal by its name.
@@ -123,14 +118,9 @@ impl Server {
     /// The same server again on the same address, after it ended.
     pub(crate) fn again(&mut self, data: &Path, arguments: &[&str]) {
         let address = self.url.trim_start_matches("http://").to_owned();
-        let arguments: Vec<&str> = ["--listen", &address].iter().chain(arguments).copied().collect();
+        let arguments: Vec<&str> =
+            ["--listen", &address].iter().chain(arguments).copied().collect();
         *self = Self::start(data, &arguments);
-    }
-
-    pub(crate) fn get(&self, path: &str) -> Value {
-        let (status, body) = get(&self.url, path);
-        assert_eq!(status, 200, "{path}: {body}");
-        serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path}: {e}: {body}"))
     }
 }
 
