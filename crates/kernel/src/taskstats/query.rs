@@ -142,6 +142,9 @@ impl Query {
         mut show: impl FnMut(u32, Answer<'_>),
     ) -> Result<Asked, TaskstatsError> {
         let mut asked = Asked::default();
+        if root.is_live() && root.is_recording() {
+            self.note(root, tids)?;
+        }
         for tids in tids.chunks(BATCH) {
             match &mut self.channel {
                 Channel::Kernel { socket, family, seq, request, buf } => {
@@ -167,6 +170,16 @@ impl Query {
             }
         }
         Ok(asked)
+    }
+
+    /// Notes the answers for these tasks for a capture: asked once more each, which only a capture does.
+    fn note(&mut self, root: &Root, tids: &[u32]) -> Result<(), TaskstatsError> {
+        for tid in tids {
+            if let Some(answer) = self.record(*tid)? {
+                root.note_reply(&reply_path(*tid), &answer);
+            }
+        }
+        Ok(())
     }
 
     /// The kernel's answer for a task as it came, to be kept as `.jobmeter/taskstats/TID.bin`; `None`
@@ -248,6 +261,11 @@ impl Batch<'_> {
 /// When a recorded answer was read, by a clock that began in 1970: the same for all its readings.
 fn recorded_at(task: &TaskMessage) -> u64 {
     task.stats.begin_s.saturating_mul(1_000_000).saturating_add(task.stats.elapsed_us)
+}
+
+/// Where the recorded answer for a task lies under a recorded machine's root.
+fn reply_path(tid: u32) -> String {
+    format!(".jobmeter/taskstats/{tid}.bin")
 }
 
 fn read_recorded(
