@@ -168,7 +168,7 @@ pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
 }
 
 /// A job as `/api/v1` tells it.
-pub(crate) fn shown(listed: Listed) -> api::Job {
+pub fn shown(listed: Listed) -> api::Job {
     let job = listed.job;
     api::Job {
         cluster: job.key.cluster.to_string(),

@@ -15,10 +15,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use jobs::{Filter, Registration, Registry, RegistryError};
-use model::{ClusterId, DeviceId, Job, JobKey, JobState, Timestamp};
-use query::QueryError;
+use jobs::{Filter, Listed, Registration, Registry, RegistryError};
+use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
+use query::{QueryError, shown};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
@@ -157,26 +158,8 @@ pub(crate) async fn end(
 fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
     let Some(job) = registry.job(key)? else { return Ok(None) };
     let stays = registry.allocations(key, job.start)?;
-    let devices: std::collections::BTreeSet<_> =
-        stays.iter().map(|stay| stay.device.to_string()).collect();
-    Ok(Some(told(job, devices.into_iter().collect())))
-}
-
-fn told(job: Job, devices: Vec<String>) -> api::Job {
-    api::Job {
-        cluster: job.key.cluster.to_string(),
-        id: job.key.id.get(),
-        spelling: job.spelling.into(),
-        user: job.user.map(String::from),
-        uid: job.uid,
-        account: job.account.map(String::from),
-        name: job.name.map(String::from),
-        state: job.state.word().to_owned(),
-        start: job.start.seconds(),
-        stop: job.stop.map(Timestamp::seconds),
-        exit_code: job.exit_code,
-        devices,
-    }
+    let devices: BTreeSet<_> = stays.into_iter().map(|stay| stay.device).collect();
+    Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
 }
 
 /// Why a job could not be registered.
