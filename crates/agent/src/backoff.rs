@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The first waiting time of a sender.
 pub(crate) const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Waiting times.
 #[derive(Clone, Copy, Debug)]

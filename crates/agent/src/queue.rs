@@ -2,7 +2,7 @@
 //! for from tick to batch, as each batch comes back empty when it is sent.
 
 use crate::seal::Outlet;
-use model::Batch;
+use model::{Batch, SeriesTable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -37,6 +37,7 @@ pub(crate) struct Batches {
     from: Receiver<Item>,
     spare: SyncSender<Batch>,
     bytes: Arc<AtomicUsize>,
+    nothing: Arc<SeriesTable>,
 }
 
 /// A queue.
@@ -44,7 +45,10 @@ pub(crate) fn queue() -> (Inlet, Batches) {
     let (to, from) = sync_channel(BATCHES_MAX);
     let (give, spare) = sync_channel(BATCHES_MAX);
     let bytes = Arc::new(AtomicUsize::new(0));
-    (Inlet { to, spare, bytes: Arc::clone(&bytes) }, Batches { from, spare: give, bytes })
+    (
+        Inlet { to, spare, bytes: Arc::clone(&bytes) },
+        Batches { from, spare: give, bytes, nothing: Arc::default() },
+    )
 }
 
 fn bytes(batch: &Batch) -> usize {
@@ -115,7 +119,9 @@ impl Batches {
     }
 
     /// Gives a batch back for its memory.
-    pub(crate) fn give_back(&self, batch: Batch) {
+    pub(crate) fn give_back(&self, mut batch: Batch) {
+        // Its table may be an old one that nobody else holds.
+        batch.table = Arc::clone(&self.nothing);
         // With enough of them there, this one's memory is freed.
         self.spare.try_send(batch).ok();
     }

@@ -37,8 +37,14 @@ impl Tables {
 
     /// Makes the tables of these sinks; those that are away are left out.
     pub(crate) fn build(&mut self, sinks: &mut dyn Sinks) {
-        let mut making = Making::default();
+        // A table is the largest thing an agent holds: the old one goes first, the new one has no spare
+        // room.
+        self.tables.clear();
         self.places.clear();
+        let mut series = 0;
+        sinks.each(&mut |sink| series += sink.map_or(0, |sink| sink.series()));
+        let entries = Vec::with_capacity(series.min(SERIES_MAX));
+        let mut making = Making { entries, ..Making::default() };
         sinks.each(&mut |sink| {
             let place = |entry: Option<&SeriesEntry>| {
                 entry.map_or_else(Place::default, |entry| making.add(entry))
@@ -70,7 +76,8 @@ impl Making {
     }
 
     fn close(&mut self) {
-        let entries = std::mem::take(&mut self.entries);
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.shrink_to_fit();
         self.done.push(Arc::new(SeriesTable { entries }));
         self.bytes = 0;
     }
