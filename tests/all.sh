@@ -57,7 +57,7 @@ build() {
 }
 crates() { cargo test --locked --workspace --exclude whole; }
 whole() {
-    JOBMETER_AGENT=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
+    JOBMETER_AGENT_PROGRAM=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
 }
 page() { node --test ui/ && node tests/browser/page.mjs; }
 rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }
@@ -71,6 +71,7 @@ part format format
 if [ "$mode" = check ]; then
     part lints lints
     part tidy cargo test --locked -p whole -- layers tidy docs_fresh
+    part references cargo test --locked -p jobmeter --test docs
 else
     part build build
     part crates crates

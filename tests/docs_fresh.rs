@@ -1,26 +1,7 @@
-//! Generated documents say what the programs say. `make docs` rewrites them.
+//! The documents lead nowhere that is not there. That the generated ones say what the programs say is
+//! tested beside the command, in `crates/jobmeter/tests/docs.rs`.
 
 use crate::layers::repository;
-use crate::programs::{output, program};
-use std::process::Command;
-
-fn fresh(path: &str, text: &str) {
-    let file = repository().join(path);
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&file, text).unwrap();
-    }
-    let old = std::fs::read_to_string(&file).unwrap_or_default();
-    let differs = old.lines().zip(text.lines()).find(|(a, b)| a != b);
-    assert!(old == text, "{path} is stale; `make docs` rewrites it: {differs:#?}");
-}
-
-#[test]
-fn the_reference_of_sources() {
-    let (code, text, errors) =
-        output(Command::new(program("jobmeter")).args(["sources", "--markdown"]));
-    assert_eq!(code, 0, "{errors}");
-    fresh("docs/reference/sources.md", &text);
-}
 
 /// Links within the documents lead to files that are there.
 #[test]

@@ -41,7 +41,7 @@ pub(crate) fn process_cpu_us() -> i64 {
 }
 
 /// What the machine's wall clock shows.
-pub(crate) fn wall() -> Timestamp {
+pub fn wall() -> Timestamp {
     MachineClock.wall()
 }
 

@@ -1,5 +1,5 @@
-//! The agent: ticks, readings, batches, spool and sending. It is used by `jobmeter-agent`, and by
-//! `jobmeter run` where no agent is on the node.
+//! The agent: ticks, readings, batches, spool and sending. It is `jobmeter-agent`; the command `jobmeter` names
+//! the machine, reads its settings and makes the batches of `jobmeter run` by the same code.
 //!
 //! The way of a sample: `sampler` decides what is read when, `work` reads it, `seal`
 //! makes batches, `keeper` frames, `outbox` and `spool` keep them, `sender` sends them.
@@ -28,6 +28,7 @@ mod sampler;
 mod sampling;
 mod schedule;
 mod seal;
+mod sealed;
 mod sender;
 mod signals;
 mod site;
@@ -36,9 +37,12 @@ mod tables;
 mod waiter;
 mod work;
 
+pub use clock::wall;
 pub use http::{TlsError, tls};
+pub use machine::{boot_of, device_of};
 pub use plan::{load, source_settings, sources};
 pub use program::{Reload, StartError, environment};
+pub use sealed::Batches;
 
 use config::AgentConfig;
 
@@ -49,6 +53,6 @@ use config::AgentConfig;
 pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
     // Before there is a second thread.
     kernel::heap::share();
-    config::log::set(&config.log, clock::wall).map_err(|e| StartError::machine("log", &e))?;
+    config::log::set(&config.log, wall).map_err(|e| StartError::machine("log", &e))?;
     if config.run.once { once::once(&config) } else { program::run(config, reload) }
 }

@@ -5,27 +5,12 @@ use crate::http::Http;
 use crate::plan::plan;
 use crate::program::StartError;
 use crate::sampler::{Sampler, Step};
-use crate::seal::Outlet;
+use crate::sealed::Sealed;
 use crate::site::Site;
 use config::AgentConfig;
 use model::Batch;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use wire::{AckStatus, Encoder};
-
-/// The sealed batches.
-#[derive(Clone, Debug, Default)]
-struct Sealed(Arc<Mutex<Vec<Batch>>>);
-
-impl Outlet for Sealed {
-    fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
-        Ok(())
-    }
-
-    fn spare(&mut self) -> Option<Batch> {
-        None
-    }
-}
 
 /// Takes one tick of each machine that the configuration names, a period after the other, or of this one;
 /// prints it if told to, and sends it if a server is named.
@@ -53,8 +38,7 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
     }
     sampler.end();
     tick(&mut sampler, &*clock);
-    let batches = std::mem::take(&mut *sealed.0.lock().unwrap_or_else(PoisonError::into_inner));
-    send(config, &batches)
+    send(config, &sealed.take())
 }
 
 fn tick(sampler: &mut Sampler, clock: &dyn Clock) {

@@ -2,12 +2,9 @@
 
 use crate::own;
 use cgroups::{LayoutConfig, Pattern};
-use config::{
-    AgentConfig, ConfigError, ConfigErrors, Given, Kind, Loaded, PERIOD_MAX, RemoteChange,
-    SourceConfig, SourceSettings, nearest,
-};
+use config::{AgentConfig, ConfigError, ConfigErrors, Given, Loaded, RemoteChange, SourceSettings};
 use model::ClusterId;
-use sources::{Every, OptionKind, Options, SOURCES, SourceSpec};
+use sources::{Every, Options, SOURCES, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,22 +50,9 @@ pub fn source_settings() -> Vec<SourceSettings> {
             Every::Tick => None,
             Every::AtLeast(period) => Some(period),
         },
-        options: spec
-            .options
-            .iter()
-            .map(|option| (option.name, kind(option.kind), option.default, option.help))
-            .collect(),
+        options: spec.options,
     };
     sources().map(settings).collect()
-}
-
-const fn kind(kind: OptionKind) -> Kind {
-    match kind {
-        OptionKind::Switch => Kind::Switch,
-        OptionKind::Number { min, max } => Kind::Number { min, max },
-        OptionKind::Duration => Kind::Duration { min: Duration::ZERO, max: PERIOD_MAX },
-        OptionKind::Words => Kind::List("WORD"),
-    }
 }
 
 /// The checked configuration of an agent, from its file, the environment and flags.
@@ -107,7 +91,8 @@ pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Resul
         if std::ptr::eq(spec, &own::SPEC) {
             own = enabled.then_some(period);
         } else {
-            let options = Arc::new(options(spec, source)?);
+            let settings = source.options.iter().map(|(name, value)| (&**name, &**value));
+            let options = Arc::new(Options::of(spec, settings).map_err(|e| e.to_string())?);
             list.push(SourcePlan { spec, enabled, period, options });
         }
     }
@@ -118,15 +103,6 @@ pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Resul
         source_time_max: config.sampling.source_time_max,
         budget: config.sampling.source_budget,
     })
-}
-
-fn options(spec: &'static SourceSpec, source: &SourceConfig) -> Result<Options, String> {
-    let mut options = Options::defaults(spec.options);
-    let near = |name: &str, names: &[&str]| nearest(name, names.iter().copied()).map(str::to_owned);
-    for (name, value) in &source.options {
-        options.set(spec.name, spec.options, name, value, near).map_err(|e| e.to_string())?;
-    }
-    Ok(options)
 }
 
 /// Which jobs are looked for, and where.

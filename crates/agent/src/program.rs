@@ -106,10 +106,8 @@ impl Program {
         let site = Site::open(&config)?;
         let Site { boot, notes, counters, .. } = &site;
         let folders = folders(&config.spool, notes, counters)?;
-        if let Some(kept_until) = folders.kept_until {
-            let first = Schedule::new(config.sampling.period, clock.wall()).due();
-            tell_down(kept_until, first, &config, notes);
-        }
+        let first = Schedule::new(config.sampling.period, clock.wall()).due();
+        tell_down(folders.kept_until, first, &config, notes);
         let known = folders.spool.as_ref().and_then(|spool| Known::open(spool.dir(), &site.root));
         let (known, directories) = known.unzip();
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
@@ -288,11 +286,14 @@ pub(crate) fn or_end(run: impl FnOnce()) {
     }
 }
 
-/// Between what an earlier start kept and the first tick the agent did not run.
-fn tell_down(kept_until: Timestamp, first: Timestamp, config: &AgentConfig, notes: &Notes) {
+/// Between what an earlier start kept and the first tick the agent did not run. An agent that does not
+/// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
+/// batch, lets the gap begin there if it is longer than that.
+fn tell_down(kept_until: Option<Timestamp>, first: Timestamp, config: &AgentConfig, notes: &Notes) {
     let period = i64::try_from(config.sampling.period.as_micros()).unwrap_or(i64::MAX);
-    if first.since(kept_until) > period {
-        notes.add("", (kept_until, first), Cause::AgentDown, "");
+    let from = kept_until.unwrap_or(Timestamp(period));
+    if first.since(from) > period {
+        notes.add("", (from, first), Cause::AgentDown, "");
     }
 }
 

@@ -38,7 +38,7 @@ impl Site {
         let root = root.map_err(|e| StartError::machine("root", &e))?;
         let device = match &config.sampling.device {
             Some(device) => device.clone(),
-            None => device_of(&root).map_err(StartError::Machine)?,
+            None => device_of(&root)?,
         };
         let origin = Origin::new(device.as_str()).map_err(|e| StartError::machine("device", &e))?;
         let notes = Arc::new(Notes::new(origin.clone(), device.clone()));
@@ -70,7 +70,7 @@ impl Site {
 }
 
 /// 128 random bits.
-fn draw_boot() -> Result<Boot, StartError> {
+pub(crate) fn draw_boot() -> Result<Boot, StartError> {
     let mut bits = [0; 16];
     let drawn = ring::default_provider().secure_random.fill(&mut bits);
     drawn.map_err(|_| StartError::Machine("the kernel gives no random bits".to_owned()))?;

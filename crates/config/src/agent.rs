@@ -4,6 +4,7 @@ use crate::load::{ConfigError, Values};
 use crate::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::text::{Bytes, ServerUrl, Spool};
 use crate::{LogConfig, Setting, log_settings};
+use model::setting::OptionSpec;
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -234,7 +235,7 @@ fn source_config(
     // The source's own wish is a lower bound, what somebody wrote is exact.
     let by_default = values.is_default(&key("period"));
     let mut options = BTreeMap::new();
-    for (name, ..) in &source.options {
+    for OptionSpec { name, .. } in source.options {
         let texts: Vec<String> = values.get(&key(name), errors)?;
         options.insert((*name).to_owned(), texts.join(","));
     }

@@ -31,7 +31,7 @@ fn flag(setting: &Setting) -> Arg {
         .long(name)
         .value_name(setting.kind.word())
         .help(help(setting))
-        .help_heading(setting.topic.to_string())
+        .help_heading(setting.topic.trim_end_matches('.').to_owned())
         .hide_short_help(setting.key.starts_with("sources."));
     match setting.kind {
         Kind::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),

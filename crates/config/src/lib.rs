@@ -28,13 +28,14 @@ pub use client::{AskSettings, ClientConfig, client_settings};
 pub use flags::{Flags, flags, given};
 pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use log::LogConfig;
+pub use model::setting::{parse_bytes, parse_duration};
 pub use near::nearest;
 pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
 pub use server::{KeepSettings, ListenSettings, QuerySettings, ServerConfig, server_settings};
 pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use show::reference;
-pub use text::{Address, Bytes, Raw, ServerUrl, Spool, parse_bytes, parse_duration};
+pub use text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use token::{Token, TokenError};
 
 use crate::log::log_settings;

@@ -165,7 +165,7 @@ impl Values {
             return;
         };
         let empty = raw == Raw::One(String::new()) && setting.default.is_empty();
-        match setting.kind.check(&raw) {
+        match setting.check(&raw) {
             Err(want) if !empty => {
                 let what = format!("`{key}` is {}; it wants {want}", show(&raw));
                 errors.push(ConfigError { place: origin, what });

@@ -116,10 +116,13 @@ fn settings(sources: &[SourceSettings]) -> Vec<Setting> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::setting::OptionSpec;
+
+    static OPTIONS: [OptionSpec; 1] =
+        [OptionSpec { name: "enabled_too", kind: Kind::Switch, default: "true", help: "" }];
 
     fn source(name: &'static str) -> SourceSettings {
-        let options = vec![("enabled_too", Kind::Switch, "true", "")];
-        SourceSettings { name, help: "", period: None, options }
+        SourceSettings { name, help: "", period: None, options: &OPTIONS }
     }
 
     fn bounds(allow: &[&str]) -> RemoteSettings {

@@ -1,8 +1,11 @@
 //! The declaration of a setting, from which come its flag, variable, key, default, help and manual.
 
-use crate::text::{Raw, show_bytes, show_duration};
+use crate::text::Raw;
+use model::setting::{OptionSpec, show_duration};
 use std::borrow::Cow;
 use std::time::Duration;
+
+pub use model::setting::Kind;
 
 /// One setting of a program.
 #[derive(Clone, Debug)]
@@ -21,40 +24,6 @@ pub struct Setting {
     pub topic: Cow<'static, str>,
 }
 
-/// What a setting may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `true` or `false`.
-    Switch,
-    /// A whole number within bounds.
-    Number {
-        /// Smallest.
-        min: u64,
-        /// Largest.
-        max: u64,
-    },
-    /// A time such as `30s`, within bounds.
-    Duration {
-        /// Shortest.
-        min: Duration,
-        /// Longest.
-        max: Duration,
-    },
-    /// A size such as `64MiB`, within bounds.
-    Bytes {
-        /// Smallest.
-        min: u64,
-        /// Largest.
-        max: u64,
-    },
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A text; the word stands for it in the manual: `FILE`, `URL`.
-    Text(&'static str),
-    /// A list of texts, separated by commas where only one text can be given.
-    List(&'static str),
-}
-
 impl Setting {
     /// The flag: `--spool-bytes-max`.
     pub fn flag(&self) -> String {
@@ -69,60 +38,12 @@ impl Setting {
     pub fn variable(&self) -> String {
         format!("JOBMETER_{}", self.key.replace(['.', '-'], "_").to_uppercase())
     }
-}
 
-impl Kind {
     /// Whether what stands there fits; else what would.
-    ///
-    /// # Errors
-    /// What the setting wants, in words.
-    pub fn check(self, raw: &Raw) -> Result<(), String> {
-        if matches!(self, Self::List(_)) {
-            return Ok(());
-        }
-        let text = raw.one()?;
-        let ok = match self {
-            Self::Switch => matches!(text, "true" | "false"),
-            Self::Number { min, max } => text.parse().is_ok_and(|n: u64| (min..=max).contains(&n)),
-            Self::Duration { min, max } => {
-                crate::parse_duration(text).is_some_and(|d| (min..=max).contains(&d))
-            }
-            Self::Bytes { min, max } => {
-                crate::text::parse_bytes(text).is_some_and(|n| (min..=max).contains(&n))
-            }
-            Self::Choice(words) => words.contains(&text),
-            Self::Text(_) | Self::List(_) => true,
-        };
-        if ok { Ok(()) } else { Err(self.wants()) }
-    }
-
-    /// What fits, in words.
-    pub fn wants(self) -> String {
-        match self {
-            Self::Switch => "true or false".to_owned(),
-            Self::Number { min, max: u64::MAX } => format!("a whole number, {min} or more"),
-            Self::Number { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Duration { min, max } => {
-                format!("a time from {} to {}", show_duration(min), show_duration(max))
-            }
-            Self::Bytes { min, max } => {
-                format!("a size from {} to {}", show_bytes(min), show_bytes(max))
-            }
-            Self::Choice(words) => words.join(", "),
-            Self::Text(word) => word.to_owned(),
-            Self::List(word) => format!("{word}, any number of them"),
-        }
-    }
-
-    /// The word that stands for the value in the manual.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Switch => "true|false",
-            Self::Number { .. } => "N",
-            Self::Duration { .. } => "TIME",
-            Self::Bytes { .. } => "SIZE",
-            Self::Choice(_) => "WORD",
-            Self::Text(word) | Self::List(word) => word,
+    pub(crate) fn check(&self, raw: &Raw) -> Result<(), String> {
+        match self.kind {
+            Kind::List(_) => Ok(()),
+            kind => kind.check(raw.one()?),
         }
     }
 }
@@ -137,8 +58,8 @@ pub struct SourceSettings {
     pub help: &'static str,
     /// How often it is read at most when nobody says otherwise; `None`: at every tick.
     pub period: Option<Duration>,
-    /// Its own options: name, what it may hold, default, help.
-    pub options: Vec<(&'static str, Kind, &'static str, &'static str)>,
+    /// Its own options.
+    pub options: &'static [OptionSpec],
 }
 
 /// Shortest period of a source.
@@ -165,7 +86,7 @@ impl SourceSettings {
             setting("enabled", Kind::Switch, "true".into(), "", "Whether it is read."),
             setting("period", period, default, "every tick", "How often it is read."),
         ];
-        for (name, kind, default, help) in &self.options {
+        for OptionSpec { name, kind, default, help } in self.options {
             list.push(setting(name, *kind, (*default).into(), "nothing", help));
         }
         list
@@ -217,15 +138,22 @@ pub(crate) use settings;
 mod tests {
     use super::*;
 
+    static TOP: OptionSpec = OptionSpec {
+        name: "top",
+        kind: Kind::Number { min: 0, max: 9 },
+        default: "0",
+        help: "How many.",
+    };
+
+    fn process() -> Vec<Setting> {
+        let (name, help) = ("process", "Processes.");
+        let period = Some(Duration::from_secs(30));
+        SourceSettings { name, help, period, options: std::slice::from_ref(&TOP) }.settings()
+    }
+
     #[test]
     fn three_names() {
-        let source = SourceSettings {
-            name: "process",
-            help: "Processes.",
-            period: Some(Duration::from_secs(30)),
-            options: vec![("top", Kind::Number { min: 0, max: 9 }, "0", "How many.")],
-        };
-        let list = source.settings();
+        let list = process();
         let names: Vec<_> = list.iter().map(|s| (s.flag(), s.variable())).collect();
         assert_eq!(names[1].0, "--sources-process-period");
         assert_eq!(names[2].1, "JOBMETER_SOURCES_PROCESS_TOP");
@@ -233,17 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn kinds_say_what_they_want() {
+    fn one_text_that_fits() {
         let one = |text: &str| Raw::One(text.to_owned());
-        let period = Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
+        let [enabled, period, top] = &process()[..] else { panic!("three settings") };
         assert_eq!(period.check(&one("5s")), Ok(()));
         assert_eq!(period.check(&one("2d")), Err("a time from 1ms to 1d".to_owned()));
-        assert_eq!(
-            Kind::Number { min: 1, max: 9 }.check(&one("0")).unwrap_err(),
-            "a whole number from 1 to 9"
-        );
-        assert_eq!(Kind::Choice(&["a", "b"]).check(&one("c")).unwrap_err(), "a, b");
-        assert!(Kind::Switch.check(&Raw::Many(vec![])).is_err());
-        assert!(Kind::Bytes { min: 1, max: 8 }.check(&one("1KiB")).is_err());
+        assert_eq!(top.check(&one("10")), Err("a whole number from 0 to 9".to_owned()));
+        assert_eq!(enabled.check(&Raw::Many(vec![])), Err("one value, not a list".to_owned()));
+        let list = Setting { kind: Kind::List("WORD"), ..top.clone() };
+        assert_eq!(list.check(&Raw::Many(vec![])), Ok(()));
     }
 }

@@ -1,19 +1,26 @@
 //! Tests of the configuration.
 
 use super::*;
+use model::setting::OptionSpec;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+static BUDGET: [OptionSpec; 1] = [OptionSpec {
+    name: "budget_ms",
+    kind: Kind::Number { min: 1, max: 1000 },
+    default: "5",
+    help: "Time of a tick.",
+}];
+
 fn sources() -> Vec<SourceSettings> {
-    let budget = ("budget_ms", Kind::Number { min: 1, max: 1000 }, "5", "Time of a tick.");
     let process = SourceSettings {
         name: "process",
         help: "Processes of jobs.",
         period: Some(Duration::from_secs(30)),
-        options: vec![budget],
+        options: &BUDGET,
     };
-    let load = SourceSettings { name: "load", help: "Load.", period: None, options: Vec::new() };
+    let load = SourceSettings { name: "load", help: "Load.", period: None, options: &[] };
     vec![load, process]
 }
 
@@ -186,7 +193,7 @@ fn every_default_fits_its_own_setting_and_every_setting_has_its_help() {
             assert!(!setting.unset.is_empty(), "{}: say what an empty one means", setting.key);
         } else {
             let raw = Raw::One(setting.default.to_string());
-            assert_eq!(setting.kind.check(&raw), Ok(()), "{}", setting.key);
+            assert_eq!(setting.check(&raw), Ok(()), "{}", setting.key);
         }
     }
     let text = reference(&agent_settings(&sources()));

@@ -1,8 +1,8 @@
 //! `jobmeter capture`: the files that a source reads, as a folder that a test or a maintainer can read
 //! with `--root`. Names of this machine, its users and its network cards are replaced.
 
+use crate::sources_of_node::jobs_of;
 use anyhow::{Context as _, bail};
-use cgroups::Jobs;
 use kernel::Root;
 use model::DeviceId;
 use sources::{Context, Open, Options, Sink, SourceSpec};
@@ -20,11 +20,10 @@ pub(crate) fn capture(
     device: &DeviceId,
     out: &Path,
 ) -> anyhow::Result<()> {
-    let boot = crate::run::boot_time(root)?;
+    let boot = agent::boot_of(root)?;
     let options = Options::defaults(spec.options);
-    let mut jobs = Jobs::default();
     let now = crate::clock();
-    cgroups::Discovery::new(cgroups::Config::default()).update(root, now, &mut jobs);
+    let jobs = jobs_of(root, now);
     let mut source = (spec.open)(&Open { root, options: &options, boot })
         .with_context(|| format!("source {}", spec.name))?;
     let mut sink = Sink::new(device.clone());

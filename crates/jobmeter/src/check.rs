@@ -18,9 +18,7 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // The environment is the program's own matter: what is checked is the file.
     let given = Given { file: ConfigFile::Given(file), environment: &|_| None, flags: Vec::new() };
     let shown = match &*program {
-        "agent" => {
-            config::load_agent(&given, &agent::source_settings()).map(|loaded| loaded.show())
-        }
+        "agent" => agent::load(&given).map(|loaded| loaded.show()),
         "server" => config::load_server(&given).map(|loaded| loaded.show()),
         "client" => config::load_client(&given).map(|loaded| loaded.show()),
         _ => bail!("which program is the file for? add --for agent, --for server or --for client"),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::time::Duration;
+use ureq::RequestBuilder;
 
 /// Longest answer that is read whole: lists and reports, never samples.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -66,12 +67,8 @@ impl Client {
 
     /// Asks, and gives the body as it comes.
     pub(crate) fn stream(&self, path: &str, accept: &str) -> anyhow::Result<Body> {
-        let mut request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {}", token.secret()));
-        }
-        let answer = request.call().with_context(|| self.unreachable())?;
-        self.check(answer)
+        let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
+        self.check(self.authorised(request).call())
     }
 
     /// Sends JSON and gives the body of the answer as it comes.
@@ -81,17 +78,9 @@ impl Client {
         body: &impl Serialize,
         accept: &str,
     ) -> anyhow::Result<Body> {
-        let mut request = self
-            .agent
-            .post(format!("{}{path}", self.url))
-            .header("Accept", accept)
-            .header("Content-Type", "application/json");
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {}", token.secret()));
-        }
-        let body = serde_json::to_vec(body)?;
-        let answer = request.send(&body[..]).with_context(|| self.unreachable())?;
-        self.check(answer)
+        let request = self.agent.post(format!("{}{path}", self.url)).header("Accept", accept);
+        let request = request.header("Content-Type", "application/json");
+        self.check(self.authorised(request).send(&serde_json::to_vec(body)?[..]))
     }
 
     /// Sends JSON and reads JSON.
@@ -106,20 +95,28 @@ impl Client {
 
     /// Sends frames of batches.
     pub(crate) fn post_frames(&self, body: &[u8]) -> anyhow::Result<wire::Answer> {
-        let mut request = self
-            .agent
-            .post(format!("{}/v1/batches", self.url))
-            .header("Content-Type", "application/x-jobmeter-batches");
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {}", token.secret()));
-        }
-        let answer = request.send(body).with_context(|| self.unreachable())?;
+        let request = self.agent.post(format!("{}/v1/batches", self.url));
+        let request = request.header("Content-Type", "application/x-jobmeter-batches");
         let mut bytes = Vec::new();
-        self.check(answer)?.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
+        self.check(self.authorised(request).send(body))?
+            .take(ANSWER_BYTES_MAX)
+            .read_to_end(&mut bytes)?;
         wire::Answer::decode(&bytes).with_context(|| self.strange("/v1/batches"))
     }
 
-    fn check(&self, mut answer: ureq::http::Response<ureq::Body>) -> anyhow::Result<Body> {
+    fn authorised<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {}", token.secret())),
+            None => request,
+        }
+    }
+
+    /// The body of an answer that is no refusal.
+    fn check(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<Body> {
+        let mut answer = answer.with_context(|| self.unreachable())?;
         let status = answer.status().as_u16();
         if (200..300).contains(&status) {
             return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());

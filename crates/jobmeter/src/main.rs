@@ -13,10 +13,13 @@ mod show;
 mod sources_of_node;
 mod up;
 
+use agent::wall as clock;
 use anyhow::Context;
 use clap::ArgMatches;
 use client::Client;
 use config::place;
+use kernel::Root;
+use model::DeviceId;
 use std::process::ExitCode;
 
 /// Where the server of `jobmeter up` is when nothing records it.
@@ -75,12 +78,6 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one clock of the command")]
-fn clock() -> model::Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    model::Timestamp(since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)))
-}
-
 /// The server that was named, else the one that is recorded here.
 fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
     let environment = |name: &str| std::env::var(name).ok();
@@ -94,14 +91,11 @@ fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
 
 /// This node's name in every sample.
 fn device() -> anyhow::Result<String> {
-    let named = std::env::var("JOBMETER_DEVICE").ok();
-    let host = || {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        name.split('.').next().unwrap_or_default().to_owned()
+    let device = match std::env::var("JOBMETER_DEVICE") {
+        Ok(named) => DeviceId::new(&named).context("JOBMETER_DEVICE")?,
+        Err(_) => agent::device_of(&Root::live()?)?,
     };
-    let name = named.unwrap_or_else(host);
-    model::DeviceId::new(&name).context("this node has no usable name; give one with --device")?;
-    Ok(name)
+    Ok(device.to_string())
 }
 
 /// Becomes the server program beside this one.

@@ -135,22 +135,21 @@ fn measured(
     // Without a number from a server the directory's name is none that an agent takes for a job.
     let dir =
         job.id.map_or_else(|| format!("run_{}", std::process::id()), |id| format!("job_{id}"));
+    let boot = agent::boot_of(root)?;
+    let mut measure = Measure::open(root, boot, &job.device);
     let mut place = Place::make(root, &dir, limits)?;
     let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
     let key = JobKey { cluster: ClusterId::local(), id };
-    let boot = boot_time(root)?;
     job.start = crate::clock();
-    let mut measure = Measure::new(root, boot, &job.device, &key, &place, job.start);
+    measure.begin(&key, &place, job.start);
     let mut sender =
         send::Sender::new(client, job.id.map(|_| &key), &job.device, !place.is_empty());
-    measure.drain(job.start);
     let mut command = Command::start(words, place.join_files(root))?;
     let exit_code = follow(&mut command, &mut measure, &mut sender, &place);
     let stop = crate::clock();
     job.stop = Some(stop);
-    measure.drain(stop);
-    measure.collect(stop);
+    measure.end(&key, stop);
     sender.send(&mut measure, true);
     left_out.append(&mut place.left_out);
     left_out.append(&mut measure.left_out);
@@ -196,15 +195,6 @@ fn follow(
             sender.send(measure, false);
         }
     }
-}
-
-/// When this machine booted: the start of its counters.
-pub(crate) fn boot_time(root: &Root) -> anyhow::Result<Timestamp> {
-    let mut text = Vec::new();
-    root.read("proc/stat", &mut text)?;
-    let seconds = kernel::stat::stat(&text, |_, _| ())?.boot_seconds;
-    let seconds = seconds.context("/proc/stat does not tell when the machine booted")?;
-    Ok(Timestamp::from_seconds(i64::try_from(seconds)?))
 }
 
 fn report(

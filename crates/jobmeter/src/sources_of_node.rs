@@ -5,6 +5,7 @@ use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use clap::ArgMatches;
 use kernel::{Root, clock};
+use model::setting::OptionSpec;
 use model::{DeviceId, Metric, Timestamp};
 use serde::Serialize;
 use sources::{Context, Every, Open, Options, PartState, SOURCES, Sink, SourceError, SourceSpec};
@@ -32,18 +33,14 @@ struct Line {
 pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(name) = matches.get_one::<String>("name") {
-        let spec = find(name)?;
-        manual(spec, &mut out)?;
+        describe(find(name)?, Look::Terminal, &mut out)?;
         return Ok(out.flush()?);
     }
     if matches.get_flag("markdown") {
         markdown(&mut out)?;
         return Ok(out.flush()?);
     }
-    let root = match matches.get_one::<String>("root") {
-        Some(dir) => Root::recorded(Path::new(dir))?,
-        None => Root::live()?,
-    };
+    let root = root_of(matches)?;
     let lines = probe(&root, &DeviceId::new(device)?)?;
     if matches.get_flag("json") {
         writeln!(out, "{}", serde_json::to_string(&lines)?)?;
@@ -73,8 +70,8 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
 
 /// Opens and reads every source twice; the second reading is what a tick costs.
 fn probe(root: &Root, device: &DeviceId) -> anyhow::Result<Vec<Line>> {
-    let boot = crate::run::boot_time(root)?;
-    let jobs = jobs(root)?;
+    let boot = agent::boot_of(root)?;
+    let jobs = jobs_of(root, crate::clock());
     let mut lines = Vec::new();
     for spec in SOURCES {
         probe_one(spec, root, device, boot, &jobs, &mut lines);
@@ -82,11 +79,19 @@ fn probe(root: &Root, device: &DeviceId) -> anyhow::Result<Vec<Line>> {
     Ok(lines)
 }
 
-fn jobs(root: &Root) -> anyhow::Result<Jobs> {
+/// The jobs that an agent without any configuration finds there.
+pub(crate) fn jobs_of(root: &Root, now: Timestamp) -> Jobs {
     let mut jobs = Jobs::default();
-    let mut discovery = cgroups::Discovery::new(cgroups::Config::default());
-    discovery.update(root, crate::clock(), &mut jobs);
-    Ok(jobs)
+    cgroups::Discovery::new(cgroups::Config::default()).update(root, now, &mut jobs);
+    jobs
+}
+
+/// The machine that was named, else this one.
+fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
+    Ok(match matches.get_one::<String>("root") {
+        Some(dir) => Root::recorded(Path::new(dir))?,
+        None => Root::live()?,
+    })
 }
 
 fn probe_one(
@@ -143,33 +148,58 @@ fn every(spec: &SourceSpec) -> String {
     }
 }
 
-fn manual(spec: &SourceSpec, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}: {}\n", spec.name, spec.help)?;
-    writeln!(out, "  reads    {}", spec.reads.join(", "))?;
-    writeln!(out, "  read     {}", every(spec))?;
-    writeln!(out, "  cost     {}", spec.cost)?;
-    if !spec.options.is_empty() {
-        writeln!(out, "\noptions, in [sources.{}] of the agent's file:", spec.name)?;
-    }
-    for option in spec.options {
-        writeln!(out, "  {} = {:?}\n      {}", option.name, option.default, option.help)?;
-    }
-    writeln!(out, "\nmetrics:")?;
-    for metric in spec.metrics {
-        writeln!(
-            out,
-            "  {}  ({}, {})\n      {}",
-            metric.name,
-            metric.kind.word(),
-            unit(metric),
-            metric.help
-        )?;
-    }
-    Ok(())
-}
-
 const fn unit(metric: &Metric) -> &'static str {
     if metric.unit.word().is_empty() { "count" } else { metric.unit.word() }
+}
+
+/// What the manual of a source is written for.
+#[derive(Clone, Copy)]
+enum Look {
+    /// A terminal.
+    Terminal,
+    /// The reference of all sources.
+    Markdown,
+}
+
+/// The manual of a source: everything that it declares.
+fn describe(spec: &SourceSpec, look: Look, out: &mut impl Write) -> io::Result<()> {
+    let SourceSpec { name, help, reads, cost, options, metrics, .. } = spec;
+    match look {
+        Look::Terminal => {
+            writeln!(out, "{name}: {help}\n\n  reads    {}", reads.join(", "))?;
+            writeln!(out, "  read     {}\n  cost     {cost}", every(spec))?;
+        }
+        Look::Markdown => {
+            writeln!(out, "\n## {name}\n\n{help}\n\n- reads: `{}`", reads.join("`, `"))?;
+            writeln!(out, "- cost: {cost}")?;
+        }
+    }
+    if !options.is_empty() {
+        match look {
+            Look::Terminal => writeln!(out, "\noptions, in [sources.{name}] of the agent's file:")?,
+            Look::Markdown => writeln!(out, "\n| option | default | meaning |\n|---|---|---|")?,
+        }
+    }
+    for OptionSpec { name, default, help, .. } in *options {
+        match look {
+            Look::Terminal => writeln!(out, "  {name} = {default:?}\n      {help}")?,
+            Look::Markdown => writeln!(out, "| `{name}` | `{default}` | {help} |")?,
+        }
+    }
+    match look {
+        Look::Terminal => writeln!(out, "\nmetrics:")?,
+        Look::Markdown => {
+            writeln!(out, "\n| metric | kind | unit | meaning |\n|---|---|---|---|")?;
+        }
+    }
+    for metric in *metrics {
+        let (Metric { name, help, .. }, kind, unit) = (metric, metric.kind.word(), unit(metric));
+        match look {
+            Look::Terminal => writeln!(out, "  {name}  ({kind}, {unit})\n      {help}")?,
+            Look::Markdown => writeln!(out, "| `{name}` | {kind} | {unit} | {help} |")?,
+        }
+    }
+    Ok(())
 }
 
 /// The generated reference of every source: the same words as the manual.
@@ -181,33 +211,7 @@ fn markdown(out: &mut impl Write) -> io::Result<()> {
     for spec in all() {
         writeln!(out, "| [{0}](#{0}) | {1} | {2} |", spec.name, spec.help, every(spec))?;
     }
-    for spec in all() {
-        writeln!(out, "\n## {}\n\n{}\n", spec.name, spec.help)?;
-        writeln!(
-            out,
-            "- reads: {}",
-            spec.reads.iter().map(|r| format!("`{r}`")).collect::<Vec<_>>().join(", ")
-        )?;
-        writeln!(out, "- cost: {}", spec.cost)?;
-        if !spec.options.is_empty() {
-            writeln!(out, "\n| option | default | meaning |\n|---|---|---|")?;
-        }
-        for option in spec.options {
-            writeln!(out, "| `{}` | `{}` | {} |", option.name, option.default, option.help)?;
-        }
-        writeln!(out, "\n| metric | kind | unit | meaning |\n|---|---|---|---|")?;
-        for metric in spec.metrics {
-            writeln!(
-                out,
-                "| `{}` | {} | {} | {} |",
-                metric.name,
-                metric.kind.word(),
-                unit(metric),
-                metric.help
-            )?;
-        }
-    }
-    Ok(())
+    all().try_for_each(|spec| describe(spec, Look::Markdown, out))
 }
 
 /// `jobmeter capture SOURCE --out DIR`.
@@ -219,9 +223,6 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     if out.try_exists()? {
         bail!("{} is there already; name a folder that is not", out.display());
     }
-    let root = match matches.get_one::<String>("root") {
-        Some(dir) => Root::recorded(Path::new(dir))?,
-        None => Root::live()?,
-    };
+    let root = root_of(matches)?;
     crate::capture::capture(spec, &root.recording(), &DeviceId::new(device)?, out)
 }

@@ -4,7 +4,8 @@
 //! A *metric* is a quantity with a unit and a kind. A *series* is a metric of a device, perhaps
 //! counted for one job, perhaps for one part of the device (its *labels*). A *sample* is the value of
 //! a series at an instant. A *batch* is the samples that one origin sealed together: the unit of
-//! spool, transfer, log and acknowledgement. A *gap* says which samples are missing, and why.
+//! spool, transfer, log and acknowledgement. A *gap* says which samples are missing, and why. What a
+//! *setting* may hold, and how it is written, is one thing for configuration and sources: [`setting`].
 
 mod batch;
 mod gap;
@@ -14,6 +15,7 @@ mod labels;
 mod metric;
 mod names;
 mod series;
+pub mod setting;
 mod time;
 
 pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};

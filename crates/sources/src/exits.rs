@@ -11,14 +11,16 @@
 //! a second is not found; the job's own account has it.
 
 pub(crate) mod look;
+pub(crate) mod source;
 pub(crate) mod tree;
 
-use crate::{Context, PartState, Sink, SourceError};
+use crate::{Context, Open, PartState, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
 use kernel::proc_connector::{ConnectorError, Forks};
 use kernel::taskstats::{Exits as Listener, TaskMessage, TaskstatsError};
 use kernel::{Root, clock};
 use look::Looks;
+use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -39,6 +41,14 @@ const CAME_WITH_JOB_US: u64 = 2_000_000;
 
 /// A job's cgroup made this much later than the one that was known is that of another run.
 const SAME_RUN_US: i64 = Timestamp::SECOND;
+
+/// The option that says how much may wait in the kernel.
+pub(crate) const RECEIVE_MIB: OptionSpec = OptionSpec {
+    name: "receive_mib",
+    kind: Kind::Number { min: 1, max: 64 },
+    default: "4",
+    help: "Space for ends of tasks that wait in the kernel, in MiB; 4 hold about 6 500 ends.",
+};
 
 /// Which lists of a job's cgroup are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +116,12 @@ pub(crate) struct Counts {
 }
 
 impl Exits {
-    /// Begins to listen, if it may. So many bytes of ends may wait in the kernel, and half as many of
-    /// forks, whose messages are half as long.
-    pub(crate) fn open(root: &Root, lists: Lists, receive_bytes: usize) -> Self {
+    /// Begins to listen, if it may. As many bytes of ends may wait in the kernel as [`RECEIVE_MIB`] says,
+    /// and half as many of forks, whose messages are half as long.
+    pub(crate) fn open(open: &Open<'_>, lists: Lists) -> Self {
+        let root = open.root;
+        let receive_mib = usize::try_from(open.options.number(RECEIVE_MIB.name)).unwrap_or(4);
+        let receive_bytes = receive_mib << 20;
         let (listener, exits_state) = match Listener::open(root, receive_bytes) {
             Ok(listener) => (Some(listener), PartState::Ok),
             Err(error) => (None, PartState::Not(exits_error(root, &error))),

@@ -2,7 +2,7 @@
 //!
 //! A source reads counters when told to, gives each its meaning and base unit, and pushes samples into
 //! a [`Sink`]. It knows neither the agent that calls it, nor the network, nor the store. To add one:
-//! a file in this folder, and its word in [`SOURCES`](list::SOURCES).
+//! a file in this folder, and its word in [`SOURCES`].
 
 mod error;
 mod exits;
@@ -16,6 +16,6 @@ mod table;
 
 pub use error::SourceError;
 pub use list::SOURCES;
-pub use options::{OptionError, OptionKind, OptionSpec, Options, parse_duration};
+pub use options::{OptionError, Options};
 pub use sink::{Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
 pub use spec::{Context, Every, Open, Source, SourceSpec};

@@ -3,12 +3,27 @@
 
 use crate::Options;
 use model::Timestamp;
+use model::setting::{Kind, OptionSpec};
 
 /// What the options `include` and `exclude` say.
 #[derive(Debug)]
 pub(crate) struct Choice {
     include: Vec<Box<str>>,
     exclude: Vec<Box<str>>,
+}
+
+/// Disks that are left out unless asked for: in memory or a file, of removable media, or made of other disks,
+/// which count the same bytes.
+pub(crate) const LESSER_DISKS: &str = "loop*,ram*,zram*,fd*,sr*,dm-*,md*";
+
+/// The option of what is shown alone: names, or patterns with `*`.
+pub(crate) const fn include(help: &'static str) -> OptionSpec {
+    OptionSpec { name: "include", kind: Kind::List("WORD"), default: "", help }
+}
+
+/// The option of what is left out where [`include`] names none.
+pub(crate) const fn exclude(default: &'static str, help: &'static str) -> OptionSpec {
+    OptionSpec { name: "exclude", kind: Kind::List("WORD"), default, help }
 }
 
 impl Choice {
@@ -122,7 +137,6 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OptionKind, OptionSpec};
     use proptest::prelude::*;
 
     #[test]
@@ -146,10 +160,7 @@ mod tests {
         }
     }
 
-    static SPECS: &[OptionSpec] = &[
-        OptionSpec { name: "include", kind: OptionKind::Words, default: "", help: "" },
-        OptionSpec { name: "exclude", kind: OptionKind::Words, default: "lo, veth*", help: "" },
-    ];
+    static SPECS: &[OptionSpec] = &[include(""), exclude("lo, veth*", "")];
 
     #[test]
     fn what_is_included_counts_before_what_is_excluded() {
@@ -159,7 +170,7 @@ mod tests {
             ["lo", "veth7", "eth0"].map(|n| choice.says(n)),
             [Some(false), Some(false), None]
         );
-        options.set("x", SPECS, "include", "lo,ib*", |_, _| None).unwrap();
+        options.set("x", SPECS, "include", "lo,ib*").unwrap();
         let choice = Choice::of(&options);
         assert_eq!(
             ["lo", "ib0", "eth0"].map(|n| choice.says(n)),

@@ -1,8 +1,9 @@
 //! What a source is, and what it may do.
 
-use crate::{OptionSpec, Options, Sink, SourceError};
+use crate::{Options, Sink, SourceError};
 use cgroups::Jobs;
 use kernel::Root;
+use model::setting::OptionSpec;
 use model::{Metric, Timestamp};
 use std::time::Duration;
 

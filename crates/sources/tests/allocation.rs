@@ -41,11 +41,9 @@ fn the_third_and_the_fourth_tick_allocate_nothing() {
     let mut read = 0;
     for spec in SOURCES {
         for more in [false, true] {
-            let mut options = Options::defaults(spec.options);
             let settings = MORE.iter().filter(|(source, ..)| more && *source == spec.name);
-            for (_, name, value) in settings {
-                options.set(spec.name, spec.options, name, value, |_, _| None).unwrap();
-            }
+            let settings = settings.map(|(_, name, value)| (*name, *value));
+            let options = Options::of(spec, settings).unwrap();
             match allocations(spec, &device, &root, &options) {
                 Ok(counts) => {
                     assert_eq!(counts, [0, 0], "{}, more: {more}", spec.name);

@@ -7,13 +7,12 @@ use crate::machine::machine;
 use crate::notes::Notes;
 use crate::own::Counters;
 use crate::plan::SourcePlan;
-use crate::seal::Outlet;
+use crate::sealed::Sealed;
 use kernel::Root;
 use model::{Batch, Boot, Cause, Gap, JobEvent, Metric, Origin, Unit};
 use sources::{Context, Every, Open, Source, SourceError, SourceSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 
 static FIRST_VALUE: Metric = Metric::gauge("first_value", Unit::Count, "");
 static SECOND_VALUE: Metric = Metric::gauge("second_value", Unit::Count, "");
@@ -81,20 +80,6 @@ impl Source for Obedient {
             out.of_job(job).gauge(&LAST_WORD, &[], 1.0);
         }
         Ok(())
-    }
-}
-
-#[derive(Clone, Default)]
-struct Sealed(Arc<Mutex<Vec<Batch>>>);
-
-impl Outlet for Sealed {
-    fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
-        self.0.lock().unwrap().push(batch);
-        Ok(())
-    }
-
-    fn spare(&mut self) -> Option<Batch> {
-        None
     }
 }
 
@@ -199,7 +184,7 @@ impl Bench {
     }
 
     fn batches(&self) -> Vec<Batch> {
-        std::mem::take(&mut self.sealed.0.lock().unwrap())
+        self.sealed.take()
     }
 
     /// Samples by metric: seconds after the start, and value.

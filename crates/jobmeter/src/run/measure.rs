@@ -41,15 +41,9 @@ struct Part {
 type Last = (String, String);
 
 impl Measure {
-    /// Opens the sources for a job with these directories, or follows the processes where there are none.
-    pub(crate) fn new(
-        root: &Root,
-        boot: Timestamp,
-        device: &DeviceId,
-        key: &JobKey,
-        place: &Place,
-        now: Timestamp,
-    ) -> Self {
+    /// Opens the sources and begins to listen, before the job's cgroup is made: of an older one they count
+    /// only what comes after them.
+    pub(crate) fn open(root: &Root, boot: Timestamp, device: &DeviceId) -> Self {
         let mut measure = Self {
             root: root.clone(),
             boot,
@@ -60,9 +54,22 @@ impl Measure {
             last: BTreeMap::new(),
             left_out: Vec::new(),
         };
+        for name in SOURCES {
+            measure.open_source(name, device);
+        }
+        measure.drain(crate::clock());
+        // The kernel dates a directory by a clock that it moves at each of its ticks, of 10 ms at most.
+        std::thread::sleep(Duration::from_millis(10));
+        measure
+    }
+
+    /// Measures the job with these directories, or follows its processes where there are none.
+    pub(crate) fn begin(&mut self, key: &JobKey, place: &Place, now: Timestamp) {
         if place.is_empty() {
-            measure.tree = Some(Tree::new(std::process::id(), key.clone(), now));
-            return measure;
+            self.parts.clear();
+            self.left_out.clear();
+            self.tree = Some(Tree::new(std::process::id(), key.clone(), now));
+            return;
         }
         let job = JobCgroup {
             key: key.clone(),
@@ -70,17 +77,14 @@ impl Measure {
             user: None,
             uid: None,
             dirs: place.dirs.clone(),
-            created: place.created(root).unwrap_or(now),
+            created: place.created(&self.root).unwrap_or(now),
             populated: true,
         };
-        measure.jobs = Jobs::new(vec![job], Vec::new());
-        for name in SOURCES {
-            measure.open(name, device);
-        }
-        measure
+        self.jobs = Jobs::new(vec![job], Vec::new());
+        self.drain(now);
     }
 
-    fn open(&mut self, name: &'static str, device: &DeviceId) {
+    fn open_source(&mut self, name: &'static str, device: &DeviceId) {
         let Some(spec) = sources::list::find(name) else { return };
         let options = Options::defaults(spec.options);
         let open = Open { root: &self.root, options: &options, boot: self.boot };
@@ -98,6 +102,17 @@ impl Measure {
     /// Reads everything once.
     pub(crate) fn collect(&mut self, now: Timestamp) {
         self.each(now, |source, cx, sink| source.collect(cx, sink));
+    }
+
+    /// Reads the job a last time: what its tasks had used when they ended, and its cgroup, which lasts
+    /// until it is removed.
+    pub(crate) fn end(&mut self, job: &JobKey, now: Timestamp) {
+        self.drain(now);
+        if self.tree.is_some() {
+            self.collect(now);
+        } else {
+            self.each(now, |source, cx, sink| source.job_ended(job, cx, sink));
+        }
     }
 
     fn each(

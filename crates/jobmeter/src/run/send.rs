@@ -2,26 +2,23 @@
 
 use super::measure::Measure;
 use crate::client::Client;
-use model::{Batch, Boot, DeviceId, JobKey, Origin, SeriesEntry, SeriesTable, Tick};
-use std::collections::HashMap;
-use std::sync::Arc;
+use agent::Batches;
+use model::{DeviceId, JobKey, Origin};
 use wire::{AckStatus, Answer, Encoder};
 
-/// Most samples that wait for a server; beyond it the report says what was lost.
+/// Most batches that wait for a server; beyond it the report says what was lost.
 const WAITING_MAX: usize = 64;
 
 /// Makes batches of a measure's samples and sends them in order.
 pub(crate) struct Sender<'a> {
     client: &'a Client,
     /// `None`: there is no server that knows the job.
-    origin: Option<Origin>,
+    batches: Option<Batches>,
     /// Whether an agent of this node reads the job's cgroup too.
     agent: bool,
-    boot: Boot,
-    seq: u64,
     encoder: Encoder,
     waiting: Vec<Vec<u8>>,
-    lost: u64,
+    lost: usize,
     trouble: Option<String>,
 }
 
@@ -37,61 +34,40 @@ impl<'a> Sender<'a> {
     ) -> Self {
         let agent = key.is_some() && cgroup && agent_alive(client, device);
         let origin = key.and_then(|key| Origin::new(&format!("{device}/run-{}", key.id)).ok());
-        let mut boot = [0; 16];
-        let trouble = random(&mut boot).err().map(|error| format!("random numbers: {error}"));
-        let origin = origin.filter(|_| trouble.is_none());
+        let batches = origin.map(|origin| Batches::new(origin, device.clone())).transpose();
+        let (batches, trouble) = match batches {
+            Ok(batches) => (batches, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
         let (waiting, encoder) = (Vec::new(), Encoder::default());
-        Self { client, origin, agent, boot: Boot(boot), seq: 0, encoder, waiting, lost: 0, trouble }
+        Self { client, batches, agent, encoder, waiting, lost: 0, trouble }
     }
 
     /// Sends what the sources pushed since the last call; `last` tries once more what waits.
     pub(crate) fn send(&mut self, measure: &mut Measure, last: bool) {
-        let batch = if self.agent && !last { None } else { self.batch(measure) };
-        for (_, sink) in measure.sinks() {
-            sink.sealed();
-            sink.take_gaps();
+        match &mut self.batches {
+            Some(batches) if last || !self.agent => {
+                // What an agent reads too is sent of the cgroup alone.
+                let agent = self.agent;
+                let sinks = measure.sinks().filter(|(name, _)| !agent || *name == "cgroup");
+                for batch in batches.seal(sinks.map(|(_, sink)| sink)) {
+                    let mut frame = Vec::new();
+                    match self.encoder.encode(&batch, &mut frame) {
+                        Ok(()) => self.waiting.push(frame),
+                        Err(error) => self.trouble = Some(error.to_string()),
+                    }
+                }
+            }
+            _ => measure.sinks().for_each(|(_, sink)| {
+                sink.sealed();
+                sink.take_gaps();
+            }),
         }
-        let Some(batch) = batch else { return };
-        let mut frame = Vec::new();
-        match self.encoder.encode(&batch, &mut frame) {
-            Ok(()) => self.waiting.push(frame),
-            Err(error) => self.trouble = Some(error.to_string()),
-        }
-        if self.waiting.len() > WAITING_MAX {
-            self.waiting.remove(0);
-            self.lost += 1;
-        }
+        let over = self.waiting.len().saturating_sub(WAITING_MAX);
+        self.lost += self.waiting.drain(..over).count();
         for _ in 0..if last { 3 } else { 1 } {
             self.post();
         }
-    }
-
-    fn batch(&mut self, measure: &mut Measure) -> Option<Batch> {
-        let origin = self.origin.clone()?;
-        let (mut places, mut entries) = (HashMap::<SeriesEntry, u32>::new(), Vec::new());
-        let (mut ticks, mut index, mut values) = (Vec::<Tick>::new(), Vec::new(), Vec::new());
-        let mut gaps = Vec::new();
-        let agent = self.agent;
-        for (_, sink) in measure.sinks().filter(|(name, _)| !agent || *name == "cgroup") {
-            for (entry, at, value) in sink.samples() {
-                let next = u32::try_from(entries.len()).ok()?;
-                let place = *places.entry(entry.clone()).or_insert_with(|| {
-                    entries.push(entry.clone());
-                    next
-                });
-                index.push(place);
-                values.push(value);
-                match ticks.last_mut() {
-                    Some(tick) if tick.at == at => tick.samples += 1,
-                    _ => ticks.push(Tick { at, samples: 1 }),
-                }
-            }
-            gaps.extend(sink.take_gaps());
-        }
-        let (boot, seq) = (self.boot, self.seq);
-        self.seq += 1;
-        let table = Arc::new(SeriesTable { entries });
-        Some(Batch { origin, boot, seq, table, ticks, index, values, gaps, jobs: Vec::new() })
     }
 
     fn post(&mut self) {
@@ -123,8 +99,7 @@ impl<'a> Sender<'a> {
 
     /// What went wrong, for the report.
     pub(crate) fn trouble(self) -> Option<String> {
-        let waiting = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
-        match self.lost + waiting {
+        match self.lost + self.waiting.len() {
             0 => self.trouble,
             lost => Some(format!("{lost} batches of samples, which no server took")),
         }
@@ -135,9 +110,4 @@ impl<'a> Sender<'a> {
 fn agent_alive(client: &Client, device: &DeviceId) -> bool {
     let nodes: anyhow::Result<Vec<api::Node>> = client.get("/api/v1/nodes");
     nodes.is_ok_and(|nodes| nodes.iter().any(|node| node.alive && node.device == device.as_str()))
-}
-
-/// Bytes of the kernel's random generator (random(4)).
-fn random(bytes: &mut [u8]) -> std::io::Result<()> {
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, bytes)
 }

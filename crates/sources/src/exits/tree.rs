@@ -69,6 +69,9 @@ pub(crate) trait Account {
     /// A task is watched no more and its end was not heard: it left its job, or the kernel dropped its
     /// exit. What it is known to have used stays with its job.
     fn forgotten(&mut self, task: TaskNo);
+
+    /// Keeps the jobs that are still there.
+    fn keep(&mut self, is_there: impl Fn(JobNo) -> bool);
 }
 
 /// The end of a task of a job.

@@ -28,15 +28,17 @@ mod files;
 mod metrics;
 mod subject;
 
-use crate::parts::Choice;
+use crate::parts::{Choice, LESSER_DISKS, exclude, include};
+use crate::sink::Of;
 use crate::{
-    Context, Every, Open, OptionKind, OptionSpec, PartState, Sink, Source, SourceError, SourceSpec,
+    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
 };
 use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use disks::{BlkioRule, Disks};
 use files::{OF_JOBS, OF_UNITS, Part, Telling};
 use kernel::limits::open_files_max;
 use metrics::{JOBS, METRICS, UNKEPT};
+use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use subject::{Budget, Outcome, Reading, Subject};
 
@@ -57,22 +59,17 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     options: &[
         OptionSpec {
             name: "kept_files_max",
-            kind: OptionKind::Number { min: 0, max: 1_000_000 },
+            kind: Kind::Number { min: 0, max: 1_000_000 },
             default: "4096",
             help: "Most files that are kept open; half of what the process may open is the most in any case.",
         },
-        OptionSpec {
-            name: "include",
-            kind: OptionKind::Words,
-            default: "",
-            help: "Only these disks: names, or patterns with `*`; none means every disk but those of `exclude`.",
-        },
-        OptionSpec {
-            name: "exclude",
-            kind: OptionKind::Words,
-            default: "loop*,ram*,zram*,fd*,sr*,dm-*,md*",
-            help: "Disks to leave out if `include` names none: names, or patterns with `*`.",
-        },
+        include(
+            "Only these disks: names, or patterns with `*`; none means every disk but those of `exclude`.",
+        ),
+        exclude(
+            LESSER_DISKS,
+            "Disks to leave out if `include` names none: names, or patterns with `*`.",
+        ),
     ],
     open,
 };
@@ -116,11 +113,16 @@ struct Cgroup {
     generation: u64,
     jobs: Vec<(JobKey, Subject)>,
     units: Vec<(Box<str>, Subject)>,
+    reader: Reader,
+    began: Option<Timestamp>,
+    states: States,
+}
+
+/// What reading needs, whosever the files are.
+struct Reader {
     budget: Budget,
     disks: Disks,
     blkio: BlkioRule,
-    began: Option<Timestamp>,
-    states: States,
     path: String,
     text: Vec<u8>,
     user_hz: u64,
@@ -139,18 +141,20 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         generation: 0,
         jobs: Vec::new(),
         units: Vec::new(),
-        budget: Budget {
-            kept: 0,
-            kept_max: wanted.min(usize::try_from(half).unwrap_or(usize::MAX)),
-            unkept: 0,
+        reader: Reader {
+            budget: Budget {
+                kept: 0,
+                kept_max: wanted.min(usize::try_from(half).unwrap_or(usize::MAX)),
+                unkept: 0,
+            },
+            disks: Disks::new(Choice::of(open.options)),
+            blkio: BlkioRule::new(blkio.map(|mount| mount.path.clone())),
+            path: String::new(),
+            text: Vec::new(),
+            user_hz: kernel::stat::user_hz(open.root),
         },
-        disks: Disks::new(Choice::of(open.options)),
-        blkio: BlkioRule::new(blkio.map(|mount| mount.path.clone())),
         began: None,
         states: States::default(),
-        path: String::new(),
-        text: Vec::new(),
-        user_hz: kernel::stat::user_hz(open.root),
     }))
 }
 
@@ -167,8 +171,8 @@ impl Source for Cgroup {
         let began = *self.began.get_or_insert(cx.now);
         let mut of_device = out.of_device();
         of_device.gauge(&JOBS, &[], cx.jobs.iter().len() as f64);
-        if self.budget.unkept > 0 {
-            of_device.counter(&UNKEPT, &[], self.budget.unkept as f64, began);
+        if self.reader.budget.unkept > 0 {
+            of_device.counter(&UNKEPT, &[], self.reader.budget.unkept as f64, began);
         }
         self.states.tell(out)
     }
@@ -201,12 +205,12 @@ impl Cgroup {
         let new = |job: &JobCgroup| Subject::new(job.created, &job.dirs, OF_JOBS);
         let is = |subject: &Subject, job: &JobCgroup| subject.is(job.created, &job.dirs);
         let keyed = jobs().map(|job| (job.key.clone(), job));
-        self.jobs = regroup(&mut self.jobs, keyed, is, new, &mut self.budget);
+        self.jobs = regroup(&mut self.jobs, keyed, is, new, &mut self.reader.budget);
         let units = cx.jobs.units().iter().map(|unit| (unit.name.clone(), unit));
         let is =
             |subject: &Subject, unit: &cgroups::UnitCgroup| subject.is(unit.created, &unit.dirs);
         let new = |unit: &cgroups::UnitCgroup| Subject::new(unit.created, &unit.dirs, OF_UNITS);
-        self.units = regroup(&mut self.units, units, is, new, &mut self.budget);
+        self.units = regroup(&mut self.units, units, is, new, &mut self.reader.budget);
     }
 
     fn read_job(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
@@ -217,26 +221,9 @@ impl Cgroup {
         else {
             return;
         };
-        let of_job = &mut out.of_job(key);
-        let mut telling = Telling {
-            out: of_job,
-            labels: &[],
-            created: job.created,
-            root: cx.root,
-            now: cx.now,
-            disks: &mut self.disks,
-            user_hz: self.user_hz,
-        };
-        let mut reading = Reading {
-            root: cx.root,
-            now: cx.now,
-            blkio: self.blkio.files(cx.root, cx.now),
-            budget: &mut self.budget,
-            path: &mut self.path,
-            text: &mut self.text,
-        };
-        let states = &mut self.states;
-        subject.read(&mut reading, &mut telling, |part, outcome| states.add(part, outcome));
+        let (of_job, states) = (&mut out.of_job(key), &mut self.states);
+        let told = |part, outcome| states.add(part, outcome);
+        self.reader.read(subject, cx, job.created, of_job, &[], told);
     }
 
     fn read_unit(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
@@ -246,26 +233,31 @@ impl Cgroup {
         if unit.created > cx.now {
             return;
         }
-        let of_device = &mut out.of_device();
-        let mut telling = Telling {
-            out: of_device,
-            labels: &[("unit", name)],
-            created: unit.created,
-            root: cx.root,
-            now: cx.now,
-            disks: &mut self.disks,
-            user_hz: self.user_hz,
-        };
-        let mut reading = Reading {
-            root: cx.root,
-            now: cx.now,
-            blkio: self.blkio.files(cx.root, cx.now),
-            budget: &mut self.budget,
-            path: &mut self.path,
-            text: &mut self.text,
-        };
+        let (of_device, labels) = (&mut out.of_device(), [("unit", &**name)]);
         // What units lack (memory of the kernel's own scopes, io where nobody asked) is no news.
-        subject.read(&mut reading, &mut telling, |_, _| {});
+        self.reader.read(subject, cx, unit.created, of_device, &labels, |_, _| {});
+    }
+}
+
+impl Reader {
+    /// Reads the files of a subject and tells what they say, with these labels; `told` is shown what
+    /// came of each.
+    fn read(
+        &mut self,
+        subject: &mut Subject,
+        cx: &Context<'_>,
+        created: Timestamp,
+        out: &mut Of<'_>,
+        labels: &[(&str, &str)],
+        told: impl FnMut(Part, Outcome),
+    ) {
+        let (root, now) = (cx.root, cx.now);
+        let (disks, user_hz) = (&mut self.disks, self.user_hz);
+        let mut telling = Telling { out, labels, created, root, now, disks, user_hz };
+        let blkio = self.blkio.files(root, now);
+        let (budget, path, text) = (&mut self.budget, &mut self.path, &mut self.text);
+        let mut reading = Reading { root, now, blkio, budget, path, text };
+        subject.read(&mut reading, &mut telling, told);
     }
 }
 

@@ -26,8 +26,9 @@
 
 use crate::file::{TickFile, broken};
 use crate::sink::Of;
-use crate::{Context, Every, Open, OptionKind, OptionSpec, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::stat::{CpuTimes, SOFTIRQS, Stat, stat, user_hz};
+use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/stat";
@@ -69,7 +70,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     ],
     options: &[OptionSpec {
         name: "cores",
-        kind: OptionKind::Switch,
+        kind: Kind::Switch,
         default: "false",
         help: "Also every processor alone: ten more series for each.",
     }],

@@ -14,9 +14,9 @@
 //! is lost. A disk that appears after the first reading counts from the reading before it.
 
 use crate::file::{TickFile, broken};
-use crate::parts::{Choice, Roster};
+use crate::parts::{Choice, LESSER_DISKS, Roster, exclude, include};
 use crate::sink::Of;
-use crate::{Context, Every, Open, OptionKind, OptionSpec, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::diskstats::{Disk, Requests, SECTOR_BYTES, diskstats, is_partition};
 use model::{Metric, Timestamp, Unit};
 
@@ -48,18 +48,13 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &WEIGHTED,
     ],
     options: &[
-        OptionSpec {
-            name: "include",
-            kind: OptionKind::Words,
-            default: "",
-            help: "Only these block devices, partitions too: names, or patterns with `*`; none means every whole disk but those of `exclude`.",
-        },
-        OptionSpec {
-            name: "exclude",
-            kind: OptionKind::Words,
-            default: "loop*,ram*,zram*,fd*,sr*,dm-*,md*",
-            help: "Block devices to leave out if `include` names none: names, or patterns with `*`.",
-        },
+        include(
+            "Only these block devices, partitions too: names, or patterns with `*`; none means every whole disk but those of `exclude`.",
+        ),
+        exclude(
+            LESSER_DISKS,
+            "Block devices to leave out if `include` names none: names, or patterns with `*`.",
+        ),
     ],
     open,
 };

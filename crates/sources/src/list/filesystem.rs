@@ -16,13 +16,14 @@
 //! not told from one that is not hidden.
 
 use crate::file::{TickFile, broken};
-use crate::parts::{Choice, any_matches};
+use crate::parts::{Choice, any_matches, exclude, include};
 use crate::{
-    Context, Every, Open, OptionKind, OptionSpec, PartState, Sink, Source, SourceError, SourceSpec,
+    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
 };
 use kernel::ReadError;
 use kernel::mounts::{Mount, mounts, unescape};
 use kernel::statfs::{StatFs, statfs};
+use model::setting::{Kind, OptionSpec};
 use model::{Metric, Unit};
 use std::ffi::CString;
 use std::time::Duration;
@@ -39,22 +40,17 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     options: &[
         OptionSpec {
             name: "types",
-            kind: OptionKind::Words,
+            kind: Kind::List("WORD"),
             default: "bcachefs,btrfs,exfat,ext2,ext3,ext4,f2fs,jfs,nilfs2,ntfs3,reiserfs,vfat,xfs,zfs",
             help: "Types of file systems to show, or patterns with `*`; network types may hang this source.",
         },
-        OptionSpec {
-            name: "include",
-            kind: OptionKind::Words,
-            default: "",
-            help: "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
-        },
-        OptionSpec {
-            name: "exclude",
-            kind: OptionKind::Words,
-            default: "",
-            help: "Places to leave out if `include` names none: paths, or patterns with `*`.",
-        },
+        include(
+            "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
+        ),
+        exclude(
+            "",
+            "Places to leave out if `include` names none: paths, or patterns with `*`.",
+        ),
     ],
     open,
 };
@@ -206,10 +202,7 @@ mod tests {
         tmpfs /mnt tmpfs rw 0 0\n";
 
     fn places(settings: &[(&str, &str)]) -> Vec<String> {
-        let mut options = Options::defaults(SPEC.options);
-        for (name, value) in settings {
-            options.set("filesystem", SPEC.options, name, value, |_, _| None).unwrap();
-        }
+        let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
         let types: Vec<_> = options.words("types").into_iter().map(Box::from).collect();
         let places = shown(TEXT, &types, &Choice::of(&options)).unwrap();
         places.into_iter().map(|place| place.mount.into_string()).collect()

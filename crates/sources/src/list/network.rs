@@ -15,11 +15,12 @@
 //! first reading counts from the reading before it. InfiniBand carries its traffic past these counters.
 
 use crate::file::{TickFile, broken};
-use crate::parts::{Choice, Roster};
+use crate::parts::{Choice, Roster, exclude, include};
 use crate::sink::Of;
-use crate::{Context, Every, Open, OptionKind, OptionSpec, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::Root;
 use kernel::net_dev::{Interface, net_dev};
+use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/net/dev";
@@ -51,21 +52,16 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &TRANSMITTED[7],
     ],
     options: &[
-        OptionSpec {
-            name: "include",
-            kind: OptionKind::Words,
-            default: "",
-            help: "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
-        },
-        OptionSpec {
-            name: "exclude",
-            kind: OptionKind::Words,
-            default: "lo",
-            help: "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
-        },
+        include(
+            "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
+        ),
+        exclude(
+            "lo",
+            "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
+        ),
         OptionSpec {
             name: "virtual",
-            kind: OptionKind::Switch,
+            kind: Kind::Switch,
             default: "false",
             help: "Also interfaces without hardware of their own.",
         },

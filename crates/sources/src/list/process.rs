@@ -21,10 +21,11 @@ mod book;
 mod files;
 mod metrics;
 
+use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
-use crate::exits::{Exits, Lists, Watched};
+use crate::exits::{Exits, Lists, RECEIVE_MIB, Watched};
 use crate::{
-    Context, Every, Open, OptionKind, OptionSpec, PartState, Sink, Source, SourceError, SourceSpec,
+    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
 };
 use book::Book;
 use files::Files;
@@ -33,6 +34,7 @@ use metrics::{
     COUNT, HIWATER_RSS, IO_METRICS, METRICS, RSS, RSS_ANON, RSS_FILE, RSS_SHMEM, STALE, STATES,
     SWAP, THREADS, TOP_CPU, TOP_RSS, VM,
 };
+use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -55,17 +57,12 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     options: &[
         OptionSpec {
             name: "top",
-            kind: OptionKind::Number { min: 0, max: 100 },
+            kind: Kind::Number { min: 0, max: 100 },
             default: "5",
             help: "So many processes of each job, those that use most processor time, are shown one by \
                    one; 0 shows none.",
         },
-        OptionSpec {
-            name: "receive_mib",
-            kind: OptionKind::Number { min: 1, max: 64 },
-            default: "4",
-            help: "Space for ends of tasks that wait in the kernel, in MiB; 4 hold about 6 500 ends.",
-        },
+        RECEIVE_MIB,
     ],
     open,
 };
@@ -75,9 +72,8 @@ const BATCH: usize = 16;
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     open.root.stat("proc")?;
-    let mib = usize::try_from(open.options.number("receive_mib")).unwrap_or(4);
-    Ok(Box::new(Processes {
-        exits: Exits::open(open.root, Lists::Processes, mib << 20),
+    Ok(Box::new(Listening(Processes {
+        exits: Exits::open(open, Lists::Processes),
         book: Book::default(),
         pids: Vec::new(),
         last_read: 0,
@@ -88,7 +84,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         pid_text: String::new(),
         io_denied: false,
         io_told: None,
-    }))
+    })))
 }
 
 struct Processes {
@@ -128,44 +124,38 @@ struct Totals {
     states: [u64; STATES.len()],
 }
 
-impl Source for Processes {
-    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let drained = self.exits.drain(cx, &mut self.book);
-        let exits = &self.exits;
-        self.book.keep(|no| exits.job(no).is_some());
+impl Reader for Processes {
+    const NAME: &'static str = SPEC.name;
+
+    type Account = Book;
+
+    fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
+    fn told(&mut self) -> (&mut Exits, &mut Book) {
+        (&mut self.exits, &mut self.book)
+    }
+
+    fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let listed = self.list(cx);
-        let drained = drained.and(self.exits.drain(cx, &mut self.book));
+        let drained = self.exits.drain(cx, &mut self.book);
         self.exits.end_round(cx, &mut self.book);
         let exits = &self.exits;
         self.book.end_round(|no| exits.is_listed(no));
-        let read = self.read(cx);
+        let read = self.read_listed(cx);
         self.rank();
         for place in 0..self.exits.jobs().len() {
             self.publish(place, cx, out);
         }
-        self.report(cx, out);
+        self.tell_io(out);
         drained.and(listed).and(read)
     }
 
-    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
-        self.exits.drain(cx, &mut self.book)
-    }
-
-    fn drain_every(&self) -> Option<Duration> {
-        self.exits.drain_every()
-    }
-
-    fn job_ended(
-        &mut self,
-        job: &JobKey,
-        cx: &Context<'_>,
-        out: &mut Sink,
-    ) -> Result<(), SourceError> {
-        let drained = self.exits.drain(cx, &mut self.book);
-        if let Some(watched) = self.exits.jobs().iter().find(|it| it.key == *job) {
-            self.publish_io(watched.no, &watched.key, watched.start, out);
+    fn publish_last(&mut self, no: JobNo, _: &Context<'_>, out: &mut Sink) {
+        if let Some(watched) = self.exits.job(no) {
+            self.publish_io(no, &watched.key, watched.start, out);
         }
-        drained
     }
 }
 
@@ -196,7 +186,7 @@ impl Processes {
 
     /// Reads processes until the time for a tick is over: first those that were never read, then the
     /// others from where the last reading stopped.
-    fn read(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
+    fn read_listed(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
         let began_us = clock::thread_cpu_us();
         self.io_denied = false;
         let start = self.pids.partition_point(|pid| *pid <= self.last_read);
@@ -369,8 +359,8 @@ impl Processes {
         }
     }
 
-    fn report(&mut self, cx: &Context<'_>, out: &mut Sink) {
-        self.exits.report(SPEC.name, cx, out);
+    /// Tells whether the io of processes may be read.
+    fn tell_io(&mut self, out: &mut Sink) {
         if self.pids.is_empty() || self.io_told == Some(self.io_denied) {
             return;
         }

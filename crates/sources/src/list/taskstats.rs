@@ -25,11 +25,12 @@
 mod metrics;
 mod sums;
 
+use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
-use crate::exits::{Exits, Lists};
+use crate::exits::{Exits, Lists, RECEIVE_MIB};
 use crate::file::broken;
 use crate::{
-    Context, Every, Open, OptionKind, OptionSpec, PartState, Sink, Source, SourceError, SourceSpec,
+    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
 };
 use cgroups::{Hierarchy, JobCgroup};
 use kernel::taskstats::{Answer, Asked, Counter, Query, TaskstatsError};
@@ -38,10 +39,10 @@ use metrics::{
     BEGIN, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
     RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU, UNREAD,
 };
-use model::{JobKey, Timestamp};
+use model::setting::{Kind, OptionSpec};
+use model::Timestamp;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::time::Duration;
 use sums::{Sum, Sums};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -60,23 +61,18 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     options: &[
         OptionSpec {
             name: "poll_s",
-            kind: OptionKind::Number { min: 0, max: 3600 },
+            kind: Kind::Number { min: 0, max: 3600 },
             default: "30",
             help: "Seconds between two readings of the living tasks; 0 reads them at every tick.",
         },
         OptionSpec {
             name: "budget_ms",
-            kind: OptionKind::Number { min: 1, max: 10_000 },
+            kind: Kind::Number { min: 1, max: 10_000 },
             default: "20",
             help: "Processor time for reading living tasks at one tick, in milliseconds; the rest is \
                    read at the next.",
         },
-        OptionSpec {
-            name: "receive_mib",
-            kind: OptionKind::Number { min: 1, max: 64 },
-            default: "4",
-            help: "Space for ends of tasks that wait in the kernel, in MiB; 4 hold about 6 500 ends.",
-        },
+        RECEIVE_MIB,
     ],
     open,
 };
@@ -93,13 +89,12 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         TaskstatsError::Denied => SourceError::denied("taskstats", "CAP_NET_ADMIN"),
         other => SourceError::broken(other.to_string()),
     })?;
-    let mib = usize::try_from(open.options.number("receive_mib")).unwrap_or(4);
     let poll_s = i64::try_from(open.options.number("poll_s")).unwrap_or(30);
     // Reading files costs no kernel anything: a recorded machine is read at every tick.
     let poll_s = if open.root.is_live() { poll_s } else { 0 };
-    Ok(Box::new(Taskstats {
+    Ok(Box::new(Listening(Taskstats {
         query,
-        exits: Exits::open(open.root, Lists::Tasks, mib << 20),
+        exits: Exits::open(open, Lists::Tasks),
         sums: Sums::default(),
         poll_us: poll_s.saturating_mul(Timestamp::SECOND),
         budget_us: open.options.number("budget_ms").saturating_mul(1000),
@@ -107,7 +102,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         delays_counted: None,
         asked: Asked::default(),
         text: Text::default(),
-    }))
+    })))
 }
 
 struct Taskstats {
@@ -144,37 +139,28 @@ struct Round {
     place: usize,
 }
 
-impl Source for Taskstats {
-    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let drained = self.exits.drain(cx, &mut self.sums);
-        let exits = &self.exits;
-        self.sums.keep(|no| exits.job(no).is_some());
+impl Reader for Taskstats {
+    const NAME: &'static str = SPEC.name;
+
+    type Account = Sums;
+
+    fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
+    fn told(&mut self) -> (&mut Exits, &mut Sums) {
+        (&mut self.exits, &mut self.sums)
+    }
+
+    fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.begin_turns(cx, out);
-        let read = self.read(cx, out);
+        let read = self.read_turns(cx, out);
         self.publish_device(out);
-        self.exits.report(SPEC.name, cx, out);
-        drained.and(read)
+        read
     }
 
-    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
-        self.exits.drain(cx, &mut self.sums)
-    }
-
-    fn drain_every(&self) -> Option<Duration> {
-        self.exits.drain_every()
-    }
-
-    fn job_ended(
-        &mut self,
-        job: &JobKey,
-        cx: &Context<'_>,
-        out: &mut Sink,
-    ) -> Result<(), SourceError> {
-        let drained = self.exits.drain(cx, &mut self.sums);
-        if let Some(no) = self.exits.jobs().iter().find(|it| it.key == *job).map(|it| it.no) {
-            self.publish(no, 0, cx, out);
-        }
-        drained
+    fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink) {
+        self.publish(no, 0, cx, out);
     }
 }
 
@@ -218,7 +204,7 @@ impl Taskstats {
     }
 
     /// Reads living tasks until the time for a tick is over; at least a batch.
-    fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+    fn read_turns(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let budget_us = self.budget_us.min(cx.budget_us);
         let began_us = clock::thread_cpu_us();
         let mut result = Ok(());

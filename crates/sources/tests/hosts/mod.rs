@@ -86,10 +86,8 @@ struct Reader {
 
 impl Reader {
     fn new(spec: &'static SourceSpec, host: &str, settings: &[Setting]) -> Self {
-        let mut options = Options::defaults(spec.options);
-        for (_, name, value) in settings.iter().filter(|(source, ..)| *source == spec.name) {
-            options.set(spec.name, spec.options, name, value, |_, _| None).unwrap();
-        }
+        let of_it = settings.iter().filter(|(source, ..)| *source == spec.name);
+        let options = Options::of(spec, of_it.map(|(_, name, value)| (*name, *value))).unwrap();
         let sink = Sink::new(DeviceId::new(host).unwrap());
         Self { told: Told { spec, sink, refusals: Vec::new() }, options, source: None }
     }

@@ -2,7 +2,7 @@
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test truth_taskstats -- --ignored --nocapture`.
 
 use super::roles::start_storm;
-use super::{Observer, alone, say};
+use super::{Group, Observer, alone, say};
 use cgroups::Jobs;
 use kernel::clock::thread_cpu_us;
 use std::fs;
@@ -13,6 +13,20 @@ use std::time::Duration;
 fn spent(what: &str, count: u64, began_us: u64) {
     let us = thread_cpu_us() - began_us;
     say(&format!("{what}: {us} us, {:.2} us each of {count}", us as f64 / count as f64));
+}
+
+/// Says what the readings of so many threads or processes cost.
+fn read_ten_times(group: &Group, count: u64, what: &str) {
+    let settings = [("poll_s", "0"), ("budget_ms", "1000")];
+    for (name, settings) in [("taskstats", &settings[..]), ("process", &[])] {
+        let mut reading = Observer::open(name, settings).unwrap();
+        reading.find(std::slice::from_ref(group));
+        reading.collect();
+        reading.collect();
+        let began = thread_cpu_us();
+        (0..10).for_each(|_| reading.collect());
+        spent(&format!("ten readings of {count} {what} by {name}"), count * 10, began);
+    }
 }
 
 #[test]
@@ -27,16 +41,7 @@ fn cost_of_living_tasks() {
             std::thread::sleep(Duration::from_millis(50));
         }
         observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
-        let settings = [("poll_s", "0"), ("budget_ms", "1000")];
-        for (name, settings) in [("taskstats", &settings[..]), ("process", &[])] {
-            let mut reading = Observer::open(name, settings).unwrap();
-            reading.find(std::slice::from_ref(&group));
-            reading.collect();
-            reading.collect();
-            let began = thread_cpu_us();
-            (0..10).for_each(|_| reading.collect());
-            spent(&format!("ten readings of {threads} threads by {name}"), threads * 10, began);
-        }
+        read_ten_times(&group, threads, "threads");
         let began = thread_cpu_us();
         (0..10).for_each(|_| observer.collect());
         spent("ten ticks without a reading", 10, began);
@@ -86,16 +91,7 @@ fn cost_of_processes() {
     while group.processes() < 505 {
         std::thread::sleep(Duration::from_millis(50));
     }
-    let settings = [("poll_s", "0"), ("budget_ms", "1000")];
-    for (name, settings) in [("taskstats", &settings[..]), ("process", &[])] {
-        let mut reading = Observer::open(name, settings).unwrap();
-        reading.find(std::slice::from_ref(&group));
-        reading.collect();
-        reading.collect();
-        let began = thread_cpu_us();
-        (0..10).for_each(|_| reading.collect());
-        spent(&format!("ten readings of 505 processes by {name}"), 5050, began);
-    }
+    read_ten_times(&group, 505, "processes");
     drop(group);
     shell.wait().unwrap();
 }

@@ -116,10 +116,7 @@ impl Observer {
     pub(crate) fn open(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
         let root = Root::live().unwrap();
         let spec: &'static SourceSpec = sources::list::find(name).unwrap();
-        let mut options = Options::defaults(spec.options);
-        for (option, value) in settings {
-            options.set(name, spec.options, option, value, |_, _| None).unwrap();
-        }
+        let options = Options::of(spec, settings.iter().copied()).unwrap();
         let boot = Timestamp(0);
         let source = match (spec.open)(&Open { root: &root, options: &options, boot }) {
             Ok(source) => source,

@@ -24,6 +24,10 @@ impl Account for Book {
     fn forgotten(&mut self, _: TaskNo) {
         self.forgotten += 1;
     }
+
+    fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
+        self.ended.retain(|(job, _, _)| is_there(*job));
+    }
 }
 
 impl Book {

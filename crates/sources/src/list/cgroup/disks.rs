@@ -204,7 +204,7 @@ mod tests {
         std::fs::write(dir.path().join("proc/diskstats"), " 8 16 sdb 0 0 0 0 0 0 0 0 0 0 0\n")
             .unwrap();
         assert_eq!(disks.label(&root, Timestamp(2), device(8, 16)), Some("sdb"));
-        options.set("cgroup", super::super::SPEC.options, "include", "sda", |_, _| None).unwrap();
+        options.set("cgroup", super::super::SPEC.options, "include", "sda").unwrap();
         let mut disks = Disks::new(Choice::of(&options));
         assert_eq!(disks.label(&root, now, device(8, 16)), None);
     }

@@ -24,10 +24,7 @@ impl Machine {
     fn new(settings: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
-        let mut options = Options::defaults(SPEC.options);
-        for (name, value) in settings {
-            options.set(SPEC.name, SPEC.options, name, value, |_, _| None).unwrap();
-        }
+        let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
         let sink = Sink::new(DeviceId::new("n1").unwrap());
         let machine = Self { dir, root, options, sink, source: None, now: NOW };
         machine.write(

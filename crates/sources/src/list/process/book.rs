@@ -159,12 +159,6 @@ impl Book {
         self.processes.get(&pid)
     }
 
-    /// Keeps the jobs that are still there.
-    pub(super) fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
-        self.jobs.retain(|job, _| is_there(*job));
-        self.processes.retain(|_, process| is_there(process.job));
-    }
-
     /// A list has this process in this job.
     pub(super) fn listed(&mut self, pid: u32, job: JobNo) {
         let round = self.round;
@@ -280,6 +274,11 @@ impl Account for Book {
 
     fn forgotten(&mut self, _: TaskNo) {
         // A process that left its job is missing in its list.
+    }
+
+    fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
+        self.jobs.retain(|job, _| is_there(*job));
+        self.processes.retain(|_, process| is_there(process.job));
     }
 }
 

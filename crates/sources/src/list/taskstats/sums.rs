@@ -55,11 +55,6 @@ impl Sums {
         self.jobs.entry(job).or_default()
     }
 
-    /// Keeps the jobs that are still there.
-    pub(super) fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
-        self.jobs.retain(|job, _| is_there(*job));
-    }
-
     /// Whether a task has been read before.
     pub(super) fn has_read(&self, task: TaskNo) -> bool {
         self.living.contains_key(&task)
@@ -100,5 +95,9 @@ impl Account for Sums {
 
     fn forgotten(&mut self, task: TaskNo) {
         self.living.remove(&task);
+    }
+
+    fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
+        self.jobs.retain(|job, _| is_there(*job));
     }
 }

@@ -1,0 +1,54 @@
+//! The generated references say what the programs say. `make docs` rewrites them.
+#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Whether a file of `docs/reference` is this text.
+fn fresh(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&file, text).unwrap();
+    }
+    let old = fs::read_to_string(&file).unwrap_or_default();
+    let differs = old.lines().zip(text.lines()).find(|(old, new)| old != new);
+    assert!(old == text, "{name} is stale; `make docs` rewrites it: {differs:#?}");
+}
+
+fn settings(program: &str, settings: &[config::Setting]) {
+    let variable = program.to_uppercase();
+    let head = format!(
+        "# Settings of the {program}
+
+Every setting is a key of `/etc/jobmeter/{program}.toml` (another file with `--config` or
+`JOBMETER_{variable}_CONFIG`), an environment variable and a flag. A flag comes before a variable, a variable
+before the file, the file before the default. None is needed. Times are written `500ms`, `30s`, `2m` or
+`7d`, sizes `64MiB`. SIGHUP reads the file anew.
+
+`jobmeter check FILE --for {program}` lists what is wrong with a file, and prints what results from it with the
+origin of each value. Generated from the settings themselves by `make docs`.
+"
+    );
+    let text = head + &config::reference(settings);
+    fresh(&format!("config-{program}.md"), &text);
+}
+
+#[test]
+fn the_reference_of_the_agent() {
+    settings("agent", &config::agent_settings(&agent::source_settings()));
+}
+
+#[test]
+fn the_reference_of_the_server() {
+    settings("server", &config::server_settings());
+}
+
+#[test]
+fn the_reference_of_sources() {
+    #[expect(clippy::disallowed_methods, reason = "the program itself prints it")]
+    let mut jobmeter = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
+    let output = jobmeter.args(["sources", "--markdown"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fresh("sources.md", &String::from_utf8(output.stdout).unwrap());
+}

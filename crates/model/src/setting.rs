@@ -1,0 +1,212 @@
+//! What a setting or an option may hold, and how it is written: one spelling for files, flags and
+//! sources.
+
+use std::time::Duration;
+
+/// One option of a source.
+#[derive(Debug)]
+pub struct OptionSpec {
+    /// Key in `[sources.NAME]`, units last: `budget_ms`.
+    pub name: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// Its text when nobody says otherwise.
+    pub default: &'static str,
+    /// One sentence for the manual.
+    pub help: &'static str,
+}
+
+/// What a setting may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Switch,
+    /// A whole number within bounds.
+    Number {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// A time such as `30s`, within bounds.
+    Duration {
+        /// Shortest.
+        min: Duration,
+        /// Longest.
+        max: Duration,
+    },
+    /// A size such as `64MiB`, within bounds.
+    Bytes {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A text; the word stands for it in the manual: `FILE`, `URL`.
+    Text(&'static str),
+    /// A list of texts, separated by commas where only one text can be given.
+    List(&'static str),
+}
+
+impl Kind {
+    /// Whether a text fits; else what would.
+    ///
+    /// # Errors
+    /// What the setting wants, in words.
+    pub fn check(self, text: &str) -> Result<(), String> {
+        let ok = match self {
+            Self::Switch => matches!(text, "true" | "false"),
+            Self::Number { min, max } => text.parse().is_ok_and(|n: u64| (min..=max).contains(&n)),
+            Self::Duration { min, max } => {
+                parse_duration(text).is_some_and(|d| (min..=max).contains(&d))
+            }
+            Self::Bytes { min, max } => parse_bytes(text).is_some_and(|n| (min..=max).contains(&n)),
+            Self::Choice(words) => words.contains(&text),
+            Self::Text(_) | Self::List(_) => true,
+        };
+        if ok { Ok(()) } else { Err(self.wants()) }
+    }
+
+    /// What fits, in words.
+    pub fn wants(self) -> String {
+        match self {
+            Self::Switch => "true or false".to_owned(),
+            Self::Number { min, max: u64::MAX } => format!("a whole number, {min} or more"),
+            Self::Number { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Duration { min, max } => {
+                format!("a time from {} to {}", show_duration(min), show_duration(max))
+            }
+            Self::Bytes { min, max } => {
+                format!("a size from {} to {}", show_bytes(min), show_bytes(max))
+            }
+            Self::Choice(words) => words.join(", "),
+            Self::Text(word) => word.to_owned(),
+            Self::List(word) => format!("{word}, any number of them"),
+        }
+    }
+
+    /// The word that stands for the value in the manual.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Switch => "true|false",
+            Self::Number { .. } => "N",
+            Self::Duration { .. } => "TIME",
+            Self::Bytes { .. } => "SIZE",
+            Self::Choice(_) => "WORD",
+            Self::Text(word) | Self::List(word) => word,
+        }
+    }
+}
+
+/// The words of a list that is written as one text: what stands between its commas.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Reads `500us`, `500ms`, `30s`, `2m`, `1h` or `7d`; a number alone is seconds.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = number_and_unit(text)?;
+    let micros = match unit {
+        "us" | "µs" => 1,
+        "ms" => 1_000,
+        "" | "s" => 1_000_000,
+        "m" | "min" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    number.checked_mul(micros).map(Duration::from_micros)
+}
+
+/// Reads `512KiB`, `64MiB`, `1GiB` or `2TiB`; a number alone is bytes.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(bytes)
+}
+
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(split)?;
+    Some((digits.parse().ok()?, unit.trim()))
+}
+
+/// The shortest text that [`parse_duration`] reads back.
+pub fn show_duration(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    let units = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
+    for (unit, size) in units.into_iter().chain([("ms", 1_000)]) {
+        if micros > 0 && micros.is_multiple_of(size) {
+            return format!("{}{unit}", micros / size);
+        }
+    }
+    format!("{micros}us")
+}
+
+/// The shortest text that [`parse_bytes`] reads back.
+pub fn show_bytes(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    for (unit, bits) in units {
+        if bytes > 0 && bytes.trailing_zeros() >= bits {
+            return format!("{}{unit}", bytes >> bits);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn kinds_say_what_they_want() {
+        let day = Duration::from_secs(86_400);
+        let period = Kind::Duration { min: Duration::from_millis(1), max: day };
+        assert_eq!(period.check("5s"), Ok(()));
+        assert_eq!(period.check("2d"), Err("a time from 1ms to 1d".to_owned()));
+        let number = Kind::Number { min: 1, max: 9 };
+        assert_eq!(number.check("0"), Err("a whole number from 1 to 9".to_owned()));
+        assert_eq!(Kind::Choice(&["a", "b"]).check("c"), Err("a, b".to_owned()));
+        assert!(Kind::Switch.check("yes").is_err());
+        assert!(Kind::Bytes { min: 1, max: 8 }.check("1KiB").is_err());
+    }
+
+    #[test]
+    fn durations_and_sizes() {
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("7"), Some(Duration::from_secs(7)));
+        assert_eq!(parse_duration("7 d"), Some(Duration::from_secs(604_800)));
+        assert_eq!(parse_bytes("64MiB"), Some(64 << 20));
+        for text in ["", "s", "1w", "-1s", "1.5s", "99999999999999999999s", "213503982334601d"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+        for text in ["1MB", "GiB", "99999999999TiB", "1 GiB x"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shown_and_read_back(n in 0_u64..1 << 50) {
+            let duration = Duration::from_micros(n);
+            prop_assert_eq!(parse_duration(&show_duration(duration)), Some(duration));
+            prop_assert_eq!(parse_bytes(&show_bytes(n)), Some(n));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,20}") {
+            parse_duration(&text);
+            parse_bytes(&text);
+        }
+    }
+}

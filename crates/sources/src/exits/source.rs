@@ -1,0 +1,68 @@
+//! What the sources that keep what ended tasks used have in common.
+
+use super::Exits;
+use super::tree::{Account, JobNo};
+use crate::{Context, Sink, Source, SourceError};
+use model::JobKey;
+use std::time::Duration;
+
+/// What such a source does beside taking the ends.
+pub(crate) trait Reader: Send {
+    /// The source's name.
+    const NAME: &'static str;
+
+    /// Who keeps what the tasks of jobs used.
+    type Account: Account;
+
+    /// The ends.
+    fn exits(&self) -> &Exits;
+
+    /// The ends, and to whom they are told.
+    fn told(&mut self) -> (&mut Exits, &mut Self::Account);
+
+    /// Reads what lives, and shows what everything used.
+    ///
+    /// # Errors
+    /// As [`Source::collect`].
+    fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
+
+    /// Shows a job for the last time; its ends have been taken.
+    fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink);
+}
+
+/// A source of a reader.
+pub(crate) struct Listening<R>(pub(crate) R);
+
+impl<R: Reader> Source for Listening<R> {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let drained = self.drain(cx, out);
+        let (exits, account) = self.0.told();
+        account.keep(|no| exits.job(no).is_some());
+        let read = self.0.read(cx, out);
+        self.0.told().0.report(R::NAME, cx, out);
+        drained.and(read)
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+        let (exits, account) = self.0.told();
+        exits.drain(cx, account)
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        self.0.exits().drain_every()
+    }
+
+    fn job_ended(
+        &mut self,
+        job: &JobKey,
+        cx: &Context<'_>,
+        out: &mut Sink,
+    ) -> Result<(), SourceError> {
+        let drained = self.drain(cx, out);
+        let known = self.0.exits().jobs().iter().find(|known| known.key == *job);
+        if let Some(no) = known.map(|known| known.no) {
+            self.0.publish_last(no, cx, out);
+        }
+        drained
+    }
+}
