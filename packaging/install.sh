@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Installs the programs, and the systemd units where there is systemd. PREFIX (/usr/local), DESTDIR and
+# Installs the programs of a release build, and the systemd units where there is systemd. PREFIX (/usr/local), DESTDIR and
 # UNITS (/etc/systemd/system) say where. Nothing is started or enabled.
 set -eu
 cd "$(dirname "$0")/.."
 prefix=${DESTDIR:-}${PREFIX:-/usr/local}
 units=${DESTDIR:-}${UNITS:-/etc/systemd/system}
 install -d "$prefix/bin"
-install -m 755 target/release/jobmeter-agent "$prefix/bin/"
-install -m 755 "${SERVER_DIR:-target/debug}/jobmeter" "${SERVER_DIR:-target/debug}/jobmeter-server" "$prefix/bin/"
+install -m 755 target/release/jobmeter{,-agent,-server} "$prefix/bin/"
 if [ -n "${DESTDIR:-}" ] || [ -d /run/systemd/system ]; then
     install -d "$units"
     for unit in packaging/*.service; do

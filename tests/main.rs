@@ -13,6 +13,7 @@
 
 mod conservation;
 mod docs_fresh;
+mod faults;
 mod golden;
 mod layers;
 mod line;
@@ -20,3 +21,4 @@ mod nested;
 mod page;
 mod programs;
 mod tidy;
+mod truth;

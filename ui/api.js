@@ -9,7 +9,8 @@ import { keepValue, kept } from './storage.js';
  * @typedef {{version: string, build: string, ready: boolean, uptime_seconds: number, now: number,
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
  * @typedef {{device: string, alive: boolean, last_seen: number|null, period_seconds: number|null,
- *   clock_offset_seconds: number|null, agent_version: string|null, series: number, jobs: string[],
+ *   clock_offset_seconds: number|null, agent_version: string|null,
+ *   config_generation: number|null, config_refused: string|null, series: number, jobs: string[],
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
  * @typedef {{cluster: string, id: number, spelling: string, user: string|null, uid: number|null,

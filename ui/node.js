@@ -114,6 +114,7 @@ export class NodePage {
       node.cpu_cores === null ? null : fact('Cores', String(node.cpu_cores)),
       fact('Series', String(node.series)),
       node.agent_version === null ? null : fact('Agent', node.agent_version),
+      node.config_refused === null ? null : fact('Settings refused', node.config_refused),
       offset === null || Math.abs(offset) < CLOCK_OFF_S ? null
         : fact('Clock', `${duration(Math.abs(offset))} ${offset > 0 ? 'ahead' : 'behind'}`, 'warn'));
   }

@@ -38,6 +38,10 @@ pub struct Node {
     pub clock_offset_seconds: Option<f64>,
     /// Version of its agent.
     pub agent_version: Option<String>,
+    /// The generation of the server's settings that its agent runs by; 0 for none of them.
+    pub config_generation: Option<u64>,
+    /// What its agent refused of them, and why.
+    pub config_refused: Option<String>,
     /// Series it sends.
     pub series: u64,
     /// Jobs that run on it.

@@ -36,7 +36,7 @@ impl Registry {
             return Err(RegistryError::Full(self.limits.visits_max));
         }
         let id = draw(&change)?;
-        let user = job.user.clone().or_else(|| (self.name_of)(job.uid));
+        let user = job.user.clone().or_else(|| (self.users)().name(job.uid).map(Box::from));
         let run = change
             .prepare_cached(
                 "INSERT INTO runs

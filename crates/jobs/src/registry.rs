@@ -1,7 +1,7 @@
 //! The registry itself: what nodes tell goes in.
 
 use crate::store_visits::{Told, tell};
-use crate::{RegistryError, schema};
+use crate::{RegistryError, Users, schema};
 use model::{JobEvent, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
@@ -39,8 +39,8 @@ pub struct Applied {
     pub refused: u64,
 }
 
-/// The login name of a user's number.
-pub(crate) type NameOf = Box<dyn Fn(u32) -> Option<Box<str>> + Send + Sync>;
+/// The users of the machine, as they are now.
+pub(crate) type AskUsers = Box<dyn Fn() -> Users + Send + Sync>;
 
 /// Which job ran where, when and for whom; kept in a SQLite file. Shared by reference between threads;
 /// questions do not wait for writes. Every call may wait for the disk.
@@ -48,7 +48,7 @@ pub struct Registry {
     pub(crate) writer: Mutex<Connection>,
     pub(crate) reader: Mutex<Connection>,
     pub(crate) limits: Limits,
-    pub(crate) name_of: NameOf,
+    pub(crate) users: AskUsers,
 }
 
 impl fmt::Debug for Registry {
@@ -58,19 +58,19 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Opens the file, making it if need be. `name_of` tells the login name of a number when a job
-    /// becomes known: names are kept as they were then. Of several processes only one may write.
+    /// Opens the file, making it if need be. `users` tells the login name of a number, or the number of a
+    /// name, when a job becomes known: both are kept as they were then. Of several processes only one may write.
     ///
     /// # Errors
     /// The file cannot be made or read, is no registry, or was written by a newer program.
     pub fn open(
         path: &Path,
         limits: Limits,
-        name_of: impl Fn(u32) -> Option<Box<str>> + Send + Sync + 'static,
+        users: impl Fn() -> Users + Send + Sync + 'static,
     ) -> Result<Self, RegistryError> {
         let writer = Mutex::new(schema::open(path)?);
         let reader = Mutex::new(schema::open_to_read(path)?);
-        Ok(Self { writer, reader, limits, name_of: Box::new(name_of) })
+        Ok(Self { writer, reader, limits, users: Box::new(users) })
     }
 
     /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
@@ -91,7 +91,7 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for event in events {
             let told = if possible(event, received) {
-                tell(&change, event, &self.limits, &self.name_of)?
+                tell(&change, event, &self.limits, &self.users)?
             } else {
                 Told::Refused
             };

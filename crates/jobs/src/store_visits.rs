@@ -4,7 +4,7 @@
 //! device that joins a run in progress, and one that leaves the newest run, change one row. So a start
 //! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
 
-use crate::registry::NameOf;
+use crate::registry::AskUsers;
 use crate::visits::{Run, Visit, runs};
 use crate::{Limits, RegistryError};
 use model::{DeviceId, JobEvent, JobKey, Timestamp};
@@ -48,7 +48,7 @@ pub(crate) fn tell(
     db: &Connection,
     event: &JobEvent,
     limits: &Limits,
-    name_of: &NameOf,
+    users: &AskUsers,
 ) -> Result<Told, RegistryError> {
     let newest = newest(db, &event.key)?;
     if let Some(newest) = &newest
@@ -57,7 +57,7 @@ pub(crate) fn tell(
         return tell_registered(db, newest, event);
     }
     let told = event.stop.map(|stop| stop.max(event.start).0);
-    let who = who(event, newest.as_ref(), name_of);
+    let who = who(event, newest.as_ref(), users);
     let Some(newest) = newest else {
         if count(db, "visits")? >= limits.visits_max {
             return Ok(Told::Refused);
@@ -221,11 +221,17 @@ fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
 }
 
 /// What is known of the job together with what the event adds: what was told first counts.
-fn who(event: &JobEvent, newest: Option<&Newest>, name_of: &NameOf) -> Who {
+fn who(event: &JobEvent, newest: Option<&Newest>, users: &AskUsers) -> Who {
     let known = newest.map(|newest| &newest.who);
-    let uid = known.and_then(|who| who.uid).or(event.uid);
-    let told = || event.user.clone().or_else(|| uid.and_then(name_of)).map(String::from);
-    let user = known.and_then(|who| who.user.clone()).or_else(told);
+    let mut uid = known.and_then(|who| who.uid).or(event.uid);
+    let mut user =
+        known.and_then(|who| who.user.clone()).or_else(|| event.user.clone().map(String::from));
+    // OAR's cgroups are named after the login name, Slurm's after the number.
+    match (uid, &user) {
+        (Some(number), None) => user = users().name(number).map(String::from),
+        (None, Some(name)) => uid = users().uid(name),
+        _ => {}
+    }
     let spelling = match known {
         Some(who) => who.spelling.clone(),
         None if event.spelling.is_empty() => event.key.id.to_string(),

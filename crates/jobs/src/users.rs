@@ -1,4 +1,4 @@
-//! `/etc/passwd`: the login name of a user's number (passwd(5)).
+//! `/etc/passwd`: login names and numbers of users (passwd(5)).
 //!
 //! ```text
 //! alice:x:1000:1000:Alice,,,:/home/alice:/bin/bash
@@ -9,29 +9,37 @@ use std::collections::HashMap;
 /// Lines that are kept; a machine with more keeps its users in a directory service.
 const USERS_MAX: usize = 100_000;
 
-/// Login names by number. Of two names with one number the first counts, as for getpwuid(3).
+/// Login names by number and numbers by name. Of two lines with one number, or with one name, the first
+/// counts, as for getpwuid(3) and getpwnam(3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     names: HashMap<u32, Box<str>>,
+    numbers: HashMap<Box<str>, u32>,
 }
 
 impl Users {
     /// Reads the text of `/etc/passwd`. Lines that are none are passed over.
     pub fn parse(text: &[u8]) -> Self {
-        let mut names = HashMap::new();
+        let mut users = Self::default();
         for line in text.split(|byte| *byte == b'\n') {
             let Some((name, uid)) = user(line) else { continue };
-            names.entry(uid).or_insert(name);
-            if names.len() >= USERS_MAX {
+            users.numbers.entry(name.clone()).or_insert(uid);
+            users.names.entry(uid).or_insert(name);
+            if users.numbers.len() >= USERS_MAX {
                 break;
             }
         }
-        Self { names }
+        users
     }
 
     /// The login name of a number.
     pub fn name(&self, uid: u32) -> Option<&str> {
         self.names.get(&uid).map(|name| &**name)
+    }
+
+    /// The number of a login name.
+    pub fn uid(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
     }
 }
 
@@ -57,6 +65,15 @@ mod tests {
         assert_eq!(users.name(0), Some("root"));
         assert_eq!(users.name(1000), Some("alice"));
         assert_eq!(users.name(1), None);
+    }
+
+    #[test]
+    fn numbers_by_name() {
+        let users = Users::parse(TEXT.as_bytes());
+        assert_eq!(
+            ["root", "alice", "alias", "bad"].map(|name| users.uid(name)),
+            [Some(0), Some(1000), Some(1000), None]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use jobs::{
-    Applied, Filter, JobName, Limits, Reader, Registration, Registry, RegistryError, Window,
+    Applied, Filter, JobName, Limits, Reader, Registration, Registry, RegistryError, Users, Window,
 };
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 use proptest::prelude::*;
@@ -34,8 +34,8 @@ fn event(cluster: &str, id: i64, node: &str, start: i64, stop: Option<i64>) -> J
     }
 }
 
-fn users(uid: u32) -> Option<Box<str>> {
-    (uid == 1000).then(|| "alice".into())
+fn users() -> Users {
+    Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n")
 }
 
 fn open(dir: &tempfile::TempDir) -> Registry {
@@ -80,6 +80,22 @@ fn a_job_comes_and_goes_and_is_told_again() {
     let job = registry.job(&start.key).unwrap().unwrap();
     assert_eq!((job.state, job.stop), (JobState::Ended, Some(at(90))));
     assert_eq!(registry.running().unwrap(), 0);
+}
+
+#[test]
+fn a_job_known_by_its_users_name_is_that_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let oar = |id, user: &str| JobEvent {
+        user: Some(user.into()),
+        uid: None,
+        ..event("oar", id, "n1", 10, None)
+    };
+    registry.apply(&[oar(7, "alice"), oar(8, "nobody-known")], at(20)).unwrap();
+    let own = Filter { uid: Some(1000), ..Filter::default() };
+    let jobs: Vec<_> = registry.list(&own).unwrap().into_iter().map(|job| job.job.key).collect();
+    assert_eq!(jobs, [key("oar", 7)]);
+    assert_eq!(registry.job(&key("oar", 8)).unwrap().unwrap().uid, None);
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn report(out: &mut impl Write, questions: &Questions, place: &str, nodes: usize
 
 fn questions(store: &Arc<Store>, dir: &Path) -> Questions {
     let path = dir.join("registry.sqlite");
-    let registry = Registry::open(&path, jobs::Limits::default(), |_| None).unwrap();
+    let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
     Questions::new(Arc::clone(store), Arc::new(registry), Settings::default())
 }
 

@@ -28,7 +28,7 @@ const PERIOD_MIN: f64 = 2.0;
 
 impl Questions {
     /// The devices that some origin sends or sent samples of, by name; which program sends them, the
-    /// store does not know (`agent_version` is `None`).
+    /// store does not know (what its agent said of itself is `None`).
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
@@ -118,6 +118,8 @@ fn unknown(device: &DeviceId) -> api::Node {
         period_seconds: None,
         clock_offset_seconds: None,
         agent_version: None,
+        config_generation: None,
+        config_refused: None,
         series: 0,
         jobs: Vec::new(),
         cpu_cores_used: None,

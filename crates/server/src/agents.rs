@@ -1,4 +1,5 @@
-//! What agents say of themselves with each request: their version, and what their clock shows.
+//! What agents say of themselves with each request: their version, what their clock shows, and what they
+//! took of the settings that the server told.
 
 use api::Node;
 use axum::http::{HeaderMap, header};
@@ -8,10 +9,16 @@ use std::sync::{Mutex, PoisonError};
 
 /// Microseconds that the sender's clock shows, in a request.
 const NOW: &str = "x-jobmeter-now";
+/// The generation of the server's settings that the agent runs by, in a request.
+const GENERATION: &str = "x-jobmeter-config";
+/// What the agent refused of them, in a request.
+const REFUSED: &str = "x-jobmeter-refused";
 /// Most agents remembered.
 const AGENTS_MAX: usize = 100_000;
 /// Longest version remembered, in characters.
 const VERSION_CHARS_MAX: usize = 64;
+/// Longest refusal remembered, in characters.
+const REFUSED_CHARS_MAX: usize = 1024;
 /// A clock that is further off is told in the log.
 const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
 
@@ -26,6 +33,8 @@ struct Agent {
     version: Option<String>,
     /// Its clock minus ours, and the way from there to here.
     offset_us: Option<i64>,
+    generation: Option<u64>,
+    refused: Option<String>,
 }
 
 impl Agents {
@@ -48,8 +57,13 @@ impl Agents {
         }
         let agent = known.entry(origin.clone()).or_default();
         agent.offset_us = offset_us;
-        if agent.version.as_deref() != version {
-            agent.version = version.map(|text| text.chars().take(VERSION_CHARS_MAX).collect());
+        agent.generation = generation(headers);
+        remember(&mut agent.version, version, VERSION_CHARS_MAX);
+        let refused = text(REFUSED);
+        if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
+            && let Some(why) = &agent.refused
+        {
+            log::warn!("{origin} refused settings that it was told: {why}");
         }
     }
 
@@ -60,10 +74,28 @@ impl Agents {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(agent) = known.get(&origin) else { return };
         node.agent_version.clone_from(&agent.version);
+        node.config_generation = agent.generation;
+        node.config_refused.clone_from(&agent.refused);
         if let Some(offset) = agent.offset_us {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
     }
+}
+
+/// The generation that a request names.
+pub(crate) fn generation(headers: &HeaderMap) -> Option<u64> {
+    headers.get(GENERATION)?.to_str().ok()?.parse().ok()
+}
+
+/// Keeps what was said, cut to so many characters; whether that is news.
+fn remember(kept: &mut Option<String>, said: Option<&str>, chars_max: usize) -> bool {
+    let cut = |text: &str| text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
+    let said = said.and_then(|text| text.get(..cut(text)));
+    let is_news = kept.as_deref() != said;
+    if is_news {
+        *kept = said.map(str::to_owned);
+    }
+    is_news
 }
 
 #[cfg(test)]
@@ -79,6 +111,8 @@ mod tests {
             period_seconds: None,
             clock_offset_seconds: Some(-9.0),
             agent_version: None,
+            config_generation: None,
+            config_refused: None,
             series: 0,
             jobs: Vec::new(),
             cpu_cores_used: None,
@@ -106,5 +140,26 @@ mod tests {
         assert_eq!(told(&[("user-agent", "curl")]), (version("curl"), Some(-9.0)));
         assert_eq!(told(&[(NOW, "x")]), (None, Some(-9.0)));
         assert_eq!(told(&[(NOW, "-9223372036854775808")]).1, Some(-9_223_372_036_854.775));
+    }
+    #[test]
+    fn what_an_agent_took_of_its_settings() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let told = |generation: &'static str, refused: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(GENERATION, generation.parse().unwrap());
+            if let Some(refused) = refused {
+                headers.insert(REFUSED, refused.parse().unwrap());
+            }
+            agents.met(&n1, &headers, Timestamp(0));
+            let mut node = node();
+            agents.tell(&mut node);
+            (node.config_generation, node.config_refused)
+        };
+        let why = "sources.disk.period_ms: 10ms is below 1s".to_owned();
+        assert_eq!(told("3", Some(&why)), (Some(3), Some(why)));
+        let long = "x".repeat(REFUSED_CHARS_MAX + 1);
+        assert_eq!(told("3", Some(&long)).1, Some("x".repeat(REFUSED_CHARS_MAX)));
+        assert_eq!(told("4", None), (Some(4), None));
+        assert_eq!(told("-1", None), (None, None));
     }
 }

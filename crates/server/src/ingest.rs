@@ -1,5 +1,6 @@
 //! `POST /v1/batches`: frames in, an ack for each out, once the batch is on this machine's disk.
 
+use crate::agents;
 use crate::app::App;
 use crate::body::{Bounds, media_type, plain_encoding, read, unsupported};
 use crate::caller::Caller;
@@ -25,8 +26,6 @@ use wire::{Ack, AckStatus, Answer, Decoded};
 const FRAMES: &str = "application/x-jobmeter-batches";
 /// The content type of an answer.
 const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
-/// In a request: the generation of the configuration that the agent runs by.
-const GENERATION: &str = "x-jobmeter-config";
 
 /// What has become of a request's frames so far.
 #[derive(Debug, Default)]
@@ -272,8 +271,7 @@ async fn answer(
     progress: Progress,
 ) -> Result<Answer, Refusal> {
     let live = app.live();
-    let at = headers.get(GENERATION).and_then(|generation| generation.to_str().ok());
-    let at = at.and_then(|generation| generation.parse::<u64>().ok());
+    let at = agents::generation(headers);
     let wanted = live.agents.generation;
     let config =
         if wanted != 0 && at != Some(wanted) { live.agents.text.clone() } else { Vec::new() };

@@ -243,8 +243,12 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
         Store::open(&data.join(SAMPLES), settings, Arc::new(crate::clock::now))?;
     tell_recovery(&recovery);
     let (store, root) = (Arc::new(store), root.clone());
-    let name_of = move |uid| Users::parse(&passwd(&root)).name(uid).map(Box::from);
-    let registry = Registry::open(&data.join(JOBS), jobs::Limits::default(), name_of)?;
+    let users = move || Users::parse(&passwd(&root));
+    let registry = Registry::open(&data.join(JOBS), jobs::Limits::default(), users)?;
+    // A crash may have come between a batch and what it told of jobs. Told twice it says nothing new.
+    for (received, events) in &recovery.jobs {
+        registry.apply(events, *received)?;
+    }
     let mut settings = query::Settings {
         zone: jiff::tz::TimeZone::system(),
         rows_max: config.query.rows_max,
@@ -260,7 +264,8 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
 }
 
 fn tell_recovery(recovery: &store::Recovery) {
-    let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed } = recovery;
+    let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed, .. } =
+        recovery;
     log::info!(
         "read {batches} batches ({samples} samples) of {log_bytes} bytes of log in {took_us} µs"
     );
@@ -278,6 +283,12 @@ fn tell_recovery(recovery: &store::Recovery) {
             damage.path.display(),
             damage.bytes,
             damage.at
+        );
+    }
+    if recovery.jobs_dropped > 0 {
+        log::warn!(
+            "the log tells more of jobs than is taken at start; the {} oldest events are passed over",
+            recovery.jobs_dropped
         );
     }
     for path in removed {

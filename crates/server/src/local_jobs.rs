@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn remembered_until_something_changes() {
         let dir = tempfile::tempdir().unwrap();
-        let open = Registry::open(&dir.path().join("jobs"), Limits::default(), |_| None);
+        let open =
+            Registry::open(&dir.path().join("jobs"), Limits::default(), jobs::Users::default);
         let (registry, jobs, device) =
             (open.unwrap(), LocalJobs::default(), DeviceId::new("n1").unwrap());
         assert_eq!(jobs.known(&device), None);

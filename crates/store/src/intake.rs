@@ -180,11 +180,13 @@ impl Intake {
 }
 
 /// The gap of an agent that was down and does not know since when: it begins at the origin's last
-/// sample here, if there is one.
+/// sample here, if there is one further back than the agent's period, which such a gap names as its
+/// beginning.
 fn opened(mut gap: Gap, sealed: Timestamp) -> Option<Gap> {
     if gap.cause == Cause::AgentDown && gap.from < Timestamp::YEAR_2000 {
+        let period_us = gap.from.0;
         gap.from = sealed;
-        return (sealed >= Timestamp::YEAR_2000 && sealed <= gap.to).then_some(gap);
+        return (sealed >= Timestamp::YEAR_2000 && gap.to.since(sealed) > period_us).then_some(gap);
     }
     Some(gap)
 }

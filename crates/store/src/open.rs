@@ -26,7 +26,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::{Decoder, Frames};
+use wire::{Decoded, Decoder, Frames};
 
 /// The version of the files in a data directory.
 const FORMAT: u32 = 1;
@@ -35,6 +35,8 @@ const FORMAT_WORDS: &str = "jobmeter store ";
 const LOCK_FILE: &str = "LOCK";
 /// Damaged places of the log that are remembered; their gaps are settled long before there are more.
 const DAMAGE_MAX: usize = 64;
+/// Most that is handed on of what the log tells of jobs.
+const JOB_EVENTS_MAX: usize = 1_000_000;
 
 /// A data directory being opened.
 struct Opening {
@@ -51,6 +53,8 @@ struct Opening {
     oldest: Option<Timestamp>,
     /// When the last record read was received.
     last: Option<Timestamp>,
+    /// Events in [`Recovery::jobs`].
+    job_events: usize,
     trouble: Option<String>,
 }
 
@@ -170,6 +174,7 @@ impl Opening {
             now,
             oldest: None,
             last: None,
+            job_events: 0,
             trouble: None,
         })
     }
@@ -300,6 +305,7 @@ impl Opening {
             RecordKind::Frame => {
                 let Some(Ok(frame)) = Frames::of(record.payload).next() else { return false };
                 let Ok(decoded) = self.decoder.decode(&frame) else { return false };
+                self.jobs(&decoded, received);
                 let verdict = self.books.judge(&decoded, received, &self.unlimited);
                 if let Verdict::Store(number, table) = verdict {
                     self.recovery.batches += 1;
@@ -312,6 +318,22 @@ impl Opening {
         self.oldest.get_or_insert(received);
         self.last = Some(received);
         true
+    }
+
+    /// Remembers what a batch tells of jobs.
+    fn jobs(&mut self, decoded: &Decoded, received: Timestamp) {
+        if decoded.jobs.is_empty() {
+            return;
+        }
+        let Recovery { jobs, jobs_dropped, .. } = &mut self.recovery;
+        self.job_events += decoded.jobs.len();
+        jobs.push_back((received, decoded.jobs.clone()));
+        while self.job_events > JOB_EVENTS_MAX
+            && let Some((_, oldest)) = jobs.pop_front()
+        {
+            self.job_events -= oldest.len();
+            *jobs_dropped += oldest.len() as u64;
+        }
     }
 
     /// Writes what was read so far to a block. Where that fails the store opens all the same: the samples

@@ -1,6 +1,7 @@
 //! What opening a data directory found and did.
 
-use model::Timestamp;
+use model::{JobEvent, Timestamp};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 /// What opening a data directory found and did, to be said once at start.
@@ -21,6 +22,11 @@ pub struct Recovery {
     pub damaged: Vec<Damage>,
     /// Files of unfinished work that were removed.
     pub removed: Vec<PathBuf>,
+    /// What batches of the log told of jobs, and when they were received: whoever keeps jobs may not have
+    /// heard of it before a crash.
+    pub jobs: VecDeque<(Timestamp, Vec<JobEvent>)>,
+    /// Events that found no room there; the oldest go first.
+    pub jobs_dropped: u64,
 }
 
 /// A torn tail.

@@ -75,7 +75,7 @@ impl Lab {
         let clock = Arc::new(|| at(7200.0));
         let (store, _) =
             Store::open(&dir.path().join("store"), store::Settings::default(), clock).unwrap();
-        let users = |uid: u32| (uid == 1000).then(|| "alice".into());
+        let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = dir.path().join("registry.sqlite");
         let registry = Registry::open(&path, Limits::default(), users).unwrap();
         let (store, registry) = (Arc::new(store), Arc::new(registry));

@@ -1,7 +1,7 @@
 //! Append, ask, flush, open again.
 
 use crate::kit::*;
-use model::{Cause, Gap, Timestamp};
+use model::{Cause, Gap, JobEvent, Timestamp};
 use store::{JobSelector, LastValue, OpenError, Outcome, Selector, Store, TimeSlice};
 
 fn samples(n: i64) -> Vec<(Spec, i64, f64)> {
@@ -226,11 +226,15 @@ fn gaps_are_kept_through_the_log_and_the_manifest() {
         detail: "why".into(),
     };
     let told = vec![gap(T0 - 9 * S, T0 - S, Cause::SpoolFull), gap(0, T0 + S, Cause::AgentDown)];
+    // The first start of an agent, and one within a period of its last sample, leave no hole.
+    let first = gap(S, T0, Cause::AgentDown);
+    let soon = gap(S, T0 + 2 * S, Cause::AgentDown);
     let load = spec("n1", "load_1m");
     {
         let (store, _) = open(dir.path(), small());
-        append(&store, vec![sender.batch(&[(load.clone(), T0, 1.0)])]);
-        append(&store, vec![sender.batch_with(&[(load, T0 + S, 1.0)], told)]);
+        append(&store, vec![sender.batch_with(&[(load.clone(), T0, 1.0)], vec![first])]);
+        append(&store, vec![sender.batch_with(&[(load.clone(), T0 + S, 1.0)], told)]);
+        append(&store, vec![sender.batch_with(&[(load, T0 + 2 * S, 1.0)], vec![soon])]);
     }
     for round in 0..3 {
         let (store, _) = open(dir.path(), small());
@@ -238,9 +242,41 @@ fn gaps_are_kept_through_the_log_and_the_manifest() {
         let told: Vec<_> = gaps.iter().map(|gap| (gap.from.0, gap.to.0, gap.cause)).collect();
         let down = (T0, T0 + S, Cause::AgentDown);
         assert_eq!(told, [(T0 - 9 * S, T0 - S, Cause::SpoolFull), down], "round {round}");
-        assert_eq!(store.gaps(Timestamp(T0 + 2 * S), Timestamp(T0 + 3 * S), None), []);
+        assert_eq!(store.gaps(Timestamp(T0 + S + 1), Timestamp(T0 + 3 * S), None), []);
         store.flush().unwrap();
     }
+}
+
+#[test]
+fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let event = |id: i64| JobEvent {
+        key: job(id),
+        spelling: id.to_string().into(),
+        device: device("n1"),
+        user: Some("alice".into()),
+        uid: None,
+        start: Timestamp(T0),
+        stop: None,
+    };
+    let load = |tick: i64| vec![(spec("n1", "load_1m"), T0 + tick * S, 1.0)];
+    {
+        let (store, recovery) = open(dir.path(), small());
+        assert!(recovery.jobs.is_empty());
+        for id in [7, 8] {
+            sender.jobs = vec![event(id)];
+            let told = sender.batch(&load(id));
+            append(&store, vec![told.clone(), told]);
+        }
+    }
+    for _ in 0..2 {
+        let (_, recovery) = open(dir.path(), small());
+        let told: Vec<_> = recovery.jobs.iter().flat_map(|(_, events)| events.clone()).collect();
+        assert_eq!(told, [event(7), event(8)]);
+    }
+    open(dir.path(), small()).0.flush().unwrap();
+    assert!(open(dir.path(), small()).1.jobs.is_empty());
 }
 
 #[test]

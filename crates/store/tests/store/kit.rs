@@ -1,7 +1,7 @@
 //! Senders, selections and a store in a box.
 
 use model::{
-    Batch, Boot, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, Origin,
+    Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +92,8 @@ pub(crate) struct Sender {
     pub(crate) origin: Origin,
     pub(crate) boot: Boot,
     pub(crate) seq: u64,
+    /// What the next batch tells of jobs.
+    pub(crate) jobs: Vec<JobEvent>,
     encoder: Encoder,
     decoder: Decoder,
 }
@@ -102,6 +104,7 @@ impl Sender {
             origin: Origin::new(origin).unwrap(),
             boot: Boot([boot; 16]),
             seq: 0,
+            jobs: Vec::new(),
             encoder: Encoder::default(),
             decoder: Decoder::default(),
         }
@@ -132,7 +135,7 @@ impl Sender {
             index: samples.iter().map(|(spec, ..)| places[spec]).collect(),
             values: samples.iter().map(|(.., value)| *value).collect(),
             gaps,
-            jobs: Vec::new(),
+            jobs: std::mem::take(&mut self.jobs),
         };
         self.seq += 1;
         self.incoming(&batch)

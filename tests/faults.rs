@@ -1,0 +1,94 @@
+//! Faults of a node that must not spread.
+
+use crate::programs::{Running, Server, get, program, root, until};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Mounts a FUSE file system that nobody serves, in a mount namespace of its own, and becomes the agent.
+const HANGING: &str = "exec 3<>/dev/fuse; \
+    mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 hanging $0 && exec \"$@\"";
+
+#[test]
+fn a_mount_that_hangs_delays_no_other_source() {
+    if !root("a_mount_that_hangs_delays_no_other_source") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, spool) = (dir.path().join("mount"), dir.path().join("spool"));
+    let printed = dir.path().join("printed");
+    for folder in [&mount, &spool] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", HANGING]).arg(&mount).arg(program("jobmeter-agent"));
+    command.args(["--server", "http://127.0.0.1:1", "--device", "n1", "--period", "1s", "--print"]);
+    command.args(["--sources-filesystem-types", "fuse", "--sources-filesystem-period", "1s"]);
+    command.args(["--sources-agent-period", "1s", "--spool"]).arg(&spool);
+    let mut agent = Running::start(command.stdout(std::fs::File::create(&printed).unwrap()));
+    until("ten ticks", Duration::from_secs(30), || {
+        (seconds_of(&printed, "load_1m\t").len() > 10).then_some(())
+    });
+    assert!(agent.errors().contains("source filesystem: it took longer"), "{}", agent.errors());
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    for metric in ["load_1m\t", "cpu_user_seconds_total\t", "memory_available_bytes\t"] {
+        let ticks = seconds_of(&printed, metric);
+        let whole = ticks.windows(2).all(|pair| (pair[1] - pair[0]).rem_euclid(86_400) == 1);
+        assert!(ticks.len() > 10 && whole, "{metric}: {ticks:?}");
+    }
+    let told = |metric: &str| {
+        let text = std::fs::read_to_string(&printed).unwrap();
+        let of_it = |line: &&str| line.starts_with(metric) && line.contains("\"filesystem\"");
+        text.lines().rfind(of_it).and_then(|line| line.rsplit('\t').next()?.parse::<f64>().ok())
+    };
+    assert_eq!(told("agent_source_parked\t"), Some(1.0));
+    assert_eq!(told("agent_source_timeouts_total\t"), Some(1.0));
+}
+
+/// The seconds at which a metric was printed.
+fn seconds_of(printed: &Path, metric: &str) -> Vec<i64> {
+    let text = std::fs::read_to_string(printed).unwrap();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let lines = whole.lines().filter(|line| line.starts_with(metric));
+    lines
+        .map(|line| {
+            let at = line.split('\t').nth(4).unwrap();
+            let (time, _) = at.split_once('T').unwrap().1.split_once('+').unwrap();
+            let parts: Vec<i64> = time.split(':').map(|part| part.parse().unwrap()).collect();
+            parts.iter().fold(0, |sum, part| sum * 60 + part)
+        })
+        .collect()
+}
+
+/// Without a spool an agent does not know since when it was down; the server does.
+#[test]
+fn an_agent_without_a_spool_that_was_down_leaves_a_gap_that_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let start = || {
+        let mut command = Command::new(program("jobmeter-agent"));
+        command.args(["--server", &server.url, "--device", "n1", "--period", "1s"]);
+        Running::start(command.args(["--spool", "none"]))
+    };
+    let samples = || -> Option<usize> {
+        let (_, body) = get(&server.url, "/rpc/get_metrics?devices=n1&metrics=load_1m");
+        let rows: Value = serde_json::from_str(&body).ok()?;
+        Some(rows.as_array()?.len()).filter(|rows| *rows >= 3)
+    };
+    let mut agent = start();
+    until("samples", Duration::from_secs(20), samples);
+    agent.kill();
+    let gaps = || -> Vec<Value> {
+        let (_, body) = get(&server.url, "/api/v1/gaps");
+        serde_json::from_str(&body).unwrap()
+    };
+    assert_eq!(gaps(), Vec::<Value>::new(), "a first start is no gap");
+    std::thread::sleep(Duration::from_secs(4));
+    let mut agent = start();
+    let gap = until("the gap", Duration::from_secs(20), || gaps().into_iter().next());
+    let (from, to) = (gap["from"].as_f64().unwrap(), gap["to"].as_f64().unwrap());
+    assert_eq!(gap["cause"], "agent down");
+    assert!((3.0..12.0).contains(&(to - from)), "{gap}");
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+}
