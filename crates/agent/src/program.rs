@@ -20,7 +20,7 @@ use crate::signals::{Signal, Signals};
 use crate::site::Site;
 use crate::spool::{Spool, SpoolLimits};
 use config::{AgentConfig, ConfigErrors, RemoteChange, SpoolSettings, place, read_remote};
-use model::{Cause, Timestamp};
+use model::{Boot, Cause, Timestamp};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -131,7 +131,8 @@ impl Program {
             Arc::clone(&clock),
             (take_orders, want, waker),
             Arc::clone(&connect),
-            Backoff::new(FIRST, boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))),
+            Backoff::new(FIRST, chance(boot)),
+            phase(config.sampling.period, chance(boot)),
         );
         let keeper = Keeper {
             batches,
@@ -268,6 +269,18 @@ impl Program {
     }
 }
 
+/// A number that is another at each start.
+fn chance(boot: &Boot) -> u64 {
+    boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))
+}
+
+/// How long after its batch this agent sends: somewhere in a tenth of its period, and of 500 ms at most, so
+/// that a cluster's agents, which tick together, do not come to the server together.
+fn phase(period: Duration, chance: u64) -> Duration {
+    let longest = u64::try_from(period.as_micros() / 10).unwrap_or(u64::MAX).min(500_000);
+    Duration::from_micros(chance % (longest + 1))
+}
+
 fn root_words(config: &AgentConfig) -> &'static str {
     if config.run.root.is_empty() { "this machine" } else { "a recorded machine" }
 }
@@ -356,4 +369,19 @@ pub(crate) fn is_root() -> bool {
 /// The environment, as the configuration wants it; what is not UTF-8 is not there.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_send_at_instants_of_their_own() {
+        let of = |seconds, chance| phase(Duration::from_secs(seconds), chance);
+        assert!((0..1000).all(|n| of(1, n * 7919) <= Duration::from_millis(100)));
+        assert!((0..1000).all(|n| of(60, n * 104_729) <= Duration::from_millis(500)));
+        assert!((0..1000).any(|n| of(5, n * 7919) > Duration::from_millis(450)));
+        assert_eq!(phase(Duration::from_micros(5), 3), Duration::ZERO);
+        assert_ne!(chance(&Boot([1; 16])), chance(&Boot([2; 16])));
+    }
 }

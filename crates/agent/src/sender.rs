@@ -53,6 +53,7 @@ pub(crate) struct Sender {
     connect: Arc<Connect>,
     http: Option<Http>,
     backoff: Backoff,
+    phase: Duration,
     generation: u64,
     refused: String,
     local_jobs: Vec<(JobId, u32)>,
@@ -70,6 +71,7 @@ impl Sender {
         (orders, wanted, waker): (Receiver<Order>, SyncSender<Wanted>, UnixStream),
         connect: Arc<Connect>,
         backoff: Backoff,
+        phase: Duration,
     ) -> Self {
         Self {
             outbox,
@@ -81,6 +83,7 @@ impl Sender {
             connect,
             http: None,
             backoff,
+            phase,
             generation: 0,
             refused: String::new(),
             local_jobs: Vec::new(),
@@ -102,18 +105,23 @@ impl Sender {
             if self.http.is_none() {
                 self.http = self.connect.client();
             }
-            let Some(http) = &self.http else {
+            if self.http.is_none() {
                 if !self.rest(PATIENCE) {
                     return;
                 }
                 continue;
-            };
+            }
             // Until the spool's turn comes, and no longer where there is no such turn.
             let left_us = self.spool_from_us.saturating_sub(self.clock.steady_us());
             let spool_too = left_us <= 0 && !self.ending;
             let left = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
             let patience = if left_us > 0 { PATIENCE.min(left) } else { PATIENCE };
             let Some(mut request) = self.outbox.next(patience, spool_too) else { continue };
+            // All nodes seal at the same instants: each sends at one of its own.
+            if matches!(request, Request::Live(_)) && !self.phase.is_zero() && !self.ending {
+                self.rest(self.phase);
+            }
+            let Some(http) = &self.http else { continue };
             request.cut(self.frames_max.max(1));
             request.body(&mut body);
             let now = self.clock.wall();

@@ -48,6 +48,7 @@ impl Rig {
             (take_orders, want, waker),
             Arc::new(Connect::new(config)),
             Backoff::new(Duration::from_millis(10), 1),
+            Duration::ZERO,
         );
         let thread = std::thread::spawn(move || sender.run());
         Self { bench, orders, wanted, thread }

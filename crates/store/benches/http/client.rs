@@ -1,0 +1,266 @@
+//! A thousand agents in one thread: each a connection of its own, which sends a request as `jobmeter-agent`
+//! does and waits for the acks before it sends the next.
+//!
+//! One thread with epoll, because the client shares the machine with the server it measures: a thread for
+//! each agent would measure the scheduler.
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use wire::{AckStatus, Answer};
+
+/// Something else is looked after so often.
+const TEND: Duration = Duration::from_secs(1);
+/// No answer for so long: the server hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The event of the timer; those of connections are their places.
+const TIMER: u64 = u64::MAX;
+
+/// When an agent sends its frames.
+#[derive(Clone, Copy)]
+pub(crate) enum Pace {
+    /// The next as soon as the one before is acknowledged.
+    Next,
+    /// One in each period, whatever became of those before; agents differ in their phase, or none does.
+    Every { period: Duration, spread: bool },
+}
+
+impl Pace {
+    /// When the frame of a round is due, if that does not depend on answers.
+    fn due(self, agent: usize, round: usize) -> Option<Duration> {
+        let Self::Every { period, spread } = self else { return None };
+        let chance = (agent as u32 + 1).wrapping_mul(0x9e37_79b9);
+        let phase = f64::from(chance) / f64::from(u32::MAX);
+        let phase = if spread { period.mul_f64(phase) } else { Duration::ZERO };
+        Some(period * round as u32 + phase)
+    }
+}
+
+/// What was measured of some requests.
+#[derive(Default)]
+pub(crate) struct Measured {
+    pub(crate) requests: usize,
+    /// From the first request to the last answer.
+    pub(crate) wall: Duration,
+    /// From the time when each was due to the end of its answer, in milliseconds.
+    pub(crate) latencies: Vec<f64>,
+    /// How long after it was due and its connection free each was sent, in milliseconds: the client's own.
+    pub(crate) late: Vec<f64>,
+    /// Answers that told to come again, which was done.
+    pub(crate) refused: usize,
+}
+
+/// An agent's connection.
+struct Line {
+    stream: TcpStream,
+    request: Vec<u8>,
+    sent: usize,
+    answer: Vec<u8>,
+    /// The round whose frame is the next, or under way.
+    round: usize,
+    due: Duration,
+    /// Since when it waits for nothing.
+    free: Duration,
+}
+
+/// A whole answer.
+struct Answered {
+    status: u16,
+    retry_after: Option<Duration>,
+    body: Vec<u8>,
+}
+
+/// The agents.
+pub(crate) struct Client {
+    address: SocketAddr,
+    lines: Vec<Line>,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr, agents: usize) -> Self {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).unwrap();
+        let lines = (0..agents).map(|place| {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let data = EventData::new_u64(place as u64);
+            epoll::add(&epoll, &stream, data, EventFlags::IN).unwrap();
+            let (request, answer) = (Vec::new(), Vec::new());
+            let (due, free) = (Duration::ZERO, Duration::ZERO);
+            Line { stream, request, sent: 0, answer, round: 0, due, free }
+        });
+        let lines = lines.collect();
+        Self { address, lines, epoll, timer }
+    }
+
+    /// Sends each agent's frames, one after another, and waits for all answers. Calls `tend` once a second.
+    pub(crate) fn send(
+        &mut self,
+        frames: &[&[Vec<u8>]],
+        pace: Pace,
+        tend: &mut dyn FnMut(),
+    ) -> Measured {
+        let (began, mut told) = (Instant::now(), Measured::default());
+        let mut due = BinaryHeap::new();
+        for (place, line) in self.lines.iter_mut().enumerate() {
+            (line.round, line.free) = (0, Duration::ZERO);
+            line.due = pace.due(place, 0).unwrap_or_default();
+            due.push(Reverse((line.due, place)));
+        }
+        let mut left: usize = frames.iter().map(|frames| frames.len()).sum();
+        let (mut tended, mut heard) = (Duration::ZERO, Duration::ZERO);
+        let mut events = Vec::with_capacity(1024);
+        while left > 0 {
+            while let Some(Reverse((at, place))) = due.peek().copied()
+                && at <= began.elapsed()
+            {
+                due.pop();
+                let frame = frames.get(place).and_then(|frames| {
+                    let line = self.lines.get(place)?;
+                    frames.get(line.round)
+                });
+                self.begin(place, frame.unwrap(), began.elapsed(), &mut told);
+            }
+            let now = began.elapsed();
+            if now - tended >= TEND {
+                tended = now;
+                tend();
+            }
+            assert!(now - heard < PATIENCE, "the server gave no answer for {PATIENCE:?}");
+            let next = due.peek().map_or(TEND, |Reverse((at, _))| at.saturating_sub(now).min(TEND));
+            self.wait(next, &mut events);
+            for event in &events {
+                let Some(answered) = self.go_on(event.data.u64()) else { continue };
+                let (place, now) = (event.data.u64() as usize, began.elapsed());
+                heard = now;
+                let line = self.lines.get_mut(place).unwrap();
+                if let Some(wait) = settle(&answered) {
+                    told.refused += 1;
+                    due.push(Reverse((now + wait, place)));
+                    line.free = now + wait;
+                    continue;
+                }
+                told.latencies.push((now - line.due).as_secs_f64() * 1e3);
+                (line.round, line.free, left) = (line.round + 1, now, left - 1);
+                if line.round < frames.get(place).map_or(0, |frames| frames.len()) {
+                    line.due = pace.due(place, line.round).unwrap_or(now);
+                    due.push(Reverse((line.due, place)));
+                }
+            }
+        }
+        told.wall = began.elapsed();
+        told
+    }
+
+    fn begin(&mut self, place: usize, frame: &[u8], now: Duration, told: &mut Measured) {
+        let line = self.lines.get_mut(place).unwrap();
+        told.requests += 1;
+        told.late.push((now - line.due.max(line.free)).as_secs_f64() * 1e3);
+        line.request.clear();
+        write!(
+            line.request,
+            "POST /v1/batches HTTP/1.1\r\ncontent-length: {}\r\naccept: */*\r\nhost: {}\r\n\
+             content-type: application/x-jobmeter-batches\r\nuser-agent: jobmeter-agent/{}\r\n\
+             x-jobmeter-now: {}\r\nx-jobmeter-config: 0\r\n\r\n",
+            frame.len(),
+            self.address,
+            env!("CARGO_PKG_VERSION"),
+            UNIX_EPOCH.elapsed().unwrap().as_micros(),
+        )
+        .unwrap();
+        line.request.extend_from_slice(frame);
+        line.sent = 0;
+        if !line.write() {
+            self.interest(place, EventFlags::IN | EventFlags::OUT);
+        }
+    }
+
+    fn interest(&self, place: usize, flags: EventFlags) {
+        let line = self.lines.get(place).unwrap();
+        epoll::modify(&self.epoll, &line.stream, EventData::new_u64(place as u64), flags).unwrap();
+    }
+
+    /// Waits for an event, so long at most. A timer, because the wait's own is of whole milliseconds.
+    fn wait(&self, most: Duration, events: &mut Vec<epoll::Event>) {
+        let most = most.max(Duration::from_nanos(1));
+        let it_value = Timespec::try_from(most).unwrap();
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let set = Itimerspec { it_interval, it_value };
+        // Setting it also takes back that it went off before.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set).unwrap();
+        events.clear();
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None).unwrap();
+    }
+
+    /// Writes and reads what can be; an answer, once it is whole.
+    fn go_on(&mut self, event: u64) -> Option<Answered> {
+        let place = (event != TIMER).then_some(event as usize)?;
+        let line = self.lines.get_mut(place)?;
+        if line.sent < line.request.len() && line.write() {
+            self.interest(place, EventFlags::IN);
+        }
+        self.lines.get_mut(place)?.read()
+    }
+}
+
+impl Line {
+    /// Whether all of the request is sent.
+    fn write(&mut self) -> bool {
+        while let Some(rest) = self.request.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) => panic!("the server's connection: {error}"),
+            }
+        }
+        true
+    }
+
+    fn read(&mut self) -> Option<Answered> {
+        let mut piece = [0; 4096];
+        match self.stream.read(&mut piece) {
+            Ok(0) => panic!("the server closed a connection"),
+            Ok(bytes) => self.answer.extend_from_slice(piece.get(..bytes)?),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => panic!("the server's connection: {error}"),
+        }
+        let head = self.answer.windows(4).position(|end| end == b"\r\n\r\n")?;
+        let text = std::str::from_utf8(self.answer.get(..head)?).unwrap();
+        let header = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+            lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        };
+        let length: usize = header("content-length").unwrap().parse().unwrap();
+        let body = self.answer.get(head + 4..head + 4 + length)?.to_vec();
+        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+        let seconds = header("retry-after").and_then(|seconds| seconds.parse().ok());
+        let retry_after = seconds.map(Duration::from_secs);
+        self.answer.clear();
+        Some(Answered { status, retry_after, body })
+    }
+}
+
+/// How long to wait before the frame is sent again, if it was not stored.
+fn settle(answered: &Answered) -> Option<Duration> {
+    let Answered { status, retry_after, body } = answered;
+    if matches!(status, 429 | 503 | 507) {
+        return Some(retry_after.unwrap_or(TEND));
+    }
+    assert_eq!(*status, 200, "{}", String::from_utf8_lossy(body));
+    let acks = Answer::decode(body).unwrap().acks;
+    let [ack] = &*acks else { panic!("one frame, and {} acks", acks.len()) };
+    assert_eq!((ack.status, ack.samples_refused), (AckStatus::Stored, 0), "{ack:?}");
+    None
+}
