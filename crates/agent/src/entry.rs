@@ -16,6 +16,8 @@ const FAILURES_REOPEN: u32 = 2;
 const FAILURES_RETRY: u32 = 4;
 /// Times that a source may be set aside for taking too long; then it is off.
 pub(crate) const PARKS_MAX: u32 = 8;
+/// The part of the time between two drains by which one may be early.
+const DRAIN_ALONG: i64 = 4;
 /// How often a hole that lasts is told of.
 const HOLE_TOLD_US: i64 = 60 * Timestamp::SECOND;
 /// Ticks missed within less than this make no gap: at a period of a millisecond they are everyday.
@@ -186,6 +188,7 @@ impl Entry {
             self.stats.missed += missed;
             self.missed(at, notes);
         }
+        self.drained(steady_us);
         Some(Task::Collect { scheduled: at, period_us: self.schedule.period_us() })
     }
 
@@ -201,12 +204,20 @@ impl Entry {
     /// Whether the source wants its queue in the kernel emptied now.
     pub(crate) fn is_drain_due(&self, steady_us: i64) -> bool {
         let open = self.slot.as_ref().is_some_and(|slot| slot.source.is_some());
-        self.enabled && open && self.drain_every_us.is_some() && steady_us >= self.drain_due_us
+        // One that is nearly due is taken along: waking costs more than emptying.
+        let along_us = self.drain_every_us.map_or(0, |every_us| every_us / DRAIN_ALONG);
+        let is_due = steady_us.saturating_add(along_us) >= self.drain_due_us;
+        self.enabled && open && self.drain_every_us.is_some() && is_due
     }
 
     pub(crate) fn take_drain(&mut self, steady_us: i64) -> Task {
-        self.drain_due_us = steady_us.saturating_add(self.drain_every_us.unwrap_or(i64::MAX));
+        self.drained(steady_us);
         Task::Drain
+    }
+
+    /// Reading a source empties its queue too.
+    fn drained(&mut self, steady_us: i64) {
+        self.drain_due_us = steady_us.saturating_add(self.drain_every_us.unwrap_or(i64::MAX));
     }
 
     /// When [`Self::is_drain_due`] will be true, if ever.

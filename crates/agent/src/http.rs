@@ -1,5 +1,6 @@
 //! Frames to a server and its answer back, over HTTP.
 
+use crate::resolve::Addresses;
 use config::{ServerSettings, ServerUrl, Token};
 use model::Timestamp;
 use rustls::crypto::ring;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::transport::DefaultConnector;
 use wire::Answer;
 
 /// Longest answer that is read.
@@ -32,6 +34,7 @@ const SYSTEM_ROOTS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Http {
     agent: ureq::Agent,
+    addresses: Addresses,
     url: String,
     authorization: Option<Authorization>,
     user_agent: String,
@@ -91,8 +94,11 @@ impl Http {
             let tls = client_tls(ca.as_deref(), cert.as_deref(), key.as_deref())?;
             builder = builder.tls_config(tls);
         }
+        let addresses = Addresses::default();
+        let connector = DefaultConnector::default();
         Ok(Self {
-            agent: builder.build().new_agent(),
+            agent: ureq::Agent::with_parts(builder.build(), connector, addresses.clone()),
+            addresses,
             url: format!("{}/v1/batches", url.as_str()),
             authorization: token.map(|token| Authorization(format!("Bearer {}", token.secret()))),
             user_agent: format!("jobmeter-agent/{}", env!("CARGO_PKG_VERSION")),
@@ -128,8 +134,10 @@ impl Http {
         if let Some(Authorization(text)) = &self.authorization {
             request = request.header("Authorization", text);
         }
-        let mut response =
-            request.send(frames).map_err(|e| Failure::Unreached(format!("{}: {e}", self.url)))?;
+        let mut response = request.send(frames).map_err(|e| {
+            self.addresses.doubt();
+            Failure::Unreached(format!("{}: {e}", self.url))
+        })?;
         let (status, after) = (response.status(), retry_after(response.headers()));
         let most = if status.is_success() { ANSWER_BYTES_MAX } else { REASON_BYTES_MAX };
         let mut body = Vec::new();

@@ -24,6 +24,7 @@ mod print;
 mod program;
 mod queue;
 mod refused;
+mod resolve;
 mod sampler;
 mod sampling;
 mod schedule;

@@ -1,0 +1,82 @@
+//! The server's addresses: asked for once, not with every batch. ureq asks for them before it looks whether
+//! a connection is open, in a thread made for it: a question to the name server, and a thread, a second.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use ureq::Error;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+/// The addresses of the one server that a client sends to; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: Vec<SocketAddr>,
+    doubted: bool,
+}
+
+impl Addresses {
+    /// The server was not reached: its name is asked for anew. Where nobody answers that, the old addresses
+    /// are tried again.
+    pub(crate) fn doubt(&self) {
+        self.known().doubted = true;
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(
+        &self,
+        ask: impl FnOnce() -> Result<Vec<SocketAddr>, Error>,
+    ) -> Result<Vec<SocketAddr>, Error> {
+        let mut known = self.known();
+        if known.addresses.is_empty() || known.doubted {
+            match ask() {
+                Ok(addresses) => *known = Known { addresses, doubted: false },
+                Err(error) if known.addresses.is_empty() => return Err(error),
+                Err(error) => {
+                    log::debug!("the server's name is not found, its last address is used: {error}")
+                }
+            }
+        }
+        Ok(known.addresses.clone())
+    }
+}
+
+impl Resolver for Addresses {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        let ask = || Ok(DefaultResolver::default().resolve(uri, config, timeout)?.to_vec());
+        let mut found = self.empty();
+        self.get(ask)?.into_iter().for_each(|address| found.push(address));
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asked_once_and_again_when_in_doubt() {
+        let addresses = Addresses::default();
+        let [first, second] = [1, 2].map(|n| vec![SocketAddr::from(([127, 0, 0, n], 8790))]);
+        let lost = || Err(Error::HostNotFound);
+        assert!(addresses.get(lost).is_err());
+        assert_eq!(addresses.get(|| Ok(first.clone())).unwrap(), first);
+        assert_eq!(addresses.get(|| panic!("it is known")).unwrap(), first);
+        addresses.clone().doubt();
+        assert_eq!(addresses.get(lost).unwrap(), first);
+        assert_eq!(addresses.get(|| Ok(second.clone())).unwrap(), second);
+        assert_eq!(addresses.get(lost).unwrap(), second);
+    }
+}
