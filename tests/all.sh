@@ -36,7 +36,7 @@ packages() {
     command -v node >/dev/null || missing+=(nodejs)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v git >/dev/null || missing+=(git)
-    command -v python3 >/dev/null || missing+=(python3)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
     busybox --list >/dev/null 2>&1 || missing+=(busybox-static)
     command -v cpio >/dev/null || missing+=(cpio)
@@ -49,6 +49,14 @@ packages() {
             install -y --no-install-recommends "${missing[@]}"
 }
 
+# Python packages, in a folder of their own.
+python() {
+    local stamp=target/python/installed
+    cmp -s tests/requirements.txt "$stamp" && { echo "every package is there"; return; }
+    python3 -m venv --clear target/python &&
+        target/python/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
+        cp tests/requirements.txt "$stamp"
+}
 fetch() { cargo fetch --locked; }
 format() { cargo fmt --all --check; }
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
@@ -73,6 +81,7 @@ if [ "$mode" = check ]; then
     part tidy cargo test --locked -p whole -- layers tidy docs_fresh
     part references cargo test --locked -p jobmeter --test docs
 else
+    part python python
     part build build
     part crates crates
     part whole whole

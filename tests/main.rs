@@ -20,5 +20,6 @@ mod line;
 mod nested;
 mod page;
 mod programs;
+mod readers;
 mod tidy;
 mod truth;

@@ -1,0 +1,56 @@
+//! Blocks are read where they lie: DuckDB and pandas give the values that the server gives.
+
+use crate::layers::repository;
+use crate::line::jobmeter;
+use crate::programs::{Running, Server, output, program, until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &["--block-every", "5s"]);
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.args(["--server", &server.url, "--device", "n1", "--period", "1s", "--spool", "none"]);
+    let mut agent = Running::start(&mut command);
+    let blocks = dir.path().join("samples/blocks");
+    until("two blocks", Duration::from_secs(40), || {
+        let files = std::fs::read_dir(&blocks).ok()?.filter_map(|file| file.ok());
+        let written =
+            files.filter(|file| file.path().extension().is_some_and(|it| it == "parquet"));
+        (written.count() >= 2).then_some(())
+    });
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+    // What was in memory is in the log, and stays there: a copy of the blocks is what others read.
+    let mut reader = Command::new(repository().join("target/python/bin/python"));
+    reader.arg(repository().join("tests/readers.py")).arg(&blocks);
+    let (code, out, errors) = output(&mut reader);
+    assert_eq!(code, 0, "{errors}");
+    let rows = out.lines().map(|line| serde_json::from_str::<Vec<Value>>(line).unwrap());
+    let read: BTreeMap<(String, String, i64), f64> = rows
+        .map(|row| {
+            let text = |place: usize| row[place].as_str().unwrap().to_owned();
+            ((text(0), text(4), row[5].as_i64().unwrap()), row[6].as_f64().unwrap())
+        })
+        .collect();
+    assert!(read.len() > 1000, "{}", read.len());
+
+    server.again(dir.path(), &[]);
+    let query = "SELECT metric_id, labels, to_unixtime(timestamp) AS s, date_part('microsecond', timestamp) AS us, \
+                 value FROM metrics WHERE device_id = 'n1' AND job_id IS NULL";
+    let (code, out, errors) = jobmeter(&server.url, &["sql", "--format", "json", query]);
+    assert_eq!(code, 0, "{errors}");
+    let mut compared = 0;
+    for row in serde_json::from_str::<Vec<Value>>(&out).unwrap() {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        let micros =
+            row["s"].as_i64().unwrap() * 1_000_000 + row["us"].as_i64().unwrap() % 1_000_000;
+        let Some(value) = read.get(&(text("metric_id"), text("labels"), micros)) else { continue };
+        assert_eq!(row["value"].as_f64(), Some(*value), "{row}");
+        compared += 1;
+    }
+    assert_eq!(compared, read.len(), "each sample of the blocks is the server's");
+}
