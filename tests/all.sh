@@ -87,6 +87,7 @@ else
     part whole whole
     part page page
     part lints lints
+    part rustdoc rustdoc
 fi
 
 echo

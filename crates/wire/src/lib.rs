@@ -1,6 +1,6 @@
 //! Batches as bytes, and back. The schema, with every limit, is `proto/batch.proto`.
 //!
-//! [`encode`] makes a frame; [`Frames`] cuts a body, a spool or a log into frames; [`decode`] reads a
+//! [`Encoder`] makes a frame; [`Frames`] cuts a body, a spool or a log into frames; [`Decoder`] reads a
 //! frame as far as a server needs that has seen its table before; [`Decoded::table`] and
 //! [`Decoded::into_batch`] read the rest.
 
