@@ -42,9 +42,11 @@ golden:
 docs:
 	UPDATE_DOCS=1 $(CARGO) test --locked -p jobmeter --test docs
 
-# Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine.
-bench: ready
+# Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine. As root:
+# the agent is measured on jobs of its own making, beside what it replaces.
+bench: release
 	$(CARGO) bench --locked -p store -p query
+	benches/agent.sh
 
 # Fuzzes the parsers and decoders for a while; what it finds goes into fuzz/corpus, which `make test` replays.
 fuzz:

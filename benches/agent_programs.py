@@ -1,0 +1,202 @@
+"""The programs that are measured: how each is started, and how we know that it did its work."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from agent_jobs import JOBS
+from agent_sinks import Batches, Pull, Scrapes
+
+
+class Program:
+    """A running program and its sink; a context manager that ends both."""
+
+    name = ""
+    what = ""
+    # A measurement takes at least so long: a whole period of what the program does seldom.
+    seconds_min = 0
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.sink = None
+        self.process = None
+        self.folder = tempfile.mkdtemp(prefix="jobmeter-bench-")
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.sink:
+            self.sink.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self):
+        """Starts the sink and the program."""
+        raise NotImplementedError
+
+    def fault(self):
+        """Why what came is not what this program is measured for; empty if it is."""
+        raise NotImplementedError
+
+    def run(self, command):
+        """Starts the program itself, with nothing of ours in its environment."""
+        environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C"}
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+            )
+
+    @property
+    def log(self):
+        """Where what it says goes."""
+        return os.path.join(self.folder, "log")
+
+    def death(self):
+        """How it ended, if it did, with the last line it said."""
+        status = self.process.poll()
+        if status is None:
+            return ""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            lines = log.read().strip().splitlines()
+        return f"ended with status {status}: {lines[-1] if lines else 'it said nothing'}"
+
+
+class Agent(Program):
+    """jobmeter-agent at a period of 1 s, sending to a sink over HTTP, with its spool."""
+
+    options = []
+    # What has to be seen at every tick.
+    at_every_tick = []
+
+    def start(self):
+        """Jobs are looked for in the bench's place alone: others may run jobs beside it."""
+        self.sink = Batches()
+        config = os.path.join(self.folder, "agent.toml")
+        with open(config, "w", encoding="ascii"):
+            pass
+        self.run(
+            [
+                os.path.abspath(os.environ["JOBMETER_AGENT_PROGRAM"]),
+                *("--config", config, "--server", self.sink.url),
+                *("--spool", os.path.join(self.folder, "spool")),
+                *("--period", "1s", "--jobs-schedulers", "oar", "--jobs-oar-roots", self.jobs.root),
+                *self.options,
+            ]
+        )
+
+    def fault(self):
+        """Both jobs with all their tasks, and no tick left out."""
+        tasks = sum(self.sink.values["cgroup_tasks", ""].values())
+        if tasks != self.jobs.count:
+            return f"it saw {tasks:.0f} tasks"
+        ticks = self.sink.ticks()
+        for metric in self.at_every_tick:
+            values, seen = self.sink.values[metric, ""], len(self.sink.seconds[metric, ""])
+            if set(values) != set(JOBS):
+                return f"{metric} came for {len(values)} jobs"
+            # The first ticks may come before the jobs are found.
+            if seen < ticks - 2:
+                return f"{metric} came at {seen} of {ticks} ticks"
+        return ""
+
+
+class AgentDefault(Agent):
+    """The agent as it comes, but for the period."""
+
+    name = "agent-default"
+    what = "jobmeter-agent, defaults"
+    seconds_min = 30
+
+
+class AgentAll(Agent):
+    """The agent reading at every tick what colmet-node reads, and the rest of its sources."""
+
+    name = "agent-all"
+    what = "jobmeter-agent, taskstats and process at every tick"
+    options = [
+        *("--sources-taskstats-poll-s", "0", "--sources-taskstats-budget-ms", "10000"),
+        *("--sources-process-period", "1s", "--source-budget", "10s"),
+    ]
+    at_every_tick = ["taskstats_tasks", "process_count"]
+
+
+class AgentLight(Agent):
+    """The agent with exit events, without polling tasks and without /proc/PID."""
+
+    name = "agent-light"
+    what = "jobmeter-agent, no taskstats polling, no /proc/PID"
+    options = ["--sources-taskstats-poll-s", "3600", "--sources-process-enabled=false"]
+
+
+class Colmet(Program):
+    """colmet-node with its taskstats, procstats and jobproc backends."""
+
+    name = "colmet"
+    what = "colmet-node 0.6.10, taskstats, procstats and jobproc"
+
+    def start(self):
+        """Its own first idea of a job's place is replaced by the given one."""
+        python = os.path.abspath(os.environ["COLMET_PYTHON"])
+        self.sink = Pull(python)
+        node = os.path.join(os.path.dirname(python), "colmet-node")
+        self.run(
+            [
+                *(python, node, "-s", "1", "--enable-jobproc"),
+                *("--cpuset_rootpath", self.jobs.root, "--zeromq-uri", self.sink.url),
+            ]
+        )
+
+    def fault(self):
+        """A record of each per-job backend for each job."""
+        _, records = self.sink.ask()
+        wanted = {("procstats_default", "0")}
+        for job in JOBS:
+            wanted |= {("taskstats_default", str(job)), ("jobprocstats_default", str(job))}
+        missing = sorted(wanted - set(records))
+        return "it did not send " + ", ".join(map(":".join, missing)) if missing else ""
+
+
+class NodeExporter(Program):
+    """prometheus-node-exporter as it comes; it knows no jobs."""
+
+    name = "node-exporter"
+    what = "prometheus-node-exporter, defaults, scraped every second; no jobs"
+
+    def start(self):
+        """It says nothing when it is ready, so it is asked until it answers."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        program = os.path.abspath(os.environ["EXPORTER_PROGRAM"])
+        self.run([program, f"--web.listen-address=127.0.0.1:{port}"])
+        self.sink = Scrapes(port)
+        until = time.monotonic() + 10
+        while not self.sink.ticks() and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def fault(self):
+        """An answer has some length."""
+        return "" if self.sink.bytes > 1000 else "its answers are empty"
+
+
+PROGRAMS = (AgentDefault, AgentAll, AgentLight, Colmet, NodeExporter)
