@@ -53,4 +53,22 @@ fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
         compared += 1;
     }
     assert_eq!(compared, read.len(), "each sample of the blocks is the server's");
+
+    // While the server runs, and after a byte of a block was flipped.
+    let verify = || {
+        let data = ["verify", "--json", "--data", dir.path().to_str().unwrap()];
+        let (code, out, errors) = output(Command::new(program("jobmeter")).args(data));
+        (code, serde_json::from_str::<Value>(&out).unwrap_or_else(|_| panic!("{out}{errors}")))
+    };
+    let (code, whole) = verify();
+    assert_eq!((code, &whole["good"]), (0, &Value::Bool(true)), "{whole}");
+    assert_eq!(whole["samples"].as_u64(), Some(read.len() as u64));
+    let block = std::fs::read_dir(&blocks).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&block).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&block, bytes).unwrap();
+    let (code, damaged) = verify();
+    assert_eq!((code, &damaged["good"]), (1, &Value::Bool(false)), "{damaged}");
+    assert!(damaged["findings"][0]["cost"].as_str().is_some_and(|it| !it.is_empty()), "{damaged}");
 }

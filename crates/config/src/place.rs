@@ -7,6 +7,11 @@ pub const AGENT_FILE: &str = "/etc/jobmeter/agent.toml";
 /// Where the settings of a server are by default.
 pub const SERVER_FILE: &str = "/etc/jobmeter/server.toml";
 
+/// Folder of the store below a server's data folder.
+pub const SAMPLES_DIR: &str = "samples";
+/// File of the registry of jobs below it.
+pub const JOBS_FILE: &str = "jobs.sqlite";
+
 /// Where the settings of the command `jobmeter` are by default.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 

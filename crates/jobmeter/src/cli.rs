@@ -20,6 +20,7 @@ pub(crate) fn command() -> Command {
             sources(),
             capture(),
             check(),
+            verify(),
             beside(
                 "server",
                 "Starts the server program beside this one; see `jobmeter-server --help`",
@@ -178,6 +179,15 @@ fn check() -> Command {
                 .value_parser(["agent", "server", "client"]),
         ])
         .after_help("Example: jobmeter check /etc/jobmeter/agent.toml --for agent")
+}
+
+fn verify() -> Command {
+    Command::new("verify")
+        .about(
+            "Checks a server's data folder, changing nothing: what is damaged, and what that costs",
+        )
+        .args([value("data", "DIR", "The server's --data, or that of `up`").required(true), json()])
+        .after_help("Example: jobmeter verify --data /var/lib/jobmeter")
 }
 
 /// A command that is another program.

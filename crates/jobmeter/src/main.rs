@@ -12,6 +12,7 @@ mod run;
 mod show;
 mod sources_of_node;
 mod up;
+mod verify;
 
 use agent::wall as clock;
 use anyhow::Context;
@@ -73,6 +74,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
         Some(("check", matches)) => return check::check(matches),
+        Some(("verify", matches)) => return verify::verify(matches),
         _ => anyhow::bail!("no such command; see jobmeter --help"),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
 use crate::RegistryError;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
@@ -84,6 +84,20 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
     Ok(db)
 }
 
+/// What SQLite finds wrong with a registry, at most 100 lines of it; nothing is changed.
+///
+/// # Errors
+/// The file cannot be opened, or is so damaged that nothing can be told of it.
+pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
+    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    db.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed)?;
+    let mut check = db.prepare("PRAGMA integrity_check(100)").map_err(failed)?;
+    let told = check.query_map([], |row| row.get::<_, String>(0)).map_err(failed)?;
+    let told: Vec<String> = told.collect::<Result<_, _>>().map_err(failed)?;
+    Ok(if told == ["ok"] { Vec::new() } else { told })
+}
+
 fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(std::time::Duration::from_secs(10))?;
     // WAL: readers do not wait for the writer. FULL: a commit survives a power cut.
@@ -119,6 +133,22 @@ mod tests {
             assert_eq!((mode.as_str(), sync), ("wal", 2));
         }
         assert!(open_to_read(&path).unwrap().execute("DELETE FROM runs", []).is_err());
+    }
+
+    #[test]
+    fn a_registry_is_verified_without_being_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        assert!(verify(&path).is_err() && !path.try_exists().unwrap());
+        drop(open(&path).unwrap());
+        assert_eq!(verify(&path).unwrap(), [""; 0]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Past the header and the page of the schema.
+        for page in bytes.chunks_mut(4096).skip(1) {
+            page.fill(0x55);
+        }
+        std::fs::write(&path, bytes).unwrap();
+        assert!(verify(&path).map_or(true, |told| !told.is_empty()));
     }
 
     #[test]

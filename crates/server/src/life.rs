@@ -16,6 +16,7 @@ use crate::settings::Limits;
 use crate::tasks::Tasks;
 use crate::work::Work;
 use config::ServerConfig;
+use config::place::{JOBS_FILE, SAMPLES_DIR};
 use jobs::{Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
@@ -36,10 +37,6 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_TURNS: usize = 4;
-/// Folder of the store below the data folder.
-const SAMPLES: &str = "samples";
-/// File of the registry below the data folder.
-const JOBS: &str = "jobs.sqlite";
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -240,11 +237,11 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
         ..store::Settings::default()
     };
     let (store, recovery) =
-        Store::open(&data.join(SAMPLES), settings, Arc::new(crate::clock::now))?;
+        Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::clock::now))?;
     tell_recovery(&recovery);
     let (store, root) = (Arc::new(store), root.clone());
     let users = move || Users::parse(&passwd(&root));
-    let registry = Registry::open(&data.join(JOBS), jobs::Limits::default(), users)?;
+    let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
     // A crash may have come between a batch and what it told of jobs. Told twice it says nothing new.
     for (received, events) in &recovery.jobs {
         registry.apply(events, *received)?;

@@ -40,6 +40,7 @@ mod source;
 mod store;
 mod table;
 mod varint;
+mod verify;
 mod view;
 mod window;
 
@@ -56,3 +57,4 @@ pub use scan::Scan;
 pub use select::{JobSelector, LabelMatch, Selector};
 pub use settings::{Clock, Settings};
 pub use store::{Snapshot, Store};
+pub use verify::{Finding, Verified, verify};

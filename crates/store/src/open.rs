@@ -114,18 +114,27 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, Ope
 
 /// Checks the version of the files, and writes it into a new directory.
 fn format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
+    if names.iter().any(|name| name == FORMAT_FILE || name == MANIFEST) {
+        return check_format(disk, dir);
+    }
+    let text = format!("{FORMAT_WORDS}{FORMAT}\n");
+    Ok(write_whole(disk, dir, FORMAT_FILE, text.as_bytes())?)
+}
+
+/// Checks the version of the files of a directory.
+///
+/// # Errors
+/// It is none of ours, or of a newer program.
+pub(crate) fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let path = dir.join(FORMAT_FILE);
     let not_ours = |why: &str| OpenError::NotOurs { path: path.clone(), why: why.to_owned() };
     let Some(bytes) = read_whole(disk, &path)? else {
-        let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
-        if names.iter().any(|name| name == MANIFEST) {
-            return Err(not_ours("it is missing beside a manifest"));
-        }
-        let text = format!("{FORMAT_WORDS}{FORMAT}\n");
-        return Ok(write_whole(disk, dir, FORMAT_FILE, text.as_bytes())?);
+        return Err(not_ours("it is missing"));
     };
     let text = String::from_utf8(bytes).unwrap_or_default();
-    let version = text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.trim_end().parse().ok());
+    let version =
+        text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.strip_suffix('\n')?.parse().ok());
     match version {
         Some(FORMAT) => Ok(()),
         Some(found) if found > FORMAT => Err(OpenError::Newer { path, found, known: FORMAT }),

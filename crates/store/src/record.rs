@@ -63,14 +63,25 @@ pub(crate) fn put_record(out: &mut Vec<u8>, kind: RecordKind, received: Timestam
     out.extend_from_slice(payload);
 }
 
-/// The record at the start of the bytes, and its whole length; `None` where there is no good one.
-pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+/// The header at the start of the bytes without its checksum, which holds.
+fn header(bytes: &[u8]) -> Option<&[u8]> {
     let (header, _) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
     let (checked, crc) = header.split_last_chunk::<4>()?;
-    if checked.first_chunk() != Some(&MAGIC) || crc32c::crc32c(checked) != u32::from_le_bytes(*crc)
-    {
-        return None;
-    }
+    let is_ours = checked.first_chunk() == Some(&MAGIC);
+    (is_ours && crc32c::crc32c(checked) == u32::from_le_bytes(*crc)).then_some(checked)
+}
+
+/// Whether a good header begins the bytes, and says that there is more than there is.
+pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
+    let length = header(bytes).and_then(|header| header.get(8..)?.first_chunk().copied());
+    length.is_some_and(|length| {
+        RECORD_HEADER_BYTES.saturating_add(u32::from_le_bytes(length) as usize) > bytes.len()
+    })
+}
+
+/// The record at the start of the bytes, and its whole length; `None` where there is no good one.
+pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+    let checked = header(bytes)?;
     let kind = match checked.get(4) {
         Some(1) => RecordKind::Frame,
         Some(2) => RecordKind::Gap,

@@ -31,6 +31,11 @@ impl Checks {
         })
     }
 
+    /// All of them, in the file's order.
+    pub(crate) fn extents(&self) -> &[Extent] {
+        &self.0
+    }
+
     /// Appends the extents: how many, then for each the bytes between it and the one before, its length,
     /// its checksum.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {

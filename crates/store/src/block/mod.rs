@@ -2,6 +2,7 @@
 //! time, with an index of their series (docs/format.md; decision 0005).
 
 mod checks;
+mod damage;
 mod index;
 mod read;
 mod runs;

@@ -136,7 +136,7 @@ pub(crate) struct Opened {
     /// First row of each row group, and the number of rows at the end.
     first_rows: Vec<u64>,
     pub(crate) parts: Vec<Part>,
-    checks: Checks,
+    pub(super) checks: Checks,
 }
 
 impl Opened {
@@ -222,7 +222,12 @@ impl Block {
         BlockError::Index { path: self.path.clone(), why: why.to_owned() }
     }
 
-    fn bytes(&self, meter: &Meter, offset: u64, length: u64) -> Result<Bytes, BlockError> {
+    pub(super) fn bytes(
+        &self,
+        meter: &Meter,
+        offset: u64,
+        length: u64,
+    ) -> Result<Bytes, BlockError> {
         let inside = offset.checked_add(length).is_some_and(|end| end <= self.note.bytes);
         let length = usize::try_from(length).ok().filter(|_| inside);
         let length = length.ok_or_else(|| self.damaged("it points outside the file"))?;

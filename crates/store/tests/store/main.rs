@@ -10,3 +10,4 @@ mod kit;
 mod limits;
 mod model;
 mod reading;
+mod verify;

@@ -1,0 +1,101 @@
+//! `jobmeter verify`: checks a server's data folder, changing nothing.
+
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use config::place::{JOBS_FILE, SAMPLES_DIR};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::{Finding, RealDisk, Verified};
+
+/// Exit code of a folder with damage; 2 is kept for a check that could not be made.
+const DAMAGED: u8 = 1;
+
+/// The answer for scripts.
+#[derive(Debug, Serialize)]
+struct Answer {
+    good: bool,
+    blocks: u64,
+    samples: u64,
+    block_bytes: u64,
+    log_segments: u64,
+    log_records: u64,
+    log_bytes: u64,
+    findings: Vec<Found>,
+    findings_dropped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    path: PathBuf,
+    what: String,
+    cost: String,
+    harmless: bool,
+}
+
+/// Checks, tells, and exits with 1 if something is lost.
+pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
+    let data = [given.clone(), given.join("store")].into_iter();
+    let Some(data) = data.into_iter().find(|dir| dir.join(SAMPLES_DIR).is_dir()) else {
+        bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display());
+    };
+    let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
+    verified.findings.extend(registry(&data.join(JOBS_FILE)));
+    let good = verified.is_good();
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        serde_json::to_writer(&mut out, &answer(verified))?;
+        writeln!(out)?;
+    } else {
+        tell(&verified, &mut out)?;
+    }
+    Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
+}
+
+fn registry(path: &Path) -> Vec<Finding> {
+    let cost = "jobs, their users and their nodes; samples are untouched";
+    let finding =
+        |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
+    match jobs::verify(path) {
+        Ok(told) => told.into_iter().map(finding).collect(),
+        Err(error) => vec![finding(error.to_string())],
+    }
+}
+
+fn answer(verified: Verified) -> Answer {
+    let found = |finding: Finding| {
+        let Finding { path, what, cost, is_harmless } = finding;
+        Found { path, what, cost, harmless: is_harmless }
+    };
+    Answer {
+        good: verified.is_good(),
+        blocks: verified.blocks,
+        samples: verified.samples,
+        block_bytes: verified.block_bytes,
+        log_segments: verified.segments,
+        log_records: verified.records,
+        log_bytes: verified.log_bytes,
+        findings_dropped: verified.findings_dropped,
+        findings: verified.findings.into_iter().map(found).collect(),
+    }
+}
+
+fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
+    let Verified { blocks, samples, block_bytes, segments, records, log_bytes, .. } = verified;
+    writeln!(out, "{blocks} blocks, {samples} samples, {block_bytes} bytes")?;
+    writeln!(out, "{segments} log segments, {records} batches, {log_bytes} bytes")?;
+    for Finding { path, what, cost, is_harmless } in &verified.findings {
+        let mark = if *is_harmless { "note" } else { "DAMAGED" };
+        writeln!(out, "{mark}: {}: {what}\n    costs: {cost}", path.display())?;
+    }
+    if verified.findings_dropped > 0 {
+        writeln!(out, "and {} more", verified.findings_dropped)?;
+    }
+    writeln!(
+        out,
+        "{}",
+        if verified.is_good() { "everything is whole" } else { "something is lost" }
+    )
+}

@@ -1,0 +1,99 @@
+//! What of a block cannot be read: every checksum is compared, and where one differs, every series read.
+
+use super::read::{Meter, RowCursor};
+use super::{Block, BlockError, Entry};
+use model::Timestamp;
+use std::sync::Arc;
+
+/// What is wrong, and what it costs.
+pub(crate) type Damage = Vec<(String, String)>;
+
+/// Samples that cannot be read.
+#[derive(Debug, Default)]
+struct Lost {
+    series: u64,
+    samples: u64,
+    span: Option<(i64, i64)>,
+    first: Option<String>,
+}
+
+impl Lost {
+    fn add(&mut self, samples: u64, (from, to): (i64, i64), of: impl FnOnce() -> String) {
+        self.samples += samples;
+        self.span = Some(self.span.map_or((from, to), |(a, b)| (a.min(from), b.max(to))));
+        self.first.get_or_insert_with(of);
+    }
+
+    fn words(&self) -> Option<String> {
+        let (from, to) = self.span?;
+        let (from, to) = (Timestamp(from), Timestamp(to));
+        let first = self.first.as_deref().unwrap_or_default();
+        let Self { series, samples, .. } = self;
+        Some(format!("up to {samples} samples of {series} series, {from} to {to}; first {first}"))
+    }
+}
+
+impl Block {
+    /// Reads the whole file and tells what is damaged.
+    ///
+    /// # Errors
+    /// The footer or the directory cannot be read: nothing of the block can.
+    pub(crate) fn damage(self: &Arc<Self>, meter: &Arc<Meter>) -> Result<Damage, BlockError> {
+        let opened = self.opened(meter)?;
+        let mut damage = Damage::new();
+        let (mut entries, mut lost) = (Vec::new(), Lost::default());
+        for part in &opened.parts {
+            match self.entries(part, meter) {
+                Ok(some) => entries.extend(some),
+                Err(_) => {
+                    lost.series += part.series;
+                    lost.add(part.rows, (part.from, part.to), || {
+                        format!("devices {} to {}", part.first_device, part.last_device)
+                    });
+                }
+            }
+        }
+        if let Some(words) = lost.words() {
+            damage.push(("parts of the index are damaged".to_owned(), words));
+        }
+        let mut bad = Vec::new();
+        for extent in opened.checks.extents() {
+            let bytes = self.bytes(meter, extent.offset, extent.length);
+            if !bytes.is_ok_and(|bytes| opened.checks.hold(extent.offset, &bytes)) {
+                bad.push(extent.offset);
+            }
+        }
+        if let Some(first) = bad.first() {
+            let what = format!("{} pages are damaged, the first at byte {first}", bad.len());
+            let other = "nothing here: only other programs that read the file need these pages";
+            let cost = self.unreadable(&entries, meter)?.unwrap_or_else(|| other.to_owned());
+            damage.push((what, cost));
+        }
+        Ok(damage)
+    }
+
+    /// The series that cannot be read whole.
+    fn unreadable(
+        self: &Arc<Self>,
+        entries: &[Entry],
+        meter: &Arc<Meter>,
+    ) -> Result<Option<String>, BlockError> {
+        let opened = self.opened(meter)?;
+        let (mut times, mut values) = (Vec::new(), Vec::new());
+        let mut lost = Lost::default();
+        for entry in entries {
+            let rows = entry.row..entry.row + entry.rows;
+            times.clear();
+            values.clear();
+            // A reader that met damage does not go on.
+            let mut cursor = RowCursor::new(self, &opened, meter);
+            if cursor.read(rows, entry.divisor, &mut times, &mut values).is_err() {
+                lost.series += 1;
+                lost.add(entry.rows, (entry.from, entry.to), || {
+                    format!("{} of {}", entry.series.metric, entry.series.device)
+                });
+            }
+        }
+        Ok(lost.words())
+    }
+}
