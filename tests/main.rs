@@ -11,6 +11,7 @@
     reason = "tests end at the first surprise, start programs, and take the time"
 )]
 
+mod backup;
 mod conservation;
 mod docs_fresh;
 mod faults;

@@ -21,6 +21,7 @@ pub(crate) fn command() -> Command {
             capture(),
             check(),
             verify(),
+            backup(),
             beside(
                 "server",
                 "Starts the server program beside this one; see `jobmeter-server --help`",
@@ -188,6 +189,16 @@ fn verify() -> Command {
         )
         .args([value("data", "DIR", "The server's --data, or that of `up`").required(true), json()])
         .after_help("Example: jobmeter verify --data /var/lib/jobmeter")
+}
+
+fn backup() -> Command {
+    Command::new("backup")
+        .about("Copies a server's data folder, also while the server runs")
+        .args([
+            value("data", "DIR", "The server's --data, or that of `up`").required(true),
+            value("to", "DIR", "Where to copy it; it must not exist").required(true),
+        ])
+        .after_help("Example: jobmeter backup --data /var/lib/jobmeter --to /backup/2026-01-06")
 }
 
 /// A command that is another program.

@@ -1,6 +1,7 @@
 //! The command `jobmeter`: runs a command as a job, asks a server, shows what a node can tell, and
 //! starts the programs beside it.
 
+mod backup;
 mod capture;
 mod check;
 mod cli;
@@ -73,6 +74,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
+        Some(("backup", matches)) => backup::backup(matches),
         Some(("check", matches)) => return check::check(matches),
         Some(("verify", matches)) => return verify::verify(matches),
         _ => anyhow::bail!("no such command; see jobmeter --help"),

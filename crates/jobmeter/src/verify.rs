@@ -36,11 +36,7 @@ struct Found {
 
 /// Checks, tells, and exits with 1 if something is lost.
 pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
-    let data = [given.clone(), given.join("store")].into_iter();
-    let Some(data) = data.into_iter().find(|dir| dir.join(SAMPLES_DIR).is_dir()) else {
-        bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display());
-    };
+    let data = data_dir(matches)?;
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
     verified.findings.extend(registry(&data.join(JOBS_FILE)));
     let good = verified.is_good();
@@ -52,6 +48,16 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         tell(&verified, &mut out)?;
     }
     Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
+}
+
+/// A server's data folder: the one that is given, or the one in that of `up`.
+pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
+    let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
+    let store = given.join("store");
+    if let Some(found) = [&given, &store].into_iter().find(|dir| dir.join(SAMPLES_DIR).is_dir()) {
+        return Ok(found.clone());
+    }
+    bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display())
 }
 
 fn registry(path: &Path) -> Vec<Finding> {

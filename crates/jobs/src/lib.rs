@@ -25,5 +25,5 @@ pub use local::Registration;
 pub use name::{JobName, JobNameError};
 pub use reader::Reader;
 pub use registry::{Applied, Limits, Registry};
-pub use schema::verify;
+pub use schema::{backup, verify};
 pub use users::Users;

@@ -98,6 +98,22 @@ pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
     Ok(if told == ["ok"] { Vec::new() } else { told })
 }
 
+/// Copies a registry, at one moment of it, while another program may write it.
+///
+/// # Errors
+/// It cannot be read, or the copy cannot be written: it must not exist.
+pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RegistryError::Open { path, source }
+    };
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let db = db.map_err(failed(path))?;
+    db.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed(path))?;
+    db.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(failed(to))?;
+    Ok(())
+}
+
 fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(std::time::Duration::from_secs(10))?;
     // WAL: readers do not wait for the writer. FULL: a commit survives a power cut.

@@ -12,6 +12,7 @@
 mod answer;
 mod append;
 mod ask;
+mod backup;
 mod block;
 mod by_time;
 mod commit;
@@ -49,6 +50,7 @@ pub use answer::{
     TimeSlice,
 };
 pub use append::{Incoming, NotNow, Outcome};
+pub use backup::{Copied, backup};
 pub use by_time::ByTime;
 pub use disk::{Disk, ReadFile, RealDisk, WriteFile};
 pub use error::{BlockError, DiskError, FlushError, OpenError};

@@ -30,7 +30,7 @@ use wire::{Decoded, Decoder, Frames};
 
 /// The version of the files in a data directory.
 const FORMAT: u32 = 1;
-const FORMAT_FILE: &str = "FORMAT";
+pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_WORDS: &str = "jobmeter store ";
 const LOCK_FILE: &str = "LOCK";
 /// Damaged places of the log that are remembered; their gaps are settled long before there are more.

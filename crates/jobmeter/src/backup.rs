@@ -1,0 +1,27 @@
+//! `jobmeter backup`: copies a server's data folder while the server runs.
+
+use crate::verify::data_dir;
+use anyhow::Context;
+use clap::ArgMatches;
+use config::place::{JOBS_FILE, SAMPLES_DIR};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Copies, and says what.
+pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
+    let data = data_dir(matches)?;
+    let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
+    std::fs::create_dir(&to).with_context(|| format!("making {}", to.display()))?;
+    // Jobs first: one that the samples name and the registry does not know is told again by its nodes,
+    // while one that ended after its last sample is not.
+    jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;
+    let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
+    let store::Copied { blocks, samples, segments, bytes } = copied;
+    writeln!(
+        io::stdout().lock(),
+        "{}: {blocks} blocks of {samples} samples and {segments} log segments, {bytes} bytes; \
+         start a server with it as --data to use it",
+        to.display()
+    )?;
+    Ok(())
+}
