@@ -1,6 +1,7 @@
 //! `GET /metrics`: the server's own state, as Prometheus reads it (text format 0.0.4).
 
 use crate::app::App;
+use crate::claims::contested;
 use crate::counts::{Arrival, Break, Frame, Route, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
@@ -25,7 +26,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Ref
         about(&app, &mut page);
         ingest(&app, &mut page);
         requests(&app, &mut page);
-        store(&app.store.stats(), app.store.claims().len(), &mut page);
+        store(&app.store.stats(), contested(&app.store).len(), &mut page);
         process(&mut page);
         page.text
     });
@@ -172,7 +173,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("gaps", "Gaps kept.", stats.gaps),
         (
             "claimed_devices",
-            "Devices that several origins claim.",
+            "Devices that several nodes claim.",
             u64::try_from(claims).unwrap_or(0),
         ),
         (

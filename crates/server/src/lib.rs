@@ -15,6 +15,7 @@ mod app;
 mod body;
 mod caller;
 mod certificate;
+mod claims;
 mod clock;
 mod counts;
 mod csv;

@@ -4,6 +4,7 @@ use crate::accept::{Serving, accept};
 use crate::agents::Agents;
 use crate::app::{App, stopped};
 use crate::body::Budget;
+use crate::claims::contested;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::listen::listen;
@@ -356,13 +357,12 @@ async fn every_minute(app: Arc<App>) {
             () = stopped(&mut stopping) => return,
         }
         config::log::tell_repeated();
-        for claim in app.store.claims() {
-            let origins: Vec<&str> =
-                claim.origins.iter().map(|(origin, _)| origin.as_str()).collect();
+        for (nodes, claim) in contested(&app.store) {
+            let nodes: Vec<String> = nodes.into_iter().collect();
             log::warn!(
-                "several origins send series of one device: {} (such as {} of {}); give each node its \
+                "several nodes send series of one device: {} (such as {} of {}); give each node its \
                  own --device",
-                origins.join(", "),
+                nodes.join(", "),
                 claim.example.metric,
                 claim.example.device
             );

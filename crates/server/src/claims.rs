@@ -1,0 +1,32 @@
+//! Devices that several nodes claim: two agents were given one name, and what both say of it is mixed.
+
+use std::collections::BTreeSet;
+use store::{Claim, Store};
+
+/// The claims of several nodes, each with the nodes. `jobmeter run` on node n1 sends as `n1/run-7`, beside
+/// the node's agent, and is no other node.
+pub(crate) fn contested(store: &Store) -> Vec<(BTreeSet<String>, Claim)> {
+    let claims = store.claims().into_iter().map(|claim| (nodes(&claim), claim));
+    claims.filter(|(nodes, _)| nodes.len() > 1).collect()
+}
+
+fn nodes(claim: &Claim) -> BTreeSet<String> {
+    claim.origins.iter().map(|(origin, _)| node_of(origin.as_str()).to_owned()).collect()
+}
+
+fn node_of(origin: &str) -> &str {
+    origin.split_once("/run-").map_or(origin, |(node, _)| node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_measured_is_no_other_node() {
+        let of =
+            |origins: [&'static str; 3]| origins.map(node_of).into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(of(["n1", "n1/run-7", "n1/run-8"]).len(), 1);
+        assert_eq!(of(["n1", "n2/run-7", "n1/run-8"]).len(), 2);
+    }
+}
