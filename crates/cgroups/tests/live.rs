@@ -221,12 +221,15 @@ fn a_root_that_comes_goes_and_comes_again() {
     // A number that is used again at once is two runs, even if nobody looked in between.
     ground.make("job_1");
     wait_for(&mut discovery, &root, &mut jobs, "start", |c| c.started.len() == 1);
-    let first = jobs.iter().next().unwrap().created;
+    let key = JobKey { cluster: ClusterId::new("test").unwrap(), id: JobId::new(1).unwrap() };
+    let created = |jobs: &Jobs| jobs.iter().find(|job| job.key == key).unwrap().created;
+    let first = created(&jobs);
     ground.remove("job_1");
     ground.make("job_1");
     wait_for(&mut discovery, &root, &mut jobs, "end", |c| c.ended.len() == 1);
     wait_for(&mut discovery, &root, &mut jobs, "second start", |c| c.started.len() == 1);
-    assert!(jobs.iter().next().unwrap().created > first);
+    let second = created(&jobs);
+    assert!(second > first, "{second} after {first}");
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ),
         (
             "trouble",
-            "1 while the last try to write log or block failed; the log says why.",
+            "1 while the last try to write log or block, or to merge blocks, failed; the log says why.",
             u64::from(stats.trouble.is_some()),
         ),
     ];
@@ -193,6 +193,9 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
             "Blocks that could not be written; each is tried again.",
             stats.flush_errors,
         ),
+        ("merges_total", "Merges of neighbouring blocks into one.", stats.merges),
+        ("merged_bytes_total", "Bytes of the blocks that were merged.", stats.merged_bytes),
+        ("merge_errors_total", "Merges that failed; each is tried again.", stats.merge_errors),
         (
             "gaps_forgotten_total",
             "Gaps forgotten because there were too many.",

@@ -27,6 +27,8 @@ fn main() {
     ingest(&dir, "1000 origins, batches of 500 samples", 1000, 500, 1, 40);
     ingest(&dir, "100 origins, batches of 64000 samples", 100, 500, 128, 3);
     dataset_a(&dir);
+    merging(&dir, "dataset A in 8 blocks", 100, 10, 450);
+    merging(&dir, "500 000 series in 8 blocks", 1000, 500, 8);
     layouts(&dir);
 }
 
@@ -206,6 +208,32 @@ fn dataset_a(dir: &Path) {
     let opened = started.elapsed().as_secs_f64() * 1e3;
     say(&format!("  opened in {opened:.1} ms"));
     ask(&store, "from a block, opened again");
+    drop(store);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+/// Eight blocks become one.
+fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
+    say(what);
+    let place = dir.join("merging");
+    let age = i64::MAX;
+    let store = open(&place, Settings { head_age_us: age, tends: false, ..Settings::default() });
+    let mut agents: Vec<Agent> = (0..origins).map(|n| Agent::new(n, series)).collect();
+    for _ in 0..8 {
+        let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
+        send(&store, &frames, 1);
+        store.flush().unwrap();
+    }
+    let before = store.stats();
+    assert_eq!(before.blocks, 8);
+    let merge = Timed::start();
+    store.tend().unwrap();
+    merge.rate(before.block_samples, "eight blocks to one");
+    let after = store.stats();
+    assert_eq!((after.blocks, after.block_samples), (1, before.block_samples));
+    let per = |bytes: u64| bytes as f64 / before.block_samples as f64;
+    let (before, after) = (per(before.block_bytes), per(after.block_bytes));
+    say(&format!("  {before:.3} bytes a sample before, {after:.3} after"));
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
 }

@@ -211,7 +211,13 @@ pub struct Stats {
     pub log_errors: u64,
     /// Blocks that could not be written; each is tried again.
     pub flush_errors: u64,
-    /// The last error of log or block, if the last try failed.
+    /// Merges of neighbouring blocks into one.
+    pub merges: u64,
+    /// Bytes of the blocks that were merged.
+    pub merged_bytes: u64,
+    /// Merges that failed; each is tried again, a block that cannot be read after an hour.
+    pub merge_errors: u64,
+    /// The last error of log, block or merge, if the last try failed.
     pub trouble: Option<String>,
     /// Gaps kept.
     pub gaps: u64,

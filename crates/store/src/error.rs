@@ -99,6 +99,16 @@ pub enum BlockError {
     },
 }
 
+impl BlockError {
+    /// Whether it says that this file is damaged.
+    pub(crate) fn is_damage_of(&self, file: &Path) -> bool {
+        match self {
+            Self::Disk(_) => false,
+            Self::Parquet { path, .. } | Self::Index { path, .. } => path == file,
+        }
+    }
+}
+
 /// Why a block could not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

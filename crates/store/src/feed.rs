@@ -1,22 +1,19 @@
 //! The samples of one series from several sources, merged in the order of time without reading more of
 //! any than is needed for the next chunk.
 
-use crate::answer::{Chunk, SeriesInfo};
-use crate::block::Entry;
+use crate::answer::Chunk;
+use crate::block::{Entry, Lane};
 use crate::error::BlockError;
-use crate::source::{Piece, Question, Source};
-use crate::table::NO_START;
-use model::Timestamp;
+use crate::source::{Question, Source};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Samples of one series from one source; of one instant, those of the earlier source come first.
 #[derive(Debug)]
-struct Feed {
+struct Feed<L> {
     /// The source's place among all.
     source: usize,
     times: Vec<i64>,
-    values: Vec<f64>,
+    values: L,
     /// First row of each run of one start, counted as `base` is.
     starts: Vec<(usize, i64)>,
     /// The number of the first row in `times` among the piece's rows.
@@ -36,50 +33,60 @@ struct Rest {
     from: i64,
 }
 
-/// The columns of a chunk being filled.
-#[derive(Debug, Default)]
-struct Columns {
-    times: Vec<i64>,
-    values: Vec<f64>,
-    starts: Vec<(usize, Option<Timestamp>)>,
+/// Rows of a series in the order of time.
+#[derive(Debug)]
+pub(crate) struct Columns<L> {
+    pub(crate) times: Vec<i64>,
+    pub(crate) values: L,
+    /// First row of each run of one start; neighbours differ.
+    pub(crate) starts: Vec<(usize, i64)>,
 }
 
 /// The samples of one series.
 #[derive(Debug)]
-pub(crate) struct Feeds {
-    series: Arc<SeriesInfo>,
-    feeds: Vec<Feed>,
+pub(crate) struct Feeds<L> {
+    feeds: Vec<Feed<L>>,
+    /// An empty column.
+    empty: L,
 }
 
-impl Feeds {
-    pub(crate) fn new(series: Arc<SeriesInfo>) -> Self {
-        Self { series, feeds: Vec::new() }
+impl<L: Lane> Feeds<L> {
+    /// None yet; their values go to columns like this empty one.
+    pub(crate) const fn new(empty: L) -> Self {
+        Self { feeds: Vec::new(), empty }
     }
 
-    /// Adds what a source has; sources are added in their order.
-    pub(crate) fn add(&mut self, place: usize, source: &Source, piece: Piece, ask: &Question) {
-        let (times, values, starts, rest) = match piece {
-            Piece::Columns { times, values, starts } => (times, values, starts, None),
-            Piece::Rows(entry) => {
-                let rows = source.narrow(&entry, ask);
-                let Entry { row: first, divisor, from, starts, .. } = *entry;
-                let from = from.max(ask.from);
-                (Vec::new(), Vec::new(), starts, Some(Rest { rows, first, divisor, from }))
-            }
-        };
-        self.feeds.push(Feed { source: place, times, values, starts, base: 0, at: 0, rest });
+    /// Adds rows of a block; sources are added in their order.
+    pub(crate) fn add_rows(&mut self, place: usize, source: &Source, entry: Entry, ask: &Question) {
+        let rows = source.narrow(&entry, ask);
+        let Entry { row: first, divisor, from, starts, .. } = entry;
+        let from = from.max(ask.from);
+        let rest = Some(Rest { rows, first, divisor, from });
+        self.feeds.push(Feed { rest, ..Feed::new(place, self.empty.clone(), starts) });
     }
 
-    /// The next chunk; `None` when all is told.
+    /// Adds rows that are in memory already.
+    pub(crate) fn add_columns(
+        &mut self,
+        place: usize,
+        times: Vec<i64>,
+        values: L,
+        starts: Vec<(usize, i64)>,
+    ) {
+        self.feeds.push(Feed { times, ..Feed::new(place, values, starts) });
+    }
+
+    /// The next rows, [`Chunk::ROWS_MAX`] at most; none when all is told.
     ///
     /// # Errors
     /// A block cannot be read.
-    pub(crate) fn chunk(
+    pub(crate) fn next(
         &mut self,
         sources: &mut [Source],
         ask: &Question,
-    ) -> Result<Option<Chunk>, BlockError> {
-        let mut out = Columns::default();
+    ) -> Result<Option<Columns<L>>, BlockError> {
+        let (times, starts) = (Vec::new(), Vec::new());
+        let mut out = Columns { times, values: self.empty.clone(), starts };
         while out.times.len() < Chunk::ROWS_MAX {
             self.feeds.retain(|feed| feed.next().is_some());
             let Some(place) = self.earliest(None) else { break };
@@ -93,9 +100,7 @@ impl Feeds {
             let room = Chunk::ROWS_MAX - out.times.len();
             feed.give(limit, room, &mut out);
         }
-        let series = Arc::clone(&self.series);
-        let Columns { times, values, starts } = out;
-        Ok((!times.is_empty()).then_some(Chunk { series, times, values, starts }))
+        Ok((!out.times.is_empty()).then_some(out))
     }
 
     /// The feed whose next sample comes first, but for one of them.
@@ -106,7 +111,11 @@ impl Feeds {
     }
 }
 
-impl Feed {
+impl<L: Lane> Feed<L> {
+    const fn new(source: usize, values: L, starts: Vec<(usize, i64)>) -> Self {
+        Self { source, times: Vec::new(), values, starts, base: 0, at: 0, rest: None }
+    }
+
     /// An instant that its next sample is not before; `None` when it has no more.
     fn next(&self) -> Option<i64> {
         let read = self.times.get(self.at).copied();
@@ -121,7 +130,7 @@ impl Feed {
         self.base = usize::try_from(rows.start - rest.first).unwrap_or(usize::MAX);
         rest.rows.start = end;
         self.times.clear();
-        self.values.clear();
+        self.values.truncate(0);
         if let Some(source) = sources.get_mut(self.source) {
             source.read(rows, rest.divisor, &mut self.times, &mut self.values)?;
         }
@@ -142,7 +151,7 @@ impl Feed {
         &mut self,
         limit: Option<(i64, usize)>,
         room: usize,
-        Columns { times, values, starts }: &mut Columns,
+        Columns { times, values, starts }: &mut Columns<L>,
     ) {
         let left = self.times.get(self.at..).unwrap_or_default();
         let before = match limit {
@@ -153,13 +162,12 @@ impl Feed {
         let end = self.at + before.min(room);
         let first_out = times.len();
         times.extend_from_slice(self.times.get(self.at..end).unwrap_or_default());
-        values.extend_from_slice(self.values.get(self.at..end).unwrap_or_default());
+        values.take(&self.values, self.at..end);
         let (first, last) = (self.base + self.at, self.base + end);
         let run = self.starts.partition_point(|(row, _)| *row <= first).saturating_sub(1);
         for (row, start) in self.starts.iter().skip(run).take_while(|(row, _)| *row < last) {
-            let start = (*start != NO_START).then_some(Timestamp(*start));
-            if starts.last().is_none_or(|(_, before)| *before != start) {
-                starts.push((first_out + row.saturating_sub(first), start));
+            if starts.last().is_none_or(|(_, before)| before != start) {
+                starts.push((first_out + row.saturating_sub(first), *start));
             }
         }
         self.at = end;

@@ -5,13 +5,13 @@
 //! go. What a crash leaves over is removed at the next start.
 
 use crate::answer::SeriesInfo;
-use crate::block::{Block, BlockNote, BlockWriter};
-use crate::disk::Disk;
-use crate::error::{BlockError, DiskError};
+use crate::block::{Block, NewBlock, Of};
+use crate::error::BlockError;
 use crate::head::{Head, Member};
 use crate::intake::Covered;
+use crate::ledger::Ledger;
 use crate::log::{segment_name, segment_number};
-use crate::manifest::{Manifest, write_gaps};
+use crate::manifest::write_gaps;
 use crate::settings::Settings;
 use crate::shared::{Shared, lock};
 use crate::slab::Slab;
@@ -141,16 +141,13 @@ impl Flushing {
 /// Writes blocks and manifests.
 #[derive(Debug)]
 pub(crate) struct Flusher {
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) dir: PathBuf,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) settings: Settings,
-    /// The manifest on the disk.
-    pub(crate) manifest: Manifest,
 }
 
 impl Flusher {
     /// Writes jobs until the store is closed.
-    pub(crate) fn run(mut self, shared: &Shared) {
+    pub(crate) fn run(self, shared: &Shared) {
         while let Some(job) = shared.flushing.next() {
             let mut tries = 0;
             let block = loop {
@@ -175,6 +172,7 @@ impl Flusher {
             shared.log_sizes.forget(through);
             shared.flushing.done();
             shared.wake();
+            shared.tending.wake();
         }
     }
 
@@ -182,32 +180,25 @@ impl Flusher {
     ///
     /// # Errors
     /// The disk fails; all of it can be tried again.
-    pub(crate) fn write(&mut self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
+    pub(crate) fn write(&self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
         let Job { head, covered, through } = job;
         let block = match head.received().filter(|_| head.samples() > 0) {
             Some((_, received)) => Some(self.block(head, received, *through)?),
             None => None,
         };
-        let generation = self.manifest.generation + 1;
-        let gaps = match &covered.gaps {
-            Some(gaps) => Some(write_gaps(&*self.disk, &self.dir, generation, gaps)?),
-            None => self.manifest.gaps.clone(),
-        };
-        let mut blocks = self.manifest.blocks.clone();
-        blocks.extend(block.iter().map(|block| block.note.clone()));
-        let manifest = Manifest {
-            generation,
-            covered: *through,
-            blocks,
-            metrics: covered.metrics.clone(),
-            origins: covered.origins.clone(),
-            damage: covered.damage.clone(),
-            quarantine: self.manifest.quarantine.clone(),
-            gaps,
-            gaps_forgotten: covered.gaps_forgotten,
-        };
-        manifest.write(&*self.disk, &self.dir)?;
-        self.manifest = manifest;
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        self.ledger.swap(|manifest| {
+            if let Some(gaps) = &covered.gaps {
+                manifest.gaps = Some(write_gaps(&**disk, dir, manifest.generation, gaps)?);
+            }
+            manifest.blocks.extend(block.iter().map(|block| block.note.clone()));
+            manifest.covered = *through;
+            manifest.metrics.clone_from(&covered.metrics);
+            manifest.origins.clone_from(&covered.origins);
+            manifest.damage.clone_from(&covered.damage);
+            manifest.gaps_forgotten = covered.gaps_forgotten;
+            Ok::<(), BlockError>(())
+        })?;
         Ok(block)
     }
 
@@ -217,38 +208,18 @@ impl Flusher {
         received: Timestamp,
         through: u64,
     ) -> Result<Arc<Block>, BlockError> {
-        let dir = blocks_dir(&self.dir);
-        let log_first = self.manifest.covered + 1;
-        let name = format!("{log_first:016}-{through:016}.parquet");
-        let (path, other) = (dir.join(&name), dir.join(format!("{name}.tmp")));
-        let file = self.disk.create(&other).map_err(DiskError::of("write", &other))?;
-        let parquet = |source| BlockError::Parquet { path: other.clone(), source };
-        let mut writer = BlockWriter::new(file, &self.settings).map_err(parquet)?;
-        self.rows(head, &mut writer).map_err(parquet)?;
-        let written = writer.finish().map_err(parquet)?;
-        self.disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
-        self.disk.sync_dir(&dir).map_err(DiskError::of("sync", &dir))?;
-        let note = BlockNote {
-            file: name,
-            rows: written.rows,
-            series: written.series,
-            bytes: written.bytes,
-            from: Timestamp(written.from),
-            to: Timestamp(written.to),
-            received,
-            tail: written.tail,
-            tail_crc: written.tail_crc,
-            log_first,
-            log_last: through,
-        };
-        Ok(Arc::new(Block::open(&*self.disk, &dir, note)?))
+        let dir = blocks_dir(&self.ledger.dir);
+        let of = Of { log: (self.ledger.manifest().covered + 1, through), level: 0 };
+        let mut new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
+        self.rows(head, &mut new)?;
+        Ok(Arc::new(new.finish(received)?))
     }
 
     /// Writes the rows of a head: neighbouring series together, about a row group at a time.
-    fn rows(&self, head: &Head, writer: &mut BlockWriter) -> parquet::errors::Result<()> {
+    fn rows(&self, head: &Head, new: &mut NewBlock<'_>) -> Result<(), BlockError> {
         let mut slab = Slab::default();
         let mut write = |members: &[Member]| {
-            slab.read(members, u64::MAX, (i64::MIN, i64::MAX), |rows| writer.series(rows))
+            slab.read(members, u64::MAX, (i64::MIN, i64::MAX), |rows| new.series(rows))
         };
         let (mut waiting, mut rows) = (Vec::new(), 0);
         for device in head.devices() {
@@ -269,39 +240,41 @@ impl Flusher {
     /// Removes the log segments that a block holds, and what else no manifest names. A file that stays is
     /// removed at the next start.
     pub(crate) fn trim(&self, through: u64) {
-        let log = log_dir(&self.dir);
-        for name in self.disk.list(&log).unwrap_or_default() {
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        let log = log_dir(dir);
+        for name in disk.list(&log).unwrap_or_default() {
             if segment_number(&name).is_some_and(|number| number <= through) {
                 self.drop_segment(&log, &name);
             }
         }
-        let kept = self.manifest.gaps.as_ref().map(|gaps| gaps.file.as_str());
-        for name in self.disk.list(&self.dir).unwrap_or_default() {
-            if name.starts_with("gaps-") && Some(&*name) != kept {
-                self.disk.remove(&self.dir.join(name)).unwrap_or_default();
+        let kept = self.ledger.manifest().gaps.as_ref().map(|gaps| gaps.file.clone());
+        for name in disk.list(dir).unwrap_or_default() {
+            if name.starts_with("gaps-") && Some(&name) != kept.as_ref() {
+                disk.remove(&dir.join(name)).unwrap_or_default();
             }
         }
     }
 
     fn drop_segment(&self, log: &Path, name: &str) {
         let path = log.join(name);
-        let damaged = segment_number(name).is_some_and(|n| self.manifest.quarantine.contains(&n));
-        if !damaged {
-            return self.disk.remove(&path).unwrap_or_default();
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        let quarantined = self.ledger.manifest().quarantine.clone();
+        if !segment_number(name).is_some_and(|number| quarantined.contains(&number)) {
+            return disk.remove(&path).unwrap_or_default();
         }
-        let quarantine = quarantine_dir(&self.dir);
-        self.disk.create_dir(&quarantine).unwrap_or_default();
-        self.disk.rename(&path, &quarantine.join(name)).unwrap_or_default();
-        let mut aside = self.disk.list(&quarantine).unwrap_or_default();
+        let quarantine = quarantine_dir(dir);
+        disk.create_dir(&quarantine).unwrap_or_default();
+        disk.rename(&path, &quarantine.join(name)).unwrap_or_default();
+        let mut aside = disk.list(&quarantine).unwrap_or_default();
         aside.sort_unstable();
         for oldest in aside.iter().take(aside.len().saturating_sub(QUARANTINE_MAX)) {
-            self.disk.remove(&quarantine.join(oldest)).unwrap_or_default();
+            disk.remove(&quarantine.join(oldest)).unwrap_or_default();
         }
     }
 
     /// Where a damaged segment lies once it is set aside.
     pub(crate) fn set_aside(&self, number: u64) -> PathBuf {
-        quarantine_dir(&self.dir).join(segment_name(number))
+        quarantine_dir(&self.ledger.dir).join(segment_name(number))
     }
 }
 

@@ -28,6 +28,14 @@ impl Raw {
         }
     }
 
+    /// The same value for a column whose steps are of another divisor: there it is a double.
+    pub(crate) fn of_divisor(self, own: u32, other: u32) -> Self {
+        if self.real || own == other {
+            return self;
+        }
+        Self { bits: self.value(own).to_bits().cast_signed(), real: true }
+    }
+
     /// The value in the metric's unit.
     pub(crate) fn value(self, divisor: u32) -> f64 {
         if self.real {

@@ -23,7 +23,7 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 const HEADER: &str = "jobmeter manifest 1 ";
 
 /// What the manifest holds.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Counts manifests.
     pub(crate) generation: u64,

@@ -9,6 +9,7 @@ use crate::flush::{Flusher, Job, blocks_dir, log_dir};
 use crate::head::Head;
 use crate::intake::{Books, Intake, Verdict};
 use crate::json::GapJson;
+use crate::ledger::Ledger;
 use crate::log::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
 use crate::manifest::{MANIFEST, Manifest, read_whole, write_whole};
 use crate::origins::{Origins, Received};
@@ -20,6 +21,7 @@ use crate::settings::{Clock, Settings};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::table::{NO_START, Tables};
+use crate::tend::Tender;
 use crate::view::{LastInBlock, Lasts, View};
 use model::Timestamp;
 use std::fmt::Debug;
@@ -82,26 +84,37 @@ pub(crate) fn open(
     shared.counts().flush_trouble = trouble;
     let shared = Arc::new(shared);
     let committer = Committer::new(Arc::clone(&shared), log, intake, oldest);
-    let threads = start(&shared, committer, flusher);
+    let tender = Arc::new(Tender::new(Arc::clone(&shared), Arc::clone(&flusher.ledger)));
+    let threads = start(&shared, committer, flusher, &tender);
     let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
-    Ok((Store::new(shared, threads, lock), recovery))
+    shared.tending.wake();
+    Ok((Store::new(shared, tender, threads, lock), recovery))
 }
 
 fn start(
     shared: &Arc<Shared>,
     committer: Committer,
     flusher: Flusher,
+    tender: &Arc<Tender>,
 ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let of_flusher = Arc::clone(shared);
-    let block = thread("store-block").spawn(move || flusher.run(&of_flusher))?;
-    match thread("store-log").spawn(move || committer.run()) {
-        Ok(log) => Ok(vec![log, block]),
-        Err(error) => {
-            shared.flushing.close();
-            Err(error)
+    let mut started = Vec::new();
+    let all = || {
+        if shared.settings.tends {
+            let tender = Arc::clone(tender);
+            started.push(thread("store-tend").spawn(move || tender.run())?);
         }
+        let of_flusher = Arc::clone(shared);
+        started.push(thread("store-block").spawn(move || flusher.run(&of_flusher))?);
+        started.push(thread("store-log").spawn(move || committer.run())?);
+        Ok(())
+    };
+    let all: io::Result<()> = all();
+    if all.is_err() {
+        shared.close();
+        shared.flushing.close();
     }
+    all.map(|()| started)
 }
 
 fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {
@@ -171,7 +184,8 @@ impl Opening {
         };
         let view = View::default();
         let intake = Intake::new(Arc::clone(&view.active));
-        let flusher = Flusher { disk, dir: dir.to_owned(), settings, manifest };
+        let ledger = Arc::new(Ledger::new(disk, dir.to_owned(), manifest));
+        let flusher = Flusher { ledger, settings };
         Ok(Self {
             flusher,
             books,
@@ -190,7 +204,9 @@ impl Opening {
 
     /// Opens the blocks of the manifest, and removes what is none.
     fn blocks(&mut self) -> Result<(), OpenError> {
-        let Flusher { disk, dir, settings, manifest } = &self.flusher;
+        let Flusher { ledger, settings } = &self.flusher;
+        let Ledger { disk, dir, .. } = &**ledger;
+        let manifest = ledger.manifest();
         let blocks = blocks_dir(dir);
         for note in &manifest.blocks {
             self.view.blocks.push(Arc::new(Block::open(&**disk, &blocks, note.clone())?));
@@ -225,10 +241,10 @@ impl Opening {
 
     /// Reads the log again, and gives it back to be gone on with.
     fn log(&mut self, sizes: &Arc<LogSizes>) -> Result<Log, OpenError> {
-        let dir = log_dir(&self.flusher.dir);
-        let covered = self.flusher.manifest.covered;
+        let dir = log_dir(&self.flusher.ledger.dir);
+        let covered = self.flusher.ledger.manifest().covered;
         self.flusher.trim(covered);
-        let names = self.flusher.disk.list(&dir).map_err(DiskError::of("list", &dir))?;
+        let names = self.flusher.ledger.disk.list(&dir).map_err(DiskError::of("list", &dir))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
         for number in &numbers {
@@ -249,8 +265,8 @@ impl Opening {
         if !self.recovery.damaged.is_empty() {
             self.flush(last);
         }
-        sizes.forget(self.flusher.manifest.covered);
-        let disk = Arc::clone(&self.flusher.disk);
+        sizes.forget(self.flusher.ledger.manifest().covered);
+        let disk = Arc::clone(&self.flusher.ledger.disk);
         let segment_bytes = self.flusher.settings.segment_bytes;
         Ok(Log::new(disk, dir, segment_bytes, Arc::clone(sizes), last + 1))
     }
@@ -258,13 +274,13 @@ impl Opening {
     /// Reads a segment; gives its length, unless it held nothing and is gone.
     fn segment(&mut self, dir: &Path, number: u64) -> Result<Option<u64>, OpenError> {
         let path = dir.join(segment_name(number));
-        let Some(bytes) = read_whole(&*self.flusher.disk, &path)? else { return Ok(None) };
+        let Some(bytes) = read_whole(&*self.flusher.ledger.disk, &path)? else { return Ok(None) };
         let before = self.last;
         let findings = read_segment(&bytes, number, |record| self.record(record));
         self.recovery.log_bytes += bytes.len() as u64;
         let length = findings.good as u64;
         self.damage(number, &findings, before);
-        let disk = &self.flusher.disk;
+        let disk = &self.flusher.ledger.disk;
         let torn = bytes.len() as u64 - length;
         if length <= SEGMENT_HEADER_BYTES {
             disk.remove(&path).map_err(DiskError::of("remove", &path))?;
@@ -295,10 +311,11 @@ impl Opening {
             self.books.origins.damage.drain(..surplus);
         }
         if !findings.holes.is_empty() {
-            let quarantine = &mut self.flusher.manifest.quarantine;
-            quarantine.push(number);
-            let surplus = quarantine.len().saturating_sub(DAMAGE_MAX);
-            quarantine.drain(..surplus);
+            // Written with the manifest of the flush that follows.
+            let mut manifest = self.flusher.ledger.manifest();
+            manifest.quarantine.push(number);
+            let surplus = manifest.quarantine.len().saturating_sub(DAMAGE_MAX);
+            manifest.quarantine.drain(..surplus);
         }
     }
 

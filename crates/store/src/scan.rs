@@ -1,12 +1,15 @@
 //! Walking through samples, series by series.
 
 use crate::answer::{Chunk, ReadCounts, SeriesInfo};
-use crate::block::Meter;
+use crate::block::{Block, Meter, Raws};
 use crate::error::BlockError;
-use crate::feed::Feeds;
+use crate::feed::{Columns, Feeds};
+use crate::select::Selector;
 use crate::shared::Shared;
 use crate::source::{BlockSource, HeadSource, Piece, Question, Source};
+use crate::table::NO_START;
 use crate::view::View;
+use model::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -21,7 +24,8 @@ pub struct Scan {
     /// The next series of each source, once it was begun.
     next: BinaryHeap<Next>,
     begun: bool,
-    feeds: Option<Feeds>,
+    /// The series that was begun.
+    feeds: Option<(Arc<SeriesInfo>, Feeds<Vec<f64>>)>,
 }
 
 impl fmt::Debug for Scan {
@@ -32,6 +36,15 @@ impl fmt::Debug for Scan {
 
 /// What the sources have of a series, each with its source's place.
 pub(crate) type Pieces = (Arc<SeriesInfo>, Vec<(usize, Piece)>);
+
+/// A series as some blocks hold it.
+pub(crate) struct BlockSeries {
+    pub(crate) series: Arc<SeriesInfo>,
+    /// That of the newest block, which its rows are given in.
+    pub(crate) divisor: u32,
+    /// Its rows, read by [`Scan::rows`].
+    pub(crate) feeds: Feeds<Raws>,
+}
 
 /// The next series of a source. The greatest, which a heap gives first, is the first in order.
 struct Next {
@@ -71,6 +84,23 @@ impl Scan {
             let head = HeadSource::new(head, visible, &question.selector);
             sources.push(Source::Head(Box::new(head)));
         }
+        Self::over(shared, meter, sources, question)
+    }
+
+    /// A scan of some blocks alone, whole.
+    pub(crate) fn blocks(shared: &Arc<Shared>, meter: &Arc<Meter>, blocks: &[Arc<Block>]) -> Self {
+        let sources = blocks.iter().map(|block| BlockSource::new(block, meter));
+        let sources = sources.map(|block| Source::Block(Box::new(block))).collect();
+        let question = Question { selector: Selector::default(), from: i64::MIN, to: i64::MAX };
+        Self::over(shared, Arc::clone(meter), sources, question)
+    }
+
+    fn over(
+        shared: &Arc<Shared>,
+        meter: Arc<Meter>,
+        sources: Vec<Source>,
+        question: Question,
+    ) -> Self {
         let (shared, next) = (Arc::clone(shared), BinaryHeap::new());
         Self { shared, meter, question, sources, next, begun: false, feeds: None }
     }
@@ -114,21 +144,56 @@ impl Scan {
 
     fn chunk(&mut self) -> Result<Option<Chunk>, BlockError> {
         loop {
-            if let Some(feeds) = &mut self.feeds {
-                if let Some(chunk) = feeds.chunk(&mut self.sources, &self.question)? {
-                    return Ok(Some(chunk));
+            if let Some((series, feeds)) = &mut self.feeds {
+                if let Some(columns) = feeds.next(&mut self.sources, &self.question)? {
+                    return Ok(Some(chunk(series, columns)));
                 }
                 self.feeds = None;
             }
             let Some((series, pieces)) = self.pieces()? else { return Ok(None) };
-            let mut feeds = Feeds::new(series);
+            let mut feeds = Feeds::new(Vec::new());
             for (place, piece) in pieces {
-                if let Some(source) = self.sources.get(place) {
-                    feeds.add(place, source, piece, &self.question);
+                let Some(source) = self.sources.get(place) else { continue };
+                match piece {
+                    Piece::Columns { times, values, starts } => {
+                        feeds.add_columns(place, times, values, starts);
+                    }
+                    Piece::Rows(entry) => feeds.add_rows(place, source, *entry, &self.question),
                 }
             }
-            self.feeds = Some(feeds);
+            self.feeds = Some((series, feeds));
         }
+    }
+
+    /// The next series, of a scan of blocks alone, as they hold it.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub(crate) fn series(&mut self) -> Result<Option<BlockSeries>, BlockError> {
+        let Some((series, pieces)) = self.pieces()? else { return Ok(None) };
+        let of = |piece: &Piece| match piece {
+            Piece::Rows(entry) => Some(entry.divisor),
+            Piece::Columns { .. } => None,
+        };
+        let divisor = pieces.iter().rev().find_map(|(_, piece)| of(piece)).unwrap_or(1);
+        let mut feeds = Feeds::new(Raws::new(divisor));
+        for (place, piece) in pieces {
+            if let (Some(source), Piece::Rows(entry)) = (self.sources.get(place), piece) {
+                feeds.add_rows(place, source, *entry, &self.question);
+            }
+        }
+        Ok(Some(BlockSeries { series, divisor, feeds }))
+    }
+
+    /// The next rows of a series that [`Self::series`] gave.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub(crate) fn rows(
+        &mut self,
+        feeds: &mut Feeds<Raws>,
+    ) -> Result<Option<Columns<Raws>>, BlockError> {
+        feeds.next(&mut self.sources, &self.question)
     }
 
     fn end(&mut self) {
@@ -137,6 +202,13 @@ impl Scan {
         self.feeds = None;
         self.sources.clear();
     }
+}
+
+fn chunk(series: &Arc<SeriesInfo>, columns: Columns<Vec<f64>>) -> Chunk {
+    let Columns { times, values, starts } = columns;
+    let told = |start: i64| (start != NO_START).then_some(Timestamp(start));
+    let starts = starts.into_iter().map(|(row, start)| (row, told(start))).collect();
+    Chunk { series: Arc::clone(series), times, values, starts }
 }
 
 impl Iterator for Scan {

@@ -45,6 +45,12 @@ pub struct Settings {
     pub hole_grace_us: i64,
     /// Most gaps kept; at it the oldest are forgotten, and counted.
     pub gaps_max: usize,
+    /// So many neighbouring blocks of one level are merged into one of the next.
+    pub merge_blocks: usize,
+    /// Most bytes of a block that others are merged into; one of half of it is merged no more.
+    pub block_bytes_max: u64,
+    /// Whether blocks are tended as soon as there is something to do; else only by [`crate::Store::tend`].
+    pub tends: bool,
     /// Rows of a block's row group.
     pub row_group_rows: usize,
     /// Rows of a page within it.
@@ -73,6 +79,9 @@ impl Default for Settings {
             holes_max: 4096,
             hole_grace_us: MINUTE,
             gaps_max: 200_000,
+            merge_blocks: 8,
+            block_bytes_max: 512 << 20,
+            tends: true,
             row_group_rows: 256 << 10,
             page_rows: 4 << 10,
         }

@@ -7,6 +7,7 @@ use crate::flush::Flushing;
 use crate::intake::Books;
 use crate::log::LogSizes;
 use crate::settings::{Clock, Settings};
+use crate::tend::Tending;
 use crate::view::View;
 use model::Timestamp;
 use std::fmt;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     queued: Condvar,
     pub(crate) flushing: Flushing,
+    pub(crate) tending: Tending,
     books: Mutex<Books>,
     view: RwLock<Arc<View>>,
     /// Batches that can be queried: those with a lower position.
@@ -70,6 +72,7 @@ pub(crate) struct Counts {
     pub(crate) stats: Stats,
     pub(crate) log_trouble: Option<String>,
     pub(crate) flush_trouble: Option<String>,
+    pub(crate) tend_trouble: Option<String>,
 }
 
 impl Shared {
@@ -89,6 +92,7 @@ impl Shared {
             queue: Mutex::default(),
             queued: Condvar::new(),
             flushing: Flushing::default(),
+            tending: Tending::default(),
             books: Mutex::new(books),
             view: RwLock::new(Arc::new(view)),
             visible: AtomicU64::new(visible),
@@ -150,6 +154,7 @@ impl Shared {
     pub(crate) fn close(&self) {
         lock(&self.queue).closing = true;
         self.queued.notify_one();
+        self.tending.close();
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
@@ -193,7 +198,7 @@ impl Shared {
             (series as u64, metrics as u64, books.gaps.count(), books.gaps.forgotten())
         };
         let (view, _) = self.view();
-        let Counts { stats, log_trouble, flush_trouble } = self.counts().clone();
+        let Counts { stats, log_trouble, flush_trouble, tend_trouble } = self.counts().clone();
         Stats {
             series,
             metrics,
@@ -208,7 +213,7 @@ impl Shared {
             queue_bytes,
             log_bytes: self.log_sizes.bytes(),
             log_segments: self.log_sizes.segments(),
-            trouble: log_trouble.or(flush_trouble),
+            trouble: log_trouble.or(flush_trouble).or(tend_trouble),
             read: self.meter.counts(),
             ..stats
         }

@@ -161,7 +161,7 @@ impl Scratch {
             let columns = columns.zip(reals.get(rows.clone()).unwrap_or_default());
             self.rows.extend(columns.map(|((at, bits), real)| {
                 let raw = Raw { bits: *bits, real: *real };
-                Row { at: *at, start, raw: converted(raw, own, divisor) }
+                Row { at: *at, start, raw: raw.of_divisor(own, divisor) }
             }));
         }
         self.rows.sort_by_key(|row| row.at);
@@ -178,11 +178,4 @@ impl Scratch {
             }
         }
     }
-}
-
-fn converted(raw: Raw, own: u32, divisor: u32) -> Raw {
-    if raw.real || own == divisor {
-        return raw;
-    }
-    Raw { bits: raw.value(own).to_bits().cast_signed(), real: true }
 }

@@ -1,7 +1,7 @@
 //! Where a scan's samples come from: blocks and the heads in memory, each giving its series in order.
 
 use crate::answer::SeriesInfo;
-use crate::block::{Block, Entry, Meter, Opened, RowCursor};
+use crate::block::{Block, Entry, Lane, Meter, Opened, RowCursor};
 use crate::error::BlockError;
 use crate::head::{Head, Member};
 use crate::select::Selector;
@@ -67,7 +67,7 @@ impl Source {
         rows: Range<u64>,
         divisor: u32,
         times: &mut Vec<i64>,
-        values: &mut Vec<f64>,
+        values: &mut impl Lane,
     ) -> Result<(), BlockError> {
         match self {
             Self::Block(block) => block.cursor()?.read(rows, divisor, times, values),

@@ -13,6 +13,7 @@ use crate::select::Selector;
 use crate::settings::{Clock, Settings};
 use crate::shared::Shared;
 use crate::source::Question;
+use crate::tend::Tender;
 use crate::view::View;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use std::fmt;
@@ -21,9 +22,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The embedded store of one data directory. Shared by reference between threads; dropping it writes
-/// what is queued to the log and stops its two threads. What lies in memory then lies in the log, too.
+/// what is queued to the log and stops its threads. What lies in memory then lies in the log, too.
 pub struct Store {
     shared: Arc<Shared>,
+    tender: Arc<Tender>,
     threads: Vec<JoinHandle<()>>,
     /// Given back when all else is done.
     _lock: Box<dyn Send + Sync + fmt::Debug>,
@@ -74,10 +76,11 @@ impl Store {
 
     pub(crate) fn new(
         shared: Arc<Shared>,
+        tender: Arc<Tender>,
         threads: Vec<JoinHandle<()>>,
         lock: Box<dyn Send + Sync + fmt::Debug>,
     ) -> Self {
-        Self { shared, threads, _lock: lock }
+        Self { shared, tender, threads, _lock: lock }
     }
 
     /// Stores batches. Never blocks: they are queued, or refused for now when the queue is full.
@@ -152,6 +155,15 @@ impl Store {
     /// The block cannot be written; the samples stay in memory and in the log, and it is tried again.
     pub fn flush(&self) -> Result<(), FlushError> {
         self.shared.flushing.wait(|| self.shared.wake()).map_err(FlushError)
+    }
+
+    /// Does what is due for the blocks now: neighbours are merged. The store does so by itself where
+    /// [`Settings::tends`] says so.
+    ///
+    /// # Errors
+    /// The disk fails, or a block cannot be read: then that one is left alone for an hour.
+    pub fn tend(&self) -> Result<(), BlockError> {
+        self.tender.tend()
     }
 }
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 /// Series of a part: about as many as a node has, so that a question of one reads one or two.
 const PART_SERIES: u64 = 512;
 const ZSTD_LEVEL: i32 = 3;
-/// Largest part that is believed, decompressed: 512 series with labels of 4 KiB, and a start each row.
+/// A part that has so many bytes before compression ends before it has as many series.
+const PART_BYTES: usize = 1 << 20;
+/// Largest part that is believed, decompressed: a series with a million starts, and those before it.
 const PART_BYTES_MAX: usize = 64 << 20;
 
 /// What a block tells of a series without its rows being read.
@@ -64,7 +66,9 @@ pub(crate) struct IndexWriter {
 impl IndexWriter {
     /// Adds the next series; its `row` is where the one before ended.
     pub(crate) fn push(&mut self, entry: &Entry) -> std::io::Result<()> {
-        if self.part.as_ref().is_some_and(|part| part.series >= PART_SERIES) {
+        if self.plain.len() >= PART_BYTES
+            || self.part.as_ref().is_some_and(|part| part.series >= PART_SERIES)
+        {
             self.end_part()?;
         }
         self.put(entry);

@@ -4,14 +4,17 @@
 mod checks;
 mod damage;
 mod index;
+mod lane;
+mod new;
 mod read;
 mod runs;
 mod schema;
 mod write;
 
 pub(crate) use index::Entry;
+pub(crate) use lane::{Lane, Raws};
+pub(crate) use new::{NewBlock, Of};
 pub(crate) use read::{Meter, Opened, RowCursor};
-pub(crate) use write::BlockWriter;
 
 use crate::disk::{Disk, ReadFile};
 use crate::error::{BlockError, DiskError};
@@ -47,6 +50,9 @@ pub(crate) struct BlockNote {
     /// The first and the last log segment whose samples it holds.
     pub(crate) log_first: u64,
     pub(crate) log_last: u64,
+    /// How often its rows have been merged; 0 as they came from memory.
+    #[serde(default)]
+    pub(crate) level: u8,
 }
 
 /// A block that can be read.

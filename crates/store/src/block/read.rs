@@ -2,6 +2,7 @@
 
 use super::checks::Checks;
 use super::index::{Entry, Part, directory as directory_of, entries};
+use super::lane::{Lane, mixed};
 use super::schema::{COLUMNS, REAL, STEP, TIMESTAMP};
 use super::write::INDEX_KEY;
 use super::{Block, BlockError};
@@ -314,7 +315,7 @@ impl RowCursor {
         rows: Range<u64>,
         divisor: u32,
         times: &mut Vec<i64>,
-        values: &mut Vec<f64>,
+        values: &mut impl Lane,
     ) -> Result<(), BlockError> {
         let mut row = rows.start;
         while row < rows.end {
@@ -330,7 +331,7 @@ impl RowCursor {
         end: u64,
         divisor: u32,
         times: &mut Vec<i64>,
-        values: &mut Vec<f64>,
+        values: &mut impl Lane,
     ) -> ParquetResult<u64> {
         let mut group = match self.group.take() {
             Some(group) if group.rows.contains(&row) && group.next <= row => group,
@@ -356,17 +357,12 @@ impl RowCursor {
         } else {
             self.levels.iter_mut().for_each(|level| *level = 0);
         }
-        let divisor = f64::from(divisor);
         if self.reals.is_empty() {
             exactly(count, self.steps.len())?;
-            values.extend(self.steps.iter().map(|steps| *steps as f64 / divisor));
+            values.steps(&self.steps, divisor);
         } else {
             exactly(count, self.steps.len() + self.reals.len())?;
-            let (mut steps, mut reals) = (self.steps.iter(), self.reals.iter());
-            values.extend(self.levels.iter().filter_map(|level| match level {
-                0 => reals.next().copied(),
-                _ => steps.next().map(|steps| *steps as f64 / divisor),
-            }));
+            mixed(values, &self.levels, &self.steps, &self.reals, divisor);
         }
         group.next = row + count as u64;
         self.file.meter.add(0, 0, count as u64);

@@ -43,6 +43,8 @@ pub(crate) struct BlockWriter {
     file: SerializedFileWriter<Sink>,
     columns: Columns,
     index: IndexWriter,
+    /// The series that was begun.
+    entry: Option<Entry>,
     checks: Checks,
     row_group_rows: usize,
     written: Written,
@@ -95,6 +97,7 @@ impl BlockWriter {
             file,
             columns: Columns::default(),
             index: IndexWriter::default(),
+            entry: None,
             checks: Checks::default(),
             row_group_rows: settings.row_group_rows.max(1),
             written: Written {
@@ -109,23 +112,34 @@ impl BlockWriter {
         })
     }
 
-    /// Adds the rows of the next series, of which there is one at least.
+    /// Adds rows of a series: the next one, or more of the one before, with the same divisor.
     pub(crate) fn series(&mut self, rows: SeriesRows<'_>) -> Result<()> {
         let (Some(from), Some(to)) = (rows.times.first(), rows.times.last()) else { return Ok(()) };
         let (Some(bits), Some(real)) = (rows.bits.last(), rows.reals.last()) else { return Ok(()) };
-        let entry = Entry {
+        if self.entry.as_ref().is_some_and(|entry| entry.series != rows.series.series) {
+            self.end_series()?;
+        }
+        let row = self.written.rows;
+        let entry = self.entry.get_or_insert_with(|| Entry {
             series: rows.series.series.clone(),
-            row: self.written.rows,
-            rows: rows.times.len() as u64,
+            row,
+            rows: 0,
             from: *from,
             to: *to,
             divisor: rows.divisor,
-            last: Raw { bits: *bits, real: *real }.value(rows.divisor),
-            starts: rows.starts.to_vec(),
-        };
-        self.index.push(&entry)?;
-        self.written.series += 1;
-        self.written.rows += entry.rows;
+            last: 0.0,
+            starts: Vec::new(),
+        });
+        let before = usize::try_from(entry.rows)?;
+        for (row, start) in rows.starts {
+            if entry.starts.last().is_none_or(|(_, last)| last != start) {
+                entry.starts.push((before + row, *start));
+            }
+        }
+        entry.rows += rows.times.len() as u64;
+        entry.to = *to;
+        entry.last = Raw { bits: *bits, real: *real }.value(rows.divisor);
+        self.written.rows += rows.times.len() as u64;
         self.written.from = self.written.from.min(*from);
         self.written.to = self.written.to.max(*to);
         let mut at = 0;
@@ -137,6 +151,14 @@ impl BlockWriter {
             if self.columns.times.len() >= self.row_group_rows {
                 self.end_row_group()?;
             }
+        }
+        Ok(())
+    }
+
+    fn end_series(&mut self) -> Result<()> {
+        if let Some(entry) = self.entry.take() {
+            self.index.push(&entry)?;
+            self.written.series += 1;
         }
         Ok(())
     }
@@ -168,6 +190,7 @@ impl BlockWriter {
 
     /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
     pub(crate) fn finish(mut self) -> Result<Written> {
+        self.end_series()?;
         if !self.columns.times.is_empty() {
             self.end_row_group()?;
         }

@@ -40,7 +40,7 @@ fn check(disk: MemDisk, acked: &[i64], sent: &[i64], what: &str) -> Store {
     store
 }
 
-/// Sends ten batches, a flush after the fourth and the eighth, until the disk is dead.
+/// Sends ten batches, a flush and a merge after every third, until the disk is dead.
 fn drive(store: &Store, sender: &mut Sender) -> (Vec<i64>, Vec<i64>) {
     let (mut acked, mut sent) = (Vec::new(), Vec::new());
     for tick in 0..10 {
@@ -48,8 +48,9 @@ fn drive(store: &Store, sender: &mut Sender) -> (Vec<i64>, Vec<i64>) {
         if append(store, vec![sender.batch(&samples(tick))]) == [STORED] {
             acked.push(tick);
         }
-        if tick % 4 == 3 {
+        if tick % 3 == 2 {
             store.flush().ok();
+            store.tend().ok();
         }
     }
     (acked, sent)
@@ -105,12 +106,16 @@ fn a_call_that_fails_once_costs_nothing_acknowledged_and_the_store_goes_on() {
                 refused += 1;
                 assert!(refused < 3, "fault {n}");
             }
-            if tick % 4 == 3 && store.flush().is_err() {
+            if tick % 3 == 2 && store.flush().is_err() {
                 store.flush().unwrap();
+            }
+            if tick % 3 == 2 && store.tend().is_err() {
+                store.tend().unwrap();
             }
         }
         let done = n > disk.plan().calls() - before;
         disk.plan().clear();
+        assert!(store.stats().merges + store.stats().merge_errors > 0, "fault {n}");
         assert_eq!(counted(&store).len(), 20, "fault {n}");
         assert!(counted(&store).values().all(|count| *count == 1), "fault {n}");
         drop(store);

@@ -141,11 +141,15 @@ impl Sender {
         self.incoming(&batch)
     }
 
-    /// The next batch, whose metrics are said to be in bytes.
-    pub(crate) fn batch_as_bytes(&mut self, samples: &[(Spec, i64, f64)]) -> Incoming {
+    /// The next batch, whose metrics mean something else.
+    pub(crate) fn batch_as(
+        &mut self,
+        samples: &[(Spec, i64, f64)],
+        change: impl Fn(&mut Metric),
+    ) -> Incoming {
         let mut batch = self.batch(samples).decoded.into_batch().unwrap();
         let entries = batch.table.entries.iter().cloned().map(|mut entry| {
-            entry.metric = Arc::new(Metric { unit: Unit::Bytes, ..(*entry.metric).clone() });
+            change(Arc::make_mut(&mut entry.metric));
             entry
         });
         batch.table = Arc::new(SeriesTable { entries: entries.collect() });
@@ -180,6 +184,8 @@ pub(crate) fn small() -> Settings {
         row_group_rows: 64,
         page_rows: 16,
         hole_grace_us: 0,
+        merge_blocks: 2,
+        tends: false,
         ..Settings::default()
     }
 }

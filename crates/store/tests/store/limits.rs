@@ -1,7 +1,7 @@
 //! Every limit is reached, and says so.
 
 use crate::kit::*;
-use model::{Cause, Timestamp};
+use model::{Cause, Timestamp, Unit};
 use std::sync::mpsc::sync_channel;
 use store::{NotNow, Outcome, Settings, Store};
 
@@ -56,7 +56,10 @@ fn a_metric_keeps_its_meaning() {
         append(&store, vec![first.batch(&[(spec("n1", "a"), T0, 1.0)])]);
         let mut other = Sender::new("n2", 2);
         other.seq = round;
-        let outcome = append(&store, vec![other.batch_as_bytes(&[(spec("n2", "a"), T0, 1.0)])]);
+        let outcome = append(
+            &store,
+            vec![other.batch_as(&[(spec("n2", "a"), T0, 1.0)], |metric| metric.unit = Unit::Bytes)],
+        );
         let (count, reason) = refused(&outcome[0]);
         let want = "metric a is a gauge in count since n1 named it, and a gauge in bytes as n2 names \
                     it: rename one";

@@ -8,6 +8,7 @@ mod disk;
 mod faults;
 mod kit;
 mod limits;
+mod merging;
 mod model;
 mod reading;
 mod verify;

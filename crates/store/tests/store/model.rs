@@ -23,6 +23,7 @@ enum Action {
     /// A batch that was sent or kept back is sent again.
     Again(usize),
     Flush,
+    Tend,
     Restart,
     Kill,
     PowerCut,
@@ -35,7 +36,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
         8 => send,
         2 => (0..100_usize).prop_map(Action::Again),
-        2 => Just(Action::Flush),
+        3 => Just(Action::Flush),
+        2 => Just(Action::Tend),
         1 => Just(Action::Restart),
         1 => Just(Action::Kill),
         1 => Just(Action::PowerCut),
@@ -120,6 +122,7 @@ impl Model {
             Action::Again(which) if !self.sent.is_empty() => self.send(which % self.sent.len()),
             Action::Again(_) => {}
             Action::Flush => self.store().flush().unwrap(),
+            Action::Tend => self.tend(),
             Action::Restart => {
                 self.store = None;
                 self.open();
@@ -135,6 +138,21 @@ impl Model {
                 self.open();
             }
         }
+    }
+
+    /// Neighbours are merged: few blocks are left, and a view from before sees what it saw.
+    fn tend(&self) {
+        let told = |snapshot: &store::Snapshot| -> Vec<store::Chunk> {
+            let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+            snapshot.scan(&Selector::default(), all.0, all.1).map(Result::unwrap).collect()
+        };
+        let before = self.store().snapshot();
+        let rows = told(&before);
+        self.store().tend().unwrap();
+        assert_eq!(told(&before), rows);
+        assert_eq!(told(&self.store().snapshot()), rows);
+        // Two of a level make one of the next: at most one of each is left.
+        assert!(self.store().stats().blocks <= 8);
     }
 
     fn send(&mut self, which: usize) {
@@ -218,6 +236,7 @@ proptest! {
         model.check(T0 + from * S, T0 + (from + span) * S);
         model.check_last();
         model.act(&Action::Flush);
+        model.act(&Action::Tend);
         model.act(&Action::PowerCut);
         model.check(i64::MIN, i64::MAX);
         model.check(T0 + from * S, T0 + (from + span) * S);

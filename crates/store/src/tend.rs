@@ -1,0 +1,122 @@
+//! What the store does for its blocks between writing them: they are merged.
+
+use crate::block::{Block, BlockNote};
+use crate::error::BlockError;
+use crate::ledger::Ledger;
+use crate::merge::{due, merge};
+use crate::shared::{Shared, lock};
+use model::Timestamp;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often it is looked for work that no new block brings.
+const LOOK_SECONDS: u64 = 60;
+/// How long a block that could not be read is left alone.
+const APART_US: i64 = 3600 * Timestamp::SECOND;
+
+/// What the thread that tends the blocks and the others tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Tending {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    woken: bool,
+    closing: bool,
+}
+
+impl Tending {
+    /// There is a new block.
+    pub(crate) fn wake(&self) {
+        lock(&self.slot).woken = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the thread; work that is begun is given up.
+    pub(crate) fn close(&self) {
+        lock(&self.slot).closing = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        lock(&self.slot).closing
+    }
+
+    /// Waits for work, or some time; false when the store is closing.
+    fn wait(&self) -> bool {
+        let idle = |slot: &mut Slot| !slot.woken && !slot.closing;
+        let look = Duration::from_secs(LOOK_SECONDS);
+        let waited = self.changed.wait_timeout_while(lock(&self.slot), look, idle);
+        let (mut slot, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        slot.woken = false;
+        !slot.closing
+    }
+}
+
+/// Tends the blocks of a store.
+#[derive(Debug)]
+pub(crate) struct Tender {
+    shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
+    /// Blocks that could not be read or merged, and since when; they are tried again after
+    /// [`APART_US`]. Held while work is done, so that it is done once.
+    apart: Mutex<Vec<(String, Timestamp)>>,
+}
+
+impl Tender {
+    pub(crate) fn new(shared: Arc<Shared>, ledger: Arc<Ledger>) -> Self {
+        Self { shared, ledger, apart: Mutex::default() }
+    }
+
+    /// Works until the store is closed.
+    pub(crate) fn run(&self) {
+        while self.shared.tending.wait() {
+            let done = self.tend();
+            self.shared.counts().tend_trouble = done.err().map(|error| error.to_string());
+        }
+    }
+
+    /// Does all that is due now.
+    ///
+    /// # Errors
+    /// The disk fails; it is tried again. A block that cannot be read does not stop the others: it is left
+    /// alone for an hour, and told when all else is done.
+    pub(crate) fn tend(&self) -> Result<(), BlockError> {
+        let mut apart = lock(&self.apart);
+        let now = self.shared.now();
+        apart.retain(|(_, since)| now.since(*since) < APART_US);
+        let mut damaged = None;
+        while !self.shared.tending.is_closing()
+            && let Some(old) = self.next(&apart)
+        {
+            let merged = merge(&self.shared, &self.ledger, &old);
+            let mut counts = self.shared.counts();
+            counts.stats.merge_errors += u64::from(merged.is_err());
+            match merged {
+                Ok(done) => {
+                    counts.stats.merges += u64::from(done);
+                    let bytes = old.iter().map(|block| block.note.bytes).sum::<u64>();
+                    counts.stats.merged_bytes += if done { bytes } else { 0 };
+                }
+                Err(error) => {
+                    let of = old.iter().find(|block| error.is_damage_of(&block.path));
+                    let Some(block) = of else { return Err(error) };
+                    apart.push((block.note.file.clone(), now));
+                    damaged = Some(error);
+                }
+            }
+        }
+        damaged.map_or(Ok(()), Err)
+    }
+
+    /// The blocks to merge next.
+    fn next(&self, apart: &[(String, Timestamp)]) -> Option<Vec<Arc<Block>>> {
+        let (view, _) = self.shared.view();
+        let notes: Vec<BlockNote> = view.blocks.iter().map(|block| block.note.clone()).collect();
+        let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
+        let range = due(&notes, is_apart, &self.shared.settings)?;
+        view.blocks.get(range).map(<[_]>::to_vec)
+    }
+}
