@@ -107,6 +107,20 @@ name! {
     Origin, "origin", "any but control characters", |c: char| !c.is_control()
 }
 
+impl Origin {
+    /// The origin of one `jobmeter run` that sends its samples itself: `node-1/run-7`.
+    pub fn of_run(device: &DeviceId, id: JobId) -> Result<Self, NameError> {
+        Self::new(&format!("{device}/run-{id}"))
+    }
+
+    /// The device and the local job of such an origin, which is heard of no more when the job has ended.
+    pub fn as_run(&self) -> Option<(&str, JobId)> {
+        let (device, id) = self.as_str().rsplit_once("/run-")?;
+        let id = id.parse().ok().and_then(JobId::new)?;
+        (!device.is_empty()).then_some((device, id))
+    }
+}
+
 impl ClusterId {
     /// The cluster of jobs that `jobmeter run` starts.
     pub const LOCAL: &'static str = "local";
@@ -181,6 +195,22 @@ mod tests {
         assert!(ClusterId::new("slurm").is_ok());
         assert!(ClusterId::new("a:b").is_err());
         assert_eq!(ClusterId::local().as_str(), "local");
+    }
+
+    #[test]
+    fn origins_of_runs() {
+        let run = |origin: &str| {
+            let origin = Origin::new(origin).unwrap();
+            origin.as_run().map(|(device, id)| (device.to_owned(), id.get()))
+        };
+        assert_eq!(run("n1/run-7"), Some(("n1".to_owned(), 7)));
+        assert_eq!(run("a/run-1/run-7"), Some(("a/run-1".to_owned(), 7)));
+        for other in ["n1", "n1/run-", "n1/run-0", "n1/run-x", "run-7", "/run-7"] {
+            assert_eq!(run(other), None, "{other}");
+        }
+        let device = DeviceId::new("n1").unwrap();
+        let origin = Origin::of_run(&device, JobId::new(7).unwrap()).unwrap();
+        assert_eq!(origin.as_str(), "n1/run-7");
     }
 
     #[test]

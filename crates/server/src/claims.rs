@@ -1,5 +1,6 @@
 //! Devices that several nodes claim: two agents were given one name, and what both say of it is mixed.
 
+use model::Origin;
 use std::collections::BTreeSet;
 use store::{Claim, Store};
 
@@ -11,11 +12,11 @@ pub(crate) fn contested(store: &Store) -> Vec<(BTreeSet<String>, Claim)> {
 }
 
 fn nodes(claim: &Claim) -> BTreeSet<String> {
-    claim.origins.iter().map(|(origin, _)| node_of(origin.as_str()).to_owned()).collect()
+    claim.origins.iter().map(|(origin, _)| node_of(origin).to_owned()).collect()
 }
 
-fn node_of(origin: &str) -> &str {
-    origin.split_once("/run-").map_or(origin, |(node, _)| node)
+fn node_of(origin: &Origin) -> &str {
+    origin.as_run().map_or(origin.as_str(), |(node, _)| node)
 }
 
 #[cfg(test)]
@@ -24,8 +25,10 @@ mod tests {
 
     #[test]
     fn a_command_that_is_measured_is_no_other_node() {
-        let of =
-            |origins: [&'static str; 3]| origins.map(node_of).into_iter().collect::<BTreeSet<_>>();
+        let of = |origins: [&str; 3]| {
+            let origins = origins.map(|name| Origin::new(name).unwrap());
+            origins.iter().map(|origin| node_of(origin).to_owned()).collect::<BTreeSet<_>>()
+        };
         assert_eq!(of(["n1", "n1/run-7", "n1/run-8"]).len(), 1);
         assert_eq!(of(["n1", "n2/run-7", "n1/run-8"]).len(), 2);
     }

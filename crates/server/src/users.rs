@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::problem::Refusal;
 use jobs::Window;
-use model::{ClusterId, JobId, JobKey};
+use model::{ClusterId, JobKey};
 use std::sync::Arc;
 use wire::Decoded;
 
@@ -15,7 +15,7 @@ pub(crate) async fn may_send(
     uid: u32,
     batch: &Decoded,
 ) -> Result<Result<(), String>, Refusal> {
-    let Some((device, id)) = run_of(batch.origin.as_str()) else {
+    let Some((device, id)) = batch.origin.as_run() else {
         return Ok(Err(format!(
             "a user sends only what was counted for his own jobs, and {} is no origin of `jobmeter run`",
             batch.origin
@@ -43,25 +43,4 @@ pub(crate) async fn may_send(
         return Ok(Err("a user tells of no jobs, and of gaps of his job's device only".to_owned()));
     }
     Ok(Ok(()))
-}
-
-/// Device and job of the origin `DEVICE/run-ID`.
-fn run_of(origin: &str) -> Option<(&str, JobId)> {
-    let (device, id) = origin.rsplit_once("/run-")?;
-    Some((device, id.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn origins_of_runs() {
-        let run = |origin| run_of(origin).map(|(device, id)| (device, id.get()));
-        assert_eq!(run("n1/run-7"), Some(("n1", 7)));
-        assert_eq!(run("a/run-1/run-7"), Some(("a/run-1", 7)));
-        for other in ["n1", "n1/run-", "n1/run-0", "n1/run-x", "run-7"] {
-            assert_eq!(run(other), None, "{other}");
-        }
-    }
 }

@@ -11,6 +11,7 @@ use crate::error::{DiskError, OpenError};
 use crate::flush::{blocks_dir, log_dir};
 use crate::manifest::{MANIFEST, Manifest, write_whole};
 use crate::open::{FORMAT_FILE, check_format};
+use crate::roll::rollups_dir;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -58,7 +59,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
 fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
     let mut copied = Copied::default();
     let (log, blocks) = (log_dir(dir), blocks_dir(dir));
-    for inner in [log_dir(to), blocks_dir(to)] {
+    for inner in [log_dir(to), blocks_dir(to), rollups_dir(to)] {
         fs::create_dir(&inner).map_err(DiskError::of("make the directory", &inner))?;
     }
     let names = fs::read_dir(&log).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -75,13 +76,16 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
             copied.samples += note.rows;
             copied.blocks += 1;
         }
+        for note in &manifest.rollups {
+            copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), true)?;
+        }
         // The one that was read, not the one that may be there by now.
         manifest.write(&RealDisk, to)?;
         copied.bytes += size(&to.join(MANIFEST))?;
     }
     let format = fs::read(dir.join(FORMAT_FILE)).map_err(DiskError::of("read", dir))?;
     write_whole(&RealDisk, to, FORMAT_FILE, &format)?;
-    for inner in [log_dir(to), blocks_dir(to), to.to_owned()] {
+    for inner in [log_dir(to), blocks_dir(to), rollups_dir(to), to.to_owned()] {
         let sync = File::open(&inner).and_then(|dir| dir.sync_all());
         sync.map_err(DiskError::of("sync", &inner))?;
     }

@@ -198,6 +198,7 @@ impl Committer {
             let mut books = shared.books();
             let given_up = books.origins.expire(now, &shared.settings);
             given_up.into_iter().for_each(|gap| books.gaps.add(gap));
+            books.forget_runs(now);
         }
         if self.is_due(now) || shared.flushing.is_wanted() {
             self.freeze();

@@ -5,9 +5,8 @@ use crate::append::{NotNow, Outcome};
 use crate::gaps::Gaps;
 use crate::head::{Group, Head, Samples};
 use crate::json::MetricJson;
-use crate::origins::{
-    OriginNumber, OriginState, Origins, Received, Seen, Stored, device_named_like,
-};
+use crate::origin::{OriginState, Received, Seen, Stored, device_named_like};
+use crate::origins::{OriginNumber, Origins};
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::table::{Table, Tables, source_of};
@@ -60,11 +59,21 @@ impl Books {
         let gaps = self.gaps.changed().then(|| self.gaps.clone());
         self.gaps.written();
         Covered {
-            origins: self.origins.all().to_vec(),
+            origins: self.origins.all().cloned().collect(),
             damage: self.origins.damage.clone(),
             metrics: self.registry.catalogue_json(),
             gaps,
             gaps_forgotten: self.gaps.forgotten(),
+        }
+    }
+
+    /// Forgets the runs of programs that ended, and that their series were theirs.
+    pub(crate) fn forget_runs(&mut self, now: Timestamp) {
+        let (free, given_up) = self.origins.forget_runs(now);
+        given_up.into_iter().for_each(|gap| self.gaps.add(gap));
+        if !free.is_empty() {
+            self.tables.disown(&free);
+            self.registry.disown(&free);
         }
     }
 
@@ -77,7 +86,7 @@ impl Books {
     ) -> Verdict {
         let for_good = |why: String| Verdict::Done(Outcome::RefusedForGood(why));
         let Some(number) = self.origins.number(&decoded.origin, settings.origins_max) else {
-            let full = NotNow::Origins(self.origins.all().len());
+            let full = NotNow::Origins(self.origins.count());
             return Verdict::Done(Outcome::RefusedForNow(full));
         };
         let Some(origin) = self.origins.get_mut(number) else {

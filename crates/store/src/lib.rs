@@ -29,10 +29,12 @@ mod log;
 mod manifest;
 mod merge;
 mod open;
+mod origin;
 mod origins;
 mod record;
 mod recovery;
 mod registry;
+mod roll;
 mod scan;
 mod segment;
 mod select;
@@ -47,6 +49,7 @@ mod varint;
 mod verify;
 mod view;
 mod window;
+mod windows;
 
 pub use answer::{
     BootInfo, Chunk, Claim, CounterStart, LastValue, OriginInfo, ReadCounts, SeriesInfo, Stats,
@@ -63,3 +66,4 @@ pub use select::{JobSelector, LabelMatch, Selector};
 pub use settings::{Clock, Settings};
 pub use store::{Snapshot, Store};
 pub use verify::{Finding, Verified, verify};
+pub use windows::{WindowScan, Windows};

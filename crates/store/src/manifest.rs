@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::error::{DiskError, OpenError};
 use crate::gaps::Gaps;
 use crate::json::{GapJson, MetricJson};
-use crate::origins::{OriginState, Received};
+use crate::origin::{OriginState, Received};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -30,6 +30,9 @@ pub(crate) struct Manifest {
     /// The last log segment whose records are in blocks and in these books.
     pub(crate) covered: u64,
     pub(crate) blocks: Vec<BlockNote>,
+    /// Files of rollups; each is of the samples of some log segments.
+    #[serde(default)]
+    pub(crate) rollups: Vec<BlockNote>,
     pub(crate) metrics: Vec<MetricJson>,
     pub(crate) origins: Vec<OriginState>,
     /// Damaged places of the log.
@@ -159,8 +162,7 @@ fn parse(bytes: &[u8]) -> Result<Manifest, String> {
         bytes.strip_prefix(HEADER.as_bytes()).ok_or("it does not begin as a manifest does")?;
     let (crc, rest) = rest.split_first_chunk::<8>().ok_or("it ends within its first line")?;
     let body = rest.strip_prefix(b"\n").ok_or("its first line is no checksum")?;
-    let crc = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
-    if crc != Some(crc32c::crc32c(body)) {
+    if *crc != *format!("{:08x}", crc32c::crc32c(body)).as_bytes() {
         return Err("its checksum differs".to_owned());
     }
     serde_json::from_slice(body).map_err(|error| error.to_string())

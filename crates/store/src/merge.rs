@@ -10,6 +10,7 @@ use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
 use crate::error::BlockError;
 use crate::flush::blocks_dir;
 use crate::ledger::Ledger;
+use crate::roll::{Rolling, rollups_dir};
 use crate::scan::{BlockSeries, Scan};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -32,7 +33,7 @@ pub(crate) fn due(
     let max = settings.block_bytes_max;
     let open = |place: usize| {
         let note = notes.get(place);
-        note.is_some_and(|note| note.bytes < max / 2 && !is_apart(note))
+        note.is_some_and(|note| !is_done(note, settings) && !is_apart(note))
     };
     let mut first = 0;
     while first < notes.len() {
@@ -51,6 +52,11 @@ pub(crate) fn due(
         first = end + 1;
     }
     None
+}
+
+/// Whether a block is large enough to be merged no more.
+pub(crate) fn is_done(note: &BlockNote, settings: &Settings) -> bool {
+    note.bytes >= settings.block_bytes_max / 2
 }
 
 /// How many of these, from the first on, fit into one block; two at least do, as each is less than half.
@@ -75,8 +81,10 @@ pub(crate) fn merge(
     let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(true) };
     let dir = blocks_dir(&ledger.dir);
     let level = old.iter().map(|block| block.note.level).max().unwrap_or(0).saturating_add(1);
-    let of = Of { log: (first.note.log_first, last.note.log_last), level };
+    let of = Of { log: (first.note.log_first, last.note.log_last), level, window_us: 0 };
     let mut new = NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?;
+    let rollups = rollups_dir(&ledger.dir);
+    let mut rolling = Rolling::create(shared, ledger, &rollups, of)?;
     let mut scan = Scan::blocks(shared, &Arc::new(Meter::default()), old);
     while let Some(BlockSeries { series, divisor, mut feeds }) = scan.series()? {
         let mut starts = 0;
@@ -97,43 +105,53 @@ pub(crate) fn merge(
                 starts: &rows.starts,
                 divisor,
             })?;
+            rolling.rows(&rows, divisor);
         }
+        rolling.end(&series.series)?;
     }
     let received = old.iter().map(|block| block.note.received).max();
-    let new = Arc::new(new.finish(received.unwrap_or(last.note.received))?);
-    replace(shared, ledger, old, Some(&new))?;
+    let received = received.unwrap_or(last.note.received);
+    let new = Arc::new(new.finish(received)?);
+    replace(shared, ledger, &new, &rolling.finish(received)?)?;
     Ok(true)
 }
 
-/// Puts a block in the place of others, and removes their files.
+/// Puts a block and its rollups in the place of all that hold a part of its log segments, and removes
+/// their files.
 ///
 /// # Errors
-/// The manifest cannot be written: the old ones stay, and so does the new one's file, which a manifest
-/// may name after a crash.
+/// The manifest cannot be written: the old ones stay, and so do the files of the new ones, which a
+/// manifest may name after a crash.
 fn replace(
     shared: &Shared,
     ledger: &Ledger,
-    old: &[Arc<Block>],
-    new: Option<&Arc<Block>>,
+    new: &Arc<Block>,
+    rollups: &[Arc<Block>],
 ) -> Result<(), BlockError> {
-    let is_old = |file: &str| old.iter().any(|block| block.note.file == file);
+    let is_old = |note: &BlockNote| {
+        new.note.log_first <= note.log_first && note.log_last <= new.note.log_last
+    };
     ledger.swap(|manifest| {
         let notes = &mut manifest.blocks;
-        let place = notes.iter().position(|note| is_old(&note.file)).unwrap_or(notes.len());
-        notes.retain(|note| !is_old(&note.file));
-        notes.splice(place..place, new.map(|block| block.note.clone()));
+        let place = notes.iter().position(is_old).unwrap_or(notes.len());
+        notes.retain(|note| !is_old(note));
+        notes.insert(place, new.note.clone());
+        manifest.rollups.retain(|note| !is_old(note));
+        manifest.rollups.extend(rollups.iter().map(|file| file.note.clone()));
         Ok::<(), BlockError>(())
     })?;
-    shared.turn(|view| {
+    let old: Vec<Arc<Block>> = shared.turn(|view| {
         let blocks = &mut view.blocks;
-        let place = blocks.iter().position(|block| is_old(&block.note.file));
-        let place = place.unwrap_or(blocks.len());
-        blocks.retain(|block| !is_old(&block.note.file));
-        blocks.splice(place..place, new.map(Arc::clone));
+        let place = blocks.iter().position(|block| is_old(&block.note)).unwrap_or(blocks.len());
+        let mut old: Vec<_> = blocks.extract_if(.., |block| is_old(&block.note)).collect();
+        blocks.insert(place, Arc::clone(new));
+        old.extend(view.rollups.extract_if(.., |file| is_old(&file.note)));
+        view.rollups.extend(rollups.iter().map(Arc::clone));
+        old
     });
-    for block in old {
+    for file in old {
         // A file that stays is removed at the next start.
-        ledger.disk.remove(&block.path).unwrap_or_default();
+        ledger.disk.remove(&file.path).unwrap_or_default();
     }
     Ok(())
 }
@@ -158,6 +176,7 @@ mod tests {
             log_first: 0,
             log_last: 0,
             level,
+            window_us: 0,
         }
     }
 

@@ -12,10 +12,12 @@ use crate::json::GapJson;
 use crate::ledger::Ledger;
 use crate::log::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
 use crate::manifest::{MANIFEST, Manifest, read_whole, write_whole};
-use crate::origins::{Origins, Received};
+use crate::origin::Received;
+use crate::origins::Origins;
 use crate::record::{Record, RecordKind};
 use crate::recovery::{Cut, Damage, Recovery};
 use crate::registry::Registry;
+use crate::roll::rollups_dir;
 use crate::segment::{Findings, read_segment};
 use crate::settings::{Clock, Settings};
 use crate::shared::Shared;
@@ -68,7 +70,7 @@ pub(crate) fn open(
     clock: Clock,
 ) -> Result<(Store, Recovery), OpenError> {
     let started = clock();
-    for dir in [dir.to_owned(), log_dir(dir), blocks_dir(dir)] {
+    for dir in [dir.to_owned(), log_dir(dir), blocks_dir(dir), rollups_dir(dir)] {
         disk.create_dir(&dir).map_err(DiskError::of("make the directory", &dir))?;
     }
     let lock = lock(&*disk, dir)?;
@@ -207,15 +209,18 @@ impl Opening {
         let Flusher { ledger, settings } = &self.flusher;
         let Ledger { disk, dir, .. } = &**ledger;
         let manifest = ledger.manifest();
-        let blocks = blocks_dir(dir);
-        for note in &manifest.blocks {
-            self.view.blocks.push(Arc::new(Block::open(&**disk, &blocks, note.clone())?));
-        }
-        let named = |name: &str| manifest.blocks.iter().any(|note| note.file == name);
         let mut left_over: Vec<PathBuf> = Vec::new();
-        for name in disk.list(&blocks).map_err(DiskError::of("list", &blocks))? {
-            if !named(&name) {
-                left_over.push(blocks.join(name));
+        for (dir, notes, files) in [
+            (blocks_dir(dir), &manifest.blocks, &mut self.view.blocks),
+            (rollups_dir(dir), &manifest.rollups, &mut self.view.rollups),
+        ] {
+            for note in notes {
+                files.push(Arc::new(Block::open(&**disk, &dir, note.clone())?));
+            }
+            for name in disk.list(&dir).map_err(DiskError::of("list", &dir))? {
+                if !notes.iter().any(|note| note.file == name) {
+                    left_over.push(dir.join(name));
+                }
             }
         }
         for name in disk.list(dir).map_err(DiskError::of("list", dir))? {
@@ -304,8 +309,13 @@ impl Opening {
             let (at, bytes) = (hole.at as u64, hole.bytes as u64);
             let path = self.flusher.set_aside(number);
             self.recovery.damaged.push(Damage { path, at, bytes, from: hole.from, to: hole.to });
-            let from = hole.from.or(before).unwrap_or(Timestamp(i64::MIN));
+            if at == 0 && bytes <= SEGMENT_HEADER_BYTES {
+                // The segment's own header: every record is there.
+                continue;
+            }
             let to = hole.to.unwrap_or(self.now);
+            let block = self.view.blocks.last().map(|block| block.note.received);
+            let from = hole.from.or(before).or(block).unwrap_or(to).min(to);
             self.books.origins.damage.push(Received { from, to });
             let surplus = self.books.origins.damage.len().saturating_sub(DAMAGE_MAX);
             self.books.origins.damage.drain(..surplus);

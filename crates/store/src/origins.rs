@@ -1,240 +1,20 @@
-//! Every known sender: what it sent, when, and which of its batches are stored.
+//! Every known sender, by name and by number; and the batches that are missing of them.
 
-use crate::answer::{BootInfo, OriginInfo};
-use crate::json::{self, BootText};
+use crate::answer::OriginInfo;
+use crate::origin::{LOG, OriginState, Received};
 use crate::settings::Settings;
-use crate::window::{Mark, Missing, Spans};
-use model::{Boot, Cause, DeviceId, Gap, Origin, Timestamp};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap, VecDeque};
-
-/// Boots that left the window and are remembered by name, so that a batch of theirs is not taken for new.
-const GONE_MAX: usize = 1024;
-/// An origin that sent nothing for so long is forgotten when the store is opened.
-const FORGOTTEN_US: i64 = 90 * 24 * 60 * 60 * Timestamp::SECOND;
-/// An origin with more devices than this has one gap under its own name instead of one for each.
-const GAP_DEVICES_MAX: usize = 64;
+use crate::window::Missing;
+use model::{DeviceId, Gap, Origin, Timestamp};
+use std::collections::{BTreeSet, HashMap};
 
 /// A sender's place among those known; good as long as the process runs.
 pub(crate) type OriginNumber = u32;
 
-/// Whether a batch has been stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// Not yet.
-    New,
-    /// It has.
-    Before,
-    /// Its boot has left the window: nobody knows.
-    TooLate,
-}
-
-/// A sender.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct OriginState {
-    #[serde(deserialize_with = "json::name", serialize_with = "json::text")]
-    pub(crate) name: Origin,
-    #[serde(with = "json::time")]
-    pub(crate) received: Timestamp,
-    #[serde(with = "json::time")]
-    pub(crate) sealed: Timestamp,
-    pub(crate) clock_offset_us: i64,
-    pub(crate) batches: u64,
-    pub(crate) samples: u64,
-    pub(crate) samples_refused: u64,
-    boots: Vec<BootState>,
-    gone: VecDeque<BootText>,
-    devices: BTreeSet<DeviceText>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct BootState {
-    boot: BootText,
-    #[serde(with = "json::time")]
-    received: Timestamp,
-    spans: Spans,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct DeviceText(
-    #[serde(deserialize_with = "json::name", serialize_with = "json::text")] DeviceId,
-);
-
-/// A stored batch, as its origin's books need it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stored {
-    pub(crate) boot: Boot,
-    pub(crate) mark: Mark,
-    pub(crate) samples: u64,
-    pub(crate) samples_refused: u64,
-}
-
-impl OriginState {
-    fn new(name: Origin) -> Self {
-        Self {
-            name,
-            received: Timestamp(0),
-            sealed: Timestamp(0),
-            clock_offset_us: 0,
-            batches: 0,
-            samples: 0,
-            samples_refused: 0,
-            boots: Vec::new(),
-            gone: VecDeque::new(),
-            devices: BTreeSet::new(),
-        }
-    }
-
-    /// Whether a batch has been stored.
-    pub(crate) fn seen(&self, boot: Boot, seq: u64) -> Seen {
-        match self.boots.iter().rev().find(|state| state.boot.0 == boot) {
-            Some(state) if state.spans.contain(seq) => Seen::Before,
-            Some(_) => Seen::New,
-            None if self.gone.contains(&BootText(boot)) => Seen::TooLate,
-            None => Seen::New,
-        }
-    }
-
-    /// Notes a stored batch; returns gaps for numbers that are given up with it.
-    pub(crate) fn note(&mut self, stored: &Stored, settings: &Settings) -> Vec<Gap> {
-        let Stored { boot, mark, samples, samples_refused } = *stored;
-        self.batches += 1;
-        self.samples += samples;
-        self.samples_refused += samples_refused;
-        self.received = self.received.max(mark.received);
-        let place = self.boots.iter().position(|state| state.boot.0 == boot);
-        if place.is_none() {
-            let (boot, received) = (BootText(boot), mark.received);
-            self.boots.push(BootState { boot, received, spans: Spans::default() });
-        }
-        let newest = place.is_none_or(|place| place + 1 == self.boots.len());
-        let place = place.unwrap_or(self.boots.len().saturating_sub(1));
-        let Some(state) = self.boots.get_mut(place) else { return Vec::new() };
-        if newest
-            && state.spans.last().is_none_or(|span| span.last < mark.seq)
-            && let Some((_, last)) = mark.instants
-        {
-            self.sealed = last;
-            self.clock_offset_us = last.since(mark.received);
-        }
-        state.received = state.received.max(mark.received);
-        state.spans.insert(mark);
-        let mut given_up = state.spans.give_up(settings.holes_max);
-        while self.boots.len() > settings.boots_max.max(1) {
-            given_up.extend(self.forget(0));
-        }
-        self.lost(given_up, &[])
-    }
-
-    /// Lets boots without a batch for so long leave the window; returns gaps for what they never sent.
-    fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
-        let mut given_up = Vec::new();
-        while let Some(place) =
-            self.boots.iter().position(|state| now.since(state.received) > settings.window_us)
-        {
-            given_up.extend(self.forget(place));
-        }
-        self.lost(given_up, &[])
-    }
-
-    /// Whether it sent nothing for so long that nobody asks for it any more.
-    pub(crate) fn is_forgotten(&self, now: Timestamp) -> bool {
-        now.since(self.received) > FORGOTTEN_US
-    }
-
-    fn forget(&mut self, place: usize) -> Vec<Missing> {
-        let mut state = self.boots.remove(place);
-        self.gone.push_back(state.boot);
-        if self.gone.len() > GONE_MAX {
-            self.gone.pop_front();
-        }
-        state.spans.give_up(0)
-    }
-
-    /// Gaps for missing batches. Those that the damaged places of the log explain say so.
-    fn lost(&self, missing: Vec<Missing>, damage: &[Received]) -> Vec<Gap> {
-        let devices = self.gap_devices();
-        let gap = |missing: &Missing, device: &DeviceId| Gap {
-            origin: self.name.clone(),
-            device: device.clone(),
-            source: "".into(),
-            from: missing.from,
-            to: missing.to.max(missing.from),
-            cause: missing.cause(damage),
-            detail: format!("{} batches", missing.batches).into(),
-        };
-        missing.iter().flat_map(|one| devices.iter().map(|device| gap(one, device))).collect()
-    }
-
-    /// The devices that a gap of the whole origin concerns.
-    fn gap_devices(&self) -> Vec<DeviceId> {
-        if (1..=GAP_DEVICES_MAX).contains(&self.devices.len()) {
-            return self.devices.iter().map(|device| device.0.clone()).collect();
-        }
-        device_named_like(&self.name).into_iter().collect()
-    }
-
-    /// Whether a gap of this device concerns that one: the same, or all devices of the origin.
-    fn concerns(&self, gap_device: &DeviceId, device: &DeviceId) -> bool {
-        gap_device == device
-            || self.devices.len() > GAP_DEVICES_MAX
-                && Some(gap_device) == device_named_like(&self.name).as_ref()
-                && self.devices.contains(&DeviceText(device.clone()))
-    }
-
-    /// Notes that it sends samples of a device.
-    pub(crate) fn claim(&mut self, device: &DeviceId) {
-        if self.devices.len() < OriginInfo::DEVICES_MAX {
-            self.devices.insert(DeviceText(device.clone()));
-        }
-    }
-
-    fn info(&self) -> OriginInfo {
-        let boot = |state: &BootState| BootInfo {
-            boot: state.boot.0,
-            received: state.received,
-            last_seq: state.spans.last().map_or(0, |span| span.last),
-            missing: state.spans.missing().map(|missing| missing.batches).sum(),
-        };
-        OriginInfo {
-            origin: self.name.clone(),
-            received: self.received,
-            sealed: self.sealed,
-            clock_offset_us: self.clock_offset_us,
-            batches: self.batches,
-            samples: self.samples,
-            samples_refused: self.samples_refused,
-            boots: self.boots.iter().map(boot).collect(),
-            devices: self.devices.iter().map(|device| device.0.clone()).collect(),
-        }
-    }
-}
-
-/// The times of receipt between which records of the log were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Received {
-    #[serde(with = "json::time")]
-    pub(crate) from: Timestamp,
-    #[serde(with = "json::time")]
-    pub(crate) to: Timestamp,
-}
-
-impl Missing {
-    fn cause(&self, damage: &[Received]) -> Cause {
-        let explains = |lost: &Received| self.before <= lost.to && lost.from <= self.after;
-        if damage.iter().any(explains) { Cause::LogDamaged } else { Cause::BatchesLost }
-    }
-}
-
-/// The device that stands for all of an origin's.
-pub(crate) fn device_named_like(origin: &Origin) -> Option<DeviceId> {
-    DeviceId::new(&origin.as_str().replace(',', ";")).ok()
-}
-
 /// All senders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
-    list: Vec<OriginState>,
+    /// None: its number can be given to another.
+    list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
     /// Damaged places of the log, newest last.
     pub(crate) damage: Vec<Received>,
@@ -243,7 +23,7 @@ pub(crate) struct Origins {
 impl Origins {
     pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
         let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
-        Self { list, by_name, damage }
+        Self { list: list.into_iter().map(Some).collect(), by_name, damage }
     }
 
     /// The number of a sender, which is given one if it has none and there is room.
@@ -251,32 +31,62 @@ impl Origins {
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
         }
-        let number = u32::try_from(self.list.len()).ok().filter(|_| self.list.len() < max)?;
+        if self.by_name.len() >= max {
+            return None;
+        }
+        let place = self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
+        let number = u32::try_from(place).ok()?;
         self.by_name.insert(name.clone(), number);
-        self.list.push(OriginState::new(name.clone()));
+        let new = Some(OriginState::new(name.clone()));
+        match self.list.get_mut(place) {
+            Some(slot) => *slot = new,
+            None => self.list.push(new),
+        }
         Some(number)
     }
 
     pub(crate) fn get(&self, number: OriginNumber) -> Option<&OriginState> {
-        self.list.get(number as usize)
+        self.list.get(number as usize)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, number: OriginNumber) -> Option<&mut OriginState> {
-        self.list.get_mut(number as usize)
+        self.list.get_mut(number as usize)?.as_mut()
     }
 
-    pub(crate) fn all(&self) -> &[OriginState] {
-        &self.list
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OriginState> {
+        self.list.iter().flatten()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.by_name.len()
     }
 
     /// Lets old boots leave the window; returns gaps for what they never sent.
     pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
-        self.list.iter_mut().flat_map(|state| state.expire(now, settings)).collect()
+        self.list.iter_mut().flatten().flat_map(|state| state.expire(now, settings)).collect()
+    }
+
+    /// Forgets the runs of programs that ended; returns their numbers, which are free, and gaps for what
+    /// they never sent.
+    pub(crate) fn forget_runs(&mut self, now: Timestamp) -> (BTreeSet<OriginNumber>, Vec<Gap>) {
+        let (mut free, mut given_up) = (BTreeSet::new(), Vec::new());
+        for (slot, number) in self.list.iter_mut().zip(0..) {
+            let ended =
+                |state: &mut OriginState| state.name.as_run().is_some() && state.is_forgotten(now);
+            let Some(mut state) = slot.take_if(ended) else { continue };
+            let missing: Vec<Missing> =
+                state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
+            given_up.extend(state.lost(missing, &self.damage));
+            self.by_name.remove(&state.name);
+            free.insert(number);
+        }
+        (free, given_up)
     }
 
     /// What is known of each, ordered by name.
     pub(crate) fn infos(&self) -> Vec<OriginInfo> {
-        let mut infos: Vec<_> = self.list.iter().map(OriginState::info).collect();
+        let mut infos: Vec<_> = self.all().map(OriginState::info).collect();
         infos.sort_by(|a, b| a.origin.cmp(&b.origin));
         infos
     }
@@ -294,21 +104,34 @@ impl Origins {
             by_origin.entry(&gap.origin).or_default().push(gap);
         }
         let mut gaps = Vec::new();
-        for state in &self.list {
+        let mut unexplained: Vec<&Received> = self.damage.iter().collect();
+        for state in self.all() {
             let told = by_origin.get(&state.name).map(Vec::as_slice).unwrap_or_default();
-            let open = state.boots.iter().flat_map(|boot| boot.spans.missing());
-            let open = open.filter(|missing| {
-                now.since(missing.after) >= grace_us
-                    && !told.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
+            let is_told = |missing: &Missing| {
+                told.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
+            };
+            let first = state.boots.iter().filter_map(|boot| boot.spans.missing_before(boot.base));
+            let first = first.filter(|missing| {
+                self.damage.iter().any(|lost| missing.is_first_and_explained_by(lost))
             });
-            gaps.extend(state.lost(open.collect(), &self.damage));
+            let first: Vec<Missing> = first.collect();
+            unexplained.retain(|lost| !first.iter().any(|one| one.is_first_and_explained_by(lost)));
+            let open = state.boots.iter().flat_map(|boot| boot.spans.missing());
+            let open: Vec<Missing> = open.chain(first).collect();
+            unexplained.retain(|lost| !open.iter().any(|one| one.is_explained_by(lost)));
+            let due = |missing: &Missing| now.since(missing.after) >= grace_us && !is_told(missing);
+            gaps.extend(state.lost(open.into_iter().filter(due).collect(), &self.damage));
         }
+        gaps.extend(unexplained.into_iter().filter_map(Received::gap));
         gaps
     }
 
     /// The gap as this device's, if it concerns it.
     pub(crate) fn concerning(&self, mut gap: Gap, device: &DeviceId) -> Option<Gap> {
         let state = self.by_name.get(&gap.origin).and_then(|number| self.get(*number));
+        if gap.origin.as_str() == LOG {
+            return Some(Gap { device: device.clone(), ..gap });
+        }
         let concerned = match state {
             Some(state) => state.concerns(&gap.device, device),
             None => gap.device == *device,
@@ -323,6 +146,9 @@ impl Origins {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::{Seen, Stored};
+    use crate::window::Mark;
+    use model::{Boot, Cause};
 
     fn stored(boot: u8, seq: u64, at: i64) -> Stored {
         let instants = Some((Timestamp(at), Timestamp(at)));
@@ -389,7 +215,8 @@ mod tests {
         let gaps = origins.expire(Timestamp(1506), &settings);
         assert_eq!((gaps.len(), gaps[0].from), (1, Timestamp(200)));
         let state = origins.get(0).unwrap();
-        assert_eq!(state.seen(Boot([1; 16]), 7), Seen::TooLate);
+        assert_eq!(state.seen(Boot([1; 16]), 3), Seen::TooLate);
+        assert_eq!(state.seen(Boot([1; 16]), 7), Seen::New);
         assert_eq!(state.seen(Boot([3; 16]), 7), Seen::New);
     }
 
@@ -406,7 +233,7 @@ mod tests {
     #[test]
     fn the_books_come_back() {
         let origins = origins();
-        let text = serde_json::to_string(origins.all()).unwrap();
+        let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
         let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
         assert_eq!(again.infos(), origins.infos());
     }

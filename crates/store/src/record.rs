@@ -79,6 +79,11 @@ pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
     })
 }
 
+/// Whether a good header begins the bytes, and what it announces is there and is not what was written.
+pub(crate) fn is_damaged(bytes: &[u8]) -> bool {
+    header(bytes).is_some() && !is_cut_short(bytes) && record(bytes).is_none()
+}
+
 /// The record at the start of the bytes, and its whole length; `None` where there is no good one.
 pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let checked = header(bytes)?;

@@ -210,6 +210,17 @@ impl Registry {
         by_origin.retain(|_, owned| *owned > 0);
     }
 
+    /// Forgets who brought series, where it was one of these.
+    pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
+        for owner in self.series.values_mut() {
+            *owner = owner.filter(|owner| !origins.contains(owner));
+        }
+        self.by_origin.retain(|origin, _| !origins.contains(origin));
+        for shared in self.shared.values_mut() {
+            shared.origins.retain(|origin| !origins.contains(origin));
+        }
+    }
+
     /// Series alive.
     pub(crate) fn series_count(&self) -> usize {
         self.series.len()

@@ -1,7 +1,7 @@
 //! Walking through samples, series by series.
 
 use crate::answer::{Chunk, ReadCounts, SeriesInfo};
-use crate::block::{Block, Meter, Raws};
+use crate::block::{Block, Entry, Meter, Raws, Window};
 use crate::error::BlockError;
 use crate::feed::{Columns, Feeds};
 use crate::select::Selector;
@@ -95,7 +95,8 @@ impl Scan {
         Self::over(shared, Arc::clone(meter), sources, question)
     }
 
-    fn over(
+    /// A scan of these sources.
+    pub(crate) fn over(
         shared: &Arc<Shared>,
         meter: Arc<Meter>,
         sources: Vec<Source>,
@@ -183,6 +184,40 @@ impl Scan {
             }
         }
         Ok(Some(BlockSeries { series, divisor, feeds }))
+    }
+
+    /// Adds what a block has of a series: samples to the feeds, windows to the parts.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn add(
+        &mut self,
+        place: usize,
+        entry: Entry,
+        feeds: &mut Feeds<Vec<f64>>,
+        parts: &mut Vec<Window>,
+    ) -> Result<(), BlockError> {
+        match self.sources.get_mut(place) {
+            Some(Source::Block(block)) if block.has_windows() => {
+                block.windows(&entry, &self.question, parts)
+            }
+            Some(source) => {
+                feeds.add_rows(place, source, entry, &self.question);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The next rows of a series as values.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub(crate) fn values(
+        &mut self,
+        feeds: &mut Feeds<Vec<f64>>,
+    ) -> Result<Option<Columns<Vec<f64>>>, BlockError> {
+        feeds.next(&mut self.sources, &self.question)
     }
 
     /// The next rows of a series that [`Self::series`] gave.

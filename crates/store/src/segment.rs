@@ -1,7 +1,7 @@
 //! A log segment being read again: its good records, its torn tail, its damaged places.
 
 use crate::log::SEGMENT_MAGIC;
-use crate::record::{Record, next_record, record};
+use crate::record::{Record, is_damaged, next_record, record};
 use model::Timestamp;
 
 /// What was found in a segment beside good records.
@@ -10,7 +10,7 @@ pub(crate) struct Findings {
     /// Where the last good record ends: what follows is a torn tail. 0 when not even the header is good
     /// and no record is found.
     pub(crate) good: usize,
-    /// Places that could not be read and are followed by good records, in order.
+    /// Places that could not be read: followed by good records, or as long as their header says.
     pub(crate) holes: Vec<Hole>,
 }
 
@@ -56,6 +56,8 @@ pub(crate) fn read_segment(
             Some((_, length, false)) => (at + length, true),
             None => match next_record(bytes, at + 1) {
                 Some(next) => (next, true),
+                // All of it is there, and it is not what was written.
+                None if is_damaged(rest) => (bytes.len(), true),
                 None => return findings,
             },
         };
@@ -78,7 +80,7 @@ fn close(holes: &mut [Hole], received: Timestamp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{RecordKind, put_record};
+    use crate::record::{RECORD_HEADER_BYTES, RecordKind, put_record};
     use proptest::prelude::*;
 
     fn segment() -> (Vec<u8>, Vec<usize>) {
@@ -133,8 +135,12 @@ mod tests {
             let kept: Vec<i64> =
                 [10, 20, 30].into_iter().filter(|t| *t != number(hit) * 10).collect();
             assert_eq!(seen, kept, "{at}");
-            if hit == 3 {
+            if hit == 3 && at < ends[2] + RECORD_HEADER_BYTES {
                 assert_eq!(findings, Findings { good: ends[2], holes: vec![] }, "a tail");
+            } else if hit == 3 {
+                let (bytes, from) = (bytes.len() - ends[2], Some(Timestamp(20)));
+                let hole = Hole { at: ends[2], bytes, from, to: None };
+                assert_eq!(findings, Findings { good: bad.len(), holes: vec![hole] }, "{at}");
             } else {
                 let first = if hit == 0 { 0 } else { ends[hit - 1] };
                 assert_eq!(findings.holes.len(), 1, "{at}");

@@ -221,7 +221,8 @@ impl Shared {
 
     /// Keeps the footers in memory bounded; called where a scan ends.
     pub(crate) fn close_unused(&self) {
-        close_unused(&self.view().0.blocks);
+        let (view, _) = self.view();
+        close_unused(view.blocks.iter().chain(&view.rollups));
     }
 }
 

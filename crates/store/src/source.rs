@@ -1,7 +1,7 @@
 //! Where a scan's samples come from: blocks and the heads in memory, each giving its series in order.
 
 use crate::answer::SeriesInfo;
-use crate::block::{Block, Entry, Lane, Meter, Opened, RowCursor};
+use crate::block::{Block, Entry, Lane, Meter, Opened, RolledCursor, RowCursor, Window};
 use crate::error::BlockError;
 use crate::head::{Head, Member};
 use crate::select::Selector;
@@ -99,6 +99,7 @@ pub(crate) struct BlockSource {
     next_part: usize,
     entries: VecDeque<(Arc<SeriesInfo>, Entry)>,
     cursor: Option<RowCursor>,
+    windows: Option<RolledCursor>,
 }
 
 impl BlockSource {
@@ -110,6 +111,7 @@ impl BlockSource {
             next_part: 0,
             entries: VecDeque::new(),
             cursor: None,
+            windows: None,
         }
     }
 
@@ -162,6 +164,27 @@ impl BlockSource {
         let opened = self.block.opened(&self.meter)?;
         self.opened = Some(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// Whether it has windows instead of samples.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.block.note.window_us > 0
+    }
+
+    /// Appends the windows of an entry that this source gave, but for pages outside the question.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn windows(
+        &mut self,
+        entry: &Entry,
+        question: &Question,
+        windows: &mut Vec<Window>,
+    ) -> Result<(), BlockError> {
+        let opened = self.opened()?;
+        let rows = opened.narrow(entry.row..entry.row + entry.rows, question.from, question.to);
+        let new = || RolledCursor::new(&self.block, &opened, &self.meter);
+        self.windows.get_or_insert_with(new).read(entry, rows, windows)
     }
 
     fn cursor(&mut self) -> Result<&mut RowCursor, BlockError> {

@@ -8,6 +8,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::error::{BlockError, FlushError, OpenError};
 use crate::gaps::touches;
 use crate::recovery::Recovery;
+use crate::roll::WINDOWS_US;
 use crate::scan::Scan;
 use crate::select::Selector;
 use crate::settings::{Clock, Settings};
@@ -15,6 +16,7 @@ use crate::shared::Shared;
 use crate::source::Question;
 use crate::tend::Tender;
 use crate::view::View;
+use crate::windows::WindowScan;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use std::fmt;
 use std::path::Path;
@@ -48,6 +50,9 @@ pub struct Snapshot {
 }
 
 impl Store {
+    /// The lengths of windows that are kept as rollups, in microseconds.
+    pub const WINDOWS_US: [i64; 2] = WINDOWS_US;
+
     /// Opens a data directory of the machine's file system, making it if need be.
     ///
     /// # Errors
@@ -236,6 +241,20 @@ impl Snapshot {
         to: Timestamp,
     ) -> Result<Vec<Arc<SeriesInfo>>, BlockError> {
         ask::series(&self.shared, &self.view, &Self::question(selector, from, to))
+    }
+
+    /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
+    /// samples, series by series in the order of [`model::Series`]. Read from rollups where there are
+    /// any of this length ([`Store::WINDOWS_US`]), and made of samples elsewhere.
+    pub fn windows(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+        window_us: i64,
+    ) -> WindowScan {
+        let question = Self::question(selector, from, to);
+        WindowScan::new(&self.shared, &self.view, self.visible, question, window_us.max(1))
     }
 
     /// The newest sample of each series of a selection that is alive

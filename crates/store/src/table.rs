@@ -1,11 +1,13 @@
 //! The tables that senders repeat in every batch, resolved once: place in the table → series.
 
 use crate::answer::SeriesInfo;
-use crate::origins::{OriginNumber, OriginState};
+use crate::origin::OriginState;
+use crate::origins::OriginNumber;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use model::{DeviceId, SeriesTable, Timestamp};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -171,6 +173,16 @@ impl Tables {
             let median = *used.select_nth_unstable(middle).1;
             self.drop_unused(median.plus(1));
         }
+    }
+
+    /// Lets go of the tables of some origins.
+    pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
+        let places = &mut self.places;
+        self.cached.retain(|(origin, _), cached| {
+            let keep = !origins.contains(origin);
+            *places -= if keep { 0 } else { cached.table.places.len() };
+            keep
+        });
     }
 
     /// Lets go of the tables last used before an instant.

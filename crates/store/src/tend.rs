@@ -1,9 +1,10 @@
-//! What the store does for its blocks between writing them: they are merged.
+//! What the store does for its blocks between writing them: they are merged and rolled up.
 
 use crate::block::{Block, BlockNote};
 use crate::error::BlockError;
 use crate::ledger::Ledger;
-use crate::merge::{due, merge};
+use crate::merge::{due, is_done, merge};
+use crate::roll::{WINDOWS_US, roll};
 use crate::shared::{Shared, lock};
 use model::Timestamp;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -89,34 +90,47 @@ impl Tender {
         apart.retain(|(_, since)| now.since(*since) < APART_US);
         let mut damaged = None;
         while !self.shared.tending.is_closing()
-            && let Some(old) = self.next(&apart)
+            && let Some(work) = self.next(&apart)
         {
-            let merged = merge(&self.shared, &self.ledger, &old);
-            let mut counts = self.shared.counts();
-            counts.stats.merge_errors += u64::from(merged.is_err());
-            match merged {
-                Ok(done) => {
-                    counts.stats.merges += u64::from(done);
-                    let bytes = old.iter().map(|block| block.note.bytes).sum::<u64>();
-                    counts.stats.merged_bytes += if done { bytes } else { 0 };
-                }
-                Err(error) => {
-                    let of = old.iter().find(|block| error.is_damage_of(&block.path));
-                    let Some(block) = of else { return Err(error) };
-                    apart.push((block.note.file.clone(), now));
-                    damaged = Some(error);
-                }
+            let done = match &*work {
+                [block] => roll(&self.shared, &self.ledger, block),
+                old => merge(&self.shared, &self.ledger, old),
+            };
+            self.count(&work, &done);
+            if let Err(error) = done {
+                let of = work.iter().find(|block| error.is_damage_of(&block.path));
+                let Some(block) = of else { return Err(error) };
+                apart.push((block.note.file.clone(), now));
+                damaged = Some(error);
             }
         }
         damaged.map_or(Ok(()), Err)
     }
 
-    /// The blocks to merge next.
+    fn count(&self, work: &[Arc<Block>], done: &Result<bool, BlockError>) {
+        let mut counts = self.shared.counts();
+        counts.stats.merge_errors += u64::from(done.is_err());
+        if matches!(done, Ok(true)) && work.len() > 1 {
+            counts.stats.merges += 1;
+            counts.stats.merged_bytes += work.iter().map(|block| block.note.bytes).sum::<u64>();
+        }
+    }
+
+    /// The blocks to merge next, or one to roll up: a block that is merged no more or has been merged, and
+    /// has no rollups.
     fn next(&self, apart: &[(String, Timestamp)]) -> Option<Vec<Arc<Block>>> {
         let (view, _) = self.shared.view();
+        let settings = &self.shared.settings;
         let notes: Vec<BlockNote> = view.blocks.iter().map(|block| block.note.clone()).collect();
         let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
-        let range = due(&notes, is_apart, &self.shared.settings)?;
-        view.blocks.get(range).map(<[_]>::to_vec)
+        if let Some(range) = due(&notes, is_apart, settings) {
+            return view.blocks.get(range).map(<[_]>::to_vec);
+        }
+        let is_due = |block: &&Arc<Block>| {
+            (block.note.level > 0 || is_done(&block.note, settings))
+                && !is_apart(&block.note)
+                && !view.is_rolled(&block.note, WINDOWS_US[0])
+        };
+        view.blocks.iter().find(is_due).map(|block| vec![Arc::clone(block)])
     }
 }

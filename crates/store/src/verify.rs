@@ -1,7 +1,7 @@
 //! Checking a data directory without changing it: every checksum, and what each damage costs. It may run
 //! beside the server that has the directory.
 
-use crate::block::{Block, Meter};
+use crate::block::{Block, BlockNote, Meter};
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::flush::{blocks_dir, log_dir, quarantine_dir};
@@ -10,6 +10,7 @@ use crate::log::{segment_name, segment_number};
 use crate::manifest::{Manifest, read_whole};
 use crate::open::check_format;
 use crate::record::{RECORD_HEADER_BYTES, Record, RecordKind, is_cut_short};
+use crate::roll::rollups_dir;
 use crate::segment::{Findings, read_segment};
 use model::Timestamp;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,10 @@ pub struct Verified {
     pub samples: u64,
     /// Their bytes.
     pub block_bytes: u64,
+    /// Files of rollups.
+    pub rollups: u64,
+    /// Their bytes.
+    pub rollup_bytes: u64,
     /// Log segments that no block covers.
     pub segments: u64,
     /// Good records in them.
@@ -114,7 +119,6 @@ impl Verified {
     }
 
     fn blocks(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
-        let dir = blocks_dir(dir);
         for note in &manifest.blocks {
             self.blocks += 1;
             self.samples += note.rows;
@@ -123,27 +127,45 @@ impl Verified {
                 "{} samples of {} series, {} to {}",
                 note.rows, note.series, note.from, note.to
             );
-            let path = dir.join(&note.file);
-            match Block::open(disk, &dir, note.clone()).map(Arc::new) {
-                Err(error) => {
-                    self.find(&path, &error, &format!("the server does not start; {all}"));
+            self.file(disk, &blocks_dir(dir), note, &all);
+        }
+        for note in &manifest.rollups {
+            self.rollups += 1;
+            self.rollup_bytes += note.bytes;
+            let all = format!(
+                "windows of {} s of {} series, {} to {}",
+                note.window_us / Timestamp::SECOND,
+                note.series,
+                note.from,
+                note.to
+            );
+            self.file(disk, &rollups_dir(dir), note, &all);
+        }
+        for (dir, notes) in
+            [(blocks_dir(dir), &manifest.blocks), (rollups_dir(dir), &manifest.rollups)]
+        {
+            for name in disk.list(&dir).unwrap_or_default() {
+                if !notes.iter().any(|note| note.file == name) {
+                    let cost = "nothing: it is removed at the next start";
+                    let what = "the manifest does not name it: unfinished work".to_owned();
+                    self.push(&dir.join(name), what, cost.to_owned(), true);
                 }
-                Ok(block) => match block.damage(&Arc::new(Meter::default())) {
-                    Err(error) => self.find(&path, &error, &all),
-                    Ok(damage) => {
-                        for (what, cost) in damage {
-                            self.push(&path, what, cost, false);
-                        }
-                    }
-                },
             }
         }
-        for name in disk.list(&dir).unwrap_or_default() {
-            if !manifest.blocks.iter().any(|note| note.file == name) {
-                let cost = "nothing: it is removed at the next start";
-                let what = "the manifest does not name it: unfinished work".to_owned();
-                self.push(&dir.join(name), what, cost.to_owned(), true);
-            }
+    }
+
+    fn file(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
+        let path = dir.join(&note.file);
+        match Block::open(disk, dir, note.clone()).map(Arc::new) {
+            Err(error) => self.find(&path, &error, &format!("the server does not start; {all}")),
+            Ok(block) => match block.damage(&Arc::new(Meter::default())) {
+                Err(error) => self.find(&path, &error, all),
+                Ok(damage) => {
+                    for (what, cost) in damage {
+                        self.push(&path, what, cost, false);
+                    }
+                }
+            },
         }
     }
 

@@ -1,7 +1,7 @@
 //! A moment of the store: which blocks, which samples in memory, which last values.
 
 use crate::answer::{LastValue, SeriesInfo};
-use crate::block::Block;
+use crate::block::{Block, BlockNote};
 use crate::head::{Head, Member};
 use crate::select::Selector;
 use crate::table::NO_START;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(crate) struct View {
     /// In the order of their log segments.
     pub(crate) blocks: Vec<Arc<Block>>,
+    /// Files of rollups, in no order.
+    pub(crate) rollups: Vec<Arc<Block>>,
     /// The samples being written to a block.
     pub(crate) frozen: Option<Arc<Head>>,
     /// The samples that batches are added to.
@@ -26,6 +28,16 @@ impl View {
     /// The samples in memory, older ones first.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &Arc<Head>> {
         self.frozen.iter().chain([&self.active])
+    }
+
+    /// Whether there are rollups of all samples of a block.
+    pub(crate) fn is_rolled(&self, block: &BlockNote, window_us: i64) -> bool {
+        let holds = |file: &BlockNote| {
+            file.window_us == window_us
+                && file.log_first <= block.log_first
+                && block.log_last <= file.log_last
+        };
+        self.rollups.iter().any(|file| holds(&file.note))
     }
 
     /// The newest sample of each alive series of a selection, in the order of the series.

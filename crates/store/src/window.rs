@@ -100,6 +100,15 @@ impl Spans {
         self.0.iter().zip(self.0.iter().skip(1)).map(|(left, right)| missing(left, right))
     }
 
+    /// The numbers from `base` on that are missing before the first stored; when they were measured is not
+    /// known.
+    pub(crate) fn missing_before(&self, base: u64) -> Option<Missing> {
+        let first = self.0.first()?;
+        let batches = first.first.checked_sub(base).filter(|batches| *batches > 0)?;
+        let (at, before) = (first.from, Timestamp(i64::MIN));
+        Some(Missing { batches, from: at, to: at, before, after: first.opened })
+    }
+
     /// Gives up the oldest missing numbers until at most `max` holes are left: they count as stored from
     /// now on, as if they had come. Returns what was given up.
     pub(crate) fn give_up(&mut self, max: usize) -> Vec<Missing> {

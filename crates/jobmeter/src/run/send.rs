@@ -33,7 +33,7 @@ impl<'a> Sender<'a> {
         cgroup: bool,
     ) -> Self {
         let agent = key.is_some() && cgroup && agent_alive(client, device);
-        let origin = key.and_then(|key| Origin::new(&format!("{device}/run-{}", key.id)).ok());
+        let origin = key.and_then(|key| Origin::of_run(device, key.id).ok());
         let batches = origin.map(|origin| Batches::new(origin, device.clone())).transpose();
         let (batches, trouble) = match batches {
             Ok(batches) => (batches, None),

@@ -1,7 +1,7 @@
 //! What of a block cannot be read: every checksum is compared, and where one differs, every series read.
 
 use super::read::{Meter, RowCursor};
-use super::{Block, BlockError, Entry};
+use super::{Block, BlockError, Entry, RolledCursor};
 use model::Timestamp;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Lost {
         let (from, to) = (Timestamp(from), Timestamp(to));
         let first = self.first.as_deref().unwrap_or_default();
         let Self { series, samples, .. } = self;
-        Some(format!("up to {samples} samples of {series} series, {from} to {to}; first {first}"))
+        Some(format!("up to {samples} rows of {series} series, {from} to {to}; first {first}"))
     }
 }
 
@@ -79,15 +79,18 @@ impl Block {
         meter: &Arc<Meter>,
     ) -> Result<Option<String>, BlockError> {
         let opened = self.opened(meter)?;
-        let (mut times, mut values) = (Vec::new(), Vec::new());
         let mut lost = Lost::default();
         for entry in entries {
             let rows = entry.row..entry.row + entry.rows;
-            times.clear();
-            values.clear();
             // A reader that met damage does not go on.
-            let mut cursor = RowCursor::new(self, &opened, meter);
-            if cursor.read(rows, entry.divisor, &mut times, &mut values).is_err() {
+            let read = if self.note.window_us == 0 {
+                let (mut times, mut values) = (Vec::new(), Vec::<f64>::new());
+                let mut cursor = RowCursor::new(self, &opened, meter);
+                cursor.read(rows, entry.divisor, &mut times, &mut values)
+            } else {
+                RolledCursor::new(self, &opened, meter).read(entry, rows, &mut Vec::new())
+            };
+            if read.is_err() {
                 lost.series += 1;
                 lost.add(entry.rows, (entry.from, entry.to), || {
                     format!("{} of {}", entry.series.metric, entry.series.device)

@@ -2,11 +2,14 @@
 //! time, with an index of their series (docs/format.md; decision 0005).
 
 mod checks;
+mod container;
 mod damage;
 mod index;
 mod lane;
 mod new;
 mod read;
+mod rolled;
+mod rolled_read;
 mod runs;
 mod schema;
 mod write;
@@ -15,6 +18,8 @@ pub(crate) use index::Entry;
 pub(crate) use lane::{Lane, Raws};
 pub(crate) use new::{NewBlock, Of};
 pub(crate) use read::{Meter, Opened, RowCursor};
+pub(crate) use rolled::{Window, told};
+pub(crate) use rolled_read::RolledCursor;
 
 use crate::disk::{Disk, ReadFile};
 use crate::error::{BlockError, DiskError};
@@ -53,6 +58,16 @@ pub(crate) struct BlockNote {
     /// How often its rows have been merged; 0 as they came from memory.
     #[serde(default)]
     pub(crate) level: u8,
+    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    #[serde(default)]
+    pub(crate) window_us: i64,
+}
+
+impl BlockNote {
+    /// How many columns the file has.
+    const fn columns(&self) -> usize {
+        if self.window_us == 0 { schema::COLUMNS } else { rolled::COLUMNS }
+    }
 }
 
 /// A block that can be read.
@@ -112,8 +127,8 @@ impl Block {
 }
 
 /// Lets go of the footers used longest ago, where there are too many.
-pub(crate) fn close_unused(blocks: &[Arc<Block>]) {
-    let mut opened: Vec<&Arc<Block>> = blocks.iter().filter(|block| block.is_opened()).collect();
+pub(crate) fn close_unused<'a>(blocks: impl Iterator<Item = &'a Arc<Block>>) {
+    let mut opened: Vec<&Arc<Block>> = blocks.filter(|block| block.is_opened()).collect();
     if let Some(surplus) = opened.len().checked_sub(OPENED_MAX) {
         opened.sort_by_key(|block| block.used.load(Ordering::Relaxed));
         opened.iter().take(surplus).for_each(|block| block.close());

@@ -1,12 +1,13 @@
-//! A block on its way to the disk: under another name until it is whole.
+//! A file of samples or rollups on its way to the disk: under another name until it is whole.
 
+use super::rolled::{RolledWriter, Window};
 use super::write::BlockWriter;
 use super::{Block, BlockNote};
 use crate::disk::Disk;
 use crate::error::{BlockError, DiskError};
 use crate::settings::Settings;
 use crate::slab::SeriesRows;
-use model::Timestamp;
+use model::{Series, Timestamp};
 use std::path::{Path, PathBuf};
 
 /// What of a block is known before its rows are.
@@ -16,6 +17,14 @@ pub(crate) struct Of {
     pub(crate) log: (u64, u64),
     /// How often its rows have been merged.
     pub(crate) level: u8,
+    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    pub(crate) window_us: i64,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Samples(Box<BlockWriter>),
+    Windows(Box<RolledWriter>),
 }
 
 /// A block that is being written; dropped before it is finished, it leaves no file.
@@ -26,11 +35,11 @@ pub(crate) struct NewBlock<'a> {
     of: Of,
     name: String,
     other: PathBuf,
-    writer: Option<BlockWriter>,
+    writer: Option<Writer>,
 }
 
 impl<'a> NewBlock<'a> {
-    /// Begins a block in the directory of the blocks.
+    /// Begins a block in the directory of its kind.
     ///
     /// # Errors
     /// The disk fails.
@@ -40,11 +49,18 @@ impl<'a> NewBlock<'a> {
         settings: &Settings,
         of: Of,
     ) -> Result<Self, BlockError> {
-        let name = format!("{:016}-{:016}.parquet", of.log.0, of.log.1);
+        let ((first, last), seconds) = (of.log, of.window_us / Timestamp::SECOND);
+        let name = match of.window_us {
+            0 => format!("{first:016}-{last:016}.parquet"),
+            _ => format!("{first:016}-{last:016}-{seconds}s.parquet"),
+        };
         let other = dir.join(format!("{name}.tmp"));
         let file = disk.create(&other).map_err(DiskError::of("write", &other))?;
         let mut new = Self { disk, dir, of, name, other, writer: None };
-        let writer = BlockWriter::new(file, settings);
+        let writer = match of.window_us {
+            0 => BlockWriter::new(file, settings).map(Box::new).map(Writer::Samples),
+            _ => RolledWriter::new(file, settings).map(Box::new).map(Writer::Windows),
+        };
         new.writer = Some(writer.map_err(|source| new.parquet(source))?);
         Ok(new)
     }
@@ -54,8 +70,17 @@ impl<'a> NewBlock<'a> {
     /// # Errors
     /// The disk fails.
     pub(crate) fn series(&mut self, rows: SeriesRows<'_>) -> Result<(), BlockError> {
-        let written = self.writer.as_mut().map_or(Ok(()), |writer| writer.series(rows));
-        written.map_err(|source| self.parquet(source))
+        let Some(Writer::Samples(writer)) = &mut self.writer else { return Ok(()) };
+        writer.series(rows).map_err(|source| self.parquet(source))
+    }
+
+    /// Adds windows of a series: the next one, or more of the one before.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn windows(&mut self, of: &Series, windows: &[Window]) -> Result<(), BlockError> {
+        let Some(Writer::Windows(writer)) = &mut self.writer else { return Ok(()) };
+        writer.series(of, windows).map_err(|source| self.parquet(source))
     }
 
     /// Writes the rest, and gives the block its name; all of it is on the disk when this returns.
@@ -65,7 +90,10 @@ impl<'a> NewBlock<'a> {
     pub(crate) fn finish(mut self, received: Timestamp) -> Result<Block, BlockError> {
         let nothing = || BlockError::Index { path: self.other.clone(), why: "no rows".to_owned() };
         let writer = self.writer.take().ok_or_else(nothing)?;
-        let written = writer.finish();
+        let written = match writer {
+            Writer::Samples(writer) => writer.finish(),
+            Writer::Windows(writer) => writer.finish(),
+        };
         let path = self.dir.join(&self.name);
         let named = written.map_err(|source| self.parquet(source)).and_then(|written| {
             self.disk.rename(&self.other, &path).map_err(DiskError::of("rename", &path))?;
@@ -90,6 +118,7 @@ impl<'a> NewBlock<'a> {
             log_first,
             log_last,
             level: self.of.level,
+            window_us: self.of.window_us,
         };
         Block::open(self.disk, self.dir, note)
     }

@@ -1,10 +1,10 @@
 //! Rows of a block, read by their number: only the pages that hold them.
 
 use super::checks::Checks;
+use super::container::INDEX_KEY;
 use super::index::{Entry, Part, directory as directory_of, entries};
 use super::lane::{Lane, mixed};
-use super::schema::{COLUMNS, REAL, STEP, TIMESTAMP};
-use super::write::INDEX_KEY;
+use super::schema::{REAL, STEP, TIMESTAMP};
 use super::{Block, BlockError};
 use crate::answer::ReadCounts;
 use crate::disk::ReadFile;
@@ -161,7 +161,7 @@ impl Opened {
         for group in metadata.row_groups() {
             row += u64::try_from(group.num_rows()).unwrap_or(0);
             first_rows.push(row);
-            if group.num_columns() != COLUMNS {
+            if group.num_columns() != block.note.columns() {
                 return Err(block.damaged("a row group has other columns"));
             }
         }
@@ -260,12 +260,77 @@ fn directory_bytes(file: &Tail, metadata: &ParquetMetaData) -> Option<Bytes> {
     file.get_bytes(offset, length).ok()
 }
 
-/// Reads rows of a block, each call further on than the one before.
+/// The columns of a file, page by page.
 #[derive(Debug)]
-pub(crate) struct RowCursor {
+pub(super) struct Pages {
     block: Arc<Block>,
     opened: Arc<Opened>,
     file: Arc<Counted>,
+}
+
+impl Pages {
+    pub(super) fn new(block: &Arc<Block>, opened: &Arc<Opened>, meter: &Arc<Meter>) -> Self {
+        let file = Arc::new(Counted {
+            file: Arc::clone(&block.file),
+            length: block.note.bytes,
+            meter: Arc::clone(meter),
+            opened: Arc::clone(opened),
+        });
+        Self { block: Arc::clone(block), opened: Arc::clone(opened), file }
+    }
+
+    /// The row group of a row: its number and its rows.
+    pub(super) fn group(&self, row: u64) -> ParquetResult<(usize, Range<u64>)> {
+        let outside = || ParquetError::EOF(format!("there is no row {row}"));
+        let firsts = &self.opened.first_rows;
+        let index = firsts.partition_point(|first| *first <= row).checked_sub(1);
+        let index = index.ok_or_else(outside)?;
+        let (first, end) = firsts.get(index).zip(firsts.get(index + 1)).ok_or_else(outside)?;
+        self.file.meter.add(0, 1, 0);
+        Ok((index, *first..*end))
+    }
+
+    /// Counts rows that were decoded.
+    pub(super) fn read(&self, rows: usize) {
+        self.file.meter.add(0, 0, rows as u64);
+    }
+
+    /// What the library says of this file.
+    pub(super) fn error(&self, source: ParquetError) -> BlockError {
+        self.block.parquet(source)
+    }
+
+    /// A column of a row group, unless no row has a value.
+    pub(super) fn sparse<T: DataType>(
+        &self,
+        index: usize,
+        column: usize,
+    ) -> ParquetResult<Option<ColumnReaderImpl<T>>> {
+        let group = self.opened.metadata.row_group(index);
+        (!all_null(group, column)).then(|| self.column(index, column)).transpose()
+    }
+
+    /// A column of a row group.
+    pub(super) fn column<T: DataType>(
+        &self,
+        index: usize,
+        column: usize,
+    ) -> ParquetResult<ColumnReaderImpl<T>> {
+        let group = self.opened.metadata.row_group(index);
+        let chunk = group.column(column);
+        let offsets = self.opened.metadata.offset_index();
+        let offsets = offsets.and_then(|groups| groups.get(index)?.get(column));
+        let locations = offsets.map(|offsets| offsets.page_locations().clone());
+        let rows = usize::try_from(group.num_rows())?;
+        let pages = SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, locations)?;
+        Ok(ColumnReaderImpl::new(chunk.column_descr_ptr(), Box::new(pages)))
+    }
+}
+
+/// Reads rows of a block, each call further on than the one before.
+#[derive(Debug)]
+pub(crate) struct RowCursor {
+    pages: Pages,
     group: Option<GroupCursor>,
     levels: Vec<i16>,
     steps: Vec<i64>,
@@ -291,14 +356,7 @@ impl std::fmt::Debug for GroupCursor {
 impl RowCursor {
     pub(crate) fn new(block: &Arc<Block>, opened: &Arc<Opened>, meter: &Arc<Meter>) -> Self {
         Self {
-            block: Arc::clone(block),
-            opened: Arc::clone(opened),
-            file: Arc::new(Counted {
-                file: Arc::clone(&block.file),
-                length: block.note.bytes,
-                meter: Arc::clone(meter),
-                opened: Arc::clone(opened),
-            }),
+            pages: Pages::new(block, opened, meter),
             group: None,
             levels: Vec::new(),
             steps: Vec::new(),
@@ -320,7 +378,7 @@ impl RowCursor {
         let mut row = rows.start;
         while row < rows.end {
             let count = self.some(row, rows.end, divisor, times, values);
-            row += count.map_err(|source| self.block.parquet(source))?;
+            row += count.map_err(|source| self.pages.error(source))?;
         }
         Ok(())
     }
@@ -365,43 +423,21 @@ impl RowCursor {
             mixed(values, &self.levels, &self.steps, &self.reals, divisor);
         }
         group.next = row + count as u64;
-        self.file.meter.add(0, 0, count as u64);
+        self.pages.read(count);
         self.group = Some(group);
         Ok(count as u64)
     }
 
     /// Begins the row group of a row.
     fn group(&self, row: u64) -> ParquetResult<GroupCursor> {
-        let outside = || ParquetError::EOF(format!("there is no row {row}"));
-        let firsts = &self.opened.first_rows;
-        let index = firsts.partition_point(|first| *first <= row).checked_sub(1);
-        let index = index.ok_or_else(outside)?;
-        let (first, end) = firsts.get(index).zip(firsts.get(index + 1)).ok_or_else(outside)?;
-        let group = self.opened.metadata.row_group(index);
-        let rows = *first..*end;
-        self.file.meter.add(0, 1, 0);
+        let (index, rows) = self.pages.group(row)?;
         Ok(GroupCursor {
-            next: *first,
-            times: self.column(index, group, TIMESTAMP)?,
-            steps: (!all_null(group, STEP)).then(|| self.column(index, group, STEP)).transpose()?,
-            reals: (!all_null(group, REAL)).then(|| self.column(index, group, REAL)).transpose()?,
+            next: rows.start,
+            times: self.pages.column(index, TIMESTAMP)?,
+            steps: self.pages.sparse(index, STEP)?,
+            reals: self.pages.sparse(index, REAL)?,
             rows,
         })
-    }
-
-    fn column<T: DataType>(
-        &self,
-        index: usize,
-        group: &RowGroupMetaData,
-        column: usize,
-    ) -> ParquetResult<ColumnReaderImpl<T>> {
-        let chunk = group.column(column);
-        let offsets = self.opened.metadata.offset_index();
-        let offsets = offsets.and_then(|groups| groups.get(index)?.get(column));
-        let locations = offsets.map(|offsets| offsets.page_locations().clone());
-        let rows = usize::try_from(group.num_rows())?;
-        let pages = SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, locations)?;
-        Ok(ColumnReaderImpl::new(chunk.column_descr_ptr(), Box::new(pages)))
     }
 }
 
@@ -412,11 +448,14 @@ fn all_null(group: &RowGroupMetaData, column: usize) -> bool {
     nulls.is_some() && nulls == u64::try_from(group.num_rows()).ok()
 }
 
-fn skip_all<T: DataType>(column: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetResult<()> {
+pub(super) fn skip_all<T: DataType>(
+    column: &mut ColumnReaderImpl<T>,
+    rows: usize,
+) -> ParquetResult<()> {
     exactly(rows, column.skip_records(rows)?)
 }
 
-fn exactly(want: usize, have: usize) -> ParquetResult<()> {
+pub(super) fn exactly(want: usize, have: usize) -> ParquetResult<()> {
     if want == have {
         return Ok(());
     }

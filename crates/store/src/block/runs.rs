@@ -4,6 +4,7 @@
 //! samples.
 
 use super::schema::ZSTD_LEVEL;
+use model::Series;
 use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -23,6 +24,20 @@ pub(crate) enum RunValue<'a> {
     Text(&'a str),
     Int64(i64),
     Int32(u32),
+}
+
+impl<'a> RunValue<'a> {
+    /// Whose samples they are: the columns before the time.
+    pub(crate) fn identity(series: &'a Series) -> [Self; 5] {
+        let job = series.job.as_ref();
+        [
+            Self::Text(series.device.as_str()),
+            Self::Text(&series.metric),
+            job.map_or(Self::Null, |job| Self::Text(job.cluster.as_str())),
+            job.map_or(Self::Null, |job| Self::Int64(job.id.get())),
+            Self::Text(series.labels.as_str()),
+        ]
+    }
 }
 
 /// A column of one row group, as runs.

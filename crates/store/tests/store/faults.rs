@@ -271,8 +271,10 @@ fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
             (0..5).filter(|tick| *tick + 1 != i64::try_from(hit).unwrap()).collect();
         assert_eq!(ticks_of(&store), kept, "byte {at}");
         match hit {
-            // The last record looks like a torn tail; its number will be missed by its sender's next.
-            5 => assert_eq!((recovery.cut.len(), recovery.damaged.len()), (1, 0), "byte {at}"),
+            // A header that is none looks like a torn tail; its number will be missed by its sender's next.
+            5 if at < starts[4] + 28 => {
+                assert_eq!((recovery.cut.len(), recovery.damaged.len()), (1, 0), "byte {at}");
+            }
             // The header of the segment holds no batch.
             0 => assert_eq!(recovery.damaged.len(), 1, "byte {at}"),
             _ => assert_eq!(recovery.damaged[0].at, starts[hit - 1] as u64, "byte {at}"),
@@ -281,8 +283,14 @@ fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
             assert!(bad.files("/data/quarantine").contains_key(&damage.path), "byte {at}");
         }
         let gaps = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), None);
-        let between = (2..5).contains(&hit);
-        assert_eq!(gaps.len(), if between { 2 } else { 0 }, "byte {at}: a gap for each device");
+        let told = match hit {
+            0 => 0,
+            // A gap for each device of the origin.
+            1..5 => 2,
+            // Nobody knows whose it was; and a torn tail was never acknowledged.
+            _ => usize::from(at >= starts[4] + 28),
+        };
+        assert_eq!(gaps.len(), told, "byte {at}");
         assert!(gaps.iter().all(|gap| gap.cause == Cause::LogDamaged), "byte {at}");
         // And the same after another start, from the block and the manifest.
         drop(store);

@@ -77,10 +77,12 @@ fn a_boot_that_left_the_window_is_refused_and_becomes_a_gap() {
     let mut boots: Vec<Sender> = (1..=3).map(|boot| Sender::new("n1", boot)).collect();
     {
         let (store, _) = open(dir.path(), settings.clone());
-        for (tick, boot) in (0..).zip(&mut boots) {
+        let first = boots[0].batch(&load(9));
+        assert_eq!(append(&store, vec![first.clone()]), [STORED]);
+        for (tick, boot) in (1..).zip(&mut boots[1..]) {
             assert_eq!(append(&store, vec![boot.batch(&load(tick))]), [STORED]);
         }
-        let outcome = append(&store, vec![boots[0].batch(&load(9))]);
+        let outcome = append(&store, vec![first]);
         assert!(
             matches!(&outcome[..], [Outcome::RefusedForGood(why)] if why.contains("dedupe window")),
             "{outcome:?}"

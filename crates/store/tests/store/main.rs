@@ -11,4 +11,5 @@ mod limits;
 mod merging;
 mod model;
 mod reading;
+mod senders;
 mod verify;

@@ -2,12 +2,15 @@
 
 use crate::disk::MemDisk;
 use crate::kit::*;
-use model::Timestamp;
+use model::{Point, Rollup, RollupWindows, Timestamp};
 use proptest::prelude::*;
 use std::sync::Arc;
 use store::{
-    Disk, Incoming, JobSelector, LabelMatch, Outcome, Selector, Settings, Store, TimeSlice,
+    Disk, Incoming, JobSelector, LabelMatch, Outcome, Selector, Settings, Store, TimeSlice, Windows,
 };
+
+/// Between two ticks: some are in one window of five minutes, all in an hour.
+const TICK: i64 = 37 * S;
 
 /// What may happen.
 #[derive(Clone, Debug)]
@@ -109,7 +112,7 @@ impl Model {
                 let mut samples = Vec::new();
                 for tick in *tick..tick + ticks {
                     for (place, spec) in specs(*who, *series).into_iter().enumerate() {
-                        samples.push((spec, T0 + tick * S, value(sender.seq, place, tick)));
+                        samples.push((spec, T0 + tick * TICK, value(sender.seq, place, tick)));
                     }
                 }
                 let rows = samples.iter().map(row).collect();
@@ -205,6 +208,40 @@ impl Model {
         assert_eq!(by_time, self.want(from, to, |_| true));
     }
 
+    /// Rollups are those of the samples, wherever they come from.
+    fn check_windows(&self, from: i64, to: i64) {
+        let snapshot = self.store().snapshot();
+        for window_us in Store::WINDOWS_US {
+            let mut want = Vec::new();
+            for chunk in
+                snapshot.scan(&Selector::default(), Timestamp(i64::MIN), Timestamp(i64::MAX))
+            {
+                let chunk = chunk.unwrap();
+                let mut windows = RollupWindows::new(window_us);
+                let mut ended = Vec::new();
+                for (at, value, start) in chunk.rows() {
+                    ended.extend(windows.push(Point { at, value, start }));
+                }
+                ended.extend(windows.finish());
+                ended.retain(|(start, _)| (from..=to).contains(&start.0));
+                want.extend(ended.into_iter().map(|one| (name(&chunk.series.series), one)));
+            }
+            let mut have = Vec::new();
+            let (from, to) = (Timestamp(from), Timestamp(to));
+            for windows in snapshot.windows(&Selector::default(), from, to, window_us) {
+                let Windows { series, windows } = windows.unwrap();
+                have.extend(windows.into_iter().map(|one| (name(&series.series), one)));
+            }
+            let names = |all: &[(String, (Timestamp, Rollup))]| -> Vec<(String, Timestamp)> {
+                all.iter().map(|(series, (start, _))| (series.clone(), *start)).collect()
+            };
+            assert_eq!(names(&have), names(&want));
+            for ((series, (_, have)), (_, (_, want))) in have.iter().zip(&want) {
+                assert!(same_rollup(series, have, want), "{series}: {have:?} for {want:?}");
+            }
+        }
+    }
+
     fn check_last(&self) {
         for last in self.store().snapshot().last(&Selector::default()) {
             let series = name(&last.series.series);
@@ -215,6 +252,17 @@ impl Model {
             assert!(values.contains(&last.value.to_bits()), "{series}");
         }
     }
+}
+
+fn same_rollup(series: &str, have: &Rollup, want: &Rollup) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
+    let total = series.contains("_total/");
+    (have.count, have.first, have.last, have.min, have.max)
+        == (want.count, want.first, want.last, want.min, want.max)
+        && near(have.seconds, want.seconds)
+        && (total && have.sum.is_nan() || near(have.sum, want.sum))
+        && (total && have.integral.is_nan() || near(have.integral, want.integral))
+        && (!total || have.resets == want.resets && near(have.increase(), want.increase()))
 }
 
 /// 32, or as many as are wanted.
@@ -233,13 +281,17 @@ proptest! {
             model.act(action);
         }
         model.check(i64::MIN, i64::MAX);
-        model.check(T0 + from * S, T0 + (from + span) * S);
+        model.check(T0 + from * TICK, T0 + (from + span) * TICK);
         model.check_last();
+        model.check_windows(T0 + from * TICK, T0 + (from + span) * TICK);
+        model.check_windows(i64::MIN, i64::MAX);
         model.act(&Action::Flush);
         model.act(&Action::Tend);
         model.act(&Action::PowerCut);
         model.check(i64::MIN, i64::MAX);
-        model.check(T0 + from * S, T0 + (from + span) * S);
+        model.check(T0 + from * TICK, T0 + (from + span) * TICK);
         model.check_last();
+        model.check_windows(T0 + from * TICK, T0 + (from + span) * TICK);
+        model.check_windows(i64::MIN, i64::MAX);
     }
 }

@@ -1,0 +1,282 @@
+//! A stretch of one series in a dozen numbers: what a plot, a mean, an energy and a growth need of it.
+//!
+//! Two stretches that follow each other make one ([`Rollup::join`]): the same, but for rounding, as if
+//! it had been made of all their samples. So years are told from rows of five minutes or of an hour.
+
+use crate::{Point, Timestamp, increase};
+
+/// Two samples further apart have nothing between them that is known, in microseconds: a series that is
+/// read every ten minutes is still a line, and a night without samples is none.
+pub const SEGMENT_MAX_US: i64 = 600 * Timestamp::SECOND;
+
+/// The samples of one series in a stretch of time. Of several samples of one instant the last counts.
+///
+/// Values that are no finite number count in `count` and `sum`, as in PostgreSQL's `avg`, and nowhere
+/// else; of a stretch that has no other, `first`, `last`, `min` and `max` are no numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rollup {
+    /// Instants that have a sample.
+    pub count: u64,
+    /// The sum of their values.
+    pub sum: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+    /// The first sample.
+    pub first: Point,
+    /// The last sample.
+    pub last: Point,
+    /// Seconds between samples not further apart than [`SEGMENT_MAX_US`].
+    pub seconds: f64,
+    /// Value times seconds over them, the value between two samples lying on a line: the energy of a
+    /// power. Divided by `seconds` it is a mean that does not depend on how often was measured.
+    pub integral: f64,
+    /// Of a counter: how often it began anew.
+    pub resets: u64,
+    /// Of a counter: what it had counted each time, as far as it was read.
+    pub before_resets: f64,
+}
+
+impl Rollup {
+    /// A stretch of one sample.
+    pub const fn of(point: Point) -> Self {
+        let value = point.value;
+        Self {
+            count: 1,
+            sum: value,
+            min: value,
+            max: value,
+            first: point,
+            last: point,
+            seconds: 0.0,
+            integral: 0.0,
+            resets: 0,
+            before_resets: 0.0,
+        }
+    }
+
+    /// This stretch with a later one, all of whose samples come after all of this one's.
+    pub fn join(&mut self, later: &Self) {
+        let (count, sum) = (self.count + later.count, self.sum + later.sum);
+        if !later.has_numbers() {
+            (self.count, self.sum) = (count, sum);
+        } else if self.has_numbers() {
+            self.join_numbers(later);
+            (self.count, self.sum) = (count, sum);
+        } else {
+            *self = Self { count, sum, ..*later };
+        }
+    }
+
+    fn join_numbers(&mut self, later: &Self) {
+        let (before, after) = (self.last, later.first);
+        if after.at.since(before.at) <= SEGMENT_MAX_US {
+            let seconds = after.at.since(before.at) as f64 / 1e6;
+            self.seconds += seconds;
+            self.integral += (before.value + after.value) / 2.0 * seconds;
+        }
+        if increase(before, after).reset {
+            self.resets += 1;
+            self.before_resets += before.value;
+        }
+        self.min = self.min.min(later.min);
+        self.max = self.max.max(later.max);
+        self.last = later.last;
+        self.seconds += later.seconds;
+        self.integral += later.integral;
+        self.resets += later.resets;
+        self.before_resets += later.before_resets;
+    }
+
+    const fn has_numbers(&self) -> bool {
+        self.first.value.is_finite()
+    }
+
+    /// How much a counter grew from the first sample to the last.
+    pub fn increase(&self) -> f64 {
+        let grown = self.last.value - self.first.value + self.before_resets;
+        if grown.is_finite() { grown.max(0.0) } else { 0.0 }
+    }
+
+    /// The mean of the samples, each counting the same.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count as f64
+    }
+}
+
+/// Rolls samples up, window by window.
+#[derive(Clone, Debug)]
+pub struct RollupWindows {
+    /// Length of a window, in microseconds.
+    window_us: i64,
+    /// The window at hand, without its newest instant.
+    open: Option<(i64, Option<Rollup>)>,
+    /// That instant: another sample may replace it.
+    newest: Option<Point>,
+}
+
+impl RollupWindows {
+    /// Windows of so many microseconds, the first of all beginning in 1970.
+    pub const fn new(window_us: i64) -> Self {
+        Self { window_us, open: None, newest: None }
+    }
+
+    /// Takes the next sample, not earlier than the one before; gives the window that ended with it.
+    pub fn push(&mut self, point: Point) -> Option<(Timestamp, Rollup)> {
+        if let Some(newest) = &mut self.newest
+            && newest.at == point.at
+        {
+            *newest = point;
+            return None;
+        }
+        let start = point.at.0.div_euclid(self.window_us) * self.window_us;
+        let ended = if self.open.is_some_and(|(open, _)| open != start) {
+            self.finish()
+        } else {
+            self.settle();
+            None
+        };
+        self.open.get_or_insert((start, None));
+        self.newest = Some(point);
+        ended
+    }
+
+    /// Ends the window at hand, and begins with nothing.
+    pub fn finish(&mut self) -> Option<(Timestamp, Rollup)> {
+        self.settle();
+        let (start, rollup) = self.open.take()?;
+        Some((Timestamp(start), rollup?))
+    }
+
+    fn settle(&mut self) {
+        let Some(newest) = self.newest.take() else { return };
+        if let Some((_, rollup)) = &mut self.open {
+            match rollup {
+                Some(rollup) => rollup.join(&Rollup::of(newest)),
+                None => *rollup = Some(Rollup::of(newest)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::increases;
+    use proptest::prelude::*;
+
+    const S: i64 = Timestamp::SECOND;
+
+    fn point(at: i64, value: f64) -> Point {
+        Point { at: Timestamp(at * S), value, start: None }
+    }
+
+    fn whole(points: &[Point]) -> Rollup {
+        let mut windows = RollupWindows::new(i64::MAX);
+        for point in points {
+            assert_eq!(windows.push(*point), None);
+        }
+        windows.finish().unwrap().1
+    }
+
+    #[test]
+    fn a_minute_of_power() {
+        let points: Vec<Point> = (0_i32..=60).map(|s| point(s.into(), f64::from(s))).collect();
+        let rollup = whole(&points);
+        assert_eq!((rollup.count, rollup.min, rollup.max), (61, 0.0, 60.0));
+        assert_eq!((rollup.seconds, rollup.integral), (60.0, 1800.0));
+        assert_eq!((rollup.mean(), rollup.increase(), rollup.resets), (30.0, 60.0, 0));
+    }
+
+    #[test]
+    fn a_night_without_samples_is_no_energy() {
+        let rollup = whole(&[point(0, 100.0), point(600, 100.0), point(1201, 100.0)]);
+        assert_eq!((rollup.seconds, rollup.integral), (600.0, 60_000.0));
+    }
+
+    #[test]
+    fn of_one_instant_the_last_sample_counts() {
+        let rollup = whole(&[point(0, 5.0), point(1, 9.0), point(1, 6.0), point(2, 7.0)]);
+        assert_eq!((rollup.count, rollup.max, rollup.resets), (3, 7.0, 0));
+    }
+
+    #[test]
+    fn what_is_no_number_spoils_the_mean_alone() {
+        let rollup = whole(&[point(0, f64::NAN), point(1, 4.0), point(2, f64::NAN), point(3, 6.0)]);
+        assert!(rollup.mean().is_nan());
+        assert_eq!((rollup.count, rollup.min, rollup.max, rollup.increase()), (4, 4.0, 6.0, 2.0));
+        assert_eq!((rollup.seconds, rollup.integral), (2.0, 10.0));
+        let none = whole(&[point(0, f64::NAN), point(1, f64::INFINITY)]);
+        assert_eq!((none.count, none.increase(), none.seconds), (2, 0.0, 0.0));
+    }
+
+    #[test]
+    fn windows_begin_at_their_multiples() {
+        let mut windows = RollupWindows::new(300 * S);
+        let mut ended = Vec::new();
+        for at in [-1, 0, 299, 300, 1000] {
+            ended.extend(windows.push(point(at, 1.0)));
+        }
+        ended.extend(windows.finish());
+        let told: Vec<_> = ended.iter().map(|(start, one)| (start.0 / S, one.count)).collect();
+        assert_eq!(told, [(-300, 1), (0, 2), (300, 1), (900, 1)]);
+        assert_eq!(windows.finish(), None);
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+    }
+
+    /// Readings of a counter that begins anew now and then, told or not, or of a gauge.
+    fn readings() -> impl Strategy<Value = Vec<Point>> {
+        let step = (1_i64..400, 0_u32..1000, prop::bool::weighted(0.1), any::<bool>());
+        prop::collection::vec(step, 1..60).prop_map(|steps| {
+            let (mut at, mut value, mut start) = (0, 0.0, 0);
+            let reading = |(dt, grown, reset, told): (i64, u32, bool, bool)| {
+                at += dt;
+                if reset {
+                    value = 0.0;
+                    start = if told { at * S - 1 } else { start };
+                }
+                value += f64::from(grown) / 8.0;
+                Point { at: Timestamp(at * S), value, start: Some(Timestamp(start)) }
+            };
+            steps.into_iter().map(reading).collect()
+        })
+    }
+
+    proptest! {
+        /// The join of any parts is the whole: growth, energy and seconds are the same over any partition.
+        #[test]
+        fn parts_make_the_whole(points in readings(), cuts in prop::collection::vec(0_usize..60, 0..8)) {
+            let all = whole(&points);
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut < points.len()).collect();
+            cuts.extend([0, points.len()]);
+            cuts.sort_unstable();
+            cuts.dedup();
+            let mut joined: Option<Rollup> = None;
+            for pair in cuts.windows(2) {
+                let part = whole(&points[pair[0]..pair[1]]);
+                match &mut joined {
+                    Some(joined) => joined.join(&part),
+                    None => joined = Some(part),
+                }
+            }
+            let joined = joined.unwrap();
+            prop_assert_eq!((joined.count, joined.min, joined.max), (all.count, all.min, all.max));
+            prop_assert_eq!((joined.first, joined.last), (all.first, all.last));
+            prop_assert_eq!(joined.resets, all.resets);
+            prop_assert!(near(joined.sum, all.sum) && near(joined.integral, all.integral));
+            prop_assert!(near(joined.seconds, all.seconds));
+            prop_assert!(near(joined.increase(), all.increase()));
+        }
+
+        /// The growth of a stretch is what its readings grew.
+        #[test]
+        fn growth_is_that_of_the_readings(points in readings()) {
+            let raw = increases(points.first().copied(), Timestamp(0), points.iter().skip(1).copied());
+            prop_assert!(near(whole(&points).increase(), raw));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Rollups beside the blocks: what every series did in five minutes, and in an hour.
+//!
+//! They are made where a block's samples are read anyway, when it is merged. What is in memory, or in
+//! blocks that are not merged yet, is rolled up when it is asked for ([`crate::windows`]).
+
+use crate::block::{Block, Meter, NewBlock, Of, Raws, Window};
+use crate::error::BlockError;
+use crate::feed::Columns;
+use crate::head::Raw;
+use crate::ledger::Ledger;
+use crate::scan::{BlockSeries, Scan};
+use crate::shared::Shared;
+use crate::table::NO_START;
+use model::{Point, Rollup, RollupWindows, Series, Timestamp};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The lengths of windows that are kept, in microseconds; each is so many of the one before.
+pub(crate) const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
+
+/// Where the rollups lie.
+pub(crate) fn rollups_dir(dir: &Path) -> PathBuf {
+    dir.join("rollups")
+}
+
+/// Rolls series up, and writes what comes of it.
+#[derive(Debug)]
+pub(crate) struct Rolling<'a> {
+    files: Vec<NewBlock<'a>>,
+    windows: RollupWindows,
+    /// The windows of the series at hand, of the shortest length.
+    fine: Vec<Window>,
+    coarse: Vec<Window>,
+}
+
+impl<'a> Rolling<'a> {
+    /// Begins the files of rollups beside a block; `dir` is the directory of the rollups.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn create(
+        shared: &Shared,
+        ledger: &'a Ledger,
+        dir: &'a Path,
+        of: Of,
+    ) -> Result<Self, BlockError> {
+        let file = |window_us| {
+            NewBlock::create(&*ledger.disk, dir, &shared.settings, Of { window_us, ..of })
+        };
+        Ok(Self {
+            files: WINDOWS_US.into_iter().map(file).collect::<Result<_, _>>()?,
+            windows: RollupWindows::new(WINDOWS_US[0]),
+            fine: Vec::new(),
+            coarse: Vec::new(),
+        })
+    }
+
+    /// Takes rows of the series at hand, in the order of time.
+    pub(crate) fn rows(&mut self, rows: &Columns<Raws>, divisor: u32) {
+        let Columns { times, values, starts } = rows;
+        let raws = values.bits.iter().zip(&values.reals);
+        let values = raws.map(|(bits, real)| Raw { bits: *bits, real: *real }.value(divisor));
+        for point in points(times, values, starts) {
+            self.fine.extend(pushed(&mut self.windows, point));
+        }
+    }
+
+    /// Ends a series.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn end(&mut self, series: &Series) -> Result<(), BlockError> {
+        self.fine.extend(self.windows.finish().map(|(start, rollup)| (start.0, rollup)));
+        for (file, window_us) in self.files.iter_mut().zip(WINDOWS_US) {
+            if window_us == WINDOWS_US[0] {
+                file.windows(series, &self.fine)?;
+            } else {
+                self.coarse.clear();
+                widen(&self.fine, window_us, &mut self.coarse);
+                file.windows(series, &self.coarse)?;
+            }
+        }
+        self.fine.clear();
+        Ok(())
+    }
+
+    /// Writes the rest; all of it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn finish(self, received: Timestamp) -> Result<Vec<Arc<Block>>, BlockError> {
+        self.files.into_iter().map(|file| Ok(Arc::new(file.finish(received)?))).collect()
+    }
+}
+
+/// Samples with their starts.
+pub(crate) fn points<'a>(
+    times: &'a [i64],
+    values: impl Iterator<Item = f64> + 'a,
+    starts: &'a [(usize, i64)],
+) -> impl Iterator<Item = Point> + 'a {
+    let mut runs = starts.iter().peekable();
+    let mut start = NO_START;
+    times.iter().zip(values).enumerate().map(move |(row, (at, value))| {
+        while let Some((_, next)) = runs.next_if(|(first, _)| *first <= row) {
+            start = *next;
+        }
+        let start = (start != NO_START).then_some(Timestamp(start));
+        Point { at: Timestamp(*at), value, start }
+    })
+}
+
+/// The window that a sample ended.
+pub(crate) fn pushed(windows: &mut RollupWindows, point: Point) -> Option<Window> {
+    windows.push(point).map(|(start, rollup)| (start.0, rollup))
+}
+
+/// Joins windows, which follow each other, to longer ones.
+fn widen(windows: &[Window], window_us: i64, wide: &mut Vec<Window>) {
+    let long = |start: i64| start.div_euclid(window_us) * window_us;
+    for same in windows.chunk_by(|a, b| long(a.0) == long(b.0)) {
+        let Some(((start, first), rest)) = same.split_first() else { continue };
+        let mut joined: Rollup = *first;
+        rest.iter().for_each(|(_, rollup)| joined.join(rollup));
+        wide.push((long(*start), joined));
+    }
+}
+
+/// Makes the rollups of a block that has none; false when it had to stop.
+///
+/// # Errors
+/// The block cannot be read, or the files not be written.
+pub(crate) fn roll(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    block: &Arc<Block>,
+) -> Result<bool, BlockError> {
+    let note = &block.note;
+    let dir = rollups_dir(&ledger.dir);
+    let of = Of { log: (note.log_first, note.log_last), level: note.level, window_us: 0 };
+    let mut rolling = Rolling::create(shared, ledger, &dir, of)?;
+    let one = std::slice::from_ref(block);
+    let mut scan = Scan::blocks(shared, &Arc::new(Meter::default()), one);
+    while let Some(BlockSeries { series, divisor, mut feeds }) = scan.series()? {
+        while let Some(rows) = scan.rows(&mut feeds)? {
+            if shared.tending.is_closing() {
+                return Ok(false);
+            }
+            rolling.rows(&rows, divisor);
+        }
+        rolling.end(&series.series)?;
+    }
+    let rollups = rolling.finish(note.received)?;
+    ledger.swap(|manifest| {
+        manifest.rollups.extend(rollups.iter().map(|file| file.note.clone()));
+        Ok::<(), BlockError>(())
+    })?;
+    shared.turn(|view| view.rollups.extend(rollups));
+    Ok(true)
+}

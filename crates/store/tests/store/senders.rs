@@ -1,0 +1,149 @@
+//! What senders do in years: fall silent for weeks, come back in another order, come and go by the
+//! thousand; and what the log may lose of them.
+
+use crate::kit::*;
+use model::{Cause, Gap, Timestamp};
+use std::path::Path;
+use store::{Incoming, Outcome, Settings, Store};
+
+const DAY: i64 = 86_400 * S;
+
+fn one(at: i64) -> Vec<(Spec, i64, f64)> {
+    vec![(spec("n1", "load_1m"), at, 1.0)]
+}
+
+/// Waits until the store has looked for what is old, which it does each minute of its clock.
+fn tended(store: &Store, done: impl Fn(&Store) -> bool) {
+    for _ in 0..1000 {
+        if done(store) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("the store did not look in 20 s");
+}
+
+#[test]
+fn a_boot_that_was_silent_for_nine_days_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let first = sender.batch(&one(T0));
+    assert_eq!(append(&store, vec![first.clone()]), [STORED]);
+    let late = sender.batch(&one(T0 + S));
+    assert_eq!(append(&store, vec![sender.batch(&one(T0 + 2 * S))]), [STORED]);
+    clock.set(T0 + 9 * DAY);
+    tended(&store, |store| store.origins()[0].boots.is_empty());
+    for at in 0..5 {
+        clock.set(T0 + 9 * DAY + at * S);
+        assert_eq!(append(&store, vec![sender.batch(&one(T0 + 9 * DAY + at * S))]), [STORED]);
+    }
+    assert_eq!(all(&store).len(), 7);
+    assert_eq!(store.origins()[0].boots[0].missing, 0);
+    // What it sent before it fell silent nobody knows any more.
+    for old in [first, late] {
+        let refused = append(&store, vec![Incoming { received: clock.now(), ..old }]);
+        assert!(matches!(&refused[..], [Outcome::RefusedForGood(_)]), "{refused:?}");
+    }
+    // All of it outlives a restart.
+    store.flush().unwrap();
+    drop(store);
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    assert_eq!(append(&store, vec![sender.batch(&one(T0 + 9 * DAY + 9 * S))]), [STORED]);
+    assert_eq!(all(&store).len(), 8);
+}
+
+#[test]
+fn the_spool_of_an_earlier_boot_does_not_turn_the_clock_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), small());
+    let (mut earlier, mut now) = (Sender::new("n1", 1), Sender::new("n1", 2));
+    let spooled = earlier.batch(&one(T0 + 100 * S));
+    append(&store, vec![now.batch(&one(T0 + 5000 * S))]);
+    append(&store, vec![Incoming { received: Timestamp(T0 + 5001 * S), ..spooled }]);
+    assert_eq!(store.origins()[0].sealed.0, T0 + 5000 * S);
+    append(&store, vec![now.batch(&one(T0 + 5002 * S))]);
+    assert_eq!(store.origins()[0].sealed.0, T0 + 5002 * S);
+    // A node whose clock went back to an earlier year counts once the boot before is silent.
+    let mut reset = Sender::new("n1", 3);
+    for (seq, received) in [(0, 5003), (1, 9000), (2, 9001)] {
+        let batch = reset.batch(&one(T0 + seq * S));
+        append(&store, vec![Incoming { received: Timestamp(T0 + received * S), ..batch }]);
+        let sealed = if seq == 0 { T0 + 5002 * S } else { T0 + seq * S };
+        assert_eq!(store.origins()[0].sealed.0, sealed, "{seq}");
+    }
+}
+
+#[test]
+fn runs_that_ended_leave_room_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let settings = Settings { origins_max: 50, ..small() };
+    let (store, _) = Store::open(dir.path(), settings, clock.clock()).unwrap();
+    let mut agent = Sender::new("n1", 1);
+    assert_eq!(append(&store, vec![agent.batch(&one(T0))]), [STORED]);
+    for id in 1..50 {
+        let mut run = Sender::new(&format!("n1/run-{id}"), 1);
+        assert_eq!(append(&store, vec![run.batch(&one(T0))]), [STORED]);
+    }
+    let mut new = Sender::new("n2", 9);
+    let batch = new.batch(&[(spec("n2", "load_1m"), T0 + DAY, 1.0)]);
+    let full = append(&store, vec![batch.clone()]);
+    assert!(matches!(&full[..], [Outcome::RefusedForNow(_)]), "{full:?}");
+    clock.set(T0 + DAY);
+    tended(&store, |store| store.origins().len() == 1);
+    assert_eq!(append(&store, vec![batch]), [STORED]);
+    // Another origin has the number of a run, and its series are its own.
+    assert_eq!(store.claims(), []);
+    assert_eq!(append(&store, vec![agent.batch(&one(T0 + DAY))]), [STORED]);
+    assert_eq!(all(&store).len(), 52);
+    assert_eq!(store.claims(), []);
+}
+
+/// Flips a bit of a record's payload; gives the gaps that are told after the next start.
+fn damaged(hit: usize, boots: &[u8]) -> (usize, Vec<Gap>) {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let path = |dir: &Path| dir.join("log/0000000000000001.log");
+    let mut ends = vec![16];
+    {
+        let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+        let mut senders: Vec<Sender> = boots.iter().map(|boot| Sender::new("n1", *boot)).collect();
+        for (at, place) in (0..boots.len()).enumerate() {
+            let same = boots.iter().position(|boot| *boot == boots[place]).unwrap();
+            let batch = senders[same].batch(&one(T0 + at as i64 * S));
+            assert_eq!(append(&store, vec![batch]), [STORED]);
+            ends.push(std::fs::metadata(path(dir.path())).unwrap().len());
+        }
+    }
+    let mut bytes = std::fs::read(path(dir.path())).unwrap();
+    bytes[usize::try_from(ends[hit]).unwrap() + 40] ^= 1;
+    std::fs::write(path(dir.path()), bytes).unwrap();
+    clock.set(T0 + 600 * S);
+    let (store, recovery) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    assert_eq!((recovery.damaged.len(), &*recovery.cut), (1, &[][..]));
+    let all_time = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let of_device = store.gaps(all_time.0, all_time.1, Some(&device("n1")));
+    let gaps = store.gaps(all_time.0, all_time.1, None);
+    assert_eq!(of_device.len(), gaps.len());
+    assert!(gaps.iter().all(|gap| gap.cause == Cause::LogDamaged), "{gaps:?}");
+    (all(&store).len(), gaps)
+}
+
+#[test]
+fn a_damaged_record_is_a_gap_wherever_it_stands() {
+    // In the middle of a boot, and its first one: its origin is known.
+    for hit in [1, 0] {
+        let (rows, gaps) = damaged(hit, &[1, 1, 1]);
+        assert_eq!((rows, gaps.len()), (2, 1), "{hit}");
+        assert_eq!((gaps[0].origin.as_str(), &*gaps[0].detail), ("n1", "1 batches"), "{hit}");
+    }
+    // The last one, and the only one of its boot: nobody knows whose it was.
+    for (hit, boots) in [(2, [1, 1, 1]), (1, [1, 2, 1]), (0, [2, 1, 1])] {
+        let (rows, gaps) = damaged(hit, &boots);
+        assert_eq!((rows, gaps.len()), (2, 1), "{hit}");
+        assert_eq!(gaps[0].origin.as_str(), "log", "{hit}: {gaps:?}");
+        assert!(gaps[0].to.0 >= T0 + hit as i64 * S, "{hit}: {gaps:?}");
+    }
+}
