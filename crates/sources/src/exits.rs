@@ -4,7 +4,8 @@
 //! hangs does not stop another. An end arrives when its task has left its cgroup, so the job is told by
 //! descent, see [`tree`]. The kernel announces a task before it runs, so that with the forks up to the
 //! instant at which the last end was taken, every end taken has its fork: ends are taken first, then those
-//! forks, and the forks are applied first.
+//! forks, and the forks are applied first. A list shows a task only after its fork was announced, so that
+//! the forks up to a list are applied before it: what is known of a number is then of whoever was listed.
 //!
 //! A process that joins a job's cgroup from outside is found by its own cgroup, at which it is looked at
 //! while it is young, or as soon as it has a child. One that joins, has no child and ends within a tenth of
@@ -225,21 +226,9 @@ impl Exits {
             let taken = listener
                 .take(cx.root, CHUNK, |exit| chunk.push(*exit))
                 .map_err(|error| SourceError::broken(error.to_string()))?;
-            let mut lost = taken.lost;
-            if let Some(forks) = &mut self.forks {
-                let tree = &mut self.tree;
-                let forks = forks
-                    .take(taken.at_us, |fork| tree.fork(fork, account))
-                    .map_err(|errno| SourceError::broken(format!("fork events: {errno}")))?;
-                if forks.lost {
-                    (lost, self.wants_lists) = (true, true);
-                    self.jobs.iter_mut().for_each(|job| job.known = false);
-                    self.tree.set_complete(false);
-                }
-            }
-            if lost {
-                self.counts.overflows += 1;
-                self.lost_since.get_or_insert(self.drained_at);
+            let forks_lost = self.take_forks(taken.at_us, account)?;
+            if taken.lost || forks_lost {
+                self.note_loss();
             }
             self.counts.malformed += u64::from(taken.malformed);
             // Before their children's ends: those of a parent of no job need not wait then.
@@ -264,6 +253,31 @@ impl Exits {
             }
         }
         Ok(())
+    }
+
+    /// Applies the forks up to an instant; true if the kernel had to drop some, so that tasks of jobs may
+    /// be unknown until all jobs are listed.
+    fn take_forks(
+        &mut self,
+        until_us: u64,
+        account: &mut impl Account,
+    ) -> Result<bool, SourceError> {
+        let Some(forks) = &mut self.forks else { return Ok(false) };
+        let tree = &mut self.tree;
+        let taken = forks
+            .take(until_us, |fork| tree.fork(fork, account))
+            .map_err(|errno| SourceError::broken(format!("fork events: {errno}")))?;
+        if taken.lost {
+            self.wants_lists = true;
+            self.jobs.iter_mut().for_each(|job| job.known = false);
+            self.tree.set_complete(false);
+        }
+        Ok(taken.lost)
+    }
+
+    fn note_loss(&mut self) {
+        self.counts.overflows += 1;
+        self.lost_since.get_or_insert(self.drained_at);
     }
 
     /// Follows the jobs that come and go.
@@ -351,7 +365,8 @@ impl Exits {
         cx: &Context<'_>,
         account: &mut impl Account,
     ) -> Result<&[u32], SourceError> {
-        let Some(known) = self.jobs.iter_mut().find(|job| job.no == no) else { return Ok(&[]) };
+        let Some(place) = self.jobs.iter().position(|job| job.no == no) else { return Ok(&[]) };
+        let Some(known) = self.jobs.get_mut(place) else { return Ok(&[]) };
         known.is_new = false;
         let Some(job) = cx.jobs.get(&known.key) else { return Ok(&[]) };
         let result = match self.lists {
@@ -359,13 +374,22 @@ impl Exits {
             Lists::Processes => cgroups::processes(cx.root, job, &mut self.members),
         };
         let now_us = now_us(cx);
+        let forks = self.take_forks(now_us, account);
         for id in self.members.ids() {
             self.tree.listed(*id, no, now_us, account);
         }
-        known.listed = result.is_ok() && !self.members.is_cut();
-        known.known |= known.listed;
+        let forks_lost = matches!(forks, Ok(true));
+        if forks_lost {
+            self.note_loss();
+        }
+        if let Some(known) = self.jobs.get_mut(place) {
+            known.listed = result.is_ok() && !self.members.is_cut();
+            // What was lost may be from after the list.
+            known.known |= known.listed && !forks_lost;
+        }
         self.see_whether_complete();
         result?;
+        forks?;
         Ok(self.members.ids())
     }
 

@@ -10,7 +10,7 @@ use model::Cause;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use truth::roles::{ROLE, TOUCHED, WRITTEN, command, expect_denied, play, start_storm};
+use truth::roles::{ROLE, TOUCHED, WRITTEN, command, expect_denied, play, start_storm, told_by};
 use truth::{Group, Observer, alone, say, wall_clock};
 
 #[global_allocator]
@@ -32,6 +32,14 @@ fn assert_close(what: &str, found: f64, expected: f64, share: f64) {
     assert!(off.abs() <= share, "{what}: {found} instead of {expected}");
 }
 
+/// Whose each end of the machine was is known; not so if the kernel had to drop some, as it does where
+/// others keep the processors from taking them.
+fn assert_all_attributed(observer: &mut Observer) {
+    let [unattributed, overflows] =
+        [UNATTRIBUTED, "taskstats_overflows_total"].map(|metric| observer.device(metric));
+    assert!(unattributed == 0.0, "{unattributed} unattributed ends, {overflows} overflows");
+}
+
 #[test]
 fn twenty_five_short_processes_one_after_the_other() {
     let _alone = alone();
@@ -42,7 +50,66 @@ fn twenty_five_short_processes_one_after_the_other() {
     assert_close("25 processes of 0.3 s", cpu, group.cpu_seconds(), 0.005);
     let residual = observer.value("taskstats_residual_cpu_seconds", Some(&group)).unwrap();
     assert!((residual - (group.cpu_seconds() - cpu)).abs() < 1e-6, "{residual}");
-    assert_eq!(observer.device(UNATTRIBUTED), 0.0);
+    assert_all_attributed(&mut observer);
+}
+
+/// An agent finds a job when it looks for cgroups: its first process has joined by then, so that it may be
+/// listed before its fork is taken.
+fn watch_one_that_joined_before(observer: &mut Observer, group: &Group) -> u32 {
+    let child = group.start("known 1200");
+    let pid = child.id();
+    while group.processes() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    observer.find(std::slice::from_ref(group));
+    observer.watch_child(child);
+    observer.end(group);
+    pid
+}
+
+#[test]
+fn a_process_that_is_listed_first_and_read_often_counts_once() {
+    let _alone = alone();
+    // Read once, as an agent does by default, and at every tick.
+    for (id, poll_s) in [(11, "30"), (12, "0")] {
+        let Some(mut observer) = Observer::open("taskstats", &[("poll_s", poll_s)]) else { return };
+        observer.collect();
+        std::thread::sleep(Duration::from_millis(20));
+        let Some(group) = Group::new(id) else { return };
+        let pid = watch_one_that_joined_before(&mut observer, &group);
+        let value = |metric| observer.value(metric, Some(&group)).unwrap();
+        let told = fs::read_to_string(told_by(pid)).unwrap();
+        fs::remove_file(told_by(pid)).unwrap();
+        let (before_ns, told) = told.split_once('\n').unwrap();
+        // It came to run the job, so that what it used before it joined counts, and is not in the group's.
+        let before = before_ns.parse::<f64>().unwrap() / 1e9;
+        say(&format!("{before:.6} s before it joined"));
+        assert_close("listed first", value(CPU), group.cpu_seconds() + before, 0.005);
+        let (_, told) = told.rsplit_once(") ").unwrap();
+        let told: f64 = told.split(' ').nth(7).unwrap().parse().unwrap();
+        let faults = value("taskstats_minor_faults_total");
+        say(&format!("minor faults: {faults}, {told} until just before its end"));
+        assert!(faults >= told && faults < told * 1.05 + 50.0, "{faults} instead of {told}");
+        // What else it wrote is less than a KiB.
+        assert_eq!(value("taskstats_write_char_bytes_total"), WRITTEN as f64);
+        // The process and the thread of its test.
+        assert_eq!(value("taskstats_ended_tasks_total"), 2.0);
+        assert_all_attributed(&mut observer);
+    }
+}
+
+#[test]
+fn the_io_of_a_process_that_is_listed_first_counts_once() {
+    let _alone = alone();
+    let Some(mut observer) = Observer::open("process", &[]) else { return };
+    observer.collect();
+    std::thread::sleep(Duration::from_millis(20));
+    let Some(group) = Group::new(13) else { return };
+    let pid = watch_one_that_joined_before(&mut observer, &group);
+    fs::remove_file(told_by(pid)).unwrap();
+    let written = observer.value("process_write_char_bytes_total", Some(&group)).unwrap();
+    say(&format!("written: {written} of {WRITTEN}"));
+    assert!((WRITTEN as f64..=WRITTEN as f64 + 1024.0).contains(&written), "{written}");
 }
 
 #[test]
@@ -55,7 +122,7 @@ fn a_shell_that_ends_before_its_children() {
     let cpu = observer.value(CPU, Some(&group)).unwrap();
     assert!(cpu > 0.5, "five times 0.1 s: {cpu}");
     assert_close("orphans", cpu, group.cpu_seconds(), 0.02);
-    assert_eq!(observer.device(UNATTRIBUTED), 0.0);
+    assert_all_attributed(&mut observer);
 }
 
 #[test]
@@ -86,7 +153,7 @@ fn ten_thousand_forks_in_another_job() {
             ));
             continue;
         }
-        assert_eq!(observer.device(UNATTRIBUTED), 0.0);
+        assert_all_attributed(&mut observer);
         assert_eq!(observer.device("taskstats_not_looked_at_total"), 0.0);
         observer.end(&quiet);
         let cpu = observer.value(CPU, Some(&quiet)).unwrap();

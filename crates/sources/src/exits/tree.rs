@@ -5,6 +5,12 @@
 //! looked at while it is young. When a task ends, its entry says whose it was; an end without an entry
 //! goes to its thread group, or, while entries may be missing, to its parent, and waits if that is not
 //! known yet. All times here are microseconds of [`kernel::clock::monotonic_us`].
+//!
+//! A task has one entry for as long as it lives, in whichever order its fork, its lists, its readings and
+//! its end are told: what it was read to have used is known by the entry's number, and a second entry
+//! would count it again. So what is told is compared with what is known by the instants at which tasks
+//! began and were seen: a fork from before a task was first seen is its own, one from after it is that of
+//! the next task of the number.
 
 mod ends;
 mod lists;
@@ -130,7 +136,7 @@ struct Task {
     parent: Who,
     /// 0 if not known.
     start_us: u64,
-    /// Since when it is known, or outside.
+    /// Since when it is known, or outside. It lived then.
     since_us: u64,
     /// The last round of lists that had it.
     round: u32,
@@ -144,22 +150,51 @@ struct Task {
 }
 
 impl Task {
-    /// Whether a task that lived so long and ended within the window is this one, and not a later one
-    /// of the same number.
-    fn fits(&self, elapsed_us: u64, window: Window) -> bool {
-        let end = self.start_us.saturating_add(elapsed_us);
-        let range =
-            window.from_us.saturating_sub(TOLERANCE_US)..=window.to_us.saturating_add(TOLERANCE_US);
-        self.start_us == 0 || range.contains(&end)
+    /// How far from the window, and from the time until which it had its number, a task like this would
+    /// have ended that lived so long; `None` if too far to be this one.
+    fn misfit_us(&self, elapsed_us: u64, window: Window, until_us: u64) -> Option<u64> {
+        let is_known = self.start_us != 0;
+        // It began no later than it was first seen.
+        let end_us = if is_known { self.start_us } else { self.since_us };
+        let end_us = end_us.saturating_add(elapsed_us);
+        let early_us = window.from_us.saturating_sub(end_us.min(until_us));
+        let late_us = end_us.saturating_sub(window.to_us.min(until_us));
+        let misfit_us = if is_known { early_us.max(late_us) } else { early_us };
+        (misfit_us <= TOLERANCE_US).then_some(misfit_us)
     }
+
+    /// Whether a fork at this instant was that of this task, which is known from a list or a reading.
+    fn began_with(&self, fork_us: u64) -> bool {
+        // Of one that is outside it is known when it was last seen, not when it was first.
+        let is_it = match self.start_us {
+            0 => fork_us <= self.since_us && self.place != Place::Outside,
+            start_us => start_us.abs_diff(fork_us) <= TOLERANCE_US,
+        };
+        !self.announced && is_it
+    }
+
+    /// Whether a task that was forked at this instant was an earlier one of the same number.
+    const fn began_after(&self, fork_us: u64) -> bool {
+        let tolerance_us = if self.announced { 0 } else { TOLERANCE_US };
+        fork_us.saturating_add(tolerance_us) < self.start_us
+    }
+}
+
+/// A task whose number was given to another before its end was told.
+#[derive(Clone, Copy, Debug)]
+struct Displaced {
+    tid: u32,
+    task: Task,
+    /// When its number was given to another: it ended before.
+    until_us: u64,
 }
 
 /// The tasks of jobs, and those that may be.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     tasks: FxHashMap<u32, Task>,
-    /// Tasks whose numbers were given to others before their ends were told.
-    displaced: Vec<(u32, Task)>,
+    /// The oldest first.
+    displaced: Vec<Displaced>,
     /// The tasks in doubt or outside.
     doubts: Vec<u32>,
     /// Whether those that ended have been taken out of it since tasks were last looked at.
@@ -216,7 +251,7 @@ impl Tree {
             }
             keep
         };
-        self.displaced.retain(|(_, task)| keep(task));
+        self.displaced.retain(|it| keep(&it.task));
         self.tasks.retain(|_, task| keep(task));
     }
 
@@ -228,9 +263,9 @@ impl Tree {
     /// The place of a task, also if its number was given to another since.
     fn place_of_who(&self, who: Who) -> Option<Place> {
         let is_it = |task: &&Task| who.no.is_none_or(|no| no == task.no);
-        let displaced = || self.displaced.iter().filter(|(tid, _)| *tid == who.tid);
+        let displaced = || self.displaced.iter().filter(|it| it.tid == who.tid);
         let task = self.tasks.get(&who.tid).filter(is_it);
-        task.or_else(|| displaced().map(|(_, task)| task).find(is_it)).map(|task| task.place)
+        task.or_else(|| displaced().map(|it| &it.task).find(is_it)).map(|task| task.place)
     }
 
     const fn number(&mut self) -> TaskNo {
@@ -240,26 +275,14 @@ impl Tree {
 
     /// A task was made.
     pub(super) fn fork(&mut self, fork: &Fork, account: &mut impl Account) {
-        let is_thread = fork.tid != fork.tgid;
-        let parent = if is_thread {
-            self.place_of(fork.tgid)
-        } else {
-            self.place_of(fork.parent_tid).or_else(|| self.place_of(fork.parent_tgid))
+        let known = self.tasks.get_mut(&fork.tid);
+        if let Some(task) = known.filter(|task| task.began_with(fork.at_us)) {
+            (task.tgid, task.start_us, task.announced) = (fork.tgid, fork.at_us, true);
+            return;
+        }
+        let Some((place, parent)) = self.descent(fork) else {
+            return self.vacate(fork.tid, fork.at_us, account);
         };
-        // A task of the same number has ended before.
-        let (place, parent) = match parent {
-            // The threads of a process that is of no job join one with it, and are listed then.
-            None | Some((Place::Outside | Place::Left, _)) if is_thread => {
-                return self.vacate(fork.tid, account);
-            }
-            Some((Place::Job(job), parent)) => (Place::Job(job), parent),
-            Some((_, parent)) => (Place::Doubt, parent),
-            None => match self.doubt_parent(fork.parent_tgid, fork.at_us) {
-                Some(parent) => (Place::Doubt, parent),
-                None => return self.vacate(fork.tid, account),
-            },
-        };
-        self.vacate(fork.tid, account);
         let task = Task {
             tgid: fork.tgid,
             parent,
@@ -267,10 +290,35 @@ impl Tree {
             announced: true,
             ..self.task(place, fork.at_us)
         };
+        if let Some(next) = self.tasks.get(&fork.tid).filter(|next| next.began_after(fork.at_us)) {
+            let until_us = next.start_us;
+            return self.displace(Displaced { tid: fork.tid, task, until_us }, account);
+        }
+        self.vacate(fork.tid, fork.at_us, account);
         match place {
             Place::Job(_) => self.insert(fork.tid, task),
             _ => {
                 self.doubt(fork.tid, task);
+            }
+        }
+    }
+
+    /// The place of a new task by that of whom it descends from; `None` if it is not to be watched.
+    fn descent(&mut self, fork: &Fork) -> Option<(Place, Who)> {
+        let is_thread = fork.tid != fork.tgid;
+        let parent = if is_thread {
+            self.place_of(fork.tgid)
+        } else {
+            self.place_of(fork.parent_tid).or_else(|| self.place_of(fork.parent_tgid))
+        };
+        match parent {
+            // The threads of a process that is of no job join one with it, and are listed then.
+            None | Some((Place::Outside | Place::Left, _)) if is_thread => None,
+            Some((Place::Job(job), parent)) => Some((Place::Job(job), parent)),
+            Some((_, parent)) => Some((Place::Doubt, parent)),
+            None => {
+                let parent = self.doubt_parent(fork.parent_tgid, fork.at_us)?;
+                Some((Place::Doubt, parent))
             }
         }
     }
@@ -325,15 +373,24 @@ impl Tree {
         self.doubt(tid, task).then_some(Who { tid, no: Some(task.no) })
     }
 
-    /// Takes the number of a new task from whoever had it: that one has ended, and its end is on its
-    /// way or was lost.
-    fn vacate(&mut self, tid: u32, account: &mut impl Account) {
-        let Some(old) = self.tasks.remove(&tid) else { return };
-        if self.displaced.len() >= DISPLACED_MAX {
-            let (_, lost) = self.displaced.remove(0);
-            account.forgotten(lost.no);
+    /// Takes the number of a task that began then from whoever had it: that one has ended, and its end is
+    /// on its way or was lost.
+    fn vacate(&mut self, tid: u32, until_us: u64, account: &mut impl Account) {
+        match self.tasks.get(&tid) {
+            Some(task) if !task.began_after(until_us) => {}
+            _ => return,
         }
-        self.displaced.push((tid, old));
+        if let Some(task) = self.tasks.remove(&tid) {
+            self.displace(Displaced { tid, task, until_us }, account);
+        }
+    }
+
+    fn displace(&mut self, displaced: Displaced, account: &mut impl Account) {
+        if self.displaced.len() >= DISPLACED_MAX {
+            let lost = self.displaced.remove(0);
+            account.forgotten(lost.task.no);
+        }
+        self.displaced.push(displaced);
     }
 }
 

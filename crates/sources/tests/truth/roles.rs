@@ -47,6 +47,7 @@ pub(crate) fn play() {
             drop(command("burn 200").spawn().unwrap());
         }
         "daemons" => (0..number).for_each(|_| run("daemon")),
+        "known" => work_and_tell(number),
         "threads" => work_in_threads(number),
         "sleepers" => sleep_in_threads(number),
         "expect-denied" => expect_denied(),
@@ -86,6 +87,37 @@ fn work_in_threads(threads: u64) {
     std::thread::scope(|scope| {
         (0..threads).for_each(|n| drop(scope.spawn(move || work(n))));
     });
+}
+
+/// Where a process that plays `known` says what it used.
+pub(crate) fn told_by(pid: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("jobmeter-test-{pid}-told"))
+}
+
+/// Nanoseconds of processor time of the tasks of this process.
+fn used_ns() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let texts = tasks.map(|task| fs::read_to_string(task.join("schedstat")).unwrap());
+    texts.map(|text| text.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// Touches memory and writes a file, uses so many milliseconds of processor time over twice that, and says
+/// at its end, on two lines, how many nanoseconds of processor time it had used before it joined its
+/// cgroup, which it has to itself, and what the kernel tells it then: the text of `/proc/self/stat`.
+fn work_and_tell(milliseconds: u64) {
+    let group = PathBuf::from(std::env::var(GROUP).unwrap()).join("cpuacct.usage");
+    let since_ns: u64 = fs::read_to_string(group).unwrap().trim().parse().unwrap();
+    let before_ns = used_ns().saturating_sub(since_ns);
+    let memory = vec![1_u8; TOUCHED];
+    let path = std::env::temp_dir().join(format!("jobmeter-test-{}", std::process::id()));
+    fs::write(&path, memory.get(..WRITTEN).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    for _ in 0..milliseconds / 100 {
+        burn(100);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    fs::write(told_by(std::process::id()), format!("{before_ns}\n{stat}")).unwrap();
 }
 
 /// Threads that sleep until the process is ended.

@@ -47,14 +47,24 @@ impl Tree {
         account: &mut impl Account,
     ) -> Option<Task> {
         let (tid, elapsed_us) = (stats.tid, stats.elapsed_us);
-        let is_it = |(of, task): &(u32, Task)| *of == tid && task.fits(elapsed_us, window);
-        if let Some(place) = self.displaced.iter().position(is_it) {
-            return Some(self.displaced.remove(place).1);
+        // Ends come in the order in which tasks ended: of two that fit as well it is the older one's, but
+        // one of which it is not known when it began fits nearly always.
+        let misfit = |task: &Task, until_us| {
+            let misfit_us = task.misfit_us(elapsed_us, window, until_us)?;
+            Some((misfit_us, task.start_us == 0))
+        };
+        let displaced = self.displaced.iter().enumerate().filter(|(_, it)| it.tid == tid);
+        let displaced =
+            displaced.filter_map(|(place, it)| Some((misfit(&it.task, it.until_us)?, place))).min();
+        let living = self.tasks.get(&tid).and_then(|task| misfit(task, u64::MAX));
+        match (displaced, living) {
+            (Some((old, place)), living) if living.is_none_or(|living| old <= living) => {
+                return Some(self.displaced.remove(place).task);
+            }
+            (_, Some(_)) => return self.tasks.remove(&tid),
+            (_, None) => {}
         }
         let task = *self.tasks.get(&tid)?;
-        if task.fits(elapsed_us, window) {
-            return self.tasks.remove(&tid);
-        }
         // It began before the one that has the number now, and had no entry.
         if start_us.saturating_add(TOLERANCE_US) < task.start_us {
             return None;

@@ -22,10 +22,13 @@ impl Tree {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// A list has this task in this job.
+    /// A list of that instant has this task in this job. All forks up to it have been told.
     pub(crate) fn listed(&mut self, tid: u32, job: JobNo, now_us: u64, account: &mut impl Account) {
         let round = self.round;
         if let Some(task) = self.tasks.get_mut(&tid) {
+            if task.announced && task.start_us > now_us {
+                return; // the list had the one that had this number before
+            }
             task.round = round;
             let settles = matches!(task.place, Place::Doubt | Place::Outside);
             task.again |= task.place == Place::Left;
@@ -86,15 +89,19 @@ impl Tree {
         start_us: u64,
         account: &mut impl Account,
     ) -> Option<Reading> {
-        let next = self.number();
-        let task = self.tasks.get_mut(&tid)?;
+        let task = *self.tasks.get(&tid)?;
         let Place::Job(job) = task.place else { return None };
         if task.start_us != 0 && task.start_us.abs_diff(start_us) > TOLERANCE_US {
-            // The number was given to another task, and neither an end nor a fork was told.
-            account.forgotten(task.no);
-            (task.no, task.announced, task.again) = (next, false, false);
-            task.start_us = start_us;
-        } else if task.start_us == 0 {
+            // The number was given to another task, and neither an end nor a fork was told so far.
+            self.vacate(tid, start_us, account);
+            if self.complete {
+                return None; // its fork will be, and says whose it is
+            }
+            let next = self.task(task.place, start_us);
+            self.insert(tid, next);
+        }
+        let task = self.tasks.get_mut(&tid)?;
+        if task.start_us == 0 {
             task.start_us = start_us;
         }
         let (no, may_be_ending) = (task.no, !task.announced);

@@ -171,7 +171,8 @@ pub(super) static ROWS: [Row; Counter::COUNT] = [
     count(
         Counter::VoluntarySwitches,
         "taskstats_voluntary_switches_total",
-        "How often the job's tasks gave the processor away, to wait for something.",
+        "How often the job's tasks gave the processor away, to wait for something; not the last time, \
+         at its end, of each that ended.",
     ),
     count(
         Counter::InvoluntarySwitches,
