@@ -1,10 +1,11 @@
 //! Faults of a node that must not spread.
 
+use crate::layers::repository;
 use crate::programs::{Running, Server, get, program, root, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Mounts a FUSE file system that nobody serves, in a mount namespace of its own, and becomes the agent.
 const HANGING: &str = "exec 3<>/dev/fuse; \
@@ -59,6 +60,41 @@ fn seconds_of(printed: &Path, metric: &str) -> Vec<i64> {
             parts.iter().fold(0, |sum, part| sum * 60 + part)
         })
         .collect()
+}
+
+/// A job's directory goes while its agent is dead: the next start tells its end, as of when the agent died.
+#[test]
+fn a_job_that_ends_while_its_agent_is_dead_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, spool) = (dir.path().join("node"), dir.path().join("spool"));
+    let recorded = repository().join("testdata/hosts/slurm-v2/1");
+    let copied = Command::new("cp").arg("-r").args([&recorded, &node]).status().unwrap();
+    assert!(copied.success());
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let start = || {
+        let mut command = Command::new(program("jobmeter-agent"));
+        command.args(["--server", &server.url, "--device", "n1", "--period", "1s"]);
+        Running::start(command.arg("--spool").arg(&spool).arg("--root").arg(&node))
+    };
+    let job = |id: u32| -> Option<Value> {
+        let (status, body) = get(&server.url, &format!("/api/v1/jobs/slurm:{id}"));
+        (status == 200).then(|| serde_json::from_str(&body).unwrap())
+    };
+    let mut agent = start();
+    until("the jobs", Duration::from_secs(20), || job(42).and(job(43)));
+    std::thread::sleep(Duration::from_secs(2));
+    agent.kill();
+    let died = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let gone = node.join("sys/fs/cgroup/system.slice/slurmstepd.scope/job_42");
+    std::fs::remove_dir_all(gone).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let mut agent = start();
+    let ended = || job(42).filter(|job| job["job"]["state"] == "ended");
+    let ended = until("the end of job 42", Duration::from_secs(30), ended);
+    let stop = ended["job"]["stop"].as_f64().unwrap();
+    assert!((died - 4.0..died + 1.0).contains(&stop), "{stop}, and the agent died at {died}");
+    assert_eq!(job(43).unwrap()["job"]["state"], "running");
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
 }
 
 /// Without a spool an agent does not know since when it was down; the server does.

@@ -4,22 +4,29 @@ use crate::programs::{self, Running, get, output, program, root, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A running `jobmeter up`.
 pub(crate) struct Up {
     pub(crate) running: Running,
     pub(crate) url: String,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// Held by who has a server and an agent: the first job of each server is number 1, and its cgroup is named by
+/// that, so that on one node another server's agent would take it for its own (docs/guide/operator.md).
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Up {
     pub(crate) fn start(data: &Path, arguments: &[&str]) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = Command::new(programs_together().join("jobmeter"));
         command.args(["up", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
         command.args(arguments).stdout(Stdio::piped());
         let mut running = Running::start(&mut command);
         let url = programs::ready(&mut running);
-        Self { running, url }
+        Self { running, url, _alone: alone }
     }
 }
 

@@ -10,7 +10,7 @@ import { keepValue, kept } from './storage.js';
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
  * @typedef {{device: string, alive: boolean, last_seen: number|null, period_seconds: number|null,
  *   clock_offset_seconds: number|null, agent_version: string|null,
- *   config_generation: number|null, config_refused: string|null, series: number, jobs: string[],
+ *   config_generation: string|null, config_refused: string|null, series: number, jobs: string[],
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
  * @typedef {{cluster: string, id: number, spelling: string, user: string|null, uid: number|null,
@@ -29,8 +29,8 @@ import { keepValue, kept } from './storage.js';
  * @typedef {SeriesInfo & {time: number, value: number|null}} Last
  * @typedef {SeriesInfo & {value_unit: string, help: string, times: number[],
  *   values: Array<number|null>}} RangeSeries
- * @typedef {{start: number, end: number, step_seconds: number, series: RangeSeries[], gaps: Gap[],
- *   truncated: boolean}} Range
+ * @typedef {{start: number, end: number, step_seconds: number, rollup_seconds: number, series: RangeSeries[],
+ *   gaps: Gap[], truncated: boolean}} Range
  * @typedef {Record<string, string|number|boolean|null|undefined>} Query
  */
 

@@ -113,7 +113,7 @@ function nodeInfo(world, node, now) {
   return {
     device: node.device, alive: !silent, last_seen: silent ?? t + 0.2, period_seconds: node.period,
     clock_offset_seconds: 0.004, agent_version: '0.1.0',
-    config_generation: 0, config_refused: null, series: 412,
+    config_generation: '0', config_refused: null, series: 412,
     jobs: silent ? [] : here.map((job) => `${job.cluster}:${job.id}`),
     cpu_cores_used: known(values.cpu_user_seconds_total + values.cpu_system_seconds_total),
     cpu_cores: node.cores,
@@ -209,7 +209,7 @@ function range(world, query, now) {
     return { ...info(one), value_unit: rate ? `${unit}/s` : unit, help, ...points(world, one, start, end, step, now) };
   });
   return {
-    start, end, step_seconds: step, truncated: false,
+    start, end, step_seconds: step, rollup_seconds: 0, truncated: false,
     series: series.filter((one) => one.times.length > 0),
     gaps: world.gaps.filter((gap) => (!query.get('device') || gap.device === query.get('device')) &&
       gap.to > start && gap.from < end && series.some((one) => one.device === gap.device)),

@@ -9,7 +9,7 @@ const series = (metric, values, more = {}) => ({
   device: 'n1', metric, cluster: null, job: null, labels: {}, unit: 'bytes', kind: 'gauge',
   value_unit: 'bytes', help: `help of ${metric}`, times: TIMES, values, ...more,
 });
-const answer = (...all) => ({ start: 0, end: 30, step_seconds: 10, series: all, gaps: [], truncated: false });
+const answer = (...all) => ({ start: 0, end: 30, step_seconds: 10, rollup_seconds: 0, series: all, gaps: [], truncated: false });
 const about = () => {
   const colors = [];
   return {

@@ -1,15 +1,22 @@
 //! Which jobs are on this node, looked for in the cgroups.
 
 use crate::known::Directories;
+use crate::sender::WantedJobs;
 use cgroups::{Config, Discovery, Hierarchy, Jobs};
 use kernel::Root;
-use model::{DeviceId, JobEvent, JobId, JobKey, Timestamp};
+use model::{DeviceId, JobEvent, JobKey, Timestamp};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time between two looks, so that a job is seen within a second where nothing is noted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long after the start a job that is not seen may still come to light.
+const SETTLED_US: i64 = 5 * Timestamp::SECOND;
+/// Most jobs remembered whose end was told.
+const GONE_MAX: usize = 4096;
 
 /// What finds jobs.
 #[derive(Debug)]
@@ -18,6 +25,14 @@ pub(crate) struct Finder {
     mine: Jobs,
     jobs: Arc<Jobs>,
     presence: Duration,
+    /// Until when an earlier start of the agent looked; none where nobody knows.
+    before: Option<Timestamp>,
+    /// When this one looked first.
+    begun: Option<Timestamp>,
+    /// Jobs from before that are told as ended.
+    gone: BTreeSet<JobKey>,
+    /// Jobs that are here as far as the server knows; looked at once.
+    open: Vec<(JobKey, Timestamp)>,
 }
 
 /// What a look found.
@@ -31,12 +46,18 @@ pub(crate) struct Found {
 }
 
 impl Finder {
-    /// Looks for jobs in the cgroups, knowing when some of their directories were made.
-    pub(crate) fn discovering(config: Config, known: Directories) -> Self {
+    /// Looks for jobs in the cgroups, knowing when some of their directories were made, and until when an
+    /// earlier start of the agent looked.
+    pub(crate) fn discovering(
+        config: Config,
+        (known, before): (Directories, Option<Timestamp>),
+    ) -> Self {
         let presence = config.presence;
         let mut discovery = Discovery::new(config);
         discovery.recall(known);
-        Self { discovery, mine: Jobs::default(), jobs: Arc::default(), presence }
+        let (mine, jobs) = (Jobs::default(), Arc::default());
+        let (gone, open) = (BTreeSet::new(), Vec::new());
+        Self { discovery, mine, jobs, presence, before, begun: None, gone, open }
     }
 
     pub(crate) fn jobs(&self) -> Arc<Jobs> {
@@ -68,9 +89,11 @@ impl Finder {
         (self.mine.generation(), self.discovery.known().collect())
     }
 
-    /// The users' own jobs that the server registered, by number and user.
-    pub(crate) fn set_registered(&mut self, registered: Vec<(JobId, u32)>) {
-        self.discovery.set_registered(registered);
+    /// What the server says of jobs: the users' own that it registered, and those that are here as far as it
+    /// was told.
+    pub(crate) fn set_told(&mut self, told: WantedJobs) {
+        self.discovery.set_registered(told.local);
+        self.open = told.open;
     }
 
     /// Looks.
@@ -89,7 +112,10 @@ impl Finder {
         for job in &changes.ended {
             log::info!("job {job} has ended");
             events.extend(event(&self.mine, job, device, Some(now)));
+            self.note_gone(job);
         }
+        self.begun.get_or_insert(now);
+        self.tell_gone(device, now, &mut events);
         let mut ended = changes.ended;
         let emptied = changes.emptied.into_iter().filter(|key| !ended.contains(key));
         let emptied: Vec<_> = emptied.collect();
@@ -98,6 +124,43 @@ impl Finder {
             self.jobs = Arc::new(self.mine.clone());
         }
         Found { jobs: Arc::clone(&self.jobs), ended, events, finder: self }
+    }
+}
+
+impl Finder {
+    /// Tells the end of jobs that went while no agent looked: the server knows them, they are not here, and
+    /// they were there before this start. They ended at some moment since an earlier start looked last;
+    /// that one is told, as nothing was measured after it.
+    fn tell_gone(&mut self, device: &DeviceId, now: Timestamp, events: &mut Vec<JobEvent>) {
+        let begun = self.begun.unwrap_or(now);
+        if now.since(begun) < SETTLED_US || self.discovery.unresolved() > 0 {
+            return;
+        }
+        for (key, start) in std::mem::take(&mut self.open) {
+            if start >= begun || self.mine.get(&key).is_some() || self.gone.contains(&key) {
+                continue;
+            }
+            log::info!("job {key} ended while no agent looked");
+            self.note_gone(&key);
+            events.push(JobEvent {
+                spelling: key.id.to_string().into(),
+                device: device.clone(),
+                user: None,
+                uid: None,
+                start,
+                stop: Some(self.before.unwrap_or(begun).max(start)),
+                key,
+            });
+        }
+    }
+
+    /// Remembers a job of before this start whose end was told, so that an answer that was on its way
+    /// does not make it told again.
+    fn note_gone(&mut self, key: &JobKey) {
+        if self.gone.len() >= GONE_MAX {
+            self.gone.pop_first();
+        }
+        self.gone.insert(key.clone());
     }
 }
 

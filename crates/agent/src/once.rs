@@ -25,7 +25,8 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
     // What the agent costs is nobody's business but a running one's, and differs from run to run.
     plan.own = None;
     let given: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-    let mut sampler = site.sampler(config, given, &plan, Box::new(sealed.clone()), Vec::new())?;
+    let mut sampler =
+        site.sampler(config, given, &plan, Box::new(sealed.clone()), (Vec::new(), None))?;
     // The sampler's own root shows what this one is stepped to.
     let Site { root: mut shown, .. } = site;
     let mut later = config.run.root.iter().skip(1);

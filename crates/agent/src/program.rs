@@ -107,7 +107,8 @@ impl Program {
         let Site { boot, notes, counters, .. } = &site;
         let folders = folders(&config.spool, notes, counters)?;
         let first = Schedule::new(config.sampling.period, clock.wall()).due();
-        tell_down(folders.kept_until, first, &config, notes);
+        let kept_until = folders.kept_until;
+        tell_down(kept_until, first, &config, notes);
         let known = folders.spool.as_ref().and_then(|spool| Known::open(spool.dir(), &site.root));
         let (known, directories) = known.unzip();
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
@@ -119,7 +120,7 @@ impl Program {
             Arc::clone(&clock),
             &plan,
             Box::new(inlet),
-            directories.unwrap_or_default(),
+            (directories.unwrap_or_default(), kept_until),
         )?;
 
         let connect = Arc::new(Connect::new(&config));
@@ -185,8 +186,8 @@ impl Program {
         }
         match self.wanted.try_recv() {
             Ok(Wanted::Config { generation, text }) => self.take_change(generation, &text),
-            Ok(Wanted::LocalJobs(jobs)) => {
-                self.sampling.with(|sampler| sampler.set_registered(jobs));
+            Ok(Wanted::Jobs(jobs)) => {
+                self.sampling.with(|sampler| sampler.set_jobs(jobs));
             }
             Err(_) => {}
         }

@@ -10,9 +10,10 @@ use crate::own::Own;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::seal::{Sealer, Sinks};
+use crate::sender::WantedJobs;
 use crate::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;
-use model::{DeviceId, JobId, JobKey, Timestamp};
+use model::{DeviceId, JobKey, Timestamp};
 use sources::Sink;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +81,7 @@ pub(crate) struct Sampler {
     finds: Schedule,
     noted: bool,
     ended: Option<Ended>,
-    registered: Option<Vec<(JobId, u32)>>,
+    told: Option<WantedJobs>,
     turn: usize,
     running: Option<Running>,
     /// Grows with each thread that is set aside: the one whose number differs has lost its turn.
@@ -136,7 +137,7 @@ impl Sampler {
             finder: Some(Box::new(finder)),
             noted: true,
             ended: None,
-            registered: None,
+            told: None,
             turn: 0,
             running: None,
             generation: 0,
@@ -257,9 +258,9 @@ impl Sampler {
         self.source_time_max = plan.source_time_max;
     }
 
-    /// The users' own jobs that the server registered.
-    pub(crate) fn set_registered(&mut self, registered: Vec<(JobId, u32)>) {
-        self.registered = Some(registered);
+    /// What the server says of jobs.
+    pub(crate) fn set_jobs(&mut self, told: WantedJobs) {
+        self.told = Some(told);
         self.noted = true;
     }
 
@@ -366,8 +367,8 @@ impl Sampler {
             return None;
         }
         let mut finder = self.finder.take()?;
-        if let Some(registered) = self.registered.take() {
-            finder.set_registered(registered);
+        if let Some(told) = self.told.take() {
+            finder.set_told(told);
         }
         self.finds.take(now);
         self.noted = false;

@@ -6,7 +6,7 @@ use crate::connect::Connect;
 use crate::http::{Failure, Http};
 use crate::outbox::{Fate, Outbox, Request};
 use crate::own::Counters;
-use model::JobId;
+use model::{JobId, JobKey, Timestamp};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -33,13 +33,22 @@ pub(crate) enum Order {
     End,
 }
 
+/// What the server says of the node's jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WantedJobs {
+    /// Jobs of users that it registered, by number and user.
+    pub(crate) local: Vec<(JobId, u32)>,
+    /// Jobs that are here as far as it was told, and since when.
+    pub(crate) open: Vec<(JobKey, Timestamp)>,
+}
+
 /// What the server wants of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Another configuration.
     Config { generation: u64, text: Vec<u8> },
-    /// That these jobs of users be known, by number and user.
-    LocalJobs(Vec<(JobId, u32)>),
+    /// That these jobs be known.
+    Jobs(WantedJobs),
 }
 
 /// The sending thread's own.
@@ -56,7 +65,7 @@ pub(crate) struct Sender {
     phase: Duration,
     generation: u64,
     refused: String,
-    local_jobs: Vec<(JobId, u32)>,
+    jobs: WantedJobs,
     ending: bool,
     frames_max: usize,
     spool_from_us: i64,
@@ -86,7 +95,7 @@ impl Sender {
             phase,
             generation: 0,
             refused: String::new(),
-            local_jobs: Vec::new(),
+            jobs: WantedJobs::default(),
             ending: false,
             frames_max: FRAMES_MAX,
             spool_from_us: 0,
@@ -224,10 +233,12 @@ impl Sender {
         if generation != self.generation && (generation == 0 || !answer.config.is_empty()) {
             self.want(Wanted::Config { generation, text: answer.config.clone() });
         }
-        if answer.local_jobs != self.local_jobs
-            && self.want(Wanted::LocalJobs(answer.local_jobs.clone()))
-        {
-            self.local_jobs.clone_from(&answer.local_jobs);
+        let Answer { local_jobs, open_jobs, .. } = answer;
+        if (local_jobs, open_jobs) != (&self.jobs.local, &self.jobs.open) {
+            let jobs = WantedJobs { local: local_jobs.clone(), open: open_jobs.clone() };
+            if self.want(Wanted::Jobs(jobs.clone())) {
+                self.jobs = jobs;
+            }
         }
     }
 

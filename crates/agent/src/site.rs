@@ -13,7 +13,7 @@ use crate::sampler::Sampler;
 use crate::seal::{Outlet, Sealer};
 use config::AgentConfig;
 use kernel::Root;
-use model::{Boot, DeviceId, Origin};
+use model::{Boot, DeviceId, Origin, Timestamp};
 use rustls::crypto::ring;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Site {
         clock: Arc<dyn Clock>,
         plan: &Plan,
         outlet: Box<dyn Outlet>,
-        known: Directories,
+        known: (Directories, Option<Timestamp>),
     ) -> Result<Sampler, StartError> {
         let now = clock.wall();
         let printer = config.run.print.then(|| Printer::new(Box::new(std::io::stdout())));

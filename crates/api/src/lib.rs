@@ -4,6 +4,7 @@
 //! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
 
+mod digits;
 mod jobs;
 mod nodes;
 mod samples;

@@ -38,7 +38,9 @@ pub struct Node {
     pub clock_offset_seconds: Option<f64>,
     /// Version of its agent.
     pub agent_version: Option<String>,
-    /// The generation of the server's settings that its agent runs by; 0 for none of them.
+    /// The generation of the server's settings that its agent runs by; 0 for none of them. A text of
+    /// digits: it has 63 bits, and numbers of JavaScript lose all beyond 53.
+    #[serde(with = "crate::digits")]
     pub config_generation: Option<u64>,
     /// What its agent refused of them, and why.
     pub config_refused: Option<String>,

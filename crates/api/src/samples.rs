@@ -43,6 +43,8 @@ pub struct Range {
     pub end: f64,
     /// Seconds between two points; 0: every sample as it is.
     pub step_seconds: f64,
+    /// Seconds of the rollups that the points were made of: 300, 3600, or 0 where they were made of samples.
+    pub rollup_seconds: f64,
     /// One for each series that has a sample in the range.
     pub series: Vec<RangeSeries>,
     /// What is missing in the range.
@@ -70,6 +72,6 @@ pub struct RangeSeries {
 /// Body of `POST /api/v1/sql`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SqlQuestion {
-    /// One SELECT statement.
+    /// One SELECT statement, or EXPLAIN of one.
     pub query: String,
 }

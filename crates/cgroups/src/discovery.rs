@@ -107,6 +107,11 @@ impl Discovery {
         self.notify.as_ref().map(AsFd::as_fd)
     }
 
+    /// Directories that are known to be a job's, though not of which.
+    pub const fn unresolved(&self) -> usize {
+        self.unresolved
+    }
+
     /// The users' own jobs: which numbers the server registered for whom. A directory of `jobmeter
     /// run` that belongs to a user counts only for one of these.
     pub fn set_registered(&mut self, mut registered: Vec<(JobId, u32)>) {
@@ -167,7 +172,7 @@ impl Discovery {
             self.last_presence = Some(now);
         }
         let notify = self.notify.as_ref();
-        let checking = Checking { root, notify, due: presence, full };
+        let checking = Checking { root, notify, due: presence, full, now };
         let moved = self.tree.take_changed();
         if moved || changed {
             let mounts = self.hierarchies.mounts();

@@ -10,8 +10,12 @@ use crate::tree::{Claim, Tree, end_watch};
 use crate::{Changes, JobCgroup, JobDir, Mount, Refusal};
 use kernel::Root;
 use kernel::inotify::{Inotify, Watch};
-use model::{JobKey, Timestamp};
+use model::{ClusterId, JobKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// `jobmeter run` reads and removes its cgroup when the command has ended. One that has been empty for so
+/// long was left behind: the program was killed.
+const ABANDONED_US: i64 = 10 * Timestamp::SECOND;
 
 /// Most jobs on a node at once.
 pub const JOBS_MAX: usize = 4096;
@@ -40,6 +44,8 @@ struct Run {
     /// The kernel noted a change of `populated`.
     noted: bool,
     occupied: bool,
+    /// Since when a local job that had processes has none.
+    empty_since: Option<Timestamp>,
     /// A directory is gone.
     lost: bool,
     ended: bool,
@@ -60,6 +66,7 @@ pub(crate) struct Checking<'a> {
     pub(crate) due: bool,
     /// All are asked.
     pub(crate) full: bool,
+    pub(crate) now: Timestamp,
 }
 
 impl Runs {
@@ -222,6 +229,7 @@ impl Runs {
             watch: None,
             noted: true,
             occupied: false,
+            empty_since: None,
             lost: false,
             ended: false,
         };
@@ -286,7 +294,33 @@ impl Runs {
                 changes.emptied.push(run.job.key.clone());
             }
             run.occupied = occupied;
+            run.empty_since = match (occupied, run.job.populated) {
+                (false, true) => run.empty_since.or(Some(checking.now)),
+                _ => None,
+            };
             if run.lost && !occupied {
+                changed = true;
+                self.end(place, tree, checking.notify, changes);
+            }
+        }
+        changed | self.end_abandoned(checking, tree, changes)
+    }
+
+    /// Ends the local jobs whose `jobmeter run` was killed.
+    fn end_abandoned(
+        &mut self,
+        checking: &Checking<'_>,
+        tree: &mut Tree,
+        changes: &mut Changes,
+    ) -> bool {
+        let mut changed = false;
+        for place in 0..self.runs.len() {
+            let abandoned = self.runs.get(place).is_some_and(|run| {
+                let long = |since| checking.now.since(since) >= ABANDONED_US;
+                let local = run.job.key.cluster.as_str() == ClusterId::LOCAL;
+                !run.ended && local && run.empty_since.is_some_and(long)
+            });
+            if abandoned {
                 changed = true;
                 self.end(place, tree, checking.notify, changes);
             }

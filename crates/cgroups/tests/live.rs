@@ -290,3 +290,44 @@ fn many_jobs_at_once_and_then_nothing_new_costs_no_memory() {
     }
     assert!(quietest < 30, "a full look at 100 jobs asked for memory {quietest} times");
 }
+
+#[test]
+fn a_local_job_whose_program_was_killed_ends() {
+    let Some(top) = local_top() else { return };
+    let id = 900_000_000 + i64::from(std::process::id());
+    let key = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
+    let dir = top.join(format!("job_{id}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    let root = Root::live().unwrap();
+    let (mut discovery, mut jobs) = (Discovery::new(Config::default()), Jobs::default());
+    discovery.update(&root, now(), &mut jobs);
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    std::fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
+    let is = |keys: &[JobKey]| keys.contains(&key);
+    wait_for(&mut discovery, &root, &mut jobs, "its process", |c| is(&c.populated));
+    // Its processes are gone, its directory stays.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for(&mut discovery, &root, &mut jobs, "its emptiness", |c| is(&c.emptied));
+    let soon = discovery.update(&root, now().plus(9_000_000), &mut jobs);
+    assert!(!is(&soon.ended), "{soon:?}");
+    let later = discovery.update(&root, now().plus(11_000_000), &mut jobs);
+    assert!(is(&later.ended), "{later:?}");
+    let after = discovery.update(&root, now().plus(12_000_000), &mut jobs);
+    assert!(!is(&after.started) && jobs.get(&key).is_none(), "{after:?}");
+    remove(&dir);
+}
+
+/// Where `jobmeter run` makes its cgroups, in a hierarchy of either version.
+fn local_top() -> Option<PathBuf> {
+    let hierarchies = Hierarchies::read(&Root::live().unwrap()).unwrap();
+    let wanted = [Hierarchy::Pids, Hierarchy::Unified];
+    let mount =
+        hierarchies.mounts().iter().find(|m| wanted.iter().any(|w| m.hierarchies.contains(w)))?;
+    let top = PathBuf::from("/").join(&mount.path).join("jobmeter");
+    if std::fs::create_dir_all(&top).is_err() {
+        eprintln!("not run: needs root and cgroups");
+        return None;
+    }
+    Some(top)
+}

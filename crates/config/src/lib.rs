@@ -7,6 +7,7 @@
 
 mod agent;
 mod client;
+mod command;
 mod file;
 mod flags;
 mod load;
@@ -19,12 +20,14 @@ mod setting;
 mod show;
 mod text;
 mod token;
+mod whose;
 
 pub use agent::{
     AgentConfig, AgentSettings, JobSettings, RemoteSettings, RunSettings, ServerSettings,
     SourceConfig, SpoolSettings, agent_settings,
 };
 pub use client::{AskSettings, ClientConfig, client_settings};
+pub use command::{agent_command, server_command};
 pub use flags::{Flags, flags, given};
 pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use log::LogConfig;
@@ -32,11 +35,14 @@ pub use model::setting::{parse_bytes, parse_duration};
 pub use near::nearest;
 pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
-pub use server::{KeepSettings, ListenSettings, QuerySettings, ServerConfig, server_settings};
+pub use server::{
+    KeepSettings, ListenSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
+};
 pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use show::reference;
 pub use text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use token::{Token, TokenError};
+pub use whose::whose;
 
 use crate::log::log_settings;
 

@@ -1,5 +1,6 @@
 //! Where things lie when nobody says otherwise.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where the settings of an agent are by default.
@@ -27,27 +28,75 @@ pub fn state_dir(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Op
     Some(state.join("jobmeter"))
 }
 
-/// The file in which `jobmeter up` records the address of its server: `$XDG_RUNTIME_DIR/jobmeter/server`,
-/// or `/run/jobmeter/server` as root. `None` for a user without a runtime folder.
-pub fn server_file(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    if root {
-        return Some(PathBuf::from("/run/jobmeter/server"));
-    }
-    let dir =
-        environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())?;
-    Some(dir.join("jobmeter/server"))
+/// Folder of the runtime file of root's server, for everyone to read.
+const ROOT_FOLDER: &str = "/run/jobmeter";
+/// The runtime file's name in its folder.
+const SERVER_NAME: &str = "server";
+
+/// The file in which a server of this user records its address: `/run/jobmeter/server` as root. Another
+/// user's is in the first of these folders that is his own: `jobmeter` in `$XDG_RUNTIME_DIR`, `jobmeter` in
+/// `/run/user/UID`, and `/tmp/jobmeter-UID`, which the writer makes. All of them are of this machine alone,
+/// as a home may be of many.
+pub fn server_file(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    let (below, owner) = (Path::new("/"), own_number());
+    let folder = match root {
+        true => PathBuf::from(ROOT_FOLDER),
+        false => session_folders(below, owner, environment)
+            .next()
+            .unwrap_or_else(|| shared_folder(below, owner)),
+    };
+    folder.join(SERVER_NAME)
 }
 
-/// The address of the server that runs here: the one in the caller's own runtime file, else the one in
-/// root's.
+/// The address of the server that runs here: the one in a runtime file of the caller's own, else the one
+/// in root's.
 pub fn server_here(
     root: bool,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Option<crate::ServerUrl> {
-    let own = server_file(root, environment);
-    own.as_deref()
-        .and_then(recorded_server)
-        .or_else(|| recorded_server(Path::new("/run/jobmeter/server")))
+    let (below, owner) = (Path::new("/"), own_number());
+    let own = || {
+        let folders = session_folders(below, owner, environment);
+        recorded_in(folders.chain([shared_folder(below, owner)]), owner)
+    };
+    let of_root = || recorded_server(&Path::new(ROOT_FOLDER).join(SERVER_NAME));
+    if root { of_root() } else { own().or_else(of_root) }
+}
+
+/// Whether a folder is a user's own, so that nobody but him and root can have put a file into it: no link,
+/// his, and closed to the writing of others.
+pub fn is_private(folder: &Path, owner: u32) -> bool {
+    let about = std::fs::symlink_metadata(folder);
+    about.is_ok_and(|about| about.is_dir() && about.uid() == owner && about.mode() & 0o022 == 0)
+}
+
+fn own_number() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The folders for the runtime file of a user who has a session, the one to write to first.
+fn session_folders(
+    below: &Path,
+    owner: u32,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = PathBuf> {
+    let named = environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    // Who became another user by `su` has the variable of the one before, or none.
+    let of_session = below.join(format!("run/user/{owner}"));
+    let folders = named.into_iter().chain([of_session]);
+    folders.filter(move |dir| is_private(dir, owner)).map(|dir| dir.join("jobmeter"))
+}
+
+/// The folder for the runtime file of a user without a session.
+fn shared_folder(below: &Path, owner: u32) -> PathBuf {
+    below.join(format!("tmp/jobmeter-{owner}"))
+}
+
+/// The first address that one of these folders records. A folder that is not the owner's own says nothing:
+/// in `/tmp` anybody could have made it.
+fn recorded_in(folders: impl IntoIterator<Item = PathBuf>, owner: u32) -> Option<crate::ServerUrl> {
+    let own = folders.into_iter().filter(|folder| is_private(folder, owner));
+    own.map(|folder| folder.join(SERVER_NAME)).find_map(|file| recorded_server(&file))
 }
 
 /// The address recorded in a runtime file, or none if there is no file or it holds none.
@@ -59,13 +108,14 @@ pub fn recorded_server(file: &Path) -> Option<crate::ServerUrl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn places() {
         let none = |_: &str| None;
         let user = |name: &str| match name {
             "HOME" => Some("/home/a".to_owned()),
-            "XDG_RUNTIME_DIR" => Some("/run/user/7".to_owned()),
             "XDG_STATE_HOME" => Some("relative".to_owned()),
             _ => None,
         };
@@ -73,8 +123,57 @@ mod tests {
         assert_eq!(shown(state_dir(true, &none)).unwrap(), "/var/lib/jobmeter");
         assert_eq!(shown(state_dir(false, &user)).unwrap(), "/home/a/.local/state/jobmeter");
         assert_eq!(state_dir(false, &none), None);
-        assert_eq!(shown(server_file(false, &user)).unwrap(), "/run/user/7/jobmeter/server");
-        assert_eq!(server_file(false, &none), None);
+        assert_eq!(server_file(true, &none), Path::new("/run/jobmeter/server"));
+    }
+
+    /// A folder of this mode.
+    fn folder(path: &Path, mode: u32) {
+        std::fs::create_dir_all(path).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_user_has_a_folder_with_and_without_a_session() {
+        let dir = tempfile::tempdir().unwrap();
+        let (below, own) = (dir.path(), own_number());
+        let none = |_: &str| None;
+        let folders = |owner, environment: &dyn Fn(&str) -> Option<String>| {
+            session_folders(below, owner, environment).collect::<Vec<_>>()
+        };
+        assert_eq!(folders(own, &none), Vec::<PathBuf>::new());
+        let session = below.join(format!("run/user/{own}"));
+        folder(&session, 0o700);
+        assert_eq!(folders(own, &none), [session.join("jobmeter")]);
+        let named = below.join("named");
+        folder(&named, 0o700);
+        let environment =
+            |name: &str| (name == "XDG_RUNTIME_DIR").then(|| named.to_str().unwrap().to_owned());
+        let both = [named.join("jobmeter"), session.join("jobmeter")];
+        assert_eq!(folders(own, &environment), both);
+        // The variable of somebody else, which `su` kept.
+        let other = own.wrapping_add(1);
+        assert_eq!(folders(other, &environment), Vec::<PathBuf>::new());
+        assert_eq!(shared_folder(below, 7), below.join("tmp/jobmeter-7"));
+    }
+
+    #[test]
+    fn what_another_user_planted_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = own_number();
+        let [closed, open] = ["closed", "open"].map(|name| dir.path().join(name));
+        for (path, mode) in [(&closed, 0o700), (&open, 0o777)] {
+            folder(path, mode);
+            std::fs::write(path.join(SERVER_NAME), "http://127.0.0.1:8791\n").unwrap();
+        }
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&closed, &link).unwrap();
+        let url = |folder: &Path, owner| recorded_in([folder.to_owned()], owner);
+        assert!(url(&closed, own).is_some());
+        assert_eq!(url(&closed, own.wrapping_add(1)), None, "it is somebody else's");
+        assert_eq!(url(&open, own), None, "others can write into it");
+        assert_eq!(url(&link, own), None, "a link leads anywhere");
+        let both = [open, closed];
+        assert_eq!(recorded_in(both, own).unwrap().as_str(), "http://127.0.0.1:8791");
     }
 
     #[test]

@@ -55,6 +55,35 @@ settings! {
 }
 
 settings! {
+    /// How long and how much of what was measured is kept.
+    RetentionSettings, RETENTION, "Retention" {
+        /// Most bytes of samples on disk; beyond, the oldest go.
+        "retention.samples_bytes_max" samples_bytes_max: Option<Bytes> = ""
+            or "a tenth of the file system, 10 GB at most", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
+        /// Samples that are older go.
+        "retention.samples_age_max" samples_age_max: Option<Duration> = "" or "none", AGE;
+        /// Most bytes of rollups of five minutes.
+        "retention.minutes_bytes_max" minutes_bytes_max: Option<Bytes> = "" or "none",
+            Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
+        /// Rollups of five minutes that are older go.
+        "retention.minutes_age_max" minutes_age_max: Option<Duration> = "" or "none", AGE;
+        /// Most bytes of rollups of an hour.
+        "retention.hours_bytes_max" hours_bytes_max: Option<Bytes> = "" or "none",
+            Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
+        /// Rollups of an hour that are older go.
+        "retention.hours_age_max" hours_age_max: Option<Duration> = "" or "none", AGE;
+        /// Late samples are taken for so long; after it rollups are made for good. Samples that have no
+        /// room go before.
+        "retention.late_max" late_max: Duration = "7d",
+            Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(366 * 86_400) };
+    }
+}
+
+/// How old something may become.
+const AGE: Kind =
+    Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(100 * 366 * 86_400) };
+
+settings! {
     /// What a question may cost.
     QuerySettings, QUERY, "Questions" {
         /// Most rows of an answer.
@@ -62,6 +91,9 @@ settings! {
         /// Longest time of a question.
         "query.time_max" time_max: Duration = "60s",
             Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(86_400) };
+        /// Questions that take longer are told in the log; 0: none is.
+        "query.slow" slow: Duration = "5s",
+            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) };
         /// Memory that all questions together may use.
         "query.memory_bytes_max" memory_bytes_max: Bytes = "512MiB",
             Kind::Bytes { min: 1 << 20, max: TIB };
@@ -77,6 +109,8 @@ pub struct ServerConfig {
     pub listen: ListenSettings,
     /// What it takes in and keeps.
     pub keep: KeepSettings,
+    /// How long and how much of it.
+    pub retention: RetentionSettings,
     /// What a question may cost.
     pub query: QuerySettings,
     /// What it says, and where.
@@ -85,7 +119,7 @@ pub struct ServerConfig {
 
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
-    [LISTEN, KEEP, QUERY, log_settings()].concat()
+    [LISTEN, KEEP, RETENTION, QUERY, log_settings()].concat()
 }
 
 impl ServerConfig {
@@ -93,9 +127,11 @@ impl ServerConfig {
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let listen = ListenSettings::from_values(values, errors);
         let keep = KeepSettings::from_values(values, errors);
+        let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
-        let config = Self { listen: listen?, keep: keep?, query: query?, log: log? };
+        let (listen, keep, retention) = (listen?, keep?, retention?);
+        let config = Self { listen, keep, retention, query: query?, log: log? };
         config.check_together(values, errors);
         Some(config)
     }

@@ -1,29 +1,55 @@
 //! `jobmeter check`: every error of a configuration file, and what results from it.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::ArgMatches;
 use config::{ConfigErrors, ConfigFile, Given};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Exit code of a file with errors; 2 is kept for a check that could not be made.
 const WRONG: u8 = 1;
 
-/// Checks a file for a program: the one that is named, else the one that the file is named after.
+/// The programs that have a file.
+const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
+
+/// Checks a file for a program: the one that is named, else the one that the file is named after, else
+/// the one that alone knows some of its keys.
 pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let file = PathBuf::from(matches.get_one::<String>("file").cloned().unwrap_or_default());
-    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let program = matches.get_one::<String>("for").cloned().unwrap_or(stem);
+    let named = matches.get_one::<String>("for").cloned();
+    let program = match named.or_else(|| by_name(&file)) {
+        None => by_keys(&file)?,
+        known => known,
+    };
+    let Some(program) = program else {
+        bail!(
+            "{}: neither its name nor its keys tell which program it is for; add --for agent, --for server \
+             or --for client",
+            file.display()
+        );
+    };
     // The environment is the program's own matter: what is checked is the file.
     let given = Given { file: ConfigFile::Given(file), environment: &|_| None, flags: Vec::new() };
     let shown = match &*program {
         "agent" => agent::load(&given).map(|loaded| loaded.show()),
         "server" => config::load_server(&given).map(|loaded| loaded.show()),
-        "client" => config::load_client(&given).map(|loaded| loaded.show()),
-        _ => bail!("which program is the file for? add --for agent, --for server or --for client"),
+        _ => config::load_client(&given).map(|loaded| loaded.show()),
     };
     tell(shown)
+}
+
+fn by_name(file: &Path) -> Option<String> {
+    let stem = file.file_stem()?.to_str()?;
+    PROGRAMS.contains(&stem).then(|| stem.to_owned())
+}
+
+fn by_keys(file: &Path) -> anyhow::Result<Option<String>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let agent = config::agent_settings(&agent::source_settings());
+    let settings = [agent, config::server_settings(), config::client_settings()];
+    let programs: Vec<_> = PROGRAMS.into_iter().zip(settings).collect();
+    Ok(config::whose(&text, &programs).map(str::to_owned))
 }
 
 fn tell(shown: Result<String, ConfigErrors>) -> anyhow::Result<ExitCode> {

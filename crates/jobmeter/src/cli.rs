@@ -1,6 +1,9 @@
 //! The words of the command line.
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, ValueHint};
+
+/// The programs, each with a command line and a manual page.
+pub(crate) const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
 
 /// The whole command.
 pub(crate) fn command() -> Command {
@@ -22,6 +25,8 @@ pub(crate) fn command() -> Command {
             check(),
             verify(),
             backup(),
+            completions(),
+            man(),
             beside(
                 "server",
                 "Starts the server program beside this one; see `jobmeter-server --help`",
@@ -42,6 +47,11 @@ fn json() -> Arg {
 
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(word).help(help)
+}
+
+fn format() -> Arg {
+    value("format", "FORMAT", "table, csv or json [default: table]")
+        .value_parser(["table", "csv", "json"])
 }
 
 fn up() -> Command {
@@ -71,6 +81,7 @@ fn run() -> Command {
                 .trailing_var_arg(true)
                 .allow_hyphen_values(true)
                 .value_name("COMMAND")
+                .value_hint(ValueHint::CommandWithArguments)
                 .value_parser(clap::value_parser!(std::ffi::OsString))
                 .help("The command and its arguments"),
         ])
@@ -128,8 +139,8 @@ fn get() -> Command {
                 .long("rate")
                 .action(ArgAction::SetTrue)
                 .help("Counters as their rate a second"),
-            value("format", "FORMAT", "table, csv or json [default: table]")
-                .value_parser(["table", "csv", "json"]),
+            format(),
+            json().conflicts_with("format"),
         ])
         .after_help("Example: jobmeter get --device node-1 --metric load_1m --last 5m")
 }
@@ -138,9 +149,12 @@ fn sql() -> Command {
     Command::new("sql")
         .about("Asks in SQL: metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more")
         .args([
-            value("format", "FORMAT", "table, csv or json [default: table]")
-                .value_parser(["table", "csv", "json"]),
-            Arg::new("query").required(true).value_name("SELECT").help("One SELECT statement"),
+            format(),
+            json().conflicts_with("format"),
+            Arg::new("query")
+                .required(true)
+                .value_name("SELECT")
+                .help("One SELECT statement, or EXPLAIN or EXPLAIN ANALYZE of one"),
         ])
         .after_help("Example: jobmeter sql \"SELECT metric_id, count(*) FROM metrics GROUP BY 1\"")
 }
@@ -176,8 +190,12 @@ fn check() -> Command {
         .about("Lists every error of a configuration file, and prints what results from it")
         .args([
             Arg::new("file").required(true).value_name("FILE").help("The file"),
-            value("for", "PROGRAM", "agent, server or client [default: by the file's name]")
-                .value_parser(["agent", "server", "client"]),
+            value(
+                "for",
+                "PROGRAM",
+                "agent, server or client [default: by the file's name, else by its keys]",
+            )
+            .value_parser(["agent", "server", "client"]),
         ])
         .after_help("Example: jobmeter check /etc/jobmeter/agent.toml --for agent")
 }
@@ -199,6 +217,33 @@ fn backup() -> Command {
             value("to", "DIR", "Where to copy it; it must not exist").required(true),
         ])
         .after_help("Example: jobmeter backup --data /var/lib/jobmeter --to /backup/2026-01-06")
+}
+
+fn completions() -> Command {
+    Command::new("completions")
+        .about("Prints what makes a shell complete the words of a program's command line")
+        .args([
+            Arg::new("shell")
+                .required(true)
+                .value_name("SHELL")
+                .value_parser(["bash", "zsh", "fish"])
+                .help("Which shell"),
+            Arg::new("program")
+                .value_name("PROGRAM")
+                .value_parser(PROGRAMS)
+                .default_value("jobmeter")
+                .help("Whose words"),
+        ])
+        .after_help("Example: jobmeter completions bash > ~/.local/share/bash-completion/completions/jobmeter")
+}
+
+fn man() -> Command {
+    Command::new("man")
+        .about(
+            "Writes the manual pages of all programs; without a folder prints that of `jobmeter`",
+        )
+        .arg(Arg::new("dir").value_name("DIR").help("Folder to write them to; it must be there"))
+        .after_help("Example: jobmeter man | man -l -")
 }
 
 /// A command that is another program.

@@ -1,5 +1,6 @@
 //! The server, as a command asks it.
 
+use crate::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
 use config::{AskSettings, Token};
@@ -116,7 +117,10 @@ impl Client {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<Body> {
-        let mut answer = answer.with_context(|| self.unreachable())?;
+        let mut answer = answer.map_err(|error| {
+            let what = unreachable(&self.url, &error);
+            anyhow::Error::from(error).context(what)
+        })?;
         let status = answer.status().as_u16();
         if (200..300).contains(&status) {
             return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());
@@ -124,15 +128,12 @@ impl Client {
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(problem) => Err(Refused { problem }.into()),
+            // What is too long for a request is refused without a word of why.
+            Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
+                bail!("{} answers {status}: the question is too long; name less in it", self.url)
+            }
             Err(_) => bail!("{} answers {status}: {}", self.url, text.trim()),
         }
-    }
-
-    fn unreachable(&self) -> String {
-        format!(
-            "no server answers at {}; start one with `jobmeter up`, or name one with --server",
-            self.url
-        )
     }
 
     fn strange(&self, path: &str) -> String {

@@ -7,7 +7,9 @@
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +31,7 @@ impl Steps {
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     pub(crate) fn command(
         &self,
-        program: &std::ffi::OsStr,
+        program: &OsStr,
         arguments: &[OsString],
     ) -> anyhow::Result<Command> {
         let own = std::env::current_exe().context("finding this program's own file")?;
@@ -60,7 +62,72 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
     let program = words.next().context("no program is named")?;
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     let error = Command::new(program).args(words).exec();
-    Err(error).with_context(|| format!("starting {}", program.to_string_lossy()))
+    let program = program.to_string_lossy().into_owned();
+    Err(NotStarted { missing: is_missing(&error), program, error }.into())
+}
+
+/// Why a program did not start.
+#[derive(Debug, thiserror::Error)]
+#[error("{program}: {error}")]
+pub(crate) struct NotStarted {
+    program: String,
+    /// Whether it is not there at all.
+    missing: bool,
+    error: io::Error,
+}
+
+impl NotStarted {
+    /// What shells, env(1) and time(1) end with then.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        if self.missing { 127 } else { 126 }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Looks for a program as execvp(3) does, `path` being the value of `PATH`, before anything is made for
+/// it. What only shows when it is started, such as an interpreter that is missing, is told then.
+///
+/// # Errors
+/// It is not there, or may not be executed.
+pub(crate) fn startable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotStarted> {
+    let failed = |missing, error| {
+        let program = program.to_string_lossy().into_owned();
+        Err(NotStarted { program, missing, error })
+    };
+    if program.as_bytes().contains(&b'/') {
+        return match executable(Path::new(program)) {
+            Ok(()) => Ok(()),
+            Err(error) => failed(is_missing(&error), error),
+        };
+    }
+    let mut refused = None;
+    let dirs = std::env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin")));
+    for dir in dirs.filter(|_| !program.is_empty()) {
+        match executable(&dir.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if is_missing(&error) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) => failed(false, error),
+        None => failed(true, io::Error::new(io::ErrorKind::NotFound, "no such command in PATH")),
+    }
+}
+
+fn executable(file: &Path) -> io::Result<()> {
+    if std::fs::metadata(file)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "this is a directory"));
+    }
+    match rustix::fs::access(file, rustix::fs::Access::EXEC_OK) {
+        Err(rustix::io::Errno::ACCESS) => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "not executable"))
+        }
+        other => Ok(other?),
+    }
 }
 
 fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
@@ -77,4 +144,36 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
 
 fn join(file: &Path) -> anyhow::Result<()> {
     std::fs::write(file, "0").with_context(|| format!("joining {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_cannot_be_started_is_told_as_shells_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plain, tool) = (dir.path().join("plain"), dir.path().join("bin/tool"));
+        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        for (file, mode) in [(&plain, 0o644), (&tool, 0o755)] {
+            std::fs::write(file, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths([dir.path(), &dir.path().join("bin")]).unwrap();
+        let code = |program: &OsStr| {
+            startable(program, Some(&path)).map_or_else(|error| error.exit_code(), |()| 0)
+        };
+        assert_eq!(code(tool.as_os_str()), 0);
+        assert_eq!(code(OsStr::new("tool")), 0);
+        assert_eq!(code(OsStr::new("plain")), 126, "there, and not executable");
+        assert_eq!(code(plain.as_os_str()), 126);
+        assert_eq!(code(OsStr::new("bin")), 126, "a directory");
+        assert_eq!(code(OsStr::new("nope")), 127);
+        assert_eq!(code(dir.path().join("nope").as_os_str()), 127);
+        assert_eq!(code(plain.join("below").as_os_str()), 127);
+        assert_eq!(code(OsStr::new("")), 127);
+        let told = startable(OsStr::new("nope"), Some(&path)).unwrap_err().to_string();
+        assert_eq!(told, "nope: no such command in PATH");
+    }
 }

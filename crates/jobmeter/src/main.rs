@@ -7,11 +7,14 @@ mod check;
 mod cli;
 mod client;
 mod exec;
+mod manual;
 mod questions;
 mod report;
 mod run;
 mod show;
 mod sources_of_node;
+mod unknown;
+mod unreachable;
 mod up;
 mod verify;
 
@@ -26,6 +29,9 @@ use std::process::ExitCode;
 
 /// Where the server of `jobmeter up` is when nothing records it.
 const SERVER_DEFAULT: &str = "http://127.0.0.1:8790";
+
+/// Exit code of a command that could not be done.
+const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
@@ -53,10 +59,17 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("jobmeter: {error:#}");
-    ExitCode::from(2)
+    let not_started = error.chain().find_map(|cause| cause.downcast_ref::<exec::NotStarted>());
+    ExitCode::from(not_started.map_or(FAILED, exec::NotStarted::exit_code))
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    // What is told of the programs themselves, whatever their settings.
+    match matches.subcommand() {
+        Some(("completions", matches)) => return manual::completions(matches),
+        Some(("man", matches)) => return manual::man(matches),
+        _ => {}
+    }
     let settings = config::client_settings();
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, matches, "client", place::CLIENT_FILE, &environment);
@@ -65,12 +78,12 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     config::log::set(&config.log, clock).context("opening the log")?;
     let client = || client(&config.ask);
     let done = match matches.subcommand() {
-        Some(("up", matches)) => return up::up(matches, matches.get_count("verbose")),
+        Some(("up", matches)) => return up::up(matches, &config.ask),
         Some(("server", matches)) => return program(matches),
         Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
         Some(("jobs", matches)) => questions::jobs(&client()?, matches),
         Some(("job", matches)) => questions::job(&client()?, matches, &device()?),
-        Some(("get", matches)) => questions::get(&client()?, matches),
+        Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
@@ -82,15 +95,18 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The server that was named, else the one that is recorded here.
-fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
+/// The address of the server that a command asks: the one that was named, else the one that is recorded
+/// here.
+fn server_asked(ask: &config::AskSettings) -> String {
     let environment = |name: &str| std::env::var(name).ok();
     let root = rustix::process::geteuid().is_root();
-    let recorded = || place::recorded_server(&place::server_file(root, &environment)?);
-    let url = ask.server.clone().or_else(recorded);
-    let url = url.as_ref().map_or(SERVER_DEFAULT, config::ServerUrl::as_str);
+    let url = ask.server.clone().or_else(|| place::server_here(root, &environment));
+    url.map_or_else(|| SERVER_DEFAULT.to_owned(), |url| url.as_str().to_owned())
+}
+
+fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
     let token = ask.token_file.as_deref().map(config::Token::read).transpose()?;
-    Client::new(url, token, ask)
+    Client::new(&server_asked(ask), token, ask)
 }
 
 /// This node's name in every sample.

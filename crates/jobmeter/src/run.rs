@@ -66,6 +66,10 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let device = DeviceId::new(device)?;
     let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
     let limits = limits(matches)?;
+    // Before there is a job: what cannot start is none.
+    if let Some(program) = words.first() {
+        crate::exec::startable(program, std::env::var_os("PATH").as_deref())?;
+    }
     let root = Root::live()?;
     let start = crate::clock();
     let (id, unknown) = register(client, &name, &device, start);

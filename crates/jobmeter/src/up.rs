@@ -49,7 +49,8 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs both until a signal, or until one of them ends.
-pub(crate) fn up(matches: &ArgMatches, verbose: u8) -> anyhow::Result<ExitCode> {
+pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Result<ExitCode> {
+    let verbose = matches.get_count("verbose");
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let environment = |name: &str| std::env::var(name).ok();
     let root = rustix::process::geteuid().is_root();
@@ -58,7 +59,9 @@ pub(crate) fn up(matches: &ArgMatches, verbose: u8) -> anyhow::Result<ExitCode> 
         None => config::state_dir(root, &environment)
             .context("no folder for the data; name one with --data")?,
     };
-    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    std::fs::create_dir_all(&data).with_context(|| {
+        format!("making {}; name a folder that can be made with --data", data.display())
+    })?;
     // Listens before anything starts, so that no signal is missed.
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let (events, received) = sync_channel(8);
@@ -76,7 +79,7 @@ pub(crate) fn up(matches: &ArgMatches, verbose: u8) -> anyhow::Result<ExitCode> 
     };
     watch(agent.name, child, events.clone());
     hear(signals, events);
-    greet(&url)?;
+    greet(&url, &crate::server_asked(ask))?;
     follow(&received, &[server, agent])
 }
 
@@ -152,16 +155,24 @@ fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) 
     });
 }
 
-fn greet(url: &str) -> io::Result<()> {
+/// Says what to do now. `asked` is the server that a command asks by itself: where that is another one,
+/// the line to copy names this one.
+fn greet(url: &str, asked: &str) -> io::Result<()> {
     let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
+    let line = line_to_copy(&own, url, asked);
     let mut out = io::stdout().lock();
     writeln!(out, "ready: {url}")?;
     writeln!(
         out,
         "Open it in a browser. To measure a command as a job, type in another terminal:"
     )?;
-    writeln!(out, "    {own} run -- make -j2")?;
+    writeln!(out, "    {line}")?;
     out.flush()
+}
+
+fn line_to_copy(own: &str, url: &str, asked: &str) -> String {
+    let server = if url == asked { String::new() } else { format!(" --server {url}") };
+    format!("{own} run{server} -- make -j2")
 }
 
 fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result<ExitCode> {
@@ -198,4 +209,17 @@ fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result
         }
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_to_copy_asks_this_server() {
+        let (here, other) = ("http://127.0.0.1:8791", "http://127.0.0.1:8790");
+        assert_eq!(line_to_copy("./jobmeter", here, here), "./jobmeter run -- make -j2");
+        let line = line_to_copy("./jobmeter", here, other);
+        assert_eq!(line, "./jobmeter run --server http://127.0.0.1:8791 -- make -j2");
+    }
 }

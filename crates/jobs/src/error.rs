@@ -7,12 +7,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The file cannot be opened or is no registry.
-    #[error("{path}: {source}; give a directory that the server may write, or restore the file")]
+    #[error("{path}: {cause}; give a directory that the server may write, or restore the file")]
     Open {
         /// The file.
         path: PathBuf,
         /// SQLite's word.
-        source: rusqlite::Error,
+        cause: rusqlite::Error,
     },
     /// Written by a newer program.
     #[error(

@@ -119,6 +119,38 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The jobs on a device that nobody said have ended, each with when its cgroup was made there, but for
+    /// the registered local ones, which may have no cgroup: what an agent there is asked about. At most
+    /// 4096, those that began first.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn open_jobs_of(
+        &self,
+        device: &DeviceId,
+    ) -> Result<Vec<(JobKey, Timestamp)>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT r.cluster, r.id, v.start FROM visits v JOIN runs r ON r.run = v.run
+             WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 0
+             ORDER BY v.start LIMIT ?2",
+        )?;
+        let mut rows = find.query(params![device.as_str(), TOLD_MAX])?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (cluster, id): (String, i64) = (row.get(0)?, row.get(1)?);
+            let damaged = || RegistryError::Damaged(format!("{cluster}:{id}"));
+            let key = JobKey {
+                cluster: ClusterId::new(&cluster).map_err(|_| damaged())?,
+                id: JobId::new(id).ok_or_else(damaged)?,
+            };
+            jobs.push((key, Timestamp(row.get(2)?)));
+        }
+        Ok(jobs)
+    }
+}
+
 /// The next number that no local job has, be it one that a node told of and nobody registered.
 fn draw(db: &Connection) -> Result<JobId, RegistryError> {
     let last: i64 = db.query_row(

@@ -61,7 +61,7 @@ END;
 
 /// Opens the file for writing, making it if need be.
 pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
-    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
     settle(&db).map_err(failed)?;
     let found: i64 =
@@ -77,7 +77,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
 
 /// Opens the file a second time, to read while another connection writes.
 pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
-    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open(path).map_err(failed)?;
     settle(&db).map_err(failed)?;
     db.pragma_update(None, "query_only", true).map_err(failed)?;
@@ -89,7 +89,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
 /// # Errors
 /// The file cannot be opened, or is so damaged that nothing can be told of it.
 pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
-    let failed = |source| RegistryError::Open { path: path.to_owned(), source };
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     db.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed)?;
     let mut check = db.prepare("PRAGMA integrity_check(100)").map_err(failed)?;
@@ -105,7 +105,7 @@ pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
 pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |source| RegistryError::Open { path, source }
+        move |cause| RegistryError::Open { path, cause }
     };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
     let db = db.map_err(failed(path))?;

@@ -171,6 +171,25 @@ fn local_jobs_have_numbers_of_their_own() {
 }
 
 #[test]
+fn an_agent_is_asked_about_the_jobs_that_nobody_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let told = [
+        event("oar", 8, "n1", 5, None),
+        event("oar", 7, "n1", 1, Some(4)),
+        event("slurm", 7, "n1", 2, None),
+        event("slurm", 7, "n2", 3, None),
+    ];
+    registry.apply(&told, at(6)).unwrap();
+    // Which may run without a cgroup.
+    registry.register_local(&registration(1000, "n1", 6)).unwrap();
+    let open = registry.open_jobs_of(&device("n1")).unwrap();
+    assert_eq!(open, [(key("slurm", 7), at(2)), (key("oar", 8), at(5))]);
+    registry.apply(&[event("slurm", 7, "n1", 2, Some(9))], at(10)).unwrap();
+    assert_eq!(registry.open_jobs_of(&device("n1")).unwrap(), [(key("oar", 8), at(5))]);
+}
+
+#[test]
 fn a_local_job_whose_command_was_killed_ends_with_its_cgroup() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);

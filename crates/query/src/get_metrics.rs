@@ -2,7 +2,6 @@
 
 use crate::encode::Encoder;
 use crate::rows::{Batches, Treatment};
-use crate::slices::BUCKET;
 use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time};
 use jobs::JobName;
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
@@ -168,6 +167,11 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
+    /// How many rows were read for the pieces so far.
+    pub const fn rows(&self) -> u64 {
+        self.rows_max.saturating_sub(self.rows_left)
+    }
+
     fn read(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
         loop {
             if let Some(piece) = self.encoder.piece() {
@@ -233,14 +237,8 @@ impl Questions {
         let resolved = self.resolve(question, asker)?;
         let metrics = (!question.metrics.is_empty())
             .then(|| question.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
-        // Buckets that begin within the range are shown, whole.
-        let (mut from, mut to) = (resolved.from.0, resolved.to.0);
-        if question.summary {
-            from = from.saturating_add(BUCKET - 1).div_euclid(BUCKET) * BUCKET;
-            to = (to.div_euclid(BUCKET) * BUCKET).saturating_add(BUCKET - 1);
-        }
+        let (from, to) = (resolved.from, resolved.to);
         let treatment = Treatment {
-            summary: question.summary,
             as_rate: question.as_rate,
             jobless: (resolved.jobless.0.0, resolved.jobless.1.0),
         };
@@ -249,8 +247,9 @@ impl Questions {
             devices: Some(resolved.devices),
             metrics,
             job: resolved.job,
-            from: Timestamp(from),
-            to: Timestamp(to),
+            from,
+            to,
+            summary: question.summary,
         };
         let encoder = Encoder::new(format, self.settings.zone.clone());
         let rows_max = self.settings.rows_max;
@@ -264,7 +263,7 @@ impl Questions {
             if near && reads.more_than(rows_max, asker)? {
                 return Err(QueryError::TooManyRows(rows_max));
             }
-            self.by_time(reads, treatment, asker)
+            self.by_time(&reads, treatment, asker)
         };
         Ok(Answer { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
     }

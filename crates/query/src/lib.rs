@@ -27,6 +27,7 @@ mod report;
 mod rows;
 mod sight;
 mod slices;
+mod summary;
 mod time;
 
 pub use error::QueryError;

@@ -2,11 +2,11 @@
 
 use crate::lists::{described, gap};
 use crate::sight::Sight;
-use crate::{Asker, QueryError, Questions, RangeQuestion, Rate};
-use model::{Kind, Metric, Point, Timestamp, increase};
+use crate::{Asker, QueryError, Questions, RangeQuestion, Rate, Settings};
+use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Chunk, SeriesInfo};
+use store::{Chunk, Selector, SeriesInfo, Store};
 
 /// How far back the reading before a range is looked for, so that its first point has a rate.
 const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
@@ -17,6 +17,9 @@ const HOLE: f64 = 2.5;
 impl Questions {
     /// Points of series over time. What passes the limits of series and points is cut, and said.
     ///
+    /// Steps that are whole multiples of a rollup's window are made of the longest such windows, and are
+    /// whole: the first and the last one reach beyond the range.
+    ///
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
     pub fn range(&self, question: &RangeQuestion, asker: &Asker) -> Result<api::Range, QueryError> {
@@ -25,52 +28,64 @@ impl Questions {
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
         let step = question.step_us.max(0);
-        let first = question.from.plus(-BEFORE_MIN.max(step));
-        let (mut series, mut points, mut truncated) = (Vec::new(), 0_usize, false);
-        let mut line: Option<LineOf> = None;
-        let mut close = |line: LineOf, series: &mut Vec<api::RangeSeries>| {
-            let shown = line.finish(&help);
-            if shown.times.is_empty() {
-                return true;
-            }
-            points = points.saturating_add(shown.times.len());
-            let room =
-                points <= self.settings.points_max && series.len() < self.settings.series_max;
-            if room {
-                series.push(shown);
-            }
-            room
-        };
-        for chunk in self.store.snapshot().scan(&question.select, first, question.to) {
-            asker.cancel.check()?;
-            let chunk = chunk?;
-            if !sight.sees(chunk.series.series.job.as_ref())? {
-                continue;
-            }
-            let same = line.as_ref().is_some_and(|line| Arc::ptr_eq(&line.info, &chunk.series));
-            if !same {
-                let next = LineOf::new(&chunk.series, question, step);
-                if let Some(done) = line.replace(next)
-                    && !close(done, &mut series)
-                {
-                    (truncated, line) = (true, None);
-                    break;
+        let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
+        let mut shown = Shown::new(&self.settings, help);
+        let snapshot = self.store.snapshot();
+        match window {
+            Some(window) => {
+                let whole = whole_steps(question, step);
+                let first = whole.from.plus(-step);
+                for found in snapshot.windows(&whole.select, first, whole.to, window) {
+                    asker.cancel.check()?;
+                    let found = found?;
+                    if !sight.sees(found.series.series.job.as_ref())? {
+                        continue;
+                    }
+                    let mut line = LineOf::new(&found.series, &whole, step);
+                    if !line.take_windows(&found.windows) {
+                        line = LineOf::new(&found.series, &whole, step);
+                        let select = Selector::of(&found.series.series);
+                        for chunk in snapshot.scan(&select, first, whole.to) {
+                            line.take(&chunk?);
+                        }
+                    }
+                    if !shown.close(line) {
+                        break;
+                    }
                 }
             }
-            if let Some(line) = &mut line {
-                line.take(&chunk);
+            None => {
+                let first = question.from.plus(-BEFORE_MIN.max(step));
+                let mut line: Option<LineOf> = None;
+                for chunk in snapshot.scan(&question.select, first, question.to) {
+                    asker.cancel.check()?;
+                    let chunk = chunk?;
+                    if !sight.sees(chunk.series.series.job.as_ref())? {
+                        continue;
+                    }
+                    let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
+                    if !line.as_ref().is_some_and(same) {
+                        let next = LineOf::new(&chunk.series, question, step);
+                        if let Some(done) = line.replace(next)
+                            && !shown.close(done)
+                        {
+                            line = None;
+                            break;
+                        }
+                    }
+                    line.iter_mut().for_each(|line| line.take(&chunk));
+                }
+                line.map(|line| shown.close(line));
             }
-        }
-        if let Some(done) = line {
-            truncated |= !close(done, &mut series);
         }
         Ok(api::Range {
             start: question.from.seconds(),
             end: question.to.seconds(),
             step_seconds: step as f64 / 1e6,
+            rollup_seconds: window.map_or(0.0, |window| window as f64 / 1e6),
             gaps: self.gaps_of(question),
-            series,
-            truncated,
+            series: shown.series,
+            truncated: shown.truncated,
         })
     }
 
@@ -83,6 +98,49 @@ impl Questions {
                 devices.iter().flat_map(of).map(|found| gap(&found)).collect()
             }
         }
+    }
+}
+
+/// The range widened to whole steps.
+fn whole_steps(question: &RangeQuestion, step: i64) -> RangeQuestion {
+    let begin = |at: Timestamp| at.0.div_euclid(step).saturating_mul(step);
+    RangeQuestion {
+        select: question.select.clone(),
+        from: Timestamp(begin(question.from)),
+        to: Timestamp(begin(question.to).saturating_add(step - 1)),
+        ..*question
+    }
+}
+
+/// The series that are shown, as far as there is room.
+struct Shown<'a> {
+    help: HashMap<&'a str, &'a Metric>,
+    points_max: usize,
+    series_max: usize,
+    points: usize,
+    series: Vec<api::RangeSeries>,
+    truncated: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn new(settings: &Settings, help: HashMap<&'a str, &'a Metric>) -> Self {
+        let Settings { points_max, series_max, .. } = *settings;
+        Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
+    }
+
+    /// Takes a line that is complete; false when there is no room.
+    fn close(&mut self, line: LineOf) -> bool {
+        let shown = line.finish(&self.help);
+        if shown.times.is_empty() {
+            return true;
+        }
+        self.points = self.points.saturating_add(shown.times.len());
+        let room = self.points <= self.points_max && self.series.len() < self.series_max;
+        if room {
+            self.series.push(shown);
+        }
+        self.truncated |= !room;
+        room
     }
 }
 
@@ -130,6 +188,31 @@ impl LineOf {
         }
     }
 
+    /// The same for windows; false where they do not tell what is shown.
+    fn take_windows(&mut self, windows: &[(Timestamp, Rollup)]) -> bool {
+        for (start, rollup) in windows {
+            if start.0 >= self.from && start.0 <= self.to {
+                let (sum, weight) = if self.rate {
+                    let begun = self.growth(rollup.first);
+                    let (grown, seconds) = begun.unwrap_or((0.0, 0.0));
+                    let within = rollup.last.at.since(rollup.first.at) as f64 / 1e6;
+                    (grown + rollup.increase(), seconds + within)
+                } else if self.info.kind == Kind::Counter {
+                    (rollup.last.value, 1.0)
+                } else if store::is_total(&self.info.series.metric) {
+                    return false;
+                } else {
+                    (rollup.sum, rollup.count as f64)
+                };
+                if weight > 0.0 {
+                    self.put(start.0, sum, weight);
+                }
+            }
+            self.before = Some(rollup.last);
+        }
+        true
+    }
+
     fn add(&mut self, point: Point) {
         let (sum, weight) = if self.rate {
             match self.growth(point) {
@@ -139,8 +222,12 @@ impl LineOf {
         } else {
             (point.value, 1.0)
         };
-        let start =
-            if self.step > 0 { point.at.0.div_euclid(self.step) * self.step } else { point.at.0 };
+        self.put(point.at.0, sum, weight);
+    }
+
+    /// Adds to the step that an instant lies in.
+    fn put(&mut self, at: i64, sum: f64, weight: f64) {
+        let start = if self.step > 0 { at.div_euclid(self.step) * self.step } else { at };
         match &mut self.bucket {
             Some(bucket) if bucket.start == start && self.step > 0 => {
                 let last = self.info.kind == Kind::Counter && !self.rate;
@@ -216,42 +303,95 @@ fn with_holes(times: &[i64], values: &[Option<f64>], step: i64) -> (Vec<i64>, Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{DeviceId, Labels, Series, Unit};
-    use store::Selector;
+    use model::{DeviceId, Labels, RollupWindows, Series, Unit};
+    use proptest::prelude::*;
 
-    fn line(
-        kind: Kind,
-        from: i64,
-        to: i64,
-        step: i64,
-        rows: &[(i64, f64, Option<i64>)],
-    ) -> api::RangeSeries {
-        let second = Timestamp::SECOND;
+    const S: i64 = Timestamp::SECOND;
+    type Rows = [(i64, f64, Option<i64>)];
+
+    fn info(kind: Kind) -> Arc<SeriesInfo> {
+        let metric = if kind == Kind::Counter { "x_seconds_total" } else { "x_seconds" };
         let series = Series {
             device: DeviceId::new("n1").unwrap(),
-            metric: Arc::from("x_seconds_total"),
+            metric: Arc::from(metric),
             job: None,
             labels: Labels::default(),
         };
-        let info = Arc::new(SeriesInfo { series, unit: Unit::Seconds, kind, divisor: 1 });
-        let question = RangeQuestion {
-            select: Selector::default(),
-            from: Timestamp(from * second),
-            to: Timestamp(to * second),
-            step_us: step * second,
-            rate: Rate::Counters,
-        };
-        let mut line = LineOf::new(&info, &question, step * second);
-        let at = |start: Option<i64>| start.map(|start| Timestamp(start * second));
-        let starts =
-            rows.iter().enumerate().map(|(row, (_, _, start))| (row, at(*start))).collect();
-        line.take(&Chunk {
-            series: Arc::clone(&info),
-            times: rows.iter().map(|row| row.0 * second).collect(),
+        Arc::new(SeriesInfo { series, unit: Unit::Seconds, kind, divisor: 1 })
+    }
+
+    fn question((from, to): (i64, i64), step: i64, rate: Rate) -> RangeQuestion {
+        let (from, to) = (Timestamp(from * S), Timestamp(to * S));
+        RangeQuestion { select: Selector::default(), from, to, step_us: step * S, rate }
+    }
+
+    fn chunk(info: &Arc<SeriesInfo>, rows: &Rows) -> Chunk {
+        let at = |start: Option<i64>| start.map(|start| Timestamp(start * S));
+        Chunk {
+            series: Arc::clone(info),
+            times: rows.iter().map(|row| row.0 * S).collect(),
             values: rows.iter().map(|row| row.1).collect(),
-            starts,
-        });
+            starts: rows.iter().enumerate().map(|(row, (_, _, start))| (row, at(*start))).collect(),
+        }
+    }
+
+    fn line(kind: Kind, from: i64, to: i64, step: i64, rows: &Rows) -> api::RangeSeries {
+        let info = info(kind);
+        let question = question((from, to), step, Rate::Counters);
+        let mut line = LineOf::new(&info, &question, step * S);
+        line.take(&chunk(&info, rows));
         line.finish(&HashMap::new())
+    }
+
+    proptest! {
+        /// Steps of an hour are the same, be they made of samples, of five minutes or of hours.
+        #[test]
+        fn rollups_give_the_points_that_samples_give(
+            steps in prop::collection::vec((1_i64..900, -50_i32..200, any::<bool>()), 1..120),
+            counter in any::<bool>(),
+            rate in any::<bool>(),
+        ) {
+            let kind = if counter { Kind::Counter } else { Kind::Gauge };
+            let (mut at, mut value, mut start) = (3000, 0.0_f64, 2990);
+            let rows: Vec<_> = steps.into_iter().map(|(dt, change, told)| {
+                at += dt;
+                value += f64::from(change);
+                if counter && value < 0.0 {
+                    value = 0.0;
+                    start = if told { at - 1 } else { start };
+                }
+                (at, value, told.then_some(start))
+            }).collect();
+            let info = info(kind);
+            let rate = if rate { Rate::Counters } else { Rate::Raw };
+            let asked = whole_steps(&question((5000, 40_000), 3600, rate), 3600 * S);
+            prop_assert_eq!((asked.from.0, asked.to.0), (3600 * S, 43_200 * S - 1));
+            let first = asked.from.plus(-3600 * S);
+            let chunk = chunk(&info, &rows);
+            let mut line = LineOf::new(&info, &asked, 3600 * S);
+            line.take(&chunk);
+            let want = line.finish(&HashMap::new());
+            for window in Store::WINDOWS_US {
+                let mut rolled = RollupWindows::new(window);
+                let mut windows = Vec::new();
+                for (at, value, start) in chunk.rows() {
+                    windows.extend(rolled.push(Point { at, value, start }));
+                }
+                windows.extend(rolled.finish());
+                windows.retain(|(start, _)| *start >= first && *start <= asked.to);
+                let mut line = LineOf::new(&info, &asked, 3600 * S);
+                prop_assert!(line.take_windows(&windows));
+                let have = line.finish(&HashMap::new());
+                prop_assert_eq!(&have.times, &want.times);
+                for (have, want) in have.values.iter().zip(&want.values) {
+                    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+                    prop_assert!(match (have, want) {
+                        (Some(have), Some(want)) => near(*have, *want),
+                        (have, want) => have == want,
+                    }, "{have:?} for {want:?}");
+                }
+            }
+        }
     }
 
     #[test]

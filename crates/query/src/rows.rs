@@ -6,7 +6,8 @@ use crate::by_job::JobRows;
 use crate::line::Lines;
 use crate::merge::MergeRows;
 use crate::own::{OwnChunks, OwnRows};
-use crate::slices::Slices;
+use crate::slices::{Slices, Walk};
+use crate::summary::Summary;
 use crate::{AsRate, Asker, QueryError, Questions};
 use model::{DeviceId, JobKey, Kind, Timestamp};
 use std::collections::BTreeSet;
@@ -42,6 +43,9 @@ pub struct RowQuestion {
     pub from: Timestamp,
     /// Until when, inclusive.
     pub to: Timestamp,
+    /// Five minutes each instead of samples: the largest of a metric whose name ends in `_total`, the mean
+    /// of any other. A row stands at the beginning of its five minutes, and has all of them.
+    pub summary: bool,
 }
 
 /// What rows of one line have in common: everything but time and value.
@@ -161,7 +165,6 @@ impl Iterator for Rows {
 /// How the rows of `get_metrics` differ from those of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Treatment {
-    pub(crate) summary: bool,
     pub(crate) as_rate: AsRate,
     /// Rows that are counted for no job count between these instants only.
     pub(crate) jobless: (i64, i64),
@@ -174,9 +177,21 @@ pub(crate) struct Reads {
     pub(crate) aliased: Option<Aliased>,
     from: Timestamp,
     to: Timestamp,
+    summary: bool,
 }
 
 impl Reads {
+    /// What a selection reads, in the order of time.
+    fn walk(&self, select: &Selector, slice_rows: usize, asker: &Asker) -> Walk {
+        let Self { snapshot, from, to, .. } = self;
+        if !self.summary {
+            return Walk::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
+        }
+        let (span, cancel) = ((*from, *to), asker.cancel.clone());
+        let summary = Summary::new(snapshot.clone(), select, span, slice_rows, cancel);
+        Walk::Summary(Box::new(summary))
+    }
+
     /// About how many samples will be read.
     pub(crate) fn estimate(&self) -> Result<u64, QueryError> {
         let own = self.snapshot.estimate_rows(&self.own, self.from, self.to)?;
@@ -246,23 +261,28 @@ impl Questions {
     fn table(&self, question: &RowQuestion, asker: &Asker) -> Result<Batches, QueryError> {
         let reads = self.reads(question)?;
         let lines = || Lines::new(self, asker.reader, question.view != View::Metrics);
-        let scan = reads.snapshot.scan(&reads.own, reads.from, reads.to);
-        let own = OwnChunks::new(scan, lines(), asker.cancel.clone());
-        let Some(aliased) = reads.aliased else { return Ok(Box::new(own)) };
-        let (from, to, rows) = (reads.from, reads.to, self.settings.slice_rows);
-        let walk = reads.snapshot.scan_by_time(&aliased.select, from, to, rows);
-        let slices = Slices::new(walk, false, AsRate::No, asker.cancel.clone());
+        let slices = |select: &Selector| {
+            let walk = reads.walk(select, self.settings.slice_rows, asker);
+            Slices::new(walk, AsRate::No, asker.cancel.clone())
+        };
         let every = (i64::MIN, i64::MAX);
-        Ok(Box::new(own.chain(AliasRows::new(slices, lines(), aliased.of, every))))
+        let own: Batches = if question.summary {
+            Box::new(OwnRows::new(slices(&reads.own), lines(), every))
+        } else {
+            let scan = reads.snapshot.scan(&reads.own, reads.from, reads.to);
+            Box::new(OwnChunks::new(scan, lines(), asker.cancel.clone()))
+        };
+        let Some(aliased) = &reads.aliased else { return Ok(own) };
+        let of = aliased.of.clone();
+        Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, every))))
     }
 
     /// The rows of `metrics_by_device` in the order of time.
-    pub(crate) fn by_time(&self, reads: Reads, treatment: Treatment, asker: &Asker) -> Batches {
+    pub(crate) fn by_time(&self, reads: &Reads, treatment: Treatment, asker: &Asker) -> Batches {
         let lines = || Lines::new(self, asker.reader, true);
         let slices = |select: &Selector| {
-            let (from, to, rows) = (reads.from, reads.to, self.settings.slice_rows);
-            let walk = reads.snapshot.scan_by_time(select, from, to, rows);
-            Slices::new(walk, treatment.summary, treatment.as_rate, asker.cancel.clone())
+            let walk = reads.walk(select, self.settings.slice_rows, asker);
+            Slices::new(walk, treatment.as_rate, asker.cancel.clone())
         };
         let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless);
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };
@@ -273,13 +293,13 @@ impl Questions {
 
     /// What a question reads.
     pub(crate) fn reads(&self, question: &RowQuestion) -> Result<Reads, QueryError> {
-        let RowQuestion { devices, metrics, job, from, to, view } = question.clone();
+        let RowQuestion { devices, metrics, job, from, to, view, summary } = question.clone();
         let snapshot = self.store.snapshot();
         let aliased = match view {
             View::Metrics => None,
             _ => Aliased::find(&snapshot, question)?,
         };
         let own = Selector { devices, metrics, job, labels: Vec::new() };
-        Ok(Reads { snapshot, own, aliased, from, to })
+        Ok(Reads { snapshot, own, aliased, from, to, summary })
     }
 }

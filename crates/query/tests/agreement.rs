@@ -53,6 +53,7 @@ fn by_rows(questions: &Questions, name: &str) -> Vec<String> {
         job: JobSelector::Any,
         from: at(0.0),
         to: at(300.0),
+        summary: false,
     };
     let asker = Asker::new(Reader::Everything, at(7200.0));
     let mut rows = Vec::new();

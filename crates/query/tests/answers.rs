@@ -325,7 +325,8 @@ fn rows_by_job_follow_each_jobs_stay_strictly() {
     let questions = lab.questions(Settings::default());
     let count = |job: JobSelector, from: f64, to: f64| {
         let (view, devices, metrics) = (View::ByJob, None, None);
-        let question = RowQuestion { view, devices, metrics, job, from: at(from), to: at(to) };
+        let question =
+            RowQuestion { view, devices, metrics, job, from: at(from), to: at(to), summary: false };
         let rows = questions.rows(&question, &all()).unwrap();
         rows.map(|batch| {
             let batch = batch.unwrap();

@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
+use crate::slow::Asked;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use query::{Asker, Format, QueryError, Questions};
@@ -25,6 +26,23 @@ pub(crate) async fn ask<T: Serialize>(
     });
     let body = answer.await?.map_err(|error| Refusal::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// The same of a question that may take long; `rows` counts what its answer tells.
+pub(crate) async fn ask_long<T: Serialize>(
+    app: &Arc<App>,
+    caller: &Caller,
+    asked: Asked,
+    rows: impl FnOnce(&T) -> usize + Send + 'static,
+    question: impl FnOnce(&Questions, &Asker) -> Result<T, QueryError> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let taken = asked.taken.clone();
+    let answer = ask(app, caller, move |questions, asker| {
+        let answer = taken.reads.during(|| question(questions, asker))?;
+        taken.told(rows(&answer));
+        Ok(answer)
+    });
+    asked.answered(answer.await)
 }
 
 /// A value in JSON.

@@ -6,10 +6,10 @@ use crate::caller::Caller;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::live::Live;
-use crate::local_jobs::LocalJobs;
 use crate::problem::Refusal;
 use crate::seats::Seats;
 use crate::settings::Limits;
+use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -18,6 +18,7 @@ use model::Timestamp;
 use query::{Asker, Questions};
 use sql::Sql;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use store::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -35,10 +36,12 @@ pub(crate) struct App {
     pub(crate) questions: Questions,
     pub(crate) sql: Sql,
     pub(crate) work: Work,
+    /// Questions that take so long are told in the log; `None`: none is.
+    pub(crate) slow_after: Option<Duration>,
     pub(crate) decoding: Decoding,
     pub(crate) counts: Counts,
     pub(crate) seats: Seats,
-    pub(crate) local_jobs: LocalJobs,
+    pub(crate) told_jobs: ToldJobs,
     pub(crate) batch_bodies: Budget,
     pub(crate) other_bodies: Budget,
     pub(crate) agents: Agents,

@@ -194,6 +194,8 @@ pub(crate) struct Counts {
     pub(crate) requests: [Requests; Route::ALL.len()],
     /// Requests whose answer's header is not sent yet.
     pub(crate) under_way: AtomicUsize,
+    /// Questions that took long.
+    pub(crate) slow_queries: Counter,
     pub(crate) reloads: Counter,
     pub(crate) reloads_failed: Counter,
 }

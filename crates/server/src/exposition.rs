@@ -139,6 +139,8 @@ fn requests(app: &App, page: &mut Page) {
         let labels = format!("{{reason=\"{}\"}}", why.word());
         page.sample(name, &labels, counts.refusals.get(why));
     }
+    let name = "jobmeter_slow_queries_total";
+    page.counter(name, "Questions that took longer than `query.slow`.", counts.slow_queries.get());
     let under_way = counts.under_way.load(Ordering::Relaxed);
     let name = "jobmeter_http_requests_under_way";
     page.gauge(name, "Requests that are being answered, this one among them.", under_way);
@@ -168,6 +170,8 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("blocks", "Blocks.", stats.blocks),
         ("block_bytes", "Bytes of the blocks on disk.", stats.block_bytes),
         ("block_samples", "Samples in the blocks.", stats.block_samples),
+        ("rollups", "Files of rollups.", stats.rollups),
+        ("rollup_bytes", "Their bytes on disk.", stats.rollup_bytes),
         ("queue_batches", "Batches that wait for the log.", stats.queue_batches),
         ("queue_bytes", "Bytes of them.", stats.queue_bytes),
         ("gaps", "Gaps kept.", stats.gaps),
@@ -196,6 +200,16 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("merges_total", "Merges of neighbouring blocks into one.", stats.merges),
         ("merged_bytes_total", "Bytes of the blocks that were merged.", stats.merged_bytes),
         ("merge_errors_total", "Merges that failed; each is tried again.", stats.merge_errors),
+        (
+            "samples_removed_total",
+            "Samples let go because they were too old or too many.",
+            stats.samples_removed,
+        ),
+        (
+            "retain_errors_total",
+            "Steps of letting go that failed; each is tried again.",
+            stats.retain_errors,
+        ),
         (
             "gaps_forgotten_total",
             "Gaps forgotten because there were too many.",

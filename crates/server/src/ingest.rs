@@ -8,13 +8,14 @@ use crate::counts;
 use crate::decoding::{Read, Slice};
 use crate::gate::nobody;
 use crate::problem::{Refusal, Why};
+use crate::told_jobs::DeviceJobs;
 use crate::users;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jobs::RegistryError;
-use model::{Boot, DeviceId, JobEvent, JobId, Origin, Timestamp};
+use model::{Boot, DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Incoming, NotNow, Outcome};
@@ -208,7 +209,7 @@ async fn apply(
     let applied = app.with_registry(move |app| {
         let applied = app.registry.apply(&told, received)?;
         if applied.began + applied.ended > 0 {
-            app.local_jobs.changed();
+            app.told_jobs.changed();
         }
         Ok::<_, RegistryError>(applied)
     });
@@ -275,25 +276,26 @@ async fn answer(
     let wanted = live.agents.generation;
     let config =
         if wanted != 0 && at != Some(wanted) { live.agents.text.clone() } else { Vec::new() };
-    let local_jobs = local_jobs(app, &progress.origins).await?;
-    Ok(Answer { acks: progress.acks, config_generation: wanted, config, local_jobs })
+    let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
+    let (local_jobs, open_jobs) = (local, open);
+    Ok(Answer { acks: progress.acks, config_generation: wanted, config, local_jobs, open_jobs })
 }
 
-/// The local jobs of the devices that these origins are.
-async fn local_jobs(
-    app: &Arc<App>,
-    origins: &BTreeSet<Origin>,
-) -> Result<Vec<(JobId, u32)>, Refusal> {
-    let mut jobs = Vec::new();
+/// The jobs of the devices that these origins are.
+async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, Refusal> {
+    let mut jobs = DeviceJobs::default();
     for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
-        if let Some(mut known) = app.local_jobs.known(&device) {
-            jobs.append(&mut known);
-            continue;
-        }
-        let told = app.with_registry(move |app| app.local_jobs.ask(&app.registry, &device)).await?;
-        // The batches are stored: an ack that came without the list would take back what agents were
-        // told, so they hear nothing and ask again.
-        jobs.append(&mut told.map_err(|error| Refusal::fault(&error))?);
+        let told = match app.told_jobs.known(&device) {
+            Some(known) => known,
+            None => {
+                let ask = move |app: &App| app.told_jobs.ask(&app.registry, &device);
+                // The batches are stored: an ack that came without the list would take back what agents
+                // were told, so they hear nothing and ask again.
+                app.with_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
+            }
+        };
+        jobs.local.extend(told.local);
+        jobs.open.extend(told.open);
     }
     Ok(jobs)
 }

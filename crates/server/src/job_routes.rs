@@ -1,6 +1,6 @@
 //! `/api/v1/jobs`: lists, reports, and the local jobs of `jobmeter run`: they begin and end here.
 
-use crate::answers::{ask, json};
+use crate::answers::{ask, ask_long, json};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::Caller;
@@ -9,6 +9,7 @@ use crate::problem::{Refusal, Why};
 use crate::router::part;
 use crate::selection::{Span, job, wrong};
 use crate::series::known;
+use crate::slow::Asked;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -79,7 +80,15 @@ pub(crate) async fn report(
 ) -> Result<Response, Refusal> {
     let params = known(query, &["cluster"])?;
     let name = job(&part(name)?, &params)?;
-    ask(&app, &caller, move |questions, asker| questions.job_report(&name, asker)).await
+    let asked = Asked::new(&app, "job report", &caller, &name.to_string());
+    ask_long(
+        &app,
+        &caller,
+        asked,
+        |_| 1,
+        move |questions, asker| questions.job_report(&name, asker),
+    )
+    .await
 }
 
 /// `POST /api/v1/jobs`: a local job begins. Its user is the caller.
@@ -115,7 +124,7 @@ pub(crate) async fn register(
             return Ok(None);
         }
         let key = app.registry.register_local(&registration)?;
-        app.local_jobs.changed();
+        app.told_jobs.changed();
         Ok(Some(key))
     });
     let Some(key) = key.await?.map_err(refusal)? else {
@@ -146,7 +155,7 @@ pub(crate) async fn end(
             return Err(QueryError::Denied(key));
         }
         app.registry.end_local(key.id, stop, ended.exit_code)?;
-        app.local_jobs.changed();
+        app.told_jobs.changed();
         Ok(ended_job(&app.registry, &key)?)
     });
     let job = job.await??;

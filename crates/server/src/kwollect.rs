@@ -7,6 +7,7 @@ use crate::csv;
 use crate::params::Params;
 use crate::problem::{Refusal, Why};
 use crate::router::part;
+use crate::slow::Asked;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -51,10 +52,23 @@ pub(crate) async fn get_metrics(
     }
     let question = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
     let asker = app.asker(&caller)?;
+    let words: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={text}")).collect();
+    let asked = Asked::new(&app, "get_metrics", &caller, &words.join(" "));
     let questions = app.questions.clone();
     let cancel = asker.cancel.clone();
-    let work = move || questions.get_metrics(&question, format, &asker);
-    app.work.stream(format.content_type(), cancel, work).await
+    let taken = asked.taken.clone();
+    let work = move || {
+        let begin = || questions.get_metrics(&question, format, &asker);
+        let mut answer = taken.reads.during(begin)?;
+        let mut told = 0;
+        Ok(std::iter::from_fn(move || {
+            let piece = taken.reads.during(|| answer.next());
+            let before = std::mem::replace(&mut told, answer.rows());
+            taken.told(usize::try_from(told.saturating_sub(before)).unwrap_or(usize::MAX));
+            piece
+        }))
+    };
+    asked.streamed(app.work.stream(format.content_type(), cancel, work).await)
 }
 
 /// A row of `available_metrics`.

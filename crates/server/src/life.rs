@@ -9,12 +9,12 @@ use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::listen::listen;
 use crate::live::{Live, LiveError};
-use crate::local_jobs::LocalJobs;
 use crate::peer::Owners;
 use crate::router::router;
 use crate::seats::Seats;
 use crate::settings::Limits;
 use crate::tasks::Tasks;
+use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use config::ServerConfig;
 use config::place::{JOBS_FILE, SAMPLES_DIR};
@@ -61,7 +61,10 @@ pub enum StartError {
     #[error(transparent)]
     Live(#[from] LiveError),
     /// The data folder.
-    #[error("the data folder {}: {error}", path.display())]
+    #[error(
+        "the data folder {}: {error}; name one that can be made and written with --data",
+        path.display()
+    )]
     Data {
         /// Which.
         path: PathBuf,
@@ -229,17 +232,12 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
             data.display()
         );
     }
-    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-    let series = config.keep.series_per_origin_max;
-    let settings = store::Settings {
-        log_bytes_max: config.keep.log_bytes_max.0,
-        series_per_origin_max: usize::try_from(series).unwrap_or(usize::MAX),
-        head_age_us: micros(config.keep.block_every),
-        ..store::Settings::default()
-    };
+    let settings = crate::keep::settings(config, data);
+    let keep = settings.keep_samples;
     let (store, recovery) =
         Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::clock::now))?;
     tell_recovery(&recovery);
+    crate::keep::tell(&store, &keep);
     let (store, root) = (Arc::new(store), root.clone());
     let users = move || Users::parse(&passwd(&root));
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
@@ -323,10 +321,11 @@ fn app(
         store,
         questions,
         work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
+        slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
         seats: Seats::new(limits.connections_max, limits.connections_per_peer_max),
-        local_jobs: LocalJobs::default(),
+        told_jobs: ToldJobs::default(),
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
         agents: Agents::default(),

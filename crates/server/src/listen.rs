@@ -24,9 +24,27 @@ pub(crate) fn listen(address: SocketAddr, given: bool) -> io::Result<TcpListener
             {
                 tried.set_port(tried.port() + 1);
             }
-            other => return other,
+            Err(error) => return Err(advised(error)),
+            Ok(listener) => return Ok(listener),
         }
     }
+}
+
+/// An error of listening with what to do about it, of the same kind.
+fn advised(error: io::Error) -> io::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program has the port; give another one with --listen ADDRESS:PORT"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "it is no address of this machine; give one of its own with --listen ADDRESS:PORT"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 are root's; give another one with --listen ADDRESS:PORT"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {advice}"))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -49,6 +67,10 @@ mod tests {
             let taken = first.local_addr().unwrap();
             let error = listen(taken, true).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            assert!(error.to_string().contains("give another one with --listen"), "{error}");
+            // Of TEST-NET-1, which no machine has.
+            let error = listen("192.0.2.1:0".parse().unwrap(), false).unwrap_err();
+            assert!(error.to_string().contains("no address of this machine"), "{error}");
             let next = listen(taken, false).unwrap().local_addr().unwrap();
             assert!(next.port() > taken.port() && next.ip() == taken.ip());
         });

@@ -14,10 +14,10 @@ const AGENT_CONFIG_BYTES_MAX: usize = 64 << 10;
 pub enum LiveError {
     /// The token file.
     #[error("tokens: {0}")]
-    Tokens(#[from] SecretError),
+    Tokens(SecretError),
     /// The certificates.
     #[error("TLS: {0}")]
-    Tls(#[from] TlsError),
+    Tls(TlsError),
     /// The configuration for agents.
     #[error("the configuration for agents, {}: {why}", path.display())]
     Agents {
@@ -75,13 +75,14 @@ impl Live {
     ) -> Result<Self, LiveError> {
         let listener = &config.listen;
         let tokens = match &listener.token_file {
-            Some(path) => Tokens::read(path, passwd)?,
+            Some(path) => Tokens::read(path, passwd).map_err(LiveError::Tokens)?,
             None => Tokens::default(),
         };
         let tls = match (&listener.cert, &listener.key) {
             (Some(cert), Some(key)) => {
                 let (cert, key) = (cert.clone(), key.clone());
-                Some(tls::load(&TlsFiles { cert, key, client_ca: listener.client_ca.clone() })?)
+                let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
+                Some(tls::load(&files).map_err(LiveError::Tls)?)
             }
             _ => None,
         };

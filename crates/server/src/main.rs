@@ -1,25 +1,16 @@
 //! `jobmeter-server`: flags, signals and the runtime file around [`server::Server`].
 
 use anyhow::Context;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use config::{Given, Loaded, Origin, ServerConfig, place};
 use server::{Limits, Recorded, Server, Settings};
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long threads that still answer a question may take after everything else has ended.
 const THREADS_TIME: Duration = Duration::from_secs(2);
-
-const EXAMPLES: &str = "\
-Examples:
-  jobmeter-server --data /var/lib/jobmeter
-  jobmeter-server --data DIR --listen 0.0.0.0:8790 --token-file TOKENS --cert CERT.pem --key KEY.pem
-
-Prints `ready: URL` when it answers. SIGHUP reads configuration, tokens and certificates anew; SIGTERM and
-SIGINT end it when the requests under way are answered.";
 
 fn main() -> ExitCode {
     match run() {
@@ -30,14 +21,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-fn command() -> Command {
-    Command::new("jobmeter-server")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Takes batches of samples in, keeps them, and answers questions over HTTP.")
-        .after_help(EXAMPLES)
-        .args(config::flags(&config::server_settings()))
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -53,7 +36,7 @@ fn load(matches: &ArgMatches) -> anyhow::Result<Loaded<ServerConfig>> {
 }
 
 fn run() -> anyhow::Result<()> {
-    let matches = command().get_matches();
+    let matches = config::server_command().get_matches();
     let loaded = load(&matches)?;
     config::log::set(&loaded.config.log, server::now).context("opening the log")?;
     // What is kept tells what every user's jobs do: the files are the server's alone.
@@ -138,11 +121,15 @@ async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig
 
 /// Writes the runtime file. A server that cannot is a server all the same.
 fn record(root: bool, url: &str) -> Option<Recorded> {
-    let path: PathBuf = place::server_file(root, &environment)?;
+    let path = place::server_file(root, &environment);
     match Recorded::write(&path, url) {
         Ok(recorded) => {
             if recorded.is_none() {
-                log::info!("{}: another server is recorded there, and stays", path.display());
+                log::warn!(
+                    "another server is recorded in {}, and stays; commands that mean this one need \
+                     --server {url}",
+                    path.display()
+                );
             }
             recorded
         }

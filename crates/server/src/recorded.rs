@@ -1,9 +1,9 @@
 //! The runtime file: where the server of this machine, or of this user, is found.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::fs::{File, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file with this server's address in it, as long as this is held. It is locked meanwhile, so that of
@@ -18,13 +18,11 @@ impl Recorded {
     /// Writes the address, unless another server that runs is recorded there: then `None`.
     ///
     /// # Errors
-    /// The file or its folder cannot be made.
+    /// The file or its folder cannot be made, or the folder is not this user's own: whoever could write
+    /// into it could send this user's commands to a server of his.
     pub fn write(path: &Path, url: &str) -> io::Result<Option<Self>> {
-        if let Some(dir) = path.parent()
-            && !dir.try_exists()?
-        {
-            std::fs::create_dir_all(dir)?;
-            std::fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+        if let Some(dir) = path.parent() {
+            make_folder(dir)?;
         }
         loop {
             let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -62,9 +60,40 @@ impl Recorded {
     }
 }
 
+/// Makes the folder, if it is not there and this user's own. Root's is for everyone to read.
+fn make_folder(dir: &Path) -> io::Result<()> {
+    let owner = rustix::process::geteuid();
+    let mode = if owner.is_root() { 0o755 } else { 0o700 };
+    match DirBuilder::new().mode(mode).create(dir) {
+        // What the process's mask took away.
+        Ok(()) => std::fs::set_permissions(dir, Permissions::from_mode(mode))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    if config::place::is_private(dir, owner.as_raw()) {
+        return Ok(());
+    }
+    let what = "the folder belongs to another user, or others can write into it";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_write_into_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/server");
+        Recorded::write(&path, "http://127.0.0.1:1").unwrap().unwrap().remove().unwrap();
+        let run = dir.path().join("run");
+        std::fs::set_permissions(&run, Permissions::from_mode(0o777)).unwrap();
+        let error = Recorded::write(&path, "http://127.0.0.1:1").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        std::fs::remove_dir(&run).unwrap();
+        std::os::unix::fs::symlink(tempfile::tempdir().unwrap().path(), &run).unwrap();
+        assert!(Recorded::write(&path, "http://127.0.0.1:1").is_err(), "a link leads anywhere");
+    }
 
     #[test]
     fn the_first_server_stays_recorded() {

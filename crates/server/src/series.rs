@@ -1,11 +1,12 @@
 //! `/api/v1`: series, their values over time and the newest of them; what there is, and what is missing.
 
-use crate::answers::ask;
+use crate::answers::{ask, ask_long};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::params::Params;
 use crate::problem::Refusal;
 use crate::selection::{SELECTION, Selection, Span, wrong};
+use crate::slow::Asked;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -41,6 +42,7 @@ pub(crate) async fn range(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
+    let words = query.clone().unwrap_or_default();
     let params = known(query, &[&SELECTION[..], &["start", "end", "step", "rate"]].concat())?;
     let selection = Selection::of(&params)?;
     let span = Span::of(&params, &app.questions, app.now(), 5 * MINUTE)?;
@@ -49,7 +51,9 @@ pub(crate) async fn range(
         Some(true) => Rate::Counters,
         Some(false) | None => Rate::Raw,
     };
-    ask(&app, &caller, move |questions, asker| {
+    let asked = Asked::new(&app, "range", &caller, &words);
+    let points = |range: &api::Range| range.series.iter().map(|one| one.values.len()).sum();
+    ask_long(&app, &caller, asked, points, move |questions, asker| {
         let select = selection.resolve(questions, asker)?;
         let Span { from, to } = span;
         questions.range(&RangeQuestion { select, from, to, step_us, rate }, asker)

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
+use crate::slow::{Asked, Taken};
 use crate::table::Writer;
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -12,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::StreamExt;
+use query::Format;
 use sql::{SqlError, SqlRows};
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ const HELD_BYTES: usize = 64 << 10;
 struct Told {
     rows: SqlRows,
     writer: Writer,
+    taken: Taken,
     ended: bool,
 }
 
@@ -41,10 +44,25 @@ pub(crate) async fn sql(
     let held = app.question_body(&head.headers, body).await?;
     let question: api::SqlQuestion = serde_json::from_slice(&held.bytes)
         .map_err(|error| Refusal::malformed(error.to_string()))?;
-    let asker = app.asker(&caller)?;
-    let rows = app.sql.query(&question.query, asker.reader, asker.now).await?;
+    let mut asked = Asked::new(&app, "sql", &caller, &question.query);
+    let answer = answer(&app, &caller, &question.query, format, &mut asked.taken).await;
+    asked.streamed(answer)
+}
+
+/// Answers a statement; what that takes is counted.
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    statement: &str,
+    format: Format,
+    taken: &mut Taken,
+) -> Result<Response, Refusal> {
+    let asker = app.asker(caller)?;
+    let rows = app.sql.query(statement, asker.reader, asker.now).await?;
+    taken.reads = rows.reads().clone();
+    let taken = taken.clone();
     let (writer, mut begin) = Writer::new(format, &rows.schema());
-    let mut told = Told { writer, ended: false, rows };
+    let mut told = Told { writer, ended: false, rows, taken };
     // What fails before so many bytes is told with its own status.
     while begin.len() < HELD_BYTES {
         match told.next().await {
@@ -74,6 +92,7 @@ impl Told {
         }
         match self.rows.next().await {
             Some(Ok(batch)) => {
+                self.taken.told(batch.num_rows());
                 let text = self.writer.rows(&batch);
                 let text = text.map_err(|error| SqlError::Internal(error.to_string()));
                 self.ended = text.is_err();

@@ -6,7 +6,7 @@
 //! agent        sha256:9f86d081884c7d65…  # appends batches of any origin
 //! user:ann     V2hhdCBhIGxv…             # reads what is no job of somebody else, registers her own
 //! user         Qm9yaW5nIHRv…             # reads what belongs to no job
-//! admin        c2VjcmV0IHRv…             # may do everything
+//! admin        c2VjcmV0IHRv…             # may do everything but begin a job, which is a user's
 //! QSB0b2tlbiBh…                          # as `agent`: the same file does for a server and its agents
 //! ```
 //!

@@ -34,6 +34,7 @@ fn it_starts_answers_and_ends() {
     let other = dir.path().join("other");
     let told = errors(command(&other, &["--listen", &program.address]).spawn().unwrap());
     assert!(told.contains(&program.address) && told.contains("in use"), "{told}");
+    assert!(told.contains("give another one with --listen"), "{told}");
     let help = command(&other, &["--help"]).output().unwrap().stdout;
     assert!(String::from_utf8(help).unwrap().contains("Examples:"));
     let (code, told) = program.end();
@@ -64,7 +65,12 @@ fn what_is_wrong_with_the_configuration_is_told_at_start() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {told}");
         assert!(told.contains(want), "{arguments:?} {told}");
+        let why = want.starts_with('/').then(|| told.matches("No such file").count());
+        assert!(why.is_none_or(|times| times == 1), "said once: {told}");
     }
+    let output = command(std::path::Path::new("/proc/nope"), &[]).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("/proc/nope") && told.contains("--data"), "{told}");
     std::fs::set_permissions(tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
     let open = ["--listen", "0.0.0.0:0", "--token-file", tokens, "--plain"];
     let (code, told) = Program::start(&dir.path().join("data"), &open).end();
@@ -250,4 +256,123 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
     assert!(told.contains("read anew"), "{told}");
     assert!(told.contains("not taken") && told.contains("tokens:1"), "{told}");
     assert!(!told.contains("other-token") && !told.contains("first-token"), "{told}");
+}
+
+/// The lines of slow questions, without the times: which kind, and what follows the seconds.
+fn slow(told: &str) -> Vec<(String, String)> {
+    let lines = told.lines().filter_map(|line| line.split_once(" warn server::slow: "));
+    let line = |text: &str| {
+        let (kind, rest) = text.strip_prefix("slow question, ").unwrap().split_once(": ").unwrap();
+        let (seconds, rest) = rest.split_once(" s, ").unwrap();
+        assert!(seconds.parse::<f64>().unwrap() < 60.0, "{text}");
+        (kind.to_owned(), rest.to_owned())
+    };
+    lines.map(|(_, text)| line(text)).collect()
+}
+
+#[test]
+fn slow_questions_are_told_with_what_they_took() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    std::fs::write(&tokens, "admin a-token-of-admins\n").unwrap();
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let tokens = ["--token-file", tokens.to_str().unwrap()];
+    let program =
+        Program::start(&dir.path().join("data"), &[&["--query-slow", "1us"], &tokens[..]].concat());
+    let from = now();
+    for seq in 0..3 {
+        let at = from.plus(i64::try_from(seq).unwrap() * 1000);
+        assert_eq!(program.ask("POST /v1/batches", BATCHES, &frame(seq, at)).0, 200);
+    }
+    let sql = |query: &str, headers: &str| {
+        let body = serde_json::json!({ "query": query }).to_string();
+        program.ask("POST /api/v1/sql", &format!("{JSON}{headers}"), body.as_bytes()).0
+    };
+    let token = "Authorization: Bearer a-token-of-admins\r\n";
+    assert_eq!(sql("SELECT\n* FROM metrics -- \u{1b}[31m", token), 200);
+    // The same but for its digits: told once, and counted.
+    for device in ["n1", "n2", "n3"] {
+        let question =
+            format!("/rpc/get_metrics?nodes={device}&start_time=2026-01-06&end_time=now");
+        assert_eq!(program.ask(&format!("GET {question}"), "", b"").0, 200);
+    }
+    assert_eq!(program.ask("GET /api/v1/range?device=n1&step=1", "", b"").0, 200);
+    let (_, begun) = program.ask("POST /api/v1/jobs", JSON, br#"{"device": "n1"}"#);
+    let begun: serde_json::Value = serde_json::from_slice(&begun).unwrap();
+    assert_eq!(program.ask(&format!("GET /api/v1/jobs/local:{}", begun["id"]), "", b"").0, 200);
+    assert_eq!(sql("SELECT 1 / 0", ""), 400);
+    // What is no question is no slow one.
+    assert_eq!(program.ask("GET /api/v1/range?divice=n1", "", b"").0, 400);
+    let (_, page) = program.ask("GET /metrics", "", b"");
+    assert!(page.escape_ascii().to_string().contains("\\njobmeter_slow_queries_total 7\\n"));
+    let (code, told) = program.end();
+    assert_eq!(code, Some(0), "{told}");
+    let slow = slow(&told);
+    let root = format!("uid {}", rustix::process::geteuid().as_raw());
+    let want = [
+        (
+            "sql of a token of `admin`".to_owned(),
+            "done, rows told 3, rows read 0, bytes read 0: SELECT\\n* FROM metrics -- \\u{1b}[31m",
+        ),
+        (
+            format!("get_metrics of {root}"),
+            "done, rows told 3, rows read 0, bytes read 0: nodes=n1 start_time=2026-01-06 end_time=now",
+        ),
+        (
+            format!("range of {root}"),
+            "done, rows told 1, rows read 0, bytes read 0: device=n1&step=1",
+        ),
+        (format!("job report of {root}"), "done, rows told 1, rows read 0, bytes read 0: local:1"),
+        (format!("sql of {root}"), "refused, rows told 0, rows read 0, bytes read 0: SELECT 1 / 0"),
+    ];
+    let want: Vec<_> = want.into_iter().map(|(who, rest)| (who, rest.to_owned())).collect();
+    assert_eq!(slow, want, "{told}");
+    assert!(!told.contains("a-token-of-admins"), "{told}");
+}
+
+#[test]
+fn how_a_slow_question_ended_and_what_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = ["--query-slow", "200ms", "--query-time-max", "1s", "--block-every", "1s"];
+    let program = Program::start(dir.path(), &limits);
+    let from = now().plus(-3600 * 1_000_000);
+    for seq in 0..4 {
+        let at = from.plus(i64::try_from(seq).unwrap() * 1_000_000);
+        assert_eq!(program.ask("POST /v1/batches", BATCHES, &noise(seq, at)).0, 200);
+    }
+    let blocks = |program: &Program| {
+        let (_, page) = program.ask("GET /metrics", "", b"");
+        let page = String::from_utf8(page).unwrap();
+        page.lines().any(|line| line.starts_with("jobmeter_store_block_samples 4000"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !blocks(&program) {
+        assert!(Instant::now() < deadline, "no block in a minute");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let join = br#"{"query": "SELECT count(*) FROM metrics a, metrics b, metrics c"}"#;
+    let (status, _) = program.ask("POST /api/v1/sql", JSON, join);
+    assert!(status == 408 || status == 413, "{status}");
+    // One that goes away in the middle of another.
+    let mut stream = TcpStream::connect(&program.address).unwrap();
+    let other = br#"{"query": "SELECT max(a.value) FROM metrics a, metrics b, metrics c"}"#;
+    stream.write_all(&request("POST /api/v1/sql", JSON, other)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(program.json("/api/v1/ready")["ready"], true);
+    let (code, told) = program.end();
+    assert_eq!(code, Some(0), "{told}");
+    let slow = slow(&told);
+    let [(_, limit), (_, gone)] = &slow[..] else { panic!("{told}") };
+    assert!(
+        limit.starts_with("limit, rows told 0, rows read ") && limit.ends_with("metrics c"),
+        "{told}"
+    );
+    assert!(gone.starts_with("client went away, rows told 0, rows read "), "{told}");
+    let read = |line: &str| -> u64 {
+        let (_, rest) = line.split_once("rows read ").unwrap();
+        rest.split_once(',').unwrap().0.parse().unwrap()
+    };
+    assert!(read(limit) >= 4000, "{told}");
 }

@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use store::Reads;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -135,7 +136,9 @@ impl Sql {
         };
         let asker = Asker::new(reader, now);
         let cancel = asker.cancel.clone();
-        let scope = Arc::new(Scope { questions: self.questions.clone(), asker });
+        let reads = Reads::default();
+        let scope = Scope { questions: self.questions.clone(), asker, reads: reads.clone() };
+        let scope = Arc::new(scope);
         let (deadline, seconds) = (Instant::now() + self.limits.time_max, self.limits.seconds());
         let guard = Arc::new(Guard { cancel: cancel.clone(), deadline, seconds });
         let state = self.state(&scope, guard)?;
@@ -144,6 +147,7 @@ impl Sql {
         let work = Work {
             text: text.to_owned(),
             state,
+            scope,
             deadline,
             limits: Arc::clone(&self.limits),
             to_rows,
@@ -157,7 +161,7 @@ impl Sql {
             Ok(Ok(Err(error))) => Err(error),
             Ok(Ok(Ok(schema))) => {
                 let patience = Box::pin(sleep_until(deadline));
-                Ok(SqlRows { schema, rows, patience, seconds, ended: false, _stop: stop })
+                Ok(SqlRows { schema, rows, patience, seconds, reads, ended: false, _stop: stop })
             }
         }
     }
@@ -232,6 +236,7 @@ pub struct SqlRows {
     rows: mpsc::Receiver<Message>,
     patience: Pin<Box<Sleep>>,
     seconds: u64,
+    reads: Reads,
     ended: bool,
     _stop: Stop,
 }
@@ -240,6 +245,11 @@ impl SqlRows {
     /// The columns.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+
+    /// What is read from blocks for them.
+    pub const fn reads(&self) -> &Reads {
+        &self.reads
     }
 }
 

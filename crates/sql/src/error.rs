@@ -1,5 +1,6 @@
 //! Why a statement has no answer.
 
+use crate::words;
 use datafusion::error::DataFusionError;
 use query::QueryError;
 
@@ -79,10 +80,11 @@ impl SqlError {
             DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
             DataFusionError::External(inner) => Self::external(inner),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
-                Self::Statement(first_line(&text))
+                Self::Statement(words::of_plan(&first_line(&text)))
             }
-            error @ (DataFusionError::SQL(..) | DataFusionError::SchemaError(..)) => {
-                Self::Statement(first_line(&error.strip_backtrace()))
+            DataFusionError::SQL(error, _) => Self::Statement(first_line(&words::of_text(&error))),
+            DataFusionError::SchemaError(error, _) => {
+                Self::Statement(first_line(&words::of_columns(&error)))
             }
             DataFusionError::Execution(text) => Self::Value(first_line(&text)),
             DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),

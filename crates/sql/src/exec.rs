@@ -14,12 +14,15 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PhysicalExpr, PlanProperties,
 };
 use model::Timestamp;
-use query::{QueryError, RowBatch, View};
+use query::{QueryError, RowBatch};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
@@ -35,6 +38,7 @@ const ROWS_AT_ONCE: usize = 8192;
 pub(crate) struct TableExec {
     job: Arc<Job>,
     properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
 }
 
 /// What is read.
@@ -64,13 +68,18 @@ impl TableExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Self { job: Arc::new(Job { table, kept, schema, narrow, limit, scope }), properties }
+        let job = Arc::new(Job { table, kept, schema, narrow, limit, scope });
+        Self { job, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
 impl DisplayAs for TableExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TableExec: {}", self.job.table.name())
+        write!(f, "TableExec: {}", self.job.table.name())?;
+        if let Some(limit) = self.job.limit {
+            write!(f, ", {limit} rows at most")?;
+        }
+        write!(f, "{}", self.job.narrow)
     }
 }
 
@@ -101,33 +110,35 @@ impl ExecutionPlan for TableExec {
         Ok(self)
     }
 
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = Arc::clone(&self.job.schema);
         let mut builder = RecordBatchReceiverStreamBuilder::new(schema, BATCHES_AHEAD);
         let (job, to) = (Arc::clone(&self.job), builder.tx());
-        builder.spawn_blocking(move || job.run(&to));
+        let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
+        builder.spawn_blocking(move || job.scope.reads.during(|| job.run(&to, &rows)));
         Ok(builder.build())
     }
 }
 
 impl Job {
     /// Reads and sends until the end, the limit, or until nobody listens any more.
-    fn run(&self, to: &Sender<Result<RecordBatch>>) -> Result<()> {
-        let view = match self.table {
-            Table::Metrics => View::Metrics,
-            Table::MetricsByDevice => View::ByDevice,
-            Table::MetricsByJob => View::ByJob,
-            other => {
-                let rows = small::rows(other, &self.narrow, &self.scope).map_err(external)?;
-                let columns = other.columns();
-                let column = |place: &usize| Some((*place, columns.get(*place)?.1));
-                let kept: Vec<(usize, Column)> = self.kept.iter().filter_map(column).collect();
-                let batch = batch_of_rows(&rows, &kept, &self.schema)?;
-                to.blocking_send(Ok(batch)).ok();
-                return Ok(());
-            }
+    fn run(&self, to: &Sender<Result<RecordBatch>>, told: &Count) -> Result<()> {
+        let Some((view, summary)) = self.table.view() else {
+            let rows = small::rows(self.table, &self.narrow, &self.scope).map_err(external)?;
+            let columns = self.table.columns();
+            let column = |place: &usize| Some((*place, columns.get(*place)?.1));
+            let kept: Vec<(usize, Column)> = self.kept.iter().filter_map(column).collect();
+            let batch = batch_of_rows(&rows, &kept, &self.schema)?;
+            told.add(batch.num_rows());
+            to.blocking_send(Ok(batch)).ok();
+            return Ok(());
         };
-        let Some(question) = question(view, &self.narrow, &self.scope).map_err(external)? else {
+        let question = question(view, summary, &self.narrow, &self.scope).map_err(external)?;
+        let Some(question) = question else {
             return Ok(());
         };
         let mut left = self.limit.unwrap_or(usize::MAX);
@@ -138,6 +149,7 @@ impl Job {
             let mut first = 0;
             while first < batch.num_rows() {
                 let count = (batch.num_rows() - first).min(ROWS_AT_ONCE).min(left);
+                told.add(count);
                 let listened = to.blocking_send(Ok(batch.slice(first, count))).is_ok();
                 (first, left) = (first + count, left - count);
                 if !listened || left == 0 {

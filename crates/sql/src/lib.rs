@@ -2,13 +2,14 @@
 //! crate `query`, so that SQL and `get_metrics` agree. The types of DataFusion that leave this crate are
 //! re-exported as [`arrow`].
 //!
-//! A statement may read, and nothing else: DDL, DML, SET, COPY, EXPLAIN and files are refused. What it
-//! may take is bounded by [`Limits`]. The tables are described in `docs/reference/tables.md`.
+//! A statement may read, and nothing else: DDL, DML, SET, COPY and files are refused. EXPLAIN tells how a SELECT
+//! is answered. What a statement may take is bounded by [`Limits`]. The tables are described in `docs/reference/tables.md`.
 
 mod columns;
 mod engine;
 mod error;
 mod exec;
+mod explain;
 mod functions;
 mod guard;
 mod meant;
@@ -17,6 +18,7 @@ mod provider;
 mod run;
 mod schema;
 mod small;
+mod words;
 
 pub use datafusion::arrow;
 pub use engine::{Limits, Sql, SqlRows};

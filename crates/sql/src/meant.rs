@@ -11,6 +11,7 @@ use store::{JobSelector, Selector};
 /// The question for a table of samples; `None`: its conditions exclude each other.
 pub(crate) fn question(
     view: View,
+    summary: bool,
     narrow: &Narrow,
     scope: &Scope,
 ) -> Result<Option<RowQuestion>, QueryError> {
@@ -24,6 +25,7 @@ pub(crate) fn question(
         job: jobs(view, narrow, scope)?,
         from: narrow.from,
         to: narrow.to,
+        summary,
     }))
 }
 

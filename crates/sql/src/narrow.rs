@@ -6,6 +6,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use model::{ClusterId, DeviceId, JobId, Timestamp};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// What rows must have. The default asks for nothing.
@@ -97,6 +98,43 @@ impl Narrow {
             self.of_a_job == Some(false) && (self.ids.is_some() || self.clusters.is_some());
         self.nothing |= empty || no_job || self.from > self.to;
     }
+}
+
+/// What reaches the store, as EXPLAIN tells it: `, device_id in [n1], from 2026-01-06T13:35:00+00:00`.
+impl fmt::Display for Narrow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nothing {
+            return f.write_str(", nothing: no row can meet the conditions");
+        }
+        named(f, "device_id", self.devices.as_ref())?;
+        named(f, "metric_id", self.metrics.as_ref())?;
+        named(f, "job_id", self.ids.as_ref())?;
+        named(f, "cluster", self.clusters.as_ref())?;
+        match self.of_a_job {
+            Some(true) => f.write_str(", of a job")?,
+            Some(false) => f.write_str(", of no job")?,
+            None => {}
+        }
+        if self.from.0 > i64::MIN {
+            write!(f, ", from {}", self.from)?;
+        }
+        if self.to.0 < i64::MAX {
+            write!(f, ", to {}", self.to)?;
+        }
+        Ok(())
+    }
+}
+
+fn named<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    column: &str,
+    set: Option<&BTreeSet<T>>,
+) -> fmt::Result {
+    let Some(set) = set else { return Ok(()) };
+    // A name may hold anything, and a plan has a line for each of its steps.
+    let names: Vec<String> =
+        set.iter().map(|name| name.to_string().escape_debug().to_string()).collect();
+    write!(f, ", {column} in [{}]", names.join(", "))
 }
 
 fn meet<T: Ord>(have: &mut Option<BTreeSet<T>>, mut set: BTreeSet<T>) {

@@ -10,12 +10,15 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use query::{Asker, Questions};
 use std::sync::Arc;
+use store::Reads;
 
 /// For whom a statement is answered, and of what.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) questions: Questions,
     pub(crate) asker: Asker,
+    /// What is read for it.
+    pub(crate) reads: Reads,
 }
 
 /// A table, for one statement.
@@ -33,10 +36,7 @@ impl Provider {
 
     /// Whether conditions on this table reach the store.
     const fn narrows(&self) -> bool {
-        matches!(
-            self.table,
-            Table::Metrics | Table::MetricsByDevice | Table::MetricsByJob | Table::CounterStarts
-        )
+        self.table.view().is_some() || matches!(self.table, Table::CounterStarts)
     }
 }
 

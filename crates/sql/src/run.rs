@@ -1,5 +1,7 @@
 //! A statement at work, on the engine's own threads.
 
+use crate::explain::{self, Wanted};
+use crate::provider::Scope;
 use crate::{Limits, SqlError};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -35,6 +37,7 @@ pub(crate) enum Message {
 pub(crate) struct Work {
     pub(crate) text: String,
     pub(crate) state: SessionState,
+    pub(crate) scope: Arc<Scope>,
     pub(crate) deadline: Instant,
     pub(crate) limits: Arc<Limits>,
     pub(crate) to_rows: mpsc::Sender<Message>,
@@ -81,7 +84,8 @@ impl Work {
             .state
             .sql_to_statement(&self.text, &self.state.config_options().sql_parser.dialect)
             .map_err(|error| self.failed(error))?;
-        only_select(&statement)?;
+        let (wanted, statement) = explain::wanted(statement)?;
+        only_select(wanted, &statement)?;
         let plan = self.state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
         // Said again of the plan: `SELECT … INTO` makes a table, and plans may hold what no text shows.
         SQLOptions::new()
@@ -96,7 +100,16 @@ impl Work {
             return Err(SqlError::Statement(text));
         }
         let plan = self.state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
-        execute_stream(plan, self.state.task_ctx()).map_err(|error| self.failed(error))
+        let context = self.state.task_ctx();
+        let rows = match wanted {
+            Wanted::Rows => execute_stream(plan, context),
+            Wanted::Plan => explain::plan(&plan),
+            Wanted::Analysis => {
+                let (scope, limits) = (Arc::clone(&self.scope), Arc::clone(&self.limits));
+                explain::analysis(plan, context, scope, limits)
+            }
+        };
+        rows.map_err(|error| self.failed(error))
     }
 
     async fn send_rows(&self, mut stream: SendableRecordBatchStream) -> Result<(), SqlError> {
@@ -115,7 +128,7 @@ impl Work {
     }
 }
 
-fn only_select(statement: &Parsed) -> Result<(), SqlError> {
+fn only_select(wanted: Wanted, statement: &Parsed) -> Result<(), SqlError> {
     if let Parsed::Statement(inner) = statement
         && matches!(**inner, Statement::Query(_))
     {
@@ -123,7 +136,8 @@ fn only_select(statement: &Parsed) -> Result<(), SqlError> {
     }
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
-    Err(SqlError::NotSelect(words.join(" ")))
+    let explain = if wanted == Wanted::Rows { "" } else { "EXPLAIN of " };
+    Err(SqlError::NotSelect(format!("{explain}{}", words.join(" "))))
 }
 
 /// How many tables a plan reads, those of subqueries included.

@@ -2,6 +2,7 @@
 
 use Column::{Number, Text, Time, Value};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use query::View;
 use std::sync::Arc;
 
 /// The tables.
@@ -10,6 +11,9 @@ pub(crate) enum Table {
     Metrics,
     MetricsByDevice,
     MetricsByJob,
+    MetricsSummary,
+    MetricsByDeviceSummary,
+    MetricsByJobSummary,
     NodetimePerJob,
     NodetimeByJob,
     Jobs,
@@ -29,10 +33,13 @@ pub(crate) enum Column {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Metrics,
         Self::MetricsByDevice,
         Self::MetricsByJob,
+        Self::MetricsSummary,
+        Self::MetricsByDeviceSummary,
+        Self::MetricsByJobSummary,
         Self::NodetimePerJob,
         Self::NodetimeByJob,
         Self::Jobs,
@@ -47,6 +54,9 @@ impl Table {
             Self::Metrics => "metrics",
             Self::MetricsByDevice => "metrics_by_device",
             Self::MetricsByJob => "metrics_by_job",
+            Self::MetricsSummary => "metrics_summary",
+            Self::MetricsByDeviceSummary => "metrics_by_device_summary",
+            Self::MetricsByJobSummary => "metrics_by_job_summary",
             Self::NodetimePerJob => "nodetime_per_job",
             Self::NodetimeByJob => "nodetime_by_job",
             Self::Jobs => "jobs",
@@ -57,11 +67,27 @@ impl Table {
         }
     }
 
+    /// Of a table of samples, or of five minutes each: which rows, and whether of five minutes.
+    pub(crate) const fn view(self) -> Option<(View, bool)> {
+        match self {
+            Self::Metrics => Some((View::Metrics, false)),
+            Self::MetricsByDevice => Some((View::ByDevice, false)),
+            Self::MetricsByJob => Some((View::ByJob, false)),
+            Self::MetricsSummary => Some((View::Metrics, true)),
+            Self::MetricsByDeviceSummary => Some((View::ByDevice, true)),
+            Self::MetricsByJobSummary => Some((View::ByJob, true)),
+            _ => None,
+        }
+    }
+
     /// Names, kinds, and whether a value may be missing.
     pub(crate) const fn columns(self) -> Columns {
         match self {
-            Self::Metrics | Self::MetricsByDevice => METRICS,
-            Self::MetricsByJob => METRICS_BY_JOB,
+            Self::Metrics
+            | Self::MetricsByDevice
+            | Self::MetricsSummary
+            | Self::MetricsByDeviceSummary => METRICS,
+            Self::MetricsByJob | Self::MetricsByJobSummary => METRICS_BY_JOB,
             Self::NodetimePerJob | Self::NodetimeByJob => NODETIME,
             Self::Jobs => JOBS,
             Self::Allocations => ALLOCATIONS,

@@ -106,7 +106,9 @@ fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {
 }
 
 fn counter_starts(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let Some(question) = question(View::Metrics, narrow, scope)? else { return Ok(Vec::new()) };
+    let Some(question) = question(View::Metrics, false, narrow, scope)? else {
+        return Ok(Vec::new());
+    };
     let row = |row: query::StartRow| {
         let (line, job) = (&row.line, row.line.job.as_ref());
         vec![

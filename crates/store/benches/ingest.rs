@@ -232,8 +232,9 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
     let after = store.stats();
     assert_eq!((after.blocks, after.block_samples), (1, before.block_samples));
     let per = |bytes: u64| bytes as f64 / before.block_samples as f64;
+    let rollups = per(after.rollup_bytes);
     let (before, after) = (per(before.block_bytes), per(after.block_bytes));
-    say(&format!("  {before:.3} bytes a sample before, {after:.3} after"));
+    say(&format!("  {before:.3} bytes a sample before, {after:.3} after, {rollups:.3} in rollups"));
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
 }

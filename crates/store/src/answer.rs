@@ -217,6 +217,16 @@ pub struct Stats {
     pub merged_bytes: u64,
     /// Merges that failed; each is tried again, a block that cannot be read after an hour.
     pub merge_errors: u64,
+    /// Steps that settle rollups or let something go and failed; each is tried again.
+    pub retain_errors: u64,
+    /// Files of rollups.
+    pub rollups: u64,
+    /// Their bytes.
+    pub rollup_bytes: u64,
+    /// Late samples are refused before it, in microseconds since 1970; none while all are taken.
+    pub settled: Option<Timestamp>,
+    /// Samples let go since the directory was made.
+    pub samples_removed: u64,
     /// The last error of log, block or merge, if the last try failed.
     pub trouble: Option<String>,
     /// Gaps kept.

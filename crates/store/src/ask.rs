@@ -12,9 +12,10 @@ use crate::view::{View, devices_of};
 use model::{Kind, Timestamp};
 use std::sync::Arc;
 
-/// The first and the last instant of all samples; none when there are none.
+/// The first and the last instant of all samples and rollups; none when there are none.
 pub(crate) fn extent(view: &View) -> Option<(i64, i64)> {
     let blocks = view.blocks.iter().map(|block| (block.note.from.0, block.note.to.0));
+    let blocks = blocks.chain(view.rollups.iter().map(|f| (f.note.from.0, f.note.to.0)));
     let groups = view.heads().flat_map(|head| head.groups());
     let heads = groups.map(|group| group.rows().span());
     let spans = blocks.chain(heads).filter(|(from, to)| from <= to);

@@ -29,7 +29,7 @@ impl ByTime {
         (from, to): (i64, i64),
         rows_max: usize,
     ) -> Self {
-        let rest = snapshot.extent().map(|(first, last)| (from.max(first), to.min(last)));
+        let rest = snapshot.extent().map(|(first, last)| (from.max(first.0), to.min(last.0)));
         let rest = rest.filter(|(from, to)| from <= to);
         let (selector, rows_max) = (selector.clone(), rows_max.max(1));
         Self { snapshot, selector, rows_max, rest, width: None, series: 1 }

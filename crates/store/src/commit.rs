@@ -180,8 +180,9 @@ impl Committer {
                 }
             });
         }
-        drop(books);
+        // Before the books are let go: whoever locks them after sees these batches.
         shared.show(self.intake.position);
+        drop(books);
         let mut counts = shared.counts();
         counts.stats.samples_stored += stored;
         counts.stats.samples_refused += refused;

@@ -209,7 +209,12 @@ impl Flusher {
         through: u64,
     ) -> Result<Arc<Block>, BlockError> {
         let dir = blocks_dir(&self.ledger.dir);
-        let of = Of { log: (self.ledger.manifest().covered + 1, through), level: 0, window_us: 0 };
+        let of = Of {
+            log: (self.ledger.manifest().covered + 1, through),
+            level: 0,
+            window_us: 0,
+            settled: None,
+        };
         let mut new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
         self.rows(head, &mut new)?;
         Ok(Arc::new(new.finish(received)?))

@@ -29,6 +29,8 @@ pub(crate) struct Books {
     pub(crate) registry: Registry,
     pub(crate) tables: Tables,
     pub(crate) gaps: Gaps,
+    /// Samples before it are refused: their rollups are made for good.
+    pub(crate) settled: Timestamp,
 }
 
 /// The books as a manifest keeps them.
@@ -156,7 +158,8 @@ impl Intake {
         let Decoded { boot, seq, ticks, index, values, gaps, .. } = decoded;
         let instants = ticks.iter().map(|tick| tick.at).filter(|at| is_possible(*at, received));
         let instants = instants.clone().min().zip(instants.max());
-        let (samples, refused) = sieve(Samples { ticks, index, values }, table, received);
+        let possible = Possible { received, settled: books.settled };
+        let (samples, refused) = sieve(Samples { ticks, index, values }, table, possible);
         let kept = samples.values.len() as u64;
         if kept > 0 {
             let group = self.group(number, hash, table);
@@ -223,6 +226,30 @@ const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
     at.0 >= Timestamp::YEAR_2000.0 && at.since(received) <= AHEAD_MAX_US
 }
 
+/// Which instants a sample may have.
+#[derive(Clone, Copy)]
+struct Possible {
+    received: Timestamp,
+    settled: Timestamp,
+}
+
+impl Possible {
+    fn has(self, at: Timestamp) -> bool {
+        at >= self.settled && is_possible(at, self.received)
+    }
+
+    /// Why it has not this one.
+    fn why_not(self, at: Timestamp) -> String {
+        if is_possible(at, self.received) {
+            let settled = self.settled;
+            return format!(
+                "a sample of {at} comes too late: what was before {settled} is settled"
+            );
+        }
+        impossible(at, self.received)
+    }
+}
+
 /// The samples that are refused, and of what they were.
 #[derive(Debug, Default)]
 struct RefusedSamples {
@@ -281,27 +308,27 @@ impl RefusedSamples {
 }
 
 /// Parts the samples that can be kept from those that cannot.
-fn sieve(samples: Samples, table: &Table, received: Timestamp) -> (Samples, RefusedSamples) {
+fn sieve(samples: Samples, table: &Table, possible: Possible) -> (Samples, RefusedSamples) {
     let mut refused = RefusedSamples::default();
-    if table.refused.is_empty() && samples.ticks.iter().all(|tick| is_possible(tick.at, received)) {
+    if table.refused.is_empty() && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
         return (samples, refused);
     }
     let Samples { ticks, index, values } = samples;
     let mut kept = Samples { ticks: Vec::new(), index: Vec::new(), values: Vec::new() };
     let mut rest = index.into_iter().zip(values);
     for tick in ticks {
-        let possible = is_possible(tick.at, received);
+        let is_possible = possible.has(tick.at);
         let before = kept.index.len();
         for (place, value) in rest.by_ref().take(tick.samples as usize) {
             let series = table.places.get(place as usize).and_then(|place| place.series.as_ref());
             match (series, table.refusal(place)) {
-                (Some(_), _) if possible => {
+                (Some(_), _) if is_possible => {
                     kept.index.push(place);
                     kept.values.push(value);
                 }
                 (Some(info), _) => {
                     let source = source_of(&info.series.metric);
-                    refused.add(&info.series.device, source, || impossible(tick.at, received));
+                    refused.add(&info.series.device, source, || possible.why_not(tick.at));
                 }
                 (None, Some(why)) => refused.add(&why.device, &why.source, || why.why.clone()),
                 // Places outside the table were refused with the whole batch.

@@ -12,8 +12,9 @@ use crate::block::BlockNote;
 use crate::disk::Disk;
 use crate::error::{DiskError, OpenError};
 use crate::gaps::Gaps;
-use crate::json::{GapJson, MetricJson};
+use crate::json::{self, GapJson, MetricJson};
 use crate::origin::{OriginState, Received};
+use model::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -23,7 +24,7 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 const HEADER: &str = "jobmeter manifest 1 ";
 
 /// What the manifest holds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Counts manifests.
     pub(crate) generation: u64,
@@ -33,6 +34,15 @@ pub(crate) struct Manifest {
     /// Files of rollups; each is of the samples of some log segments.
     #[serde(default)]
     pub(crate) rollups: Vec<BlockNote>,
+    /// Rollups of what was before are made for good, in files of their own.
+    #[serde(with = "json::time", default = "never")]
+    pub(crate) settled: Timestamp,
+    /// What was received since then has no sample of before.
+    #[serde(with = "json::time", default = "never")]
+    pub(crate) settled_at: Timestamp,
+    /// Samples that are no longer kept, since the directory was made.
+    #[serde(default)]
+    pub(crate) samples_removed: u64,
     pub(crate) metrics: Vec<MetricJson>,
     pub(crate) origins: Vec<OriginState>,
     /// Damaged places of the log.
@@ -41,6 +51,11 @@ pub(crate) struct Manifest {
     pub(crate) quarantine: Vec<u64>,
     pub(crate) gaps: Option<GapsNote>,
     pub(crate) gaps_forgotten: u64,
+}
+
+/// Before any sample.
+const fn never() -> Timestamp {
+    Timestamp(i64::MIN)
 }
 
 /// Where the gaps are: a JSON object a line.
@@ -82,6 +97,26 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DiskError::of("read", path)(error)),
+    }
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            covered: 0,
+            blocks: Vec::new(),
+            rollups: Vec::new(),
+            settled: never(),
+            settled_at: never(),
+            samples_removed: 0,
+            metrics: Vec::new(),
+            origins: Vec::new(),
+            damage: Vec::new(),
+            quarantine: Vec::new(),
+            gaps: None,
+            gaps_forgotten: 0,
+        }
     }
 }
 

@@ -81,7 +81,8 @@ pub(crate) fn merge(
     let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(true) };
     let dir = blocks_dir(&ledger.dir);
     let level = old.iter().map(|block| block.note.level).max().unwrap_or(0).saturating_add(1);
-    let of = Of { log: (first.note.log_first, last.note.log_last), level, window_us: 0 };
+    let of =
+        Of { log: (first.note.log_first, last.note.log_last), level, window_us: 0, settled: None };
     let mut new = NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?;
     let rollups = rollups_dir(&ledger.dir);
     let mut rolling = Rolling::create(shared, ledger, &rollups, of)?;
@@ -129,7 +130,9 @@ fn replace(
     rollups: &[Arc<Block>],
 ) -> Result<(), BlockError> {
     let is_old = |note: &BlockNote| {
-        new.note.log_first <= note.log_first && note.log_last <= new.note.log_last
+        new.note.log_first <= note.log_first
+            && note.log_last <= new.note.log_last
+            && note.settled.is_none()
     };
     ledger.swap(|manifest| {
         let notes = &mut manifest.blocks;
@@ -177,6 +180,7 @@ mod tests {
             log_last: 0,
             level,
             window_us: 0,
+            settled: None,
         }
     }
 

@@ -80,7 +80,10 @@ pub(crate) fn open(
     let sizes = Arc::new(LogSizes::default());
     let log = opening.log(&sizes)?;
     opening.recovery.took_us = clock().since(started);
-    let Opening { flusher, books, intake, view, recovery, oldest, trouble, .. } = opening;
+    let Opening { flusher, mut books, intake, mut view, recovery, oldest, trouble, .. } = opening;
+    books.settled = flusher.ledger.manifest().settled;
+    view.settled = books.settled;
+    view.samples_removed = flusher.ledger.manifest().samples_removed;
     let position = intake.position;
     let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
     shared.counts().flush_trouble = trouble;
@@ -176,6 +179,8 @@ impl Opening {
             registry: Registry::new(metrics),
             tables: Tables::default(),
             gaps: manifest.read_gaps(&*disk, dir, settings.gaps_max)?,
+            // What stands in the log was acknowledged: it is kept, whatever was settled since.
+            settled: Timestamp(i64::MIN),
         };
         let unlimited = Settings {
             series_max: usize::MAX,
@@ -342,6 +347,7 @@ impl Opening {
                 let Some(Ok(frame)) = Frames::of(record.payload).next() else { return false };
                 let Ok(decoded) = self.decoder.decode(&frame) else { return false };
                 self.jobs(&decoded, received);
+                self.books.settled = self.settled_when(received);
                 let verdict = self.books.judge(&decoded, received, &self.unlimited);
                 if let Verdict::Store(number, table) = verdict {
                     self.recovery.batches += 1;
@@ -354,6 +360,12 @@ impl Opening {
         self.oldest.get_or_insert(received);
         self.last = Some(received);
         true
+    }
+
+    /// Before which a batch had no sample that was kept.
+    fn settled_when(&self, received: Timestamp) -> Timestamp {
+        let manifest = self.flusher.ledger.manifest();
+        if received >= manifest.settled_at { manifest.settled } else { Timestamp(i64::MIN) }
     }
 
     /// Remembers what a batch tells of jobs.

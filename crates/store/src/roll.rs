@@ -137,7 +137,8 @@ pub(crate) fn roll(
 ) -> Result<bool, BlockError> {
     let note = &block.note;
     let dir = rollups_dir(&ledger.dir);
-    let of = Of { log: (note.log_first, note.log_last), level: note.level, window_us: 0 };
+    let of =
+        Of { log: (note.log_first, note.log_last), level: note.level, window_us: 0, settled: None };
     let mut rolling = Rolling::create(shared, ledger, &dir, of)?;
     let one = std::slice::from_ref(block);
     let mut scan = Scan::blocks(shared, &Arc::new(Meter::default()), one);

@@ -186,6 +186,11 @@ impl Scan {
         Ok(Some(BlockSeries { series, divisor, feeds }))
     }
 
+    /// Whether a source has windows that are made for good.
+    pub(crate) fn is_settled(&self, place: usize) -> bool {
+        matches!(self.sources.get(place), Some(Source::Block(block)) if block.is_settled())
+    }
+
     /// Adds what a block has of a series: samples to the feeds, windows to the parts.
     ///
     /// # Errors

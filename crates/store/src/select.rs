@@ -61,6 +61,16 @@ pub enum LabelMatch {
 }
 
 impl Selector {
+    /// This series alone.
+    pub fn of(series: &Series) -> Self {
+        Self {
+            devices: Some(BTreeSet::from([series.device.clone()])),
+            metrics: Some(BTreeSet::from([Arc::clone(&series.metric)])),
+            job: series.job.clone().map_or(JobSelector::None, JobSelector::Is),
+            labels: vec![LabelMatch::Exactly(series.labels.clone())],
+        }
+    }
+
     /// Whether the series is one of these.
     pub fn matches(&self, series: &Series) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.contains(&series.device))

@@ -6,6 +6,20 @@ use std::sync::Arc;
 /// Tells the time: given, never taken, so that tests own it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// How long and how much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Most bytes on disk; the oldest goes first.
+    pub bytes_max: u64,
+    /// What is older goes.
+    pub age_us: i64,
+}
+
+impl Keep {
+    /// All of it, for ever.
+    pub const ALL: Self = Self { bytes_max: u64::MAX, age_us: i64::MAX };
+}
+
 /// The limits and sizes of a store. [`Settings::default`] suits one server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -49,6 +63,15 @@ pub struct Settings {
     pub merge_blocks: usize,
     /// Most bytes of a block that others are merged into; one of half of it is merged no more.
     pub block_bytes_max: u64,
+    /// Late samples are taken for so long; then the rollups of their time are made for good.
+    pub settle_after_us: i64,
+    /// In stretches of so long, a multiple of an hour.
+    pub settle_step_us: i64,
+    /// How long and how much of the samples is kept. Samples that are too many are let go before they are
+    /// [`Self::settle_after_us`] old, but for those of the last hours.
+    pub keep_samples: Keep,
+    /// The same of the rollups, of each length of window ([`crate::Store::WINDOWS_US`]).
+    pub keep_rollups: [Keep; 2],
     /// Whether blocks are tended as soon as there is something to do; else only by [`crate::Store::tend`].
     pub tends: bool,
     /// Rows of a block's row group.
@@ -81,6 +104,10 @@ impl Default for Settings {
             gaps_max: 200_000,
             merge_blocks: 8,
             block_bytes_max: 512 << 20,
+            settle_after_us: 7 * DAY,
+            settle_step_us: DAY,
+            keep_samples: Keep::ALL,
+            keep_rollups: [Keep::ALL; 2],
             tends: true,
             row_group_rows: 256 << 10,
             page_rows: 4 << 10,

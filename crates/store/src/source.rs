@@ -171,6 +171,11 @@ impl BlockSource {
         self.block.note.window_us > 0
     }
 
+    /// Whether they are made for good.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.block.note.settled.is_some()
+    }
+
     /// Appends the windows of an entry that this source gave, but for pages outside the question.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use crate::answer::{Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats};
 use crate::append::{Incoming, NotNow, Outcome};
 use crate::ask;
+use crate::block::Meter;
 use crate::by_time::ByTime;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{BlockError, FlushError, OpenError};
@@ -211,8 +212,8 @@ impl Snapshot {
     }
 
     /// First and last instant of all samples.
-    pub(crate) fn extent(&self) -> Option<(i64, i64)> {
-        ask::extent(&self.view)
+    pub fn extent(&self) -> Option<(Timestamp, Timestamp)> {
+        ask::extent(&self.view).map(|(from, to)| (Timestamp(from), Timestamp(to)))
     }
 
     /// About how many rows [`Self::scan`] would give, from indexes alone, as if the samples of a series
@@ -254,7 +255,8 @@ impl Snapshot {
         window_us: i64,
     ) -> WindowScan {
         let question = Self::question(selector, from, to);
-        WindowScan::new(&self.shared, &self.view, self.visible, question, window_us.max(1))
+        let meter = Meter::below(&self.shared.meter);
+        WindowScan::new(&self.shared, &self.view, self.visible, question, window_us.max(1), meter)
     }
 
     /// The newest sample of each series of a selection that is alive

@@ -1,9 +1,11 @@
-//! What the store does for its blocks between writing them: they are merged and rolled up.
+//! What the store does for its blocks between writing them: they are merged and
+//! rolled up, settled and let go.
 
 use crate::block::{Block, BlockNote};
 use crate::error::BlockError;
 use crate::ledger::Ledger;
 use crate::merge::{due, is_done, merge};
+use crate::retain;
 use crate::roll::{WINDOWS_US, roll};
 use crate::shared::{Shared, lock};
 use model::Timestamp;
@@ -104,7 +106,21 @@ impl Tender {
                 damaged = Some(error);
             }
         }
+        self.retain()?;
         damaged.map_or(Ok(()), Err)
+    }
+
+    /// Settles what is old enough, and lets go what is too old or too much.
+    fn retain(&self) -> Result<(), BlockError> {
+        let settings = &self.shared.settings;
+        while !self.shared.tending.is_closing()
+            && let Some(work) = retain::due(&self.shared.view().0, settings, self.shared.now())
+        {
+            let done = retain::perform(&self.shared, &self.ledger, &work);
+            self.shared.counts().stats.retain_errors += u64::from(done.is_err());
+            done?;
+        }
+        Ok(())
     }
 
     fn count(&self, work: &[Arc<Block>], done: &Result<bool, BlockError>) {
@@ -129,6 +145,7 @@ impl Tender {
         let is_due = |block: &&Arc<Block>| {
             (block.note.level > 0 || is_done(&block.note, settings))
                 && !is_apart(&block.note)
+                && block.note.to >= view.settled
                 && !view.is_rolled(&block.note, WINDOWS_US[0])
         };
         view.blocks.iter().find(is_due).map(|block| vec![Arc::clone(block)])

@@ -10,18 +10,36 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A moment of the store. Blocks, frozen head and active head never hold the same batch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     /// In the order of their log segments.
     pub(crate) blocks: Vec<Arc<Block>>,
     /// Files of rollups, in no order.
     pub(crate) rollups: Vec<Arc<Block>>,
+    /// Windows before it are told from files that are made for good.
+    pub(crate) settled: Timestamp,
+    /// Samples let go since the directory was made.
+    pub(crate) samples_removed: u64,
     /// The samples being written to a block.
     pub(crate) frozen: Option<Arc<Head>>,
     /// The samples that batches are added to.
     pub(crate) active: Arc<Head>,
     /// The newest samples in blocks of the series alive.
     pub(crate) lasts: Arc<Lasts>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            rollups: Vec::new(),
+            settled: Timestamp(i64::MIN),
+            samples_removed: 0,
+            frozen: None,
+            active: Arc::default(),
+            lasts: Arc::default(),
+        }
+    }
 }
 
 impl View {
@@ -34,6 +52,7 @@ impl View {
     pub(crate) fn is_rolled(&self, block: &BlockNote, window_us: i64) -> bool {
         let holds = |file: &BlockNote| {
             file.window_us == window_us
+                && file.settled.is_none()
                 && file.log_first <= block.log_first
                 && block.log_last <= file.log_last
         };

@@ -6,17 +6,16 @@
 //! came late) are not: then the window is made anew from its samples.
 
 use crate::answer::SeriesInfo;
-use crate::block::{Block, Meter, Window, told};
+use crate::block::{Block, BlockNote, Meter, Window, told};
 use crate::error::BlockError;
 use crate::feed::Feeds;
-use crate::roll::{points, pushed};
+use crate::roll::{WINDOWS_US, points, pushed};
 use crate::scan::Scan;
-use crate::select::{JobSelector, LabelMatch, Selector};
+use crate::select::Selector;
 use crate::shared::Shared;
 use crate::source::{BlockSource, HeadSource, Piece, Question, Source};
 use crate::view::View;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +35,8 @@ pub struct WindowScan {
     view: Arc<View>,
     visible: u64,
     window_us: i64,
+    /// Windows before it come from files that are made for good.
+    settled: Timestamp,
     /// First and last instant that windows may begin at.
     span: (i64, i64),
     scan: Scan,
@@ -55,6 +56,7 @@ impl WindowScan {
         visible: u64,
         question: Question,
         window_us: i64,
+        meter: Arc<Meter>,
     ) -> Self {
         let Question { selector, from, to } = question;
         let first = from.div_euclid(window_us).saturating_mul(window_us);
@@ -62,10 +64,17 @@ impl WindowScan {
         let last = to.div_euclid(window_us).saturating_mul(window_us);
         let end = last.saturating_add(window_us - 1);
         let question = Question { selector, from: first, to: end };
-        let meter = Meter::below(&shared.meter);
         let touches = |block: &&Arc<Block>| first <= last && block.touches(first, end);
-        let files = view.rollups.iter().filter(|file| file.note.window_us == window_us);
-        let blocks = view.blocks.iter().filter(|block| !view.is_rolled(&block.note, window_us));
+        // What is settled is told by its own files alone, and the rest by all others.
+        let kept = WINDOWS_US.contains(&window_us);
+        let settled = if kept { view.settled } else { Timestamp(i64::MIN) };
+        let later = |block: &BlockNote| block.to >= settled;
+        let files = view.rollups.iter().filter(|file| {
+            let note = &file.note;
+            note.window_us == window_us && (note.settled.is_some() || later(note))
+        });
+        let blocks = view.blocks.iter();
+        let blocks = blocks.filter(|b| later(&b.note) && !view.is_rolled(&b.note, window_us));
         let blocks = files.filter(touches).chain(blocks.filter(touches));
         let blocks = blocks.map(|block| Source::Block(Box::new(BlockSource::new(block, &meter))));
         let mut sources: Vec<Source> = blocks.collect();
@@ -75,7 +84,8 @@ impl WindowScan {
         }
         let scan = Scan::over(shared, meter, sources, question);
         let (shared, view) = (Arc::clone(shared), Arc::clone(view));
-        Self { shared, view, visible, window_us, span: (first, last), scan, done: false }
+        let span = (first, last);
+        Self { shared, view, visible, window_us, settled, span, scan, done: false }
     }
 
     fn read(&mut self) -> Result<Option<Windows>, BlockError> {
@@ -94,17 +104,22 @@ impl WindowScan {
 
     /// The windows of a series, or parts of them, in no order.
     fn parts(&mut self, pieces: Vec<(usize, Piece)>) -> Result<Vec<Window>, BlockError> {
-        let mut parts = Vec::new();
+        let (mut parts, mut settled) = (Vec::new(), Vec::new());
         let mut feeds = Feeds::new(Vec::new());
         for (place, piece) in pieces {
             match piece {
                 Piece::Columns { times, values, starts } => {
                     feeds.add_columns(place, times, values, starts);
                 }
-                Piece::Rows(entry) => self.scan.add(place, *entry, &mut feeds, &mut parts)?,
+                Piece::Rows(entry) => {
+                    let of = if self.scan.is_settled(place) { &mut settled } else { &mut parts };
+                    self.scan.add(place, *entry, &mut feeds, of)?;
+                }
             }
         }
         self.roll(&mut feeds, &mut parts)?;
+        parts.retain(|(start, _)| *start >= self.settled.0);
+        parts.append(&mut settled);
         Ok(parts)
     }
 
@@ -152,12 +167,7 @@ impl WindowScan {
 
     /// A window made of its samples.
     fn anew(&self, series: &Series, start: i64) -> Result<Option<Rollup>, BlockError> {
-        let selector = Selector {
-            devices: Some(BTreeSet::from([series.device.clone()])),
-            metrics: Some(BTreeSet::from([Arc::clone(&series.metric)])),
-            job: series.job.clone().map_or(JobSelector::None, JobSelector::Is),
-            labels: vec![LabelMatch::Exactly(series.labels.clone())],
-        };
+        let selector = Selector::of(series);
         let to = start.saturating_add(self.window_us - 1);
         let question = Question { selector, from: start, to };
         let mut windows = RollupWindows::new(self.window_us);

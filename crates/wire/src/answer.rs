@@ -3,7 +3,7 @@
 use crate::decode::job_id;
 use crate::limits::{LimitError, TEXT_BYTES_MAX};
 use crate::{DecodeError, message};
-use model::{Boot, JobId};
+use model::{Boot, ClusterId, JobId, JobKey, Timestamp};
 use prost::Message;
 
 /// What became of one batch.
@@ -52,6 +52,8 @@ pub struct Answer {
     pub config: Vec<u8>,
     /// Jobs of `jobmeter run` registered for the sender's device that have not ended, and for whom.
     pub local_jobs: Vec<(JobId, u32)>,
+    /// Jobs on the sender's device, as far as the server was told, each with when its cgroup was made.
+    pub open_jobs: Vec<(JobKey, Timestamp)>,
 }
 
 impl Answer {
@@ -74,6 +76,7 @@ impl Answer {
             config_generation: self.config_generation,
             config: self.config.clone(),
             local_job: self.local_jobs.iter().map(local_job).collect(),
+            open_job: self.open_jobs.iter().map(open_job).collect(),
         };
         answer.encode_to_vec()
     }
@@ -104,12 +107,27 @@ impl Answer {
             config_generation: answer.config_generation,
             config: answer.config,
             local_jobs: local_jobs?,
+            open_jobs: answer
+                .open_job
+                .into_iter()
+                .map(opened)
+                .collect::<Result<_, LimitError>>()?,
         })
     }
 }
 
 fn local_job(job: &(JobId, u32)) -> message::LocalJob {
     message::LocalJob { id: job.0.get().unsigned_abs(), uid: job.1 }
+}
+
+fn open_job((key, start): &(JobKey, Timestamp)) -> message::OpenJob {
+    let id = key.id.get().unsigned_abs();
+    message::OpenJob { cluster: key.cluster.as_str().to_owned(), id, start: start.0 }
+}
+
+fn opened(job: message::OpenJob) -> Result<(JobKey, Timestamp), LimitError> {
+    let cluster = ClusterId::new(&job.cluster)?;
+    Ok((JobKey { cluster, id: job_id(job.id)? }, Timestamp(job.start)))
 }
 
 /// The text, cut to the limit between two characters.
@@ -137,7 +155,10 @@ mod tests {
         };
         let config = b"x = 1".to_vec();
         let local_jobs = vec![(JobId::new(7).unwrap(), 1000)];
-        let answer = Answer { acks: vec![ack], config_generation: 4, config, local_jobs };
+        let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(8).unwrap() };
+        let open_jobs = vec![(key, Timestamp(1_767_225_600_000_000))];
+        let answer =
+            Answer { acks: vec![ack], config_generation: 4, config, local_jobs, open_jobs };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         assert!(Answer::decode(b"\xff").is_err());
     }

@@ -93,6 +93,18 @@ pub(crate) struct Answer {
     pub(crate) config: Vec<u8>,
     #[prost(message, repeated, tag = "4")]
     pub(crate) local_job: Vec<LocalJob>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) open_job: Vec<OpenJob>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OpenJob {
+    #[prost(string, tag = "1")]
+    pub(crate) cluster: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) id: u64,
+    #[prost(sint64, tag = "3")]
+    pub(crate) start: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

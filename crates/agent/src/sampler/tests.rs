@@ -1,5 +1,7 @@
 //! Tests of the sampler.
 
+mod jobs;
+
 use super::*;
 use crate::clock::GivenClock;
 use crate::entry::{PARKS_MAX, State};
@@ -125,7 +127,7 @@ impl Bench {
             std::fs::write(dir.path().join(file), "ok").unwrap();
         }
         let machine = machine(Root::recorded(dir.path()).unwrap(), second(0));
-        let finder = Finder::discovering(cgroups::Config::default(), Vec::new());
+        let finder = Finder::discovering(cgroups::Config::default(), (Vec::new(), None));
         let given = Arc::clone(&clock) as Arc<dyn Clock>;
         let sampler = Sampler::new(given, machine, plan, finder, own, sealer);
         Self { dir, clock, sampler, sealed }
@@ -425,31 +427,6 @@ fn another_plan_loses_no_sample() {
     assert_eq!(values, (1..=16).map(f64::from).collect::<Vec<_>>());
     assert!(samples["second_value"].iter().all(|(at, _)| *at < 2.3 || *at >= 3.3));
     assert_eq!(Bench::gaps(&batches), []);
-}
-
-#[test]
-fn a_job_that_ends_is_read_and_told_at_once() {
-    let mut plan = plan();
-    plan.period = Duration::from_secs(5);
-    plan.sources[0].period = Duration::from_secs(5);
-    plan.sources[1].period = Duration::from_secs(5);
-    let mut bench = Bench::new(&plan);
-    let job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
-    bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
-    bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));
-    bench.write(&format!("{job}/cgroup.events"), "populated 1\nfrozen 0\n");
-    bench.pass(6_300_000);
-    std::fs::remove_dir_all(bench.dir.path().join(job)).unwrap();
-    bench.sampler.note();
-    bench.work();
-    let batches = bench.batches();
-    let events: Vec<JobEvent> = batches.iter().flat_map(|batch| batch.jobs.clone()).collect();
-    assert_eq!(events.len(), 2, "{events:?}");
-    assert_eq!((events[0].key.to_string(), events[0].stop), ("slurm:7".to_owned(), None));
-    assert_eq!(events[1].stop, Some(second(6).plus(300_000)));
-    assert_eq!(Bench::samples(&batches)["second_last"], [(6.3, 1.0)]);
-    let at = batches.last().unwrap().samples().last().unwrap().1;
-    assert_eq!(at, second(6).plus(300_000), "sealed before the next tick");
 }
 
 #[test]

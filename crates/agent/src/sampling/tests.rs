@@ -67,7 +67,7 @@ fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Batches) {
     let own = Own::new(device, Arc::new(Counters::default()), now);
     let root = if dir == Path::new("/") { Root::live() } else { Root::recorded(dir) };
     let machine = machine(root.unwrap(), now);
-    let finder = Finder::discovering(cgroups::Config::default(), Vec::new());
+    let finder = Finder::discovering(cgroups::Config::default(), (Vec::new(), None));
     (Sampler::new(clock, machine, plan, finder, own, sealer), batches)
 }
 

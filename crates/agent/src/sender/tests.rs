@@ -185,7 +185,8 @@ fn what_the_server_wants_is_told_once_and_its_generation_sent_back() {
     let wanted = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(wanted, Wanted::Config { generation: 7, text });
     let jobs = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert_eq!(jobs, Wanted::LocalJobs(vec![(JobId::new(12).unwrap(), 1000)]));
+    let local = vec![(JobId::new(12).unwrap(), 1000)];
+    assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, open: Vec::new() }));
     let refused = "line 1: no\nsuch thing".to_owned();
     rig.orders.send(Order::Generation { generation: 7, refused }).unwrap();
     rig.bench.outbox.ring();

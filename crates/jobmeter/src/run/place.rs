@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Hierarchies of version 1 that count something, or limit the job when asked to. `freezer` and
 /// `devices` do neither.
@@ -23,6 +24,9 @@ const COUNTING: [Hierarchy; 7] = [
 
 /// Controllers of version 2 that a job's cgroup should have, as far as the kernel offers them.
 const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
+
+/// A job's directory that is older and has no process was left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
 /// Limits that the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -122,6 +126,7 @@ impl Place {
         if cpuset {
             inherit_cpuset(top, &parent)?;
         }
+        sweep(&parent);
         fs::create_dir(dir)?;
         self.made.push(dir.to_owned());
         if cpuset {
@@ -141,7 +146,10 @@ impl Place {
                 (Some(dir), _) => root.path().join(dir).join("memory.limit_in_bytes"),
                 (None, Some(dir)) => root.path().join(dir).join("memory.max"),
                 (None, None) => {
-                    bail!("--memory needs a memory cgroup, and none can be made here; run as root")
+                    bail!(
+                        "--memory needs a memory cgroup, and none can be had: {}",
+                        self.why_none()
+                    )
                 }
             };
             fs::write(&file, bytes.to_string())
@@ -151,12 +159,19 @@ impl Place {
             let file = match (self.dir(Hierarchy::Cpuset), self.dir(Hierarchy::Unified)) {
                 (Some(dir), _) | (None, Some(dir)) => root.path().join(dir).join("cpuset.cpus"),
                 (None, None) => {
-                    bail!("--cpus needs a cpuset cgroup, and none can be made here; run as root")
+                    bail!("--cpus needs a cpuset cgroup, and none can be had: {}", self.why_none())
                 }
             };
             fs::write(&file, cpus).with_context(|| format!("--cpus {cpus}: {}", file.display()))?;
         }
         Ok(())
+    }
+
+    fn why_none(&self) -> String {
+        if self.left_out.is_empty() {
+            return "this machine has none".to_owned();
+        }
+        self.left_out.join("; ")
     }
 
     /// Removes the directories; those that still have a process stay.
@@ -169,6 +184,20 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+/// Removes what runs that were killed left behind: directories of jobs without a process, older than a
+/// minute, for one that is younger may be waiting for its first.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_job = entry.file_name().to_str().is_some_and(|name| name.starts_with("job_"));
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        let old = changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= LEFT_BEHIND));
+        if is_job && old {
+            // One that has a process is busy and stays.
+            fs::remove_dir(entry.path()).unwrap_or_default();
+        }
     }
 }
 
@@ -205,6 +234,7 @@ fn inherit_cpuset(from: &Path, to: &Path) -> std::io::Result<()> {
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => "permission denied; run as root to have it".to_owned(),
+        ErrorKind::AlreadyExists => "a job of this number runs here, of another server".to_owned(),
         _ => error.to_string(),
     }
 }

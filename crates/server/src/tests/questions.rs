@@ -90,7 +90,8 @@ fn a_statement_reads_and_does_nothing_else() {
         "DROP TABLE metrics".to_owned(),
         "INSERT INTO metrics VALUES (1)".to_owned(),
         "SELECT 1; SELECT 2".to_owned(),
-        "EXPLAIN SELECT 1".to_owned(),
+        "EXPLAIN DROP TABLE metrics".to_owned(),
+        format!("EXPLAIN ANALYZE COPY metrics TO '{path}'"),
         "nonsense".to_owned(),
     ] {
         let body = serde_json::json!({ "query": statement }).to_string();

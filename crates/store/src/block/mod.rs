@@ -18,6 +18,7 @@ pub(crate) use index::Entry;
 pub(crate) use lane::{Lane, Raws};
 pub(crate) use new::{NewBlock, Of};
 pub(crate) use read::{Meter, Opened, RowCursor};
+pub use rolled::is_total;
 pub(crate) use rolled::{Window, told};
 pub(crate) use rolled_read::RolledCursor;
 
@@ -61,6 +62,10 @@ pub(crate) struct BlockNote {
     /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
     #[serde(default)]
     pub(crate) window_us: i64,
+    /// Of windows that are made for good: where the first begins and where the last ends, in
+    /// microseconds since 1970. Such a file belongs to no log segments.
+    #[serde(default)]
+    pub(crate) settled: Option<(i64, i64)>,
 }
 
 impl BlockNote {

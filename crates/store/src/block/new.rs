@@ -19,6 +19,8 @@ pub(crate) struct Of {
     pub(crate) level: u8,
     /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
     pub(crate) window_us: i64,
+    /// Of windows that are made for good: from when to when.
+    pub(crate) settled: Option<(i64, i64)>,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,13 @@ impl<'a> NewBlock<'a> {
         let ((first, last), seconds) = (of.log, of.window_us / Timestamp::SECOND);
         let name = match of.window_us {
             0 => format!("{first:016}-{last:016}.parquet"),
-            _ => format!("{first:016}-{last:016}-{seconds}s.parquet"),
+            _ => match of.settled {
+                None => format!("{first:016}-{last:016}-{seconds}s.parquet"),
+                Some((from, to)) => {
+                    let (from, to) = (from / Timestamp::SECOND, to / Timestamp::SECOND);
+                    format!("settled-{from}-{to}-{seconds}s.parquet")
+                }
+            },
         };
         let other = dir.join(format!("{name}.tmp"));
         let file = disk.create(&other).map_err(DiskError::of("write", &other))?;
@@ -119,6 +127,7 @@ impl<'a> NewBlock<'a> {
             log_last,
             level: self.of.level,
             window_us: self.of.window_us,
+            settled: self.of.settled,
         };
         Block::open(self.disk, self.dir, note)
     }

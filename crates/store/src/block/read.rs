@@ -9,6 +9,7 @@ use super::{Block, BlockError};
 use crate::answer::ReadCounts;
 use crate::disk::ReadFile;
 use crate::error::DiskError;
+use crate::reads::Reads;
 use bytes::Bytes;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{DataType, DoubleType, Int64Type};
@@ -48,11 +49,17 @@ impl Meter {
         }
     }
 
-    fn add(&self, bytes: u64, row_groups: u64, rows: u64) {
+    /// Counts what was read, for the question of this thread too.
+    pub(crate) fn add(&self, bytes: u64, row_groups: u64, rows: u64) {
+        self.count(bytes, row_groups, rows);
+        Reads::add(bytes, row_groups, rows);
+    }
+
+    pub(crate) fn count(&self, bytes: u64, row_groups: u64, rows: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.row_groups.fetch_add(row_groups, Ordering::Relaxed);
         self.rows.fetch_add(rows, Ordering::Relaxed);
-        self.above.iter().for_each(|above| above.add(bytes, row_groups, rows));
+        self.above.iter().for_each(|above| above.count(bytes, row_groups, rows));
     }
 }
 

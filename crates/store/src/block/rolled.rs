@@ -67,7 +67,7 @@ pub(super) struct Row {
 
 /// Whether a metric is a total: what is asked of it is its growth and its largest value, so that neither
 /// its sum nor its integral are kept.
-pub(crate) fn is_total(metric: &str) -> bool {
+pub fn is_total(metric: &str) -> bool {
     metric.ends_with("_total")
 }
 

@@ -11,5 +11,6 @@ mod limits;
 mod merging;
 mod model;
 mod reading;
+mod retention;
 mod senders;
 mod verify;

@@ -1,19 +1,25 @@
-//! The local jobs of each device, as every ack tells them: remembered, as they change rarely and acks are
-//! many.
+//! The jobs of each device, as every ack tells them: remembered, as they change rarely and acks are many.
 
 use jobs::{Registry, RegistryError};
-use model::{DeviceId, JobId};
+use model::{DeviceId, JobId, JobKey, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most devices remembered.
 const DEVICES_MAX: usize = 100_000;
 
-type Jobs = Vec<(JobId, u32)>;
+/// What an agent is told of the jobs of its device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceJobs {
+    /// The registered local ones that have not ended, and whose they are.
+    pub(crate) local: Vec<(JobId, u32)>,
+    /// The others that nobody said have ended, and since when they are there.
+    pub(crate) open: Vec<(JobKey, Timestamp)>,
+}
 
 /// What the registry said.
 #[derive(Debug, Default)]
-pub(crate) struct LocalJobs {
+pub(crate) struct ToldJobs {
     known: Mutex<Known>,
 }
 
@@ -21,12 +27,12 @@ pub(crate) struct LocalJobs {
 struct Known {
     /// Grows with each change, so that an answer read before it is not remembered after it.
     changes: u64,
-    jobs: HashMap<DeviceId, Jobs>,
+    jobs: HashMap<DeviceId, DeviceJobs>,
 }
 
-impl LocalJobs {
+impl ToldJobs {
     /// The jobs of a device, where they are remembered.
-    pub(crate) fn known(&self, device: &DeviceId) -> Option<Jobs> {
+    pub(crate) fn known(&self, device: &DeviceId) -> Option<DeviceJobs> {
         self.lock().jobs.get(device).cloned()
     }
 
@@ -35,9 +41,10 @@ impl LocalJobs {
         &self,
         registry: &Registry,
         device: &DeviceId,
-    ) -> Result<Jobs, RegistryError> {
+    ) -> Result<DeviceJobs, RegistryError> {
         let before = self.lock().changes;
-        let jobs = registry.local_jobs_of(device)?;
+        let (local, open) = (registry.local_jobs_of(device)?, registry.open_jobs_of(device)?);
+        let jobs = DeviceJobs { local, open };
         let mut known = self.lock();
         if known.changes == before {
             if known.jobs.len() >= DEVICES_MAX {
@@ -71,16 +78,17 @@ mod tests {
         let open =
             Registry::open(&dir.path().join("jobs"), Limits::default(), jobs::Users::default);
         let (registry, jobs, device) =
-            (open.unwrap(), LocalJobs::default(), DeviceId::new("n1").unwrap());
+            (open.unwrap(), ToldJobs::default(), DeviceId::new("n1").unwrap());
         assert_eq!(jobs.known(&device), None);
-        assert_eq!(jobs.ask(&registry, &device).unwrap(), []);
-        assert_eq!(jobs.known(&device), Some(Vec::new()));
+        assert_eq!(jobs.ask(&registry, &device).unwrap(), DeviceJobs::default());
+        assert_eq!(jobs.known(&device), Some(DeviceJobs::default()));
         let start = crate::now();
         let job = Registration { uid: 7, user: None, name: None, device: device.clone(), start };
         let key = registry.register_local(&job).unwrap();
         jobs.changed();
         assert_eq!(jobs.known(&device), None);
-        assert_eq!(jobs.ask(&registry, &device).unwrap(), [(key.id, 7)]);
-        assert_eq!(jobs.known(&device), Some(vec![(key.id, 7)]));
+        let want = DeviceJobs { local: vec![(key.id, 7)], open: Vec::new() };
+        assert_eq!(jobs.ask(&registry, &device).unwrap(), want);
+        assert_eq!(jobs.known(&device), Some(want));
     }
 }

@@ -1,0 +1,44 @@
+//! Numbers beyond 53 bits, as texts of digits: JavaScript would round them.
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+pub(crate) fn serialize<S: Serializer>(
+    number: &Option<u64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match number {
+        Some(number) => serializer.collect_str(number),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    let digits = Option::<String>::deserialize(deserializer)?;
+    digits.map(|digits| digits.parse().map_err(serde::de::Error::custom)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Told {
+        #[serde(with = "super")]
+        number: Option<u64>,
+    }
+
+    #[test]
+    fn no_bit_is_lost() {
+        for (number, text) in [
+            (Some(u64::MAX), r#"{"number":"18446744073709551615"}"#),
+            (Some(0), r#"{"number":"0"}"#),
+            (None, r#"{"number":null}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&Told { number }).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Told>(text).unwrap(), Told { number });
+        }
+        assert!(serde_json::from_str::<Told>(r#"{"number":"x"}"#).is_err());
+    }
+}

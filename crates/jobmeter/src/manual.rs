@@ -1,0 +1,143 @@
+//! `jobmeter completions` and `jobmeter man`: what the command lines themselves tell, to shells and as pages.
+
+use crate::cli;
+use anyhow::Context;
+use clap::{ArgMatches, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// `jobmeter completions`.
+pub(crate) fn completions(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |name| matches.get_one::<String>(name).map_or("", String::as_str);
+    let shell: Shell = text("shell").parse().map_err(anyhow::Error::msg)?;
+    let program = text("program");
+    // Written at once: the library panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command_of(program), program, &mut script);
+    io::stdout().lock().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `jobmeter man`.
+pub(crate) fn man(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let Some(dir) = matches.get_one::<String>("dir") else {
+        let mut page = Vec::new();
+        Man::new(whole(cli::command())).render(&mut page)?;
+        io::stdout().lock().write_all(&page)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    for (name, page) in pages()? {
+        let path = Path::new(dir).join(name);
+        fs::write(&path, page).with_context(|| path.display().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn command_of(program: &str) -> Command {
+    match program {
+        "jobmeter-agent" => config::agent_command(&agent::source_settings()),
+        "jobmeter-server" => config::server_command(),
+        _ => cli::command(),
+    }
+}
+
+/// Every page with its file's name: one for each program, and for each command of `jobmeter`.
+fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut pages = Vec::new();
+    for program in cli::PROGRAMS {
+        add(whole(command_of(program)), &mut pages)?;
+    }
+    Ok(pages)
+}
+
+/// A command as it is when its words are parsed, with the flags that all its commands share; and with the
+/// help of those that `-h` leaves out, which a page would leave out, too.
+fn whole(command: Command) -> Command {
+    let mut command = command.disable_help_subcommand(true);
+    command = command.mut_args(|arg| arg.hide_short_help(false));
+    command.build();
+    command
+}
+
+fn add(command: Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    // `jobmeter server` is the program of that name, whose page is its own.
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "server") {
+        add(inner.clone(), pages)?;
+    }
+    let (man, mut page) = (Man::new(command), Vec::new());
+    man.render(&mut page)?;
+    pages.push((man.get_filename(), page));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn texts() -> BTreeMap<String, String> {
+        let text = |(name, page): (String, Vec<u8>)| (name, String::from_utf8(page).unwrap());
+        let pages = pages().unwrap();
+        let (count, texts) = (pages.len(), pages.into_iter().map(text).collect::<BTreeMap<_, _>>());
+        assert_eq!(texts.len(), count, "no two pages of one name");
+        texts
+    }
+
+    #[test]
+    fn no_section_of_a_page_is_empty() {
+        for (name, text) in texts() {
+            let mut sections = text.split("\n.SH ").skip(1).peekable();
+            assert!(sections.peek().is_some(), "{name} has no section");
+            for section in sections {
+                let (title, body) = section.split_once('\n').unwrap_or((section, ""));
+                let said = body.lines().any(|line| !line.starts_with('.') && !line.is_empty());
+                assert!(said, "{name}: nothing under {title}");
+            }
+        }
+    }
+
+    /// What a command's page must have; gives the page's name.
+    fn check(command: &Command, texts: &BTreeMap<String, String>) -> String {
+        let name = format!("{}.1", command.get_display_name().unwrap_or(command.get_name()));
+        let page = texts.get(&name).unwrap_or_else(|| panic!("no page {name}"));
+        let escaped = |text: &str| text.replace('-', "\\-");
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let word = match (arg.get_long(), arg.get_short()) {
+                (Some(long), _) => format!("\\fB\\-\\-{}\\fR", escaped(long)),
+                (None, Some(short)) => format!("\\fB\\-{short}\\fR"),
+                (None, None) => format!("\\fI{}\\fR", arg.get_value_names().unwrap()[0]),
+            };
+            // An entry begins with a tag; in the synopsis the word may stand, too.
+            let entries = page.split("\n.TP\n").skip(1).map(|entry| entry.split_once('\n'));
+            let found: Vec<_> = entries.flatten().filter(|(tag, _)| tag.contains(&word)).collect();
+            let [(_, said)] = &found[..] else { panic!("{name}: {word}: {found:?}\n{page}") };
+            let said = said.lines().next().unwrap_or_default();
+            assert!(!said.is_empty() && !said.starts_with('.'), "{name}: nothing of {word}");
+        }
+        for inner in command.get_subcommands() {
+            let reference = format!("{}(1)", escaped(inner.get_display_name().unwrap()));
+            assert!(page.contains(&reference), "{name}: {reference}");
+        }
+        name
+    }
+
+    #[test]
+    fn every_command_and_option_has_an_entry() {
+        let texts = texts();
+        let mut told = Vec::new();
+        let mut left: Vec<Command> =
+            cli::PROGRAMS.iter().map(|program| whole(command_of(program))).collect();
+        while let Some(command) = left.pop() {
+            told.push(check(&command, &texts));
+            let inner = command.get_subcommands().filter(|inner| inner.get_name() != "server");
+            left.extend(inner.cloned());
+        }
+        told.sort();
+        assert_eq!(told, texts.keys().cloned().collect::<Vec<_>>());
+        assert!(told.iter().any(|name| name == "jobmeter-job-start.1"), "{told:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Why a server was not reached, and what to do about it.
+
+use rustls::{CertificateError, Error as Tls};
+
+use std::io::ErrorKind;
+
+/// What to say of a server from which no answer came; the error itself is told after it.
+pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> String {
+    let tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    if let Some(error) = tls {
+        return format!("TLS with {url} failed: {}", of_tls(error));
+    }
+    if matches!(error, ureq::Error::Http(_) | ureq::Error::BadUri(_)) {
+        return format!("{url} cannot be asked this; name less in the question");
+    }
+    if url.starts_with("http://") && answers_otherwise(error) {
+        let rest = url.trim_start_matches("http://");
+        return format!("{url} answers, but not in HTTP; if it has TLS, name it https://{rest}");
+    }
+    format!("no server answers at {url}; start one with `jobmeter up`, or name one with --server")
+}
+
+fn of_tls(error: &Tls) -> &'static str {
+    match error {
+        Tls::InvalidMessage(_) => "it answers something else; if it has no TLS, name it http://",
+        Tls::AlertReceived(_) => {
+            "it broke TLS off; it may want another certificate than --cert and --key give"
+        }
+        Tls::InvalidCertificate(error) => of_certificate(error),
+        _ => "look at its certificate and at --ca, --cert and --key",
+    }
+}
+
+fn of_certificate(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::UnknownIssuer => {
+            "its certificate comes from none that is known here; give that one with --ca FILE"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another name; ask it by a name that stands in it, or give it one \
+             with this name"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired; give it a new one"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; look at both clocks"
+        }
+        other if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it shows the certificate of an authority (CA) as its own; give it one that the authority \
+             signed (basicConstraints CA:FALSE), and its users the authority's with --ca FILE"
+        }
+        _ => "its certificate is not believed; the authority it comes from is named with --ca FILE",
+    }
+}
+
+/// Whether somebody is there who speaks something else.
+fn answers_otherwise(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Protocol(_) => true,
+        ureq::Error::Io(error) => {
+            matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use ureq::tls::TlsConfig;
+
+    /// What is said of a server that answers with these bytes.
+    fn told(scheme: &str, answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let asked = stream.read(&mut [0; 4096]).unwrap();
+            stream.write_all(answer).unwrap();
+            asked
+        });
+        // Nothing comes that could be verified.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = TlsConfig::builder().disable_verification(true);
+        let tls = tls.unversioned_rustls_crypto_provider(provider).build();
+        let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).build().into();
+        let error = agent.get(&url).call().unwrap_err();
+        assert!(server.join().unwrap() > 0);
+        unreachable(&url, &error)
+    }
+
+    #[test]
+    fn a_server_that_speaks_something_else() {
+        // A fatal alert, as a server with TLS answers what is none.
+        let told_of_tls = told("http", &[21, 3, 3, 0, 2, 2, 10]);
+        assert!(told_of_tls.contains("if it has TLS, name it https://127.0.0.1:"), "{told_of_tls}");
+        let closed = told("http", b"");
+        assert!(closed.contains("name it https://"), "{closed}");
+        let plain = told("https", b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        assert!(plain.contains("if it has no TLS, name it http://"), "{plain}");
+        let alert = told("https", &[21, 3, 3, 0, 2, 2, 42]);
+        assert!(alert.contains("--cert and --key"), "{alert}");
+    }
+
+    #[test]
+    fn a_server_that_is_not_there() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let url = format!("http://{free}");
+        let error = ureq::get(&url).call().unwrap_err();
+        let told = unreachable(&url, &error);
+        assert!(told.contains("no server answers") && told.contains("jobmeter up"), "{told}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_told_with_what_to_do() {
+        let told = |error: Tls| {
+            let error = ureq::Error::Io(std::io::Error::new(ErrorKind::InvalidData, error));
+            unreachable("https://h", &error)
+        };
+        for (error, want) in [
+            (CertificateError::UnknownIssuer, "--ca FILE"),
+            (CertificateError::NotValidForName, "another name"),
+            (CertificateError::Expired, "expired"),
+            (CertificateError::BadSignature, "--ca FILE"),
+        ] {
+            let told = told(Tls::InvalidCertificate(error));
+            assert!(
+                told.starts_with("TLS with https://h failed: ") && told.contains(want),
+                "{told}"
+            );
+        }
+    }
+}

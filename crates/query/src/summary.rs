@@ -1,0 +1,243 @@
+//! Values of five minutes each, in the order of time: the largest of a metric whose name ends in
+//! `_total`, the mean of any other, standing at the beginning of their five minutes. They are made from
+//! the store's rollups.
+//!
+//! A value that is no number makes the mean none, as in PostgreSQL; the largest value passes it over. Of
+//! several samples of one instant the last counts.
+
+use crate::print::SCRAPE_TIME;
+use crate::slices::Slice;
+use crate::{Cancel, QueryError};
+use model::{Rollup, Series, Timestamp};
+use std::cmp::Ordering::Equal;
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Selector, SeriesInfo, Snapshot, TimeSlice};
+
+/// A summary's bucket, in microseconds.
+pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
+
+/// The buckets of a selection, slice by slice. After an error it ends.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    snapshot: Snapshot,
+    selector: Selector,
+    cancel: Cancel,
+    /// Most rows of a slice, more only where one bucket alone has more.
+    rows_max: usize,
+    /// The first and the last bucket that are not told yet.
+    rest: Option<(i64, i64)>,
+    /// How many buckets the next slice is long.
+    width: i64,
+    names: Names,
+}
+
+/// The series that are told: those of the store, and one for several that only the time of the scrape
+/// tells apart. Each is the same `Arc` in all slices.
+#[derive(Debug, Default)]
+struct Names {
+    places: HashMap<Series, usize>,
+    infos: Vec<Arc<SeriesInfo>>,
+}
+
+/// A bucket of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bucket {
+    start: i64,
+    place: usize,
+    count: u64,
+    sum: f64,
+    max: f64,
+}
+
+impl Summary {
+    /// The buckets that begin between two instants (bounds inclusive).
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        selector: &Selector,
+        (from, to): (Timestamp, Timestamp),
+        rows_max: usize,
+        cancel: Cancel,
+    ) -> Self {
+        let first = from.0.saturating_add(BUCKET - 1).div_euclid(BUCKET).saturating_mul(BUCKET);
+        let last = to.0.div_euclid(BUCKET).saturating_mul(BUCKET);
+        let extent = snapshot.extent().map(|(from, to)| (bucket(from.0), bucket(to.0)));
+        let rest = extent.map(|(from, to)| (first.max(from), last.min(to)));
+        let rest = rest.filter(|(first, last)| first <= last);
+        let (selector, names) = (selector.clone(), Names::default());
+        let rows_max = rows_max.max(1);
+        // A day at first: a hundred series fit.
+        Self { snapshot, selector, cancel, rows_max, rest, width: 288, names }
+    }
+
+    fn slice(&mut self) -> Result<Option<Slice>, QueryError> {
+        while let Some((first, last)) = self.rest {
+            let long = self.width.saturating_sub(1).saturating_mul(BUCKET);
+            let end = first.saturating_add(long).min(last);
+            let Some(buckets) = self.read(first, end)? else {
+                self.width = (self.width / 2).max(1);
+                continue;
+            };
+            self.rest = Some((end.saturating_add(BUCKET), last)).filter(|(next, _)| *next <= last);
+            if buckets.len() < self.rows_max / 4 {
+                self.width = self.width.saturating_mul(2);
+            }
+            if !buckets.is_empty() {
+                return Ok(Some(self.names.slice(buckets)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The buckets between two; none when they are too many and could be fewer.
+    fn read(&mut self, first: i64, last: i64) -> Result<Option<Vec<Bucket>>, QueryError> {
+        let mut buckets = Vec::new();
+        let (from, to) = (Timestamp(first), Timestamp(last));
+        for series in self.snapshot.windows(&self.selector, from, to, BUCKET) {
+            self.cancel.check()?;
+            let series = series?;
+            let place = self.names.place(&series.series);
+            buckets.extend(series.windows.iter().map(|window| Bucket::of(place, window)));
+            if buckets.len() > self.rows_max && first < last {
+                return Ok(None);
+            }
+        }
+        Ok(Some(buckets))
+    }
+}
+
+impl Iterator for Summary {
+    type Item = Result<Slice, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.slice().transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.rest = None;
+        }
+        next
+    }
+}
+
+const fn bucket(at: i64) -> i64 {
+    at.div_euclid(BUCKET).saturating_mul(BUCKET)
+}
+
+impl Bucket {
+    fn of(place: usize, (start, rollup): &(Timestamp, Rollup)) -> Self {
+        let Rollup { count, sum, max, .. } = *rollup;
+        Self { start: start.0, place, count, sum, max }
+    }
+
+    /// This one with that of another series that is told under the same name.
+    fn join(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    fn value(&self, info: &SeriesInfo) -> f64 {
+        let largest = info.series.metric.ends_with("_total");
+        if largest { self.max } else { self.sum / self.count as f64 }
+    }
+}
+
+impl Names {
+    fn place(&mut self, info: &Arc<SeriesInfo>) -> usize {
+        let labels = &info.series.labels;
+        let told = if labels.get(SCRAPE_TIME).is_some() {
+            let series = Series { labels: labels.without(SCRAPE_TIME), ..info.series.clone() };
+            Arc::new(SeriesInfo { series, ..SeriesInfo::clone(info) })
+        } else {
+            Arc::clone(info)
+        };
+        if let Some(place) = self.places.get(&told.series) {
+            return *place;
+        }
+        let place = self.infos.len();
+        self.places.insert(told.series.clone(), place);
+        self.infos.push(told);
+        place
+    }
+
+    /// Buckets as rows in the order of time, those of one instant in the order of their series.
+    fn slice(&self, mut buckets: Vec<Bucket>) -> Slice {
+        let series = |place: usize| self.infos.get(place).map(|info| &info.series);
+        buckets.sort_by(|a, b| {
+            let places = || series(a.place).cmp(&series(b.place));
+            a.start.cmp(&b.start).then_with(|| if a.place == b.place { Equal } else { places() })
+        });
+        buckets.dedup_by(|next, kept| {
+            let same = (next.start, next.place) == (kept.start, kept.place);
+            if same {
+                kept.join(next);
+            }
+            same
+        });
+        let mut slice = Slice::default();
+        // The place of each series in this slice.
+        let mut used: Vec<usize> = buckets.iter().map(|bucket| bucket.place).collect();
+        used.sort_by(|a, b| series(*a).cmp(&series(*b)));
+        used.dedup();
+        let ranks: HashMap<usize, u32> = used.iter().copied().zip(0..).collect();
+        slice.series = used.iter().filter_map(|place| self.infos.get(*place).cloned()).collect();
+        for bucket in buckets {
+            let (Some(info), Some(rank)) = (self.infos.get(bucket.place), ranks.get(&bucket.place))
+            else {
+                continue;
+            };
+            slice.places.push(*rank);
+            slice.times.push(bucket.start);
+            slice.values.push(bucket.value(info));
+            slice.starts.push(TimeSlice::NO_START);
+        }
+        slice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Kind, Labels, Unit};
+
+    fn info(metric: &str, labels: &[(&str, &str)]) -> Arc<SeriesInfo> {
+        let series = Series {
+            device: DeviceId::new("n1").unwrap(),
+            metric: Arc::from(metric),
+            job: None,
+            labels: Labels::new(labels.iter().copied()).unwrap(),
+        };
+        Arc::new(SeriesInfo { series, unit: Unit::Count, kind: Kind::Gauge, divisor: 1 })
+    }
+
+    fn bucket(place: usize, start: i64, count: u64, sum: f64, max: f64) -> Bucket {
+        Bucket { start: start * BUCKET, place, count, sum, max }
+    }
+
+    #[test]
+    fn buckets_hold_the_mean_or_the_largest_in_the_order_of_time() {
+        let mut names = Names::default();
+        let (total, load) = (names.place(&info("x_total", &[])), names.place(&info("load", &[])));
+        assert_eq!(names.place(&info("load", &[])), load);
+        let slice = names.slice(vec![
+            bucket(total, 1, 2, f64::NAN, 9.0),
+            bucket(total, 2, 1, f64::NAN, 4.0),
+            bucket(load, 1, 2, 3.0, 2.0),
+        ]);
+        let told = |row: usize| &*slice.series[slice.places[row] as usize].series.metric;
+        assert_eq!([told(0), told(1), told(2)], ["load", "x_total", "x_total"]);
+        assert_eq!(slice.times, [BUCKET, BUCKET, 2 * BUCKET]);
+        assert_eq!(slice.values, [1.5, 9.0, 4.0]);
+    }
+
+    #[test]
+    fn the_time_of_a_scrape_tells_no_series_apart() {
+        let mut names = Names::default();
+        let places = ["1", "2"]
+            .map(|at| names.place(&info("m", &[("_metric_scrape_time", at), ("a", "b")])));
+        let slice =
+            names.slice(places.map(|place| bucket(place, 0, 1, 1.0 + place as f64, 1.0)).to_vec());
+        let slice_of_two = names.slice(vec![bucket(0, 0, 1, 1.0, 1.0), bucket(0, 0, 1, 3.0, 3.0)]);
+        assert_eq!((slice.values.len(), slice_of_two.values), (1, vec![2.0]));
+        assert_eq!(slice.series[0].series.labels.as_str(), r#"{"a": "b"}"#);
+    }
+}

@@ -1,0 +1,182 @@
+//! EXPLAIN from outside: what reaches the store, what it took, and who is told of it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use futures::StreamExt;
+use jobs::Reader;
+use lab::{Lab, Told, at, key};
+use query::Settings;
+use sql::arrow::array::{Array, StringViewArray};
+use sql::{Limits, Sql, SqlError};
+use std::time::Duration;
+
+/// 20 nodes of 100 samples in a block; job 7 of user 1000 on n1, with 100 of its own.
+fn filled() -> Lab {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..100_u8).map(|i| (f64::from(i) * 10.0, 1.0)).collect();
+    let names: Vec<String> = (0..20).map(|n| format!("n{n}")).collect();
+    let mut told: Vec<Told<'_>> = names
+        .iter()
+        .map(|name| Told { device: name, samples: &samples, ..Told::default() })
+        .collect();
+    let job = Some(key("local", 7));
+    told.push(Told { metric: "rss_bytes", job, samples: &samples, ..Told::default() });
+    lab.put(&told);
+    lab.job(&key("local", 7), "n1", 1000, 5.0, Some(995.0));
+    lab.store.flush().unwrap();
+    lab
+}
+
+fn engine(lab: &Lab, limits: Limits) -> Sql {
+    Sql::new(lab.questions(Settings::default()), limits).unwrap()
+}
+
+/// Kinds and lines.
+async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
+    let mut rows = sql.query(text, reader, at(7200.0)).await?;
+    let names: Vec<_> = rows.schema().fields().iter().map(|f| f.name().clone()).collect();
+    assert_eq!(names, ["plan_type", "plan"]);
+    let mut lines = Vec::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        let text = |column: usize, row: usize| {
+            let texts = batch.column(column).as_any().downcast_ref::<StringViewArray>().unwrap();
+            assert!(texts.is_valid(row));
+            texts.value(row).to_owned()
+        };
+        lines.extend((0..batch.num_rows()).map(|row| (text(0, row), text(1, row))));
+    }
+    Ok(lines)
+}
+
+/// The line of a table in a plan.
+fn table(lines: &[(String, String)]) -> &str {
+    let found: Vec<_> =
+        lines.iter().filter(|line| line.1.trim_start().starts_with("TableExec: ")).collect();
+    let [(kind, line)] = &found[..] else { panic!("{lines:?}") };
+    assert_eq!(kind, "plan");
+    line.trim_start()
+}
+
+/// What follows the only line of a kind.
+fn only<'a>(lines: &'a [(String, String)], kind: &str) -> Option<&'a str> {
+    let mut found = lines.iter().filter(|line| line.0 == kind).map(|line| line.1.as_str());
+    let first = found.next();
+    assert_eq!(found.next(), None, "{lines:?}");
+    first
+}
+
+#[tokio::test]
+async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let before = lab.store.stats().read;
+    for (text, want) in [
+        (
+            "SELECT avg(value) FROM metrics WHERE device_id = 'n1' AND metric_id IN ('b', 'a')
+             AND timestamp >= '2026-01-06T00:01:00' AND timestamp < '2026-01-06T00:02:00'",
+            "TableExec: metrics, device_id in [n1], metric_id in [a, b], from 2026-01-06T00:01:00+00:00, \
+             to 2026-01-06T00:01:59.999999+00:00",
+        ),
+        (
+            "SELECT value FROM metrics_by_job WHERE job_id = 7 AND cluster = 'local'",
+            "TableExec: metrics_by_job, job_id in [7], cluster in [local]",
+        ),
+        ("SELECT count(*) FROM metrics WHERE job_id IS NULL", "TableExec: metrics, of no job"),
+        ("SELECT value FROM metrics LIMIT 5", "TableExec: metrics, 5 rows at most"),
+        (
+            "SELECT value FROM metrics WHERE device_id = 'no,name'",
+            "TableExec: metrics, nothing: no row can meet the conditions",
+        ),
+        // What the store does not answer by itself stays with the engine.
+        ("SELECT value FROM metrics WHERE value > 2", "TableExec: metrics"),
+        ("SELECT name FROM jobs WHERE job_id = 7", "TableExec: jobs"),
+    ] {
+        let lines = ask(&sql, Reader::Everything, &format!("EXPLAIN {text}")).await.unwrap();
+        assert_eq!(table(&lines), want, "{text}: {lines:?}");
+        assert!(lines.iter().all(|(kind, _)| kind == "plan"), "{lines:?}");
+    }
+    let odd = "EXPLAIN SELECT value FROM metrics WHERE metric_id = 'a\nb'";
+    let lines = ask(&sql, Reader::Everything, odd).await.unwrap();
+    assert_eq!(table(&lines), "TableExec: metrics, metric_id in [a\\nb]");
+    let join = "EXPLAIN SELECT 1 FROM metrics a, jobs b";
+    let lines = ask(&sql, Reader::Everything, join).await.unwrap();
+    assert!(lines.iter().any(|line| line.1.contains("Guarded")), "by the same guard: {lines:?}");
+    assert_eq!(lab.store.stats().read, before);
+}
+
+#[tokio::test]
+async fn an_analysis_tells_what_was_read() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let before = lab.store.stats().read;
+    let text = "EXPLAIN ANALYZE SELECT * FROM metrics WHERE device_id = 'n5'";
+    let lines = ask(&sql, Reader::Everything, text).await.unwrap();
+    let after = lab.store.stats().read;
+    let (bytes, rows) = (after.bytes - before.bytes, after.rows - before.rows);
+    let groups = after.row_groups - before.row_groups;
+    assert!(rows >= 100 && bytes > 100 && groups > 0, "{after:?}");
+    let read = format!("{bytes} bytes, {rows} rows, {groups} row groups of blocks");
+    assert_eq!(only(&lines, "read"), Some(&*read));
+    assert_eq!(only(&lines, "rows"), Some("100"));
+    let want = "TableExec: metrics, device_id in [n5], metrics=[output_rows=100]";
+    assert_eq!(table(&lines), want);
+    let seconds = only(&lines, "time").unwrap().strip_suffix(" s").unwrap();
+    assert!((0.0..60.0).contains(&seconds.parse::<f64>().unwrap()), "{seconds}");
+}
+
+#[tokio::test]
+async fn nobody_learns_of_what_is_somebody_elses() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let text = "EXPLAIN ANALYZE SELECT value FROM metrics WHERE job_id = 7 AND cluster = 'local'";
+    let of = async |uid| ask(&sql, Reader::User(uid), text).await.unwrap();
+    let (own, other) = (of(1000).await, of(1001).await);
+    assert_eq!(only(&own, "rows"), Some("100"));
+    assert_eq!(only(&other, "rows"), Some("0"));
+    assert!(table(&other).ends_with("metrics=[output_rows=0]"), "{other:?}");
+    // Rows of others are read before they are left out: how many there were stays untold.
+    assert_eq!((only(&own, "read"), only(&other, "read")), (None, None));
+}
+
+#[tokio::test]
+async fn what_is_explained_is_bounded_as_if_it_were_asked() {
+    let lab = filled();
+    let limits = Limits { rows_max: 1000, time_max: Duration::from_secs(2), ..Limits::default() };
+    let sql = engine(&lab, limits);
+    let of = async |text: &str| ask(&sql, Reader::Everything, text).await;
+    assert!(of("EXPLAIN SELECT * FROM metrics").await.is_ok());
+    let refused = of("EXPLAIN ANALYZE SELECT * FROM metrics").await.unwrap_err();
+    assert!(matches!(refused, SqlError::TooManyRows(1000)), "{refused:?}");
+    let many: Vec<String> = (0..17).map(|n| format!("metrics m{n}")).collect();
+    let refused = of(&format!("EXPLAIN SELECT 1 FROM {}", many.join(", "))).await.unwrap_err();
+    assert!(refused.to_string().contains("17 tables"), "{refused}");
+    let slow = "EXPLAIN ANALYZE SELECT count(*) FROM metrics a, metrics b, metrics c, metrics d";
+    let refused = of(slow).await.unwrap_err();
+    assert!(matches!(refused, SqlError::TooSlow(2)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn only_a_select_is_explained() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (text, status, want) in [
+        ("EXPLAIN DELETE FROM metrics", 403, "this is EXPLAIN of DELETE FROM"),
+        ("EXPLAIN ANALYZE UPDATE metrics SET value = 0", 403, "EXPLAIN of UPDATE metrics"),
+        ("EXPLAIN CREATE TABLE x AS SELECT 1", 403, "EXPLAIN of CREATE TABLE"),
+        ("EXPLAIN ANALYZE SELECT 1 INTO x", 403, "changes something"),
+        ("EXPLAIN EXPLAIN SELECT 1", 403, "EXPLAIN of EXPLAIN SELECT"),
+        ("EXPLAIN VERBOSE SELECT 1", 400, "no other option"),
+        ("EXPLAIN (ANALYZE, COSTS FALSE) SELECT 1", 400, ""),
+        ("EXPLAIN FORMAT TREE SELECT 1", 400, "no other option"),
+        ("EXPLAIN metrics", 400, ""),
+        ("EXPLAIN SELECT 1; SELECT 2", 400, ""),
+    ] {
+        let error = ask(&sql, Reader::Everything, text).await.unwrap_err();
+        assert_eq!(error.status(), status, "{text}: {error}");
+        assert!(error.to_string().contains(want), "{text}: {error}");
+    }
+}

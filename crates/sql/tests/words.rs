@@ -1,0 +1,36 @@
+//! What is said of a statement that is wrong.
+
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use jobs::Reader;
+use lab::{Lab, at};
+use query::Settings;
+use sql::{Limits, Sql};
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_words_of_ours() {
+    let lab = Lab::new();
+    let sql = Sql::new(lab.questions(Settings::default()), Limits::default()).unwrap();
+    for (text, want) in [
+        ("SELECT * FROM metric", "there is no table `metric`; the tables are metrics, "),
+        ("SELECT * FROM nope.nope", "there is no table `nope.nope`; the tables are metrics, "),
+        ("SELECT * FROM nope(1)", "there is no function `nope` that makes a table"),
+        ("SELEC 1", "this is no SQL: expected an SQL statement, found SELEC in line 1, column 1"),
+        ("SELECT 'a", "this is no SQL: "),
+        ("SELECT valeu FROM metrics", "there is no column `valeu` here; the columns are cluster, "),
+        ("SELECT m.x FROM metrics m", "there is no column `m.x` here; the columns are cluster, "),
+        (
+            "SELECT job_id FROM metrics a, metrics b",
+            "several tables have a column `job_id`; write TABLE.COLUMN",
+        ),
+    ] {
+        let error = sql.query(text, Reader::Everything, at(7200.0)).await.unwrap_err();
+        let message = error.to_string();
+        assert_eq!(error.status(), 400, "{text}: {message}");
+        assert!(message.starts_with(want), "{text}: {message}");
+        for leak in ["datafusion", "public.", "ParserError", "Schema error", "Line:"] {
+            assert!(!message.contains(leak), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What becomes of samples and rollups in time: rollups are made for good, and what is older or more than
+//! is to be kept goes.
+//!
+//! A stretch of time is *settled* when late samples are taken for it no more: its rollups are written to
+//! files of their own, and everything that is asked of windows in it is told from these alone. Only then
+//! may its samples go, for only then does nothing need them any more. The order makes a crash at any point
+//! harmless: first no late sample is taken, then the files are written, then the manifest names them and
+//! the time; what a crash leaves over is removed at the next start.
+
+use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
+use crate::error::BlockError;
+use crate::ledger::Ledger;
+use crate::manifest::Manifest;
+use crate::roll::{WINDOWS_US, rollups_dir};
+use crate::select::Selector;
+use crate::settings::{Keep, Settings};
+use crate::shared::Shared;
+use crate::source::Question;
+use crate::view::View;
+use crate::windows::{WindowScan, Windows};
+use model::{Rollup, Timestamp};
+use std::sync::Arc;
+
+/// Times are settled to whole multiples of it: the longest window.
+const GRAIN_US: i64 = WINDOWS_US[1];
+
+/// What is to be done next.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// Make the rollups between two instants for good.
+    Settle(Timestamp, Timestamp),
+    /// Let a block go.
+    Samples(Arc<Block>),
+    /// Let a file of rollups go.
+    Rollups(Arc<Block>),
+}
+
+/// What is due now; none when all is well.
+pub(crate) fn due(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let late = floor(now.0.saturating_sub(settings.settle_after_us), settings.settle_step_us);
+    if let Some(work) = settle_to(view, settings, late) {
+        return Some(work);
+    }
+    let Keep { bytes_max, age_us } = settings.keep_samples;
+    let is_old = |file: &Block, age_us: i64| file.note.to.0 < now.0.saturating_sub(age_us);
+    let old = |block: &&Arc<Block>| block.note.to < view.settled && is_old(block, age_us);
+    if let Some(block) = view.blocks.iter().find(old) {
+        return Some(Work::Samples(Arc::clone(block)));
+    }
+    let bytes: u64 = view.blocks.iter().map(|block| block.note.bytes).sum();
+    if bytes > bytes_max
+        && let Some(oldest) = view.blocks.iter().min_by_key(|block| block.note.to)
+    {
+        if oldest.note.to < view.settled {
+            return Some(Work::Samples(Arc::clone(oldest)));
+        }
+        // What is of this hour stays, however much it is.
+        let to = floor(oldest.note.to.0, GRAIN_US).saturating_add(GRAIN_US);
+        if to <= now.0.saturating_sub(GRAIN_US) {
+            return settle_to(view, settings, to);
+        }
+    }
+    for (keep, window_us) in settings.keep_rollups.iter().zip(WINDOWS_US) {
+        let of =
+            |file: &&Arc<Block>| file.note.settled.is_some() && file.note.window_us == window_us;
+        let oldest = view.rollups.iter().filter(of).min_by_key(|file| file.note.settled);
+        let Some(oldest) = oldest else { continue };
+        let bytes: u64 = view.rollups.iter().filter(of).map(|file| file.note.bytes).sum();
+        if bytes > keep.bytes_max || is_old(oldest, keep.age_us) {
+            return Some(Work::Rollups(Arc::clone(oldest)));
+        }
+    }
+    None
+}
+
+/// The next stretch up to `to` that has samples and is not settled.
+fn settle_to(view: &View, settings: &Settings, to: i64) -> Option<Work> {
+    let heads = view.heads().flat_map(|head| head.groups());
+    let spans = heads.map(|group| group.rows().span());
+    let spans = spans.chain(view.blocks.iter().map(|block| (block.note.from.0, block.note.to.0)));
+    let ahead = spans.filter(|(from, last)| from <= last && *last >= view.settled.0);
+    let first = ahead.map(|(from, _)| from.max(view.settled.0)).min()?;
+    let from = floor(first, GRAIN_US).max(view.settled.0);
+    let end = floor(from, settings.settle_step_us).saturating_add(settings.settle_step_us).min(to);
+    (from < end).then_some(Work::Settle(Timestamp(from), Timestamp(end)))
+}
+
+fn floor(at: i64, step: i64) -> i64 {
+    at.div_euclid(step.max(1)).saturating_mul(step.max(1))
+}
+
+/// Does it; false when it had to stop.
+///
+/// # Errors
+/// A block cannot be read, or a file not be written: all is as it was, but that late samples may be
+/// refused for a stretch that is not settled yet.
+pub(crate) fn perform(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    work: &Work,
+) -> Result<bool, BlockError> {
+    match work {
+        Work::Settle(from, to) => return settle(shared, ledger, *from, *to),
+        Work::Samples(block) => {
+            let is_it = |note: &BlockNote| note.file == block.note.file;
+            let count = |manifest: &mut Manifest| manifest.samples_removed += block.note.rows;
+            let shown = |view: &mut View| view.samples_removed += block.note.rows;
+            change(shared, ledger, &is_it, &|_| false, count, shown)?;
+        }
+        Work::Rollups(file) => {
+            let is_it = |note: &BlockNote| note.file == file.note.file;
+            change(shared, ledger, &|_| false, &is_it, |_| (), |_| ())?;
+        }
+    }
+    Ok(true)
+}
+
+fn settle(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<bool, BlockError> {
+    // Whoever is taken in after this is refused what is earlier; whoever was before is visible.
+    shared.books().settled = to;
+    let at = shared.now();
+    let mut new = Vec::new();
+    for window_us in WINDOWS_US {
+        match write(shared, ledger, (from, to), window_us) {
+            Ok(Some(files)) => new.extend(files),
+            other => {
+                // The ledger knows what is settled: late samples may come again.
+                shared.books().settled = ledger.manifest().settled;
+                return other.map(|_| false);
+            }
+        }
+    }
+    // Samples before are told of by these files alone from now on.
+    let is_told = |note: &BlockNote| note.settled.is_none() && note.to < to;
+    let named = |manifest: &mut Manifest| {
+        manifest.rollups.extend(new.iter().map(|file| file.note.clone()));
+        (manifest.settled, manifest.settled_at) = (to, at);
+    };
+    let shown = |view: &mut View| {
+        view.rollups.extend(new.iter().map(Arc::clone));
+        view.settled = to;
+    };
+    change(shared, ledger, &|_| false, &is_told, named, shown)?;
+    Ok(true)
+}
+
+/// Writes the windows between two instants to a file, if there are any; none when it had to stop.
+fn write(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    (from, to): (Timestamp, Timestamp),
+    window_us: i64,
+) -> Result<Option<Option<Arc<Block>>>, BlockError> {
+    let dir = rollups_dir(&ledger.dir);
+    let (view, visible) = shared.view();
+    let last = to.0.saturating_sub(1);
+    let question = Question { selector: Selector::default(), from: from.0, to: last };
+    let mut file: Option<NewBlock<'_>> = None;
+    let mut windows: Vec<(i64, Rollup)> = Vec::new();
+    let meter = Arc::new(Meter::default());
+    for found in WindowScan::new(shared, &view, visible, question, window_us, meter) {
+        let Windows { series, windows: told } = found?;
+        if shared.tending.is_closing() {
+            return Ok(None);
+        }
+        windows.clear();
+        windows.extend(told.into_iter().map(|(start, rollup)| (start.0, rollup)));
+        let new = match &mut file {
+            Some(new) => new,
+            None => {
+                let settled = Some((from.0, to.0));
+                let of = Of { log: (0, 0), level: 0, window_us, settled };
+                file.insert(NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?)
+            }
+        };
+        new.windows(&series.series, &windows)?;
+    }
+    let file = file.map(|file| file.finish(shared.now())).transpose()?;
+    Ok(Some(file.map(Arc::new)))
+}
+
+/// Takes files out of the manifest and the view, and removes them.
+fn change(
+    shared: &Shared,
+    ledger: &Ledger,
+    is_block: &dyn Fn(&BlockNote) -> bool,
+    is_rollup: &dyn Fn(&BlockNote) -> bool,
+    named: impl FnOnce(&mut Manifest),
+    shown: impl FnOnce(&mut View),
+) -> Result<(), BlockError> {
+    ledger.swap(|manifest| {
+        manifest.blocks.retain(|note| !is_block(note));
+        manifest.rollups.retain(|note| !is_rollup(note));
+        named(manifest);
+        Ok::<(), BlockError>(())
+    })?;
+    let gone: Vec<Arc<Block>> = shared.turn(|view| {
+        let blocks = view.blocks.extract_if(.., |block| is_block(&block.note));
+        let mut gone: Vec<Arc<Block>> = blocks.collect();
+        gone.extend(view.rollups.extract_if(.., |file| is_rollup(&file.note)));
+        shown(view);
+        gone
+    });
+    for file in gone {
+        // A file that stays is removed at the next start.
+        ledger.disk.remove(&file.path).unwrap_or_default();
+    }
+    Ok(())
+}

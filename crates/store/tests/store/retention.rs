@@ -1,0 +1,236 @@
+//! Rollups that are made for good, and samples that go: what is asked of windows stays the same.
+
+use crate::disk::{Fault, MemDisk};
+use crate::kit::*;
+use model::{Cause, Rollup, Timestamp};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use store::{Disk, Keep, Outcome, Selector, Settings, Store, Windows};
+
+const HOUR: i64 = 3600 * S;
+
+/// Late samples are taken for two hours; an hour is settled at once.
+fn settings() -> Settings {
+    Settings {
+        settle_after_us: 2 * HOUR,
+        settle_step_us: HOUR,
+        merge_blocks: 3,
+        head_age_us: i64::MAX,
+        ..small()
+    }
+}
+
+fn open_at(disk: &Arc<dyn Disk>, clock: &TestClock, settings: Settings) -> Store {
+    Store::open_on(Arc::clone(disk), Path::new("/data"), settings, clock.clock()).unwrap().0
+}
+
+/// Ten minutes of a counter and a gauge, a sample a minute, from the minute `from` on.
+fn minutes(sender: &mut Sender, from: i64) -> store::Incoming {
+    let mut samples = Vec::new();
+    for minute in from..from + 10 {
+        let at = T0 + minute * 60 * S;
+        let counter = Spec { start: Some(T0), ..spec("n1", "a_total") };
+        samples.push((counter, at, minute as f64));
+        samples.push((spec("n2", "b"), at, (minute % 7) as f64 + 0.25));
+    }
+    sender.batch(&samples)
+}
+
+/// Six hours in blocks of an hour each; of the third hour ten minutes come after the fourth.
+fn fill(store: &Store, sender: &mut Sender) {
+    let mut late = None;
+    for batch in 0..36 {
+        let incoming = minutes(sender, batch * 10);
+        if batch == 14 {
+            late = Some(incoming);
+            continue;
+        }
+        assert_eq!(append(store, vec![incoming]), [STORED]);
+        if batch == 25 {
+            assert_eq!(append(store, vec![late.take().unwrap()]), [STORED]);
+        }
+        if batch % 6 == 5 {
+            store.flush().unwrap();
+        }
+    }
+}
+
+type Told = BTreeMap<(i64, String, Timestamp), Rollup>;
+
+fn told(store: &Store) -> Told {
+    let (snapshot, mut told) = (store.snapshot(), Told::new());
+    let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    for window_us in Store::WINDOWS_US {
+        for found in snapshot.windows(&Selector::default(), from, to, window_us) {
+            let Windows { series, windows } = found.unwrap();
+            let name = name(&series.series);
+            for (start, rollup) in windows {
+                let twice = told.insert((window_us, name.clone(), start), rollup);
+                assert!(twice.is_none(), "{name} {start} is told twice");
+            }
+        }
+    }
+    told
+}
+
+fn assert_same(have: &Told, want: &Told, what: &str) {
+    assert!(have.keys().eq(want.keys()), "{what}");
+    let near =
+        |a: f64, b: f64| a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+    for ((key, have), want) in have.iter().zip(want.values()) {
+        let exact = |one: &Rollup| (one.count, one.first, one.last, one.min, one.max, one.resets);
+        assert_eq!(exact(have), exact(want), "{what}: {key:?}");
+        assert!(near(have.sum, want.sum) && near(have.integral, want.integral), "{what}: {key:?}");
+        assert!(near(have.seconds, want.seconds), "{what}: {key:?}");
+    }
+}
+
+#[test]
+fn what_is_settled_stays_the_same_and_late_samples_are_a_gap() {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    clock.set(T0 + 6 * HOUR);
+    let store = open_at(&shared, &clock, settings());
+    let mut sender = Sender::new("n1", 1);
+    fill(&store, &mut sender);
+    let (before, rows) = (told(&store), all(&store));
+    assert_eq!(before.len(), 2 * (6 * 12 + 6));
+    store.tend().unwrap();
+    assert_same(&told(&store), &before, "settled");
+    let stats = store.stats();
+    assert_eq!(stats.settled, Some(Timestamp(T0 + 4 * HOUR)));
+    assert!(stats.samples_removed == 0 && all(&store) == rows);
+    // Too late, and just in time.
+    let late = store::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
+    let late = append(&store, vec![late]);
+    let Outcome::Stored { samples_refused, reason } = &late[0] else { panic!("{late:?}") };
+    assert_eq!(*samples_refused, 10);
+    assert!(reason.contains("too late"), "{reason}");
+    let gaps = store.gaps(Timestamp(T0 + 235 * 60 * S), Timestamp(T0 + 239 * 60 * S), None);
+    assert_eq!(gaps.len(), 2, "{gaps:?}");
+    assert!(gaps.iter().all(|gap| gap.cause == Cause::SeriesRefused));
+    let after = told(&store);
+    let settled = |told: &Told| -> Told {
+        told.iter()
+            .filter(|((.., start), _)| start.0 < T0 + 4 * HOUR)
+            .map(|(k, v)| (k.clone(), *v))
+            .collect()
+    };
+    assert_same(&settled(&after), &settled(&before), "after late samples");
+    assert_eq!(all(&store).len(), rows.len() + 10);
+    // The same after a crash, when the log is read again, and from blocks.
+    let rows = all(&store);
+    drop(store);
+    let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
+    let store = open_at(&shared, &clock, settings());
+    assert!(all(&store) == rows, "what was refused does not come back");
+    assert_same(&told(&store), &after, "after a crash");
+    store.flush().unwrap();
+    store.tend().unwrap();
+    assert_same(&told(&store), &after, "after a block");
+}
+
+#[test]
+fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
+    for (keep, left) in
+        [(Keep { age_us: 3 * HOUR, ..Keep::ALL }, 3), (Keep { bytes_max: 1, ..Keep::ALL }, 1)]
+    {
+        let disk = Arc::new(MemDisk::default());
+        let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+        let clock = TestClock::new();
+        clock.set(T0 + 6 * HOUR);
+        // Blocks of one hour stay, so that they go hour by hour.
+        let settings = Settings { keep_samples: keep, merge_blocks: 99, ..settings() };
+        let store = open_at(&shared, &clock, settings.clone());
+        let mut sender = Sender::new("n1", 1);
+        fill(&store, &mut sender);
+        let (before, samples) = (told(&store), all(&store).len());
+        store.tend().unwrap();
+        assert_same(&told(&store), &before, "after samples went");
+        let stats = store.stats();
+        let names: Vec<_> = disk.files("/data/blocks").into_keys().collect();
+        assert_eq!(stats.blocks, left, "{keep:?} {names:?} {stats:?}");
+        assert_eq!(stats.samples_removed, samples as u64 - all(&store).len() as u64);
+        assert_eq!(disk.files("/data/blocks").len() as u64, left);
+        assert!(store::verify(&*disk, Path::new("/data")).unwrap().is_good());
+        drop(store);
+        let shared: Arc<dyn Disk> = Arc::new(disk.after_kill());
+        let store = open_at(&shared, &clock, settings);
+        assert_same(&told(&store), &before, "after a start");
+        assert_eq!(store.stats().samples_removed, stats.samples_removed);
+        assert_eq!(store.stats().settled, stats.settled);
+    }
+}
+
+#[test]
+fn rollups_that_are_too_old_go_and_longer_ones_stay() {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    clock.set(T0 + 6 * HOUR);
+    let keep_rollups = [Keep { age_us: 3 * HOUR, ..Keep::ALL }, Keep::ALL];
+    let store = open_at(&shared, &clock, Settings { keep_rollups, ..settings() });
+    fill(&store, &mut Sender::new("n1", 1));
+    let before = told(&store);
+    store.tend().unwrap();
+    let after = told(&store);
+    let of =
+        |told: &Told, window: i64| told.keys().filter(|(length, ..)| *length == window).count();
+    let [short, long] = Store::WINDOWS_US;
+    assert_eq!(of(&after, long), of(&before, long));
+    assert_eq!(of(&after, short), of(&before, short) - 2 * 3 * 12);
+}
+
+/// Whatever call fails or is the last: windows are what they were, no sample is there twice.
+#[test]
+fn a_process_that_dies_while_it_settles_loses_no_window() {
+    let clock = TestClock::new();
+    clock.set(T0 + 6 * HOUR);
+    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
+    let settings = Settings { keep_samples, ..settings() };
+    let filled = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&filled) as Arc<dyn Disk>;
+    let store = open_at(&shared, &clock, settings.clone());
+    fill(&store, &mut Sender::new("n1", 1));
+    let before = told(&store);
+    drop(store);
+    let mut failed = 0;
+    for (first, fault) in (1..).zip([Fault::Once, Fault::Dead, Fault::Full]) {
+        for n in (first..).step_by(stride()) {
+            let disk = Arc::new(filled.after_kill());
+            let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+            let store = open_at(&shared, &clock, settings.clone());
+            disk.plan().set(n, fault);
+            let calls = disk.plan().calls();
+            let tended = store.tend();
+            let done = n > disk.plan().calls() - calls;
+            disk.plan().clear();
+            let what = format!("{fault:?} at call {n}");
+            if fault != Fault::Dead {
+                assert_same(&told(&store), &before, &what);
+            }
+            failed += usize::from(tended.is_err());
+            drop(store);
+            let left = if n % 2 == 0 { disk.after_kill() } else { disk.after_power_cut(0) };
+            let shared: Arc<dyn Disk> = Arc::new(left);
+            let store = open_at(&shared, &clock, settings.clone());
+            assert_same(&told(&store), &before, &what);
+            // A fault while a block was read leaves it alone for an hour.
+            store.tend().unwrap();
+            assert_same(&told(&store), &before, &what);
+            assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)), "{what}");
+            if done {
+                break;
+            }
+        }
+    }
+    // A file that cannot be removed is no failure.
+    assert!(failed > 20, "{failed}");
+}
+
+/// How many calls to go on by; `make soak` lets every one of them fail.
+fn stride() -> usize {
+    std::env::var("STRIDE").map_or(7, |stride| stride.parse().unwrap())
+}
