@@ -7,6 +7,7 @@
 //! harmless: first no late sample is taken, then the files are written, then the manifest names them and
 //! the time; what a crash leaves over is removed at the next start.
 
+use crate::ask::extent;
 use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
 use crate::error::BlockError;
 use crate::ledger::Ledger;
@@ -36,7 +37,11 @@ pub(crate) enum Work {
 }
 
 /// What is due now; none when all is well.
+///
+/// Nothing goes because of a clock that is ahead: it is no later than an hour after the newest sample.
 pub(crate) fn due(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let newest = extent(view).map_or(i64::MIN, |(_, newest)| newest);
+    let now = Timestamp(now.0.min(newest.saturating_add(GRAIN_US)));
     let late = floor(now.0.saturating_sub(settings.settle_after_us), settings.settle_step_us);
     if let Some(work) = settle_to(view, settings, late) {
         return Some(work);

@@ -165,6 +165,22 @@ fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_lets_nothing_go() {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    clock.set(T0 + 10_000 * HOUR);
+    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
+    let settings = Settings { keep_samples, merge_blocks: 99, ..settings() };
+    let store = open_at(&shared, &clock, settings);
+    fill(&store, &mut Sender::new("n1", 1));
+    store.tend().unwrap();
+    // As if it were an hour after the newest sample.
+    assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
+    assert_eq!(store.stats().blocks, 3);
+}
+
+#[test]
 fn rollups_that_are_too_old_go_and_longer_ones_stay() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
