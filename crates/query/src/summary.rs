@@ -136,8 +136,7 @@ impl Bucket {
     }
 
     fn value(&self, info: &SeriesInfo) -> f64 {
-        let largest = info.series.metric.ends_with("_total");
-        if largest { self.max } else { self.sum / self.count as f64 }
+        if store::is_total(&info.series.metric) { self.max } else { self.sum / self.count as f64 }
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
 use crate::error::BlockError;
 use crate::flush::blocks_dir;
-use crate::ledger::Ledger;
+use crate::ledger::{Change, Ledger};
 use crate::roll::{Rolling, rollups_dir};
 use crate::scan::{BlockSeries, Scan};
 use crate::settings::Settings;
@@ -84,8 +84,8 @@ pub(crate) fn merge(
     let of =
         Of { log: (first.note.log_first, last.note.log_last), level, window_us: 0, settled: None };
     let mut new = NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?;
-    let rollups = rollups_dir(&ledger.dir);
-    let mut rolling = Rolling::create(shared, ledger, &rollups, of)?;
+    let rolled = rollups_dir(&ledger.dir);
+    let mut rolling = Rolling::create(shared, ledger, &rolled, of)?;
     let mut scan = Scan::blocks(shared, &Arc::new(Meter::default()), old);
     while let Some(BlockSeries { series, divisor, mut feeds }) = scan.series()? {
         let mut starts = 0;
@@ -113,50 +113,14 @@ pub(crate) fn merge(
     let received = old.iter().map(|block| block.note.received).max();
     let received = received.unwrap_or(last.note.received);
     let new = Arc::new(new.finish(received)?);
-    replace(shared, ledger, &new, &rolling.finish(received)?)?;
-    Ok(true)
-}
-
-/// Puts a block and its rollups in the place of all that hold a part of its log segments, and removes
-/// their files.
-///
-/// # Errors
-/// The manifest cannot be written: the old ones stay, and so do the files of the new ones, which a
-/// manifest may name after a crash.
-fn replace(
-    shared: &Shared,
-    ledger: &Ledger,
-    new: &Arc<Block>,
-    rollups: &[Arc<Block>],
-) -> Result<(), BlockError> {
+    // All that holds a part of its log segments.
     let is_old = |note: &BlockNote| {
-        new.note.log_first <= note.log_first
-            && note.log_last <= new.note.log_last
-            && note.settled.is_none()
+        of.log.0 <= note.log_first && note.log_last <= of.log.1 && note.settled.is_none()
     };
-    ledger.swap(|manifest| {
-        let notes = &mut manifest.blocks;
-        let place = notes.iter().position(is_old).unwrap_or(notes.len());
-        notes.retain(|note| !is_old(note));
-        notes.insert(place, new.note.clone());
-        manifest.rollups.retain(|note| !is_old(note));
-        manifest.rollups.extend(rollups.iter().map(|file| file.note.clone()));
-        Ok::<(), BlockError>(())
-    })?;
-    let old: Vec<Arc<Block>> = shared.turn(|view| {
-        let blocks = &mut view.blocks;
-        let place = blocks.iter().position(|block| is_old(&block.note)).unwrap_or(blocks.len());
-        let mut old: Vec<_> = blocks.extract_if(.., |block| is_old(&block.note)).collect();
-        blocks.insert(place, Arc::clone(new));
-        old.extend(view.rollups.extract_if(.., |file| is_old(&file.note)));
-        view.rollups.extend(rollups.iter().map(Arc::clone));
-        old
-    });
-    for file in old {
-        // A file that stays is removed at the next start.
-        ledger.disk.remove(&file.path).unwrap_or_default();
-    }
-    Ok(())
+    let rollups = rolling.finish(received)?;
+    let change = Change { block: Some(&new), rollups: &rollups, ..Change::of(&is_old) };
+    ledger.exchange(shared, &change)?;
+    Ok(true)
 }
 
 #[cfg(test)]

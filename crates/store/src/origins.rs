@@ -34,7 +34,10 @@ impl Origins {
         if self.by_name.len() >= max {
             return None;
         }
-        let place = self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
+        // As many names as places: no place is free, and none is looked for.
+        let full = self.by_name.len() == self.list.len();
+        let free = if full { None } else { self.list.iter().position(Option::is_none) };
+        let place = free.unwrap_or(self.list.len());
         let number = u32::try_from(place).ok()?;
         self.by_name.insert(name.clone(), number);
         let new = Some(OriginState::new(name.clone()));

@@ -10,8 +10,7 @@
 use crate::ask::extent;
 use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
 use crate::error::BlockError;
-use crate::ledger::Ledger;
-use crate::manifest::Manifest;
+use crate::ledger::{Change, Ledger};
 use crate::roll::{WINDOWS_US, rollups_dir};
 use crate::select::Selector;
 use crate::settings::{Keep, Settings};
@@ -19,7 +18,7 @@ use crate::shared::Shared;
 use crate::source::Question;
 use crate::view::View;
 use crate::windows::{WindowScan, Windows};
-use model::{Rollup, Timestamp};
+use model::Timestamp;
 use std::sync::Arc;
 
 /// Times are settled to whole multiples of it: the longest window.
@@ -104,19 +103,13 @@ pub(crate) fn perform(
     ledger: &Ledger,
     work: &Work,
 ) -> Result<bool, BlockError> {
-    match work {
+    let (file, removed) = match work {
         Work::Settle(from, to) => return settle(shared, ledger, *from, *to),
-        Work::Samples(block) => {
-            let is_it = |note: &BlockNote| note.file == block.note.file;
-            let count = |manifest: &mut Manifest| manifest.samples_removed += block.note.rows;
-            let shown = |view: &mut View| view.samples_removed += block.note.rows;
-            change(shared, ledger, &is_it, &|_| false, count, shown)?;
-        }
-        Work::Rollups(file) => {
-            let is_it = |note: &BlockNote| note.file == file.note.file;
-            change(shared, ledger, &|_| false, &is_it, |_| (), |_| ())?;
-        }
-    }
+        Work::Samples(block) => (block, block.note.rows),
+        Work::Rollups(file) => (file, 0),
+    };
+    let is_it = |note: &BlockNote| note.file == file.note.file;
+    ledger.exchange(shared, &Change { removed, ..Change::of(&is_it) })?;
     Ok(true)
 }
 
@@ -141,16 +134,9 @@ fn settle(
         }
     }
     // Samples before are told of by these files alone from now on.
-    let is_told = |note: &BlockNote| note.settled.is_none() && note.to < to;
-    let named = |manifest: &mut Manifest| {
-        manifest.rollups.extend(new.iter().map(|file| file.note.clone()));
-        (manifest.settled, manifest.settled_at) = (to, at);
-    };
-    let shown = |view: &mut View| {
-        view.rollups.extend(new.iter().map(Arc::clone));
-        view.settled = to;
-    };
-    change(shared, ledger, &|_| false, &is_told, named, shown)?;
+    let is_told = |note: &BlockNote| note.window_us > 0 && note.settled.is_none() && note.to < to;
+    let change = Change { rollups: &new, settled: Some((to, at)), ..Change::of(&is_told) };
+    ledger.exchange(shared, &change)?;
     Ok(true)
 }
 
@@ -166,15 +152,12 @@ fn write(
     let last = to.0.saturating_sub(1);
     let question = Question { selector: Selector::default(), from: from.0, to: last };
     let mut file: Option<NewBlock<'_>> = None;
-    let mut windows: Vec<(i64, Rollup)> = Vec::new();
     let meter = Arc::new(Meter::default());
     for found in WindowScan::new(shared, &view, visible, question, window_us, meter) {
-        let Windows { series, windows: told } = found?;
+        let Windows { series, windows } = found?;
         if shared.tending.is_closing() {
             return Ok(None);
         }
-        windows.clear();
-        windows.extend(told.into_iter().map(|(start, rollup)| (start.0, rollup)));
         let new = match &mut file {
             Some(new) => new,
             None => {
@@ -187,33 +170,4 @@ fn write(
     }
     let file = file.map(|file| file.finish(shared.now())).transpose()?;
     Ok(Some(file.map(Arc::new)))
-}
-
-/// Takes files out of the manifest and the view, and removes them.
-fn change(
-    shared: &Shared,
-    ledger: &Ledger,
-    is_block: &dyn Fn(&BlockNote) -> bool,
-    is_rollup: &dyn Fn(&BlockNote) -> bool,
-    named: impl FnOnce(&mut Manifest),
-    shown: impl FnOnce(&mut View),
-) -> Result<(), BlockError> {
-    ledger.swap(|manifest| {
-        manifest.blocks.retain(|note| !is_block(note));
-        manifest.rollups.retain(|note| !is_rollup(note));
-        named(manifest);
-        Ok::<(), BlockError>(())
-    })?;
-    let gone: Vec<Arc<Block>> = shared.turn(|view| {
-        let blocks = view.blocks.extract_if(.., |block| is_block(&block.note));
-        let mut gone: Vec<Arc<Block>> = blocks.collect();
-        gone.extend(view.rollups.extract_if(.., |file| is_rollup(&file.note)));
-        shown(view);
-        gone
-    });
-    for file in gone {
-        // A file that stays is removed at the next start.
-        ledger.disk.remove(&file.path).unwrap_or_default();
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use crate::block::{Block, Meter, NewBlock, Of, Raws, Window};
 use crate::error::BlockError;
 use crate::feed::Columns;
 use crate::head::Raw;
-use crate::ledger::Ledger;
+use crate::ledger::{Change, Ledger};
 use crate::scan::{BlockSeries, Scan};
 use crate::shared::Shared;
 use crate::table::NO_START;
@@ -61,7 +61,7 @@ impl<'a> Rolling<'a> {
         let raws = values.bits.iter().zip(&values.reals);
         let values = raws.map(|(bits, real)| Raw { bits: *bits, real: *real }.value(divisor));
         for point in points(times, values, starts) {
-            self.fine.extend(pushed(&mut self.windows, point));
+            self.fine.extend(self.windows.push(point));
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Rolling<'a> {
     /// # Errors
     /// The disk fails.
     pub(crate) fn end(&mut self, series: &Series) -> Result<(), BlockError> {
-        self.fine.extend(self.windows.finish().map(|(start, rollup)| (start.0, rollup)));
+        self.fine.extend(self.windows.finish());
         for (file, window_us) in self.files.iter_mut().zip(WINDOWS_US) {
             if window_us == WINDOWS_US[0] {
                 file.windows(series, &self.fine)?;
@@ -110,14 +110,9 @@ pub(crate) fn points<'a>(
     })
 }
 
-/// The window that a sample ended.
-pub(crate) fn pushed(windows: &mut RollupWindows, point: Point) -> Option<Window> {
-    windows.push(point).map(|(start, rollup)| (start.0, rollup))
-}
-
 /// Joins windows, which follow each other, to longer ones.
 fn widen(windows: &[Window], window_us: i64, wide: &mut Vec<Window>) {
-    let long = |start: i64| start.div_euclid(window_us) * window_us;
+    let long = |start: Timestamp| Timestamp(start.0.div_euclid(window_us) * window_us);
     for same in windows.chunk_by(|a, b| long(a.0) == long(b.0)) {
         let Some(((start, first), rest)) = same.split_first() else { continue };
         let mut joined: Rollup = *first;
@@ -152,10 +147,7 @@ pub(crate) fn roll(
         rolling.end(&series.series)?;
     }
     let rollups = rolling.finish(note.received)?;
-    ledger.swap(|manifest| {
-        manifest.rollups.extend(rollups.iter().map(|file| file.note.clone()));
-        Ok::<(), BlockError>(())
-    })?;
-    shared.turn(|view| view.rollups.extend(rollups));
+    let change = Change { rollups: &rollups, ..Change::of(&|_| false) };
+    ledger.exchange(shared, &change)?;
     Ok(true)
 }

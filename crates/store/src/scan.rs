@@ -4,6 +4,7 @@ use crate::answer::{Chunk, ReadCounts, SeriesInfo};
 use crate::block::{Block, Entry, Meter, Raws, Window};
 use crate::error::BlockError;
 use crate::feed::{Columns, Feeds};
+use crate::head::Head;
 use crate::select::Selector;
 use crate::shared::Shared;
 use crate::source::{BlockSource, HeadSource, Piece, Question, Source};
@@ -77,31 +78,29 @@ impl Eq for Next {}
 impl Scan {
     pub(crate) fn new(shared: &Arc<Shared>, view: &View, visible: u64, question: Question) -> Self {
         let meter = Meter::below(&shared.meter);
-        let blocks = view.blocks.iter().filter(|block| block.touches(question.from, question.to));
-        let blocks = blocks.map(|block| Source::Block(Box::new(BlockSource::new(block, &meter))));
-        let mut sources: Vec<Source> = blocks.collect();
-        for head in view.heads() {
-            let head = HeadSource::new(head, visible, &question.selector);
-            sources.push(Source::Head(Box::new(head)));
-        }
-        Self::over(shared, meter, sources, question)
+        let (from, to) = (question.from, question.to);
+        let blocks = view.blocks.iter().filter(|block| block.touches(from, to));
+        Self::over(shared, meter, blocks, (view.heads(), visible), question)
     }
 
     /// A scan of some blocks alone, whole.
     pub(crate) fn blocks(shared: &Arc<Shared>, meter: &Arc<Meter>, blocks: &[Arc<Block>]) -> Self {
-        let sources = blocks.iter().map(|block| BlockSource::new(block, meter));
-        let sources = sources.map(|block| Source::Block(Box::new(block))).collect();
         let question = Question { selector: Selector::default(), from: i64::MIN, to: i64::MAX };
-        Self::over(shared, Arc::clone(meter), sources, question)
+        Self::over(shared, Arc::clone(meter), blocks.iter(), (std::iter::empty(), 0), question)
     }
 
-    /// A scan of these sources.
-    pub(crate) fn over(
+    /// A scan of these blocks, and of what arrived in these heads before `visible`.
+    pub(crate) fn over<'a>(
         shared: &Arc<Shared>,
         meter: Arc<Meter>,
-        sources: Vec<Source>,
+        blocks: impl Iterator<Item = &'a Arc<Block>>,
+        (heads, visible): (impl Iterator<Item = &'a Arc<Head>>, u64),
         question: Question,
     ) -> Self {
+        let blocks = blocks.map(|block| Source::Block(Box::new(BlockSource::new(block, &meter))));
+        let heads = heads
+            .map(|head| Source::Head(Box::new(HeadSource::new(head, visible, &question.selector))));
+        let sources = blocks.chain(heads).collect();
         let (shared, next) = (Arc::clone(shared), BinaryHeap::new());
         Self { shared, meter, question, sources, next, begun: false, feeds: None }
     }

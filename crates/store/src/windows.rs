@@ -9,11 +9,11 @@ use crate::answer::SeriesInfo;
 use crate::block::{Block, BlockNote, Meter, Window, told};
 use crate::error::BlockError;
 use crate::feed::Feeds;
-use crate::roll::{WINDOWS_US, points, pushed};
+use crate::roll::{WINDOWS_US, points};
 use crate::scan::Scan;
 use crate::select::Selector;
 use crate::shared::Shared;
-use crate::source::{BlockSource, HeadSource, Piece, Question, Source};
+use crate::source::{Piece, Question};
 use crate::view::View;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::fmt;
@@ -76,13 +76,7 @@ impl WindowScan {
         let blocks = view.blocks.iter();
         let blocks = blocks.filter(|b| later(&b.note) && !view.is_rolled(&b.note, window_us));
         let blocks = files.filter(touches).chain(blocks.filter(touches));
-        let blocks = blocks.map(|block| Source::Block(Box::new(BlockSource::new(block, &meter))));
-        let mut sources: Vec<Source> = blocks.collect();
-        for head in view.heads() {
-            let head = HeadSource::new(head, visible, &question.selector);
-            sources.push(Source::Head(Box::new(head)));
-        }
-        let scan = Scan::over(shared, meter, sources, question);
+        let scan = Scan::over(shared, meter, blocks, (view.heads(), visible), question);
         let (shared, view) = (Arc::clone(shared), Arc::clone(view));
         let span = (first, last);
         Self { shared, view, visible, window_us, settled, span, scan, done: false }
@@ -92,7 +86,7 @@ impl WindowScan {
         while let Some((series, pieces)) = self.scan.pieces()? {
             let mut parts = self.parts(pieces)?;
             let (first, last) = self.span;
-            parts.retain(|(start, _)| (first..=last).contains(start));
+            parts.retain(|(start, _)| (first..=last).contains(&start.0));
             parts.sort_by_key(|(start, rollup)| (*start, rollup.first.at));
             let windows = self.put_together(&series.series, &parts)?;
             if !windows.is_empty() {
@@ -118,7 +112,7 @@ impl WindowScan {
             }
         }
         self.roll(&mut feeds, &mut parts)?;
-        parts.retain(|(start, _)| *start >= self.settled.0);
+        parts.retain(|(start, _)| *start >= self.settled);
         parts.append(&mut settled);
         Ok(parts)
     }
@@ -133,18 +127,14 @@ impl WindowScan {
         while let Some(rows) = self.scan.values(feeds)? {
             let values = rows.values.iter().copied();
             for point in points(&rows.times, values, &rows.starts) {
-                parts.extend(pushed(&mut windows, point));
+                parts.extend(windows.push(point));
             }
         }
-        parts.extend(windows.finish().map(|(start, rollup)| (start.0, rollup)));
+        parts.extend(windows.finish());
         Ok(())
     }
 
-    fn put_together(
-        &self,
-        series: &Series,
-        parts: &[Window],
-    ) -> Result<Vec<(Timestamp, Rollup)>, BlockError> {
+    fn put_together(&self, series: &Series, parts: &[Window]) -> Result<Vec<Window>, BlockError> {
         let mut windows = Vec::new();
         for same in parts.chunk_by(|a, b| a.0 == b.0) {
             let Some(((start, first), rest)) = same.split_first() else { continue };
@@ -159,17 +149,16 @@ impl WindowScan {
             } else {
                 self.anew(series, *start)?
             };
-            let told = |rollup| (Timestamp(*start), told(&series.metric, rollup));
-            windows.extend(rollup.map(told));
+            windows.extend(rollup.map(|rollup| (*start, told(&series.metric, rollup))));
         }
         Ok(windows)
     }
 
     /// A window made of its samples.
-    fn anew(&self, series: &Series, start: i64) -> Result<Option<Rollup>, BlockError> {
+    fn anew(&self, series: &Series, start: Timestamp) -> Result<Option<Rollup>, BlockError> {
         let selector = Selector::of(series);
-        let to = start.saturating_add(self.window_us - 1);
-        let question = Question { selector, from: start, to };
+        let to = start.0.saturating_add(self.window_us - 1);
+        let question = Question { selector, from: start.0, to };
         let mut windows = RollupWindows::new(self.window_us);
         for chunk in Scan::new(&self.shared, &self.view, self.visible, question) {
             let chunk = chunk?;

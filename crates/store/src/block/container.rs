@@ -32,9 +32,25 @@ pub(crate) struct Written {
     pub(crate) tail_crc: u32,
 }
 
+/// The columns of a row group being collected.
+pub(super) trait Columns: Default {
+    /// Rows collected so far.
+    fn rows(&self) -> usize;
+
+    /// Encodes the columns as they are described, and empties them; of each whether it is made of runs.
+    fn encode(
+        &mut self,
+        described: &[ColumnDescPtr],
+        properties: &WriterPropertiesPtr,
+    ) -> Result<Vec<(EncodedColumn, bool)>>;
+}
+
 /// A file being written.
 #[derive(Debug)]
-pub(super) struct Container {
+pub(super) struct Container<C> {
+    /// The row group at hand.
+    pub(super) columns: C,
+    row_group_rows: usize,
     file: SerializedFileWriter<Sink>,
     index: IndexWriter,
     /// The series that was begun.
@@ -85,16 +101,19 @@ pub(super) struct Stretch<'a> {
     pub(super) places: usize,
 }
 
-impl Container {
+impl<C: Columns> Container<C> {
     /// Begins an empty file.
     pub(super) fn new(
         file: Box<dyn WriteFile>,
         schema: TypePtr,
         properties: WriterPropertiesPtr,
+        row_group_rows: usize,
     ) -> Result<Self> {
         let sink = Sink { file, bytes: 0, tail: u64::MAX, tail_crc: 0 };
         let (from, to) = (i64::MAX, i64::MIN);
         Ok(Self {
+            columns: C::default(),
+            row_group_rows: row_group_rows.max(1),
             file: SerializedFileWriter::new(sink, schema, properties)?,
             index: IndexWriter::default(),
             entry: None,
@@ -142,14 +161,20 @@ impl Container {
         Ok(())
     }
 
-    /// How the columns are described, and how the library writes them.
-    pub(super) fn described(&self) -> (Vec<ColumnDescPtr>, WriterPropertiesPtr) {
-        let columns = self.file.schema_descr().columns().to_vec();
-        (columns, Arc::clone(self.file.properties()))
+    /// Rows that the row group at hand has room for.
+    pub(super) fn room(&self) -> usize {
+        self.row_group_rows.saturating_sub(self.columns.rows())
     }
 
-    /// Writes a row group; of each column whether it is made of runs.
-    pub(super) fn row_group(&mut self, columns: Vec<(EncodedColumn, bool)>) -> Result<()> {
+    /// Ends the row group at hand, if it is full.
+    pub(super) fn end_full(&mut self) -> Result<()> {
+        if self.room() == 0 { self.end_row_group() } else { Ok(()) }
+    }
+
+    fn end_row_group(&mut self) -> Result<()> {
+        let described = self.file.schema_descr().columns().to_vec();
+        let properties = Arc::clone(self.file.properties());
+        let columns = self.columns.encode(&described, &properties)?;
         let mut offset = self.file.bytes_written() as u64;
         let mut group = self.file.next_row_group()?;
         for (EncodedColumn { bytes, close }, runs) in columns {
@@ -171,8 +196,11 @@ impl Container {
         Ok(())
     }
 
-    /// Writes the index and the footer, and waits until all of it is on the disk.
+    /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
     pub(super) fn finish(mut self) -> Result<Written> {
+        if self.columns.rows() > 0 {
+            self.end_row_group()?;
+        }
         self.end_series()?;
         let offset = self.file.bytes_written() as u64;
         let (parts, mut directory) = self.index.finish(offset)?;

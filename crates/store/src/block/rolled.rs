@@ -2,23 +2,23 @@
 //!
 //! What follows from other columns is null, so that it takes no room: [`pack`] and [`unpack`] say how.
 
-use super::container::{Container, Stretch, Written, odd, values};
+use super::container::{Columns, Container, Stretch, Written, odd, values};
 use super::runs::{EncodedColumn, RunColumn, RunValue};
-use super::schema::{TIMESTAMP, ZSTD_LEVEL};
+use super::schema::{TIMESTAMP, common_properties};
 use crate::disk::WriteFile;
 use crate::settings::Settings;
 use crate::table::NO_START;
 use model::{Point, Rollup, Series, Timestamp};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::Encoding;
 use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::properties::WriterPropertiesPtr;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use std::sync::Arc;
 
 /// A window of a series: where it begins, and its samples.
-pub(crate) type Window = (i64, Rollup);
+pub(crate) type Window = (Timestamp, Rollup);
 
 const SCHEMA: &str = "
 message jobmeter_rollup {
@@ -88,7 +88,7 @@ pub(super) fn pack(metric: &str, (start, rollup): &Window) -> Row {
     let flat = min.to_bits() == max.to_bits() && min.is_finite();
     let kept = |value: f64| (!flat && !is_total(metric)).then_some(value);
     Row {
-        ints: [*start, count.cast_signed(), first.at.0, last.at.0],
+        ints: [start.0, count.cast_signed(), first.at.0, last.at.0],
         reals: [first.value, last.value],
         sparse: [
             unless(min, ends.min),
@@ -129,7 +129,7 @@ pub(super) fn unpack(metric: &str, row: &Row, starts: [i64; 2]) -> Window {
         resets: row.resets.map_or(0, i64::cast_unsigned),
         before_resets: before_resets.unwrap_or(0.0),
     };
-    (start, told(metric, rollup))
+    (Timestamp(start), told(metric, rollup))
 }
 
 /// What follows from the first and the last sample, most of the time.
@@ -152,14 +152,12 @@ impl Ends {
 /// Writes a file of rollups.
 #[derive(Debug)]
 pub(super) struct RolledWriter {
-    container: Container,
-    columns: Columns,
-    row_group_rows: usize,
+    container: Container<Windows>,
 }
 
 /// The rows of the row group being collected.
 #[derive(Debug, Default)]
-struct Columns {
+struct Windows {
     ints: [Vec<i64>; INTS],
     reals: [Vec<f64>; REALS],
     sparse: [Sparse<f64>; SPARSE],
@@ -179,9 +177,8 @@ impl RolledWriter {
     /// Begins a file that is empty.
     pub(super) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
-        let container = Container::new(file, schema, properties(settings.page_rows.max(1))?)?;
-        let row_group_rows = settings.row_group_rows.max(1);
-        Ok(Self { container, columns: Columns::default(), row_group_rows })
+        let properties = properties(settings.page_rows.max(1))?;
+        Ok(Self { container: Container::new(file, schema, properties, settings.row_group_rows)? })
     }
 
     /// Adds windows of a series: the next one, or more of the one before.
@@ -208,33 +205,19 @@ impl RolledWriter {
             places: 2,
         })?;
         for window in windows {
-            self.columns.push(series, window);
-            if self.columns.rows() >= self.row_group_rows {
-                self.end_row_group()?;
-            }
+            self.container.columns.push(series, window);
+            self.container.end_full()?;
         }
         Ok(())
     }
 
-    fn end_row_group(&mut self) -> Result<()> {
-        let (described, properties) = self.container.described();
-        self.container.row_group(self.columns.encode(&described, &properties)?)
-    }
-
     /// Writes what is left, and waits until all of it is on the disk.
-    pub(super) fn finish(mut self) -> Result<Written> {
-        if self.columns.rows() > 0 {
-            self.end_row_group()?;
-        }
+    pub(super) fn finish(self) -> Result<Written> {
         self.container.finish()
     }
 }
 
-impl Columns {
-    fn rows(&self) -> usize {
-        self.ints.first().map_or(0, Vec::len)
-    }
-
+impl Windows {
     fn push(&mut self, series: &Series, window: &Window) {
         let row = pack(&series.metric, window);
         self.ints.iter_mut().zip(row.ints).for_each(|(column, value)| column.push(value));
@@ -248,8 +231,13 @@ impl Columns {
             column.push(point.start.map_or(RunValue::Null, |start| RunValue::Int64(start.0)), 1);
         }
     }
+}
 
-    /// Encodes the columns of a row group, and empties them.
+impl Columns for Windows {
+    fn rows(&self) -> usize {
+        self.ints.first().map_or(0, Vec::len)
+    }
+
     fn encode(
         &mut self,
         described: &[ColumnDescPtr],
@@ -300,16 +288,8 @@ impl<T> Sparse<T> {
 
 /// Doubles are split into streams of their bytes, whole numbers into differences: both before zstd.
 fn properties(page_rows: usize) -> Result<WriterPropertiesPtr> {
-    let mut properties = WriterProperties::builder()
-        .set_created_by(format!("jobmeter {}", env!("CARGO_PKG_VERSION")))
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_data_page_row_count_limit(page_rows)
-        .set_write_batch_size(page_rows.min(1024))
-        .set_max_row_group_row_count(None)
-        .set_column_statistics_enabled(ColumnPath::from("timestamp"), EnabledStatistics::Page);
-    for name in ["timestamp", "count", "first_at", "last_at", "resets"] {
+    let mut properties = common_properties(page_rows)?;
+    for name in ["count", "first_at", "last_at", "resets"] {
         properties =
             properties.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
     }
@@ -332,7 +312,7 @@ mod tests {
             let (at, start) = (Timestamp(*at), start.map(Timestamp));
             assert_eq!(windows.push(Point { at, value: *value, start }), None);
         }
-        windows.finish().map(|(start, rollup)| (start.0, rollup)).unwrap()
+        windows.finish().unwrap()
     }
 
     /// The window as a file gives it back.

@@ -3,7 +3,7 @@
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::Result;
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, TypePtr};
 use std::sync::Arc;
@@ -48,6 +48,17 @@ pub(crate) fn properties(page_rows: usize) -> Result<Arc<WriterProperties>> {
         nulls_first: true,
     });
     let column = |name: &str| ColumnPath::from(name);
+    let properties = common_properties(page_rows)?
+        .set_sorting_columns(Some(sorted.collect()))
+        .set_column_encoding(column("step"), Encoding::DELTA_BINARY_PACKED)
+        .set_column_encoding(column("real"), Encoding::PLAIN)
+        .build();
+    Ok(Arc::new(properties))
+}
+
+/// What the files of samples and of rollups have in common: their time is told page by page.
+pub(super) fn common_properties(page_rows: usize) -> Result<WriterPropertiesBuilder> {
+    let time = || ColumnPath::from("timestamp");
     let properties = WriterProperties::builder()
         .set_created_by(format!("jobmeter {}", env!("CARGO_PKG_VERSION")))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
@@ -56,11 +67,7 @@ pub(crate) fn properties(page_rows: usize) -> Result<Arc<WriterProperties>> {
         .set_data_page_row_count_limit(page_rows)
         .set_write_batch_size(page_rows.min(1024))
         .set_max_row_group_row_count(None)
-        .set_sorting_columns(Some(sorted.collect()))
-        .set_column_encoding(column("timestamp"), Encoding::DELTA_BINARY_PACKED)
-        .set_column_statistics_enabled(column("timestamp"), EnabledStatistics::Page)
-        .set_column_encoding(column("step"), Encoding::DELTA_BINARY_PACKED)
-        .set_column_encoding(column("real"), Encoding::PLAIN)
-        .build();
-    Ok(Arc::new(properties))
+        .set_column_encoding(time(), Encoding::DELTA_BINARY_PACKED)
+        .set_column_statistics_enabled(time(), EnabledStatistics::Page);
+    Ok(properties)
 }

@@ -1,6 +1,6 @@
 //! A block being written: series after series, row group after row group.
 
-use super::container::{Container, Stretch, Written, odd, values};
+use super::container::{Columns, Container, Stretch, Written, odd, values};
 use super::runs::{EncodedColumn, RunColumn, RunValue};
 use super::schema;
 use crate::disk::WriteFile;
@@ -17,14 +17,12 @@ use std::ops::Range;
 /// Writes one block.
 #[derive(Debug)]
 pub(crate) struct BlockWriter {
-    container: Container,
-    columns: Columns,
-    row_group_rows: usize,
+    container: Container<Samples>,
 }
 
 /// The rows of the row group being collected.
 #[derive(Debug, Default)]
-struct Columns {
+struct Samples {
     times: Vec<i64>,
     steps: Vec<i64>,
     step_levels: Vec<i16>,
@@ -37,9 +35,8 @@ impl BlockWriter {
     /// Begins a block in an empty file.
     pub(crate) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
         let properties = schema::properties(settings.page_rows.max(1))?;
-        let container = Container::new(file, schema::schema()?, properties)?;
-        let row_group_rows = settings.row_group_rows.max(1);
-        Ok(Self { container, columns: Columns::default(), row_group_rows })
+        let rows = settings.row_group_rows;
+        Ok(Self { container: Container::new(file, schema::schema()?, properties, rows)? })
     }
 
     /// Adds rows of a series: the next one, or more of the one before, with the same divisor.
@@ -57,32 +54,21 @@ impl BlockWriter {
         })?;
         let mut at = 0;
         while at < rows.times.len() {
-            let room = self.row_group_rows.saturating_sub(self.columns.times.len());
-            let end = rows.times.len().min(at + room);
-            self.columns.push(&rows, at..end);
+            let end = rows.times.len().min(at + self.container.room());
+            self.container.columns.push(&rows, at..end);
             at = end;
-            if self.columns.times.len() >= self.row_group_rows {
-                self.end_row_group()?;
-            }
+            self.container.end_full()?;
         }
         Ok(())
     }
 
-    fn end_row_group(&mut self) -> Result<()> {
-        let (described, properties) = self.container.described();
-        self.container.row_group(self.columns.encode(&described, &properties)?)
-    }
-
     /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
-    pub(crate) fn finish(mut self) -> Result<Written> {
-        if !self.columns.times.is_empty() {
-            self.end_row_group()?;
-        }
+    pub(crate) fn finish(self) -> Result<Written> {
         self.container.finish()
     }
 }
 
-impl Columns {
+impl Samples {
     fn push(&mut self, rows: &SeriesRows<'_>, range: Range<usize>) {
         self.times.extend_from_slice(rows.times.get(range.clone()).unwrap_or_default());
         let bits = rows.bits.get(range.clone()).unwrap_or_default();
@@ -118,8 +104,13 @@ impl Columns {
             }
         }
     }
+}
 
-    /// Encodes the columns of a row group, and empties them. Tells of each whether it is made of runs.
+impl Columns for Samples {
+    fn rows(&self) -> usize {
+        self.times.len()
+    }
+
     fn encode(
         &mut self,
         described: &[ColumnDescPtr],
