@@ -62,6 +62,14 @@ settings! {
             or "a tenth of the file system, 10 GB at most", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
         /// Samples that are older go.
         "retention.samples_age_max" samples_age_max: Option<Duration> = "" or "none", AGE;
+        /// A folder on another file system, to which samples go that are too many or too old for the data
+        /// folder; they are asked as before. It must be there.
+        "retention.archive" archive: Option<PathBuf> = "" or "none", Kind::Text("DIR");
+        /// Most bytes of samples in it; beyond, the oldest go for good.
+        "retention.archive_bytes_max" archive_bytes_max: Option<Bytes> = ""
+            or "nine tenths of its file system", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
+        /// Samples that are older go from there.
+        "retention.archive_age_max" archive_age_max: Option<Duration> = "" or "none", AGE;
         /// Most bytes of rollups of five minutes.
         "retention.minutes_bytes_max" minutes_bytes_max: Option<Bytes> = "" or "none",
             Kind::Bytes { min: 1 << 20, max: 1024 * TIB };

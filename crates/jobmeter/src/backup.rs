@@ -16,12 +16,18 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     // while one that ended after its last sample is not.
     jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;
     let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
-    let store::Copied { blocks, samples, segments, bytes } = copied;
+    let store::Copied { blocks, samples, archived, segments, bytes } = copied;
     writeln!(
         io::stdout().lock(),
         "{}: {blocks} blocks of {samples} samples and {segments} log segments, {bytes} bytes; \
          start a server with it as --data to use it",
         to.display()
     )?;
+    if archived > 0 {
+        writeln!(
+            io::stdout().lock(),
+            "{archived} blocks stay in the archive, which is not copied: the copy names them there"
+        )?;
+    }
     Ok(())
 }

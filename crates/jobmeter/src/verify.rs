@@ -17,6 +17,7 @@ const DAMAGED: u8 = 1;
 struct Answer {
     good: bool,
     blocks: u64,
+    archived_blocks: u64,
     samples: u64,
     block_bytes: u64,
     log_segments: u64,
@@ -78,6 +79,7 @@ fn answer(verified: Verified) -> Answer {
     Answer {
         good: verified.is_good(),
         blocks: verified.blocks,
+        archived_blocks: verified.archived,
         samples: verified.samples,
         block_bytes: verified.block_bytes,
         log_segments: verified.segments,
@@ -89,8 +91,12 @@ fn answer(verified: Verified) -> Answer {
 }
 
 fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
-    let Verified { blocks, samples, block_bytes, segments, records, log_bytes, .. } = verified;
+    let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
+        verified;
     writeln!(out, "{blocks} blocks, {samples} samples, {block_bytes} bytes")?;
+    if *archived > 0 {
+        writeln!(out, "{archived} of the blocks in the archive")?;
+    }
     writeln!(out, "{segments} log segments, {records} batches, {log_bytes} bytes")?;
     for Finding { path, what, cost, is_harmless } in &verified.findings {
         let mark = if *is_harmless { "note" } else { "DAMAGED" };

@@ -167,9 +167,11 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("head_bytes", "Memory they take.", stats.head_bytes),
         ("log_segments", "Segments of the log.", stats.log_segments),
         ("log_bytes", "Bytes of the log on disk.", stats.log_bytes),
-        ("blocks", "Blocks.", stats.blocks),
+        ("blocks", "Blocks, those in the archive included.", stats.blocks),
         ("block_bytes", "Bytes of the blocks on disk.", stats.block_bytes),
         ("block_samples", "Samples in the blocks.", stats.block_samples),
+        ("archived_blocks", "Blocks that lie in the archive.", stats.archived_blocks),
+        ("archived_bytes", "Bytes of the blocks in the archive.", stats.archived_bytes),
         ("rollups", "Files of rollups.", stats.rollups),
         ("rollup_bytes", "Their bytes on disk.", stats.rollup_bytes),
         ("queue_batches", "Batches that wait for the log.", stats.queue_batches),
@@ -207,7 +209,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ),
         (
             "retain_errors_total",
-            "Steps of letting go that failed; each is tried again.",
+            "Steps of moving to the archive or letting go that failed; each is tried again.",
             stats.retain_errors,
         ),
         (

@@ -5,7 +5,7 @@ use config::{Bytes, RetentionSettings, ServerConfig};
 use model::Timestamp;
 use std::path::Path;
 use std::time::Duration;
-use store::{Keep, Stats, Store};
+use store::{ArchiveSettings, Keep, Stats, Store};
 
 /// Most samples that are kept where nobody says how much, in bytes; a tenth of the file system, if that is
 /// less.
@@ -27,6 +27,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         head_age_us: micros(keep.block_every),
         settle_after_us: micros(config.retention.late_max),
         keep_samples: samples,
+        archive: archive(&config.retention),
         keep_rollups: [
             kept(minutes_bytes_max, minutes_age_max),
             kept(hours_bytes_max, hours_age_max),
@@ -40,6 +41,14 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
 fn samples(bytes_max: Option<Bytes>, age_max: Option<Duration>, file_system: Option<u64>) -> Keep {
     let default = file_system.map_or(SAMPLES_BYTES, |bytes| (bytes / 10).min(SAMPLES_BYTES));
     kept(Some(bytes_max.unwrap_or(Bytes(default))), age_max)
+}
+
+fn archive(retention: &RetentionSettings) -> Option<ArchiveSettings> {
+    let RetentionSettings { archive, archive_bytes_max, archive_age_max, .. } = retention;
+    let dir = archive.clone()?;
+    let most = file_system_bytes(&dir).map(|bytes| Bytes(bytes / 10 * 9));
+    let keep = kept(archive_bytes_max.or(most), *archive_age_max);
+    Some(ArchiveSettings { dir, keep })
 }
 
 fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> Keep {
@@ -85,8 +94,11 @@ fn words(stats: &Stats, span: f64, keep: &Keep) -> String {
     text.push_str(&format!(
         "; they take {:.1} GB now, {bytes:.2} bytes each; at {a_second:.0} samples/s, the mean so far, \
          {days:.0} days fit",
-        gigabytes(stats.block_bytes)
+        gigabytes(stats.block_bytes.saturating_sub(stats.archived_bytes))
     ));
+    if stats.archived_bytes > 0 {
+        text.push_str(&format!("; {:.1} GB lie in the archive", gigabytes(stats.archived_bytes)));
+    }
     text
 }
 
@@ -121,6 +133,10 @@ mod tests {
             "samples may take 10.0 GB; they take 0.2 GB now, 2.00 bytes each; at 1000 samples/s, the \
              mean so far, 58 days fit"
         );
+        let archived = Stats { archived_bytes: 100_000_000, ..stats };
+        let text = words(&archived, 2.0 * DAY, &keep);
+        assert!(text.contains("they take 0.1 GB now, 2.00 bytes each"), "{text}");
+        assert!(text.ends_with("; 0.1 GB lie in the archive"), "{text}");
         let old = Keep { age_us: 30 * 86_400_000_000, ..keep };
         let text = words(&Stats::default(), 0.0, &old);
         assert!(

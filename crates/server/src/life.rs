@@ -281,6 +281,13 @@ fn tell_recovery(recovery: &store::Recovery) {
             damage.at
         );
     }
+    if let Some(archive) = &recovery.archive_away {
+        log::error!(
+            "{}: the archive is not there; is its file system mounted? Until it is, questions of its \
+             time fail, and nothing is moved to it",
+            archive.display()
+        );
+    }
     if recovery.jobs_dropped > 0 {
         log::warn!(
             "the log tells more of jobs than is taken at start; the {} oldest events are passed over",

@@ -185,6 +185,10 @@ pub struct Stats {
     pub block_bytes: u64,
     /// Samples in them.
     pub block_samples: u64,
+    /// Blocks that lie in the archive.
+    pub archived_blocks: u64,
+    /// Their bytes.
+    pub archived_bytes: u64,
     /// Batches waiting for the log.
     pub queue_batches: u64,
     /// Bytes of them.
@@ -217,7 +221,8 @@ pub struct Stats {
     pub merged_bytes: u64,
     /// Merges that failed; each is tried again, a block that cannot be read after an hour.
     pub merge_errors: u64,
-    /// Steps that settle rollups or let something go and failed; each is tried again.
+    /// Steps that settle rollups, move a block to the archive or let something go and failed; each is
+    /// tried again.
     pub retain_errors: u64,
     /// Files of rollups.
     pub rollups: u64,

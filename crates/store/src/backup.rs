@@ -26,6 +26,8 @@ pub struct Copied {
     pub blocks: u64,
     /// Samples in them.
     pub samples: u64,
+    /// Blocks that stay in the archive: the copy names them where they are.
+    pub archived: u64,
     /// Log segments.
     pub segments: u64,
     /// Bytes of all.
@@ -47,7 +49,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
             Err(error) => {
                 fs::remove_dir_all(to).map_err(DiskError::of("remove", to))?;
                 let replaced =
-                    matches!(&error, OpenError::Disk(e) if e.source.kind() == ErrorKind::NotFound);
+                    matches!(&error, OpenError::Disk(e) if e.error.kind() == ErrorKind::NotFound);
                 if !replaced || tries == TRIES_MAX {
                     return Err(error);
                 }
@@ -71,7 +73,10 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
         if let Some(gaps) = &manifest.gaps {
             copied.bytes += one(dir, to, gaps.file.as_ref(), false)?;
         }
-        for note in &manifest.blocks {
+        let (archived, near): (Vec<_>, Vec<_>) =
+            manifest.blocks.iter().partition(|note| note.archived);
+        copied.archived = archived.len() as u64;
+        for note in near {
             copied.bytes += one(&blocks, &blocks_dir(to), note.file.as_ref(), true)?;
             copied.samples += note.rows;
             copied.blocks += 1;

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A directory's files. Every path lies in the data directory.
+/// A directory's files. Every path lies in the data directory or in the archive.
 pub trait Disk: Send + Sync + Debug {
     /// Makes a directory and those above it, and waits until its name is on the disk.
     ///

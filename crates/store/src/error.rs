@@ -50,26 +50,26 @@ pub enum OpenError {
 
 /// A file operation that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: cannot {what}: {source}")]
+#[error("{path}: cannot {what}: {error}")]
 pub struct DiskError {
     /// What was tried.
     pub what: &'static str,
     /// On which file.
     pub path: PathBuf,
-    /// The system's answer.
-    pub source: io::Error,
+    /// The system's answer; part of the text, so no source of its own.
+    pub error: io::Error,
 }
 
 impl DiskError {
     /// For `map_err`: what was tried on which file.
     pub(crate) fn of(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self { what, path: path.to_owned(), source }
+        move |error| Self { what, path: path.to_owned(), error }
     }
 
     /// Whether the file system has no room left.
     pub fn is_full(&self) -> bool {
         matches!(
-            self.source.kind(),
+            self.error.kind(),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         )
     }
@@ -82,12 +82,12 @@ pub enum BlockError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The Parquet library's word.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Parquet {
         /// The block.
         path: PathBuf,
         /// What is wrong.
-        source: parquet::errors::ParquetError,
+        error: parquet::errors::ParquetError,
     },
     /// The block's own index is damaged.
     #[error("{path}: the index is damaged: {why}; restore the file from a backup")]

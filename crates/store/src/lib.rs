@@ -11,6 +11,7 @@
 
 mod answer;
 mod append;
+mod archive;
 mod ask;
 mod backup;
 mod block;
@@ -67,7 +68,7 @@ pub use reads::Reads;
 pub use recovery::{Cut, Damage, Recovery};
 pub use scan::Scan;
 pub use select::{JobSelector, LabelMatch, Selector};
-pub use settings::{Clock, Keep, Settings};
+pub use settings::{ArchiveSettings, Clock, Keep, Settings};
 pub use store::{Snapshot, Store};
 pub use verify::{Finding, Verified, verify};
 pub use windows::{WindowScan, Windows};

@@ -110,10 +110,10 @@ impl Log {
                 self.open = Some(segment);
                 Ok(())
             }
-            Err(source) => {
+            Err(error) => {
                 let path = segment.path.clone();
                 self.abandon(segment);
-                Err(DiskError { what: "append to the log", path, source })
+                Err(DiskError { what: "append to the log", path, error })
             }
         }
     }
@@ -130,7 +130,7 @@ impl Log {
         // A number is never used twice: a file that could be made but not written may lie there.
         self.next += 1;
         let path = self.dir.join(segment_name(number));
-        let failed = |source| DiskError { what: "begin a log segment", path: path.clone(), source };
+        let failed = |error| DiskError { what: "begin a log segment", path: path.clone(), error };
         let mut file = self.disk.create(&path).map_err(failed)?;
         let header = [SEGMENT_MAGIC, number.to_le_bytes()].concat();
         let made = file.write(&header).and_then(|()| self.disk.sync_dir(&self.dir));
@@ -139,8 +139,8 @@ impl Log {
                 let good = SEGMENT_HEADER_BYTES;
                 Ok(OpenSegment { number, path, file, good })
             }
-            Err(source) => {
-                let error = failed(source);
+            Err(error) => {
+                let error = failed(error);
                 drop(file);
                 self.remove_unused(&path);
                 Err(error)

@@ -8,6 +8,7 @@
 //!
 //! The first line ends with the CRC-32C of all that follows it.
 
+use crate::archive::ArchiveNote;
 use crate::block::BlockNote;
 use crate::disk::Disk;
 use crate::error::{DiskError, OpenError};
@@ -43,6 +44,9 @@ pub(crate) struct Manifest {
     /// Samples that are no longer kept, since the directory was made.
     #[serde(default)]
     pub(crate) samples_removed: u64,
+    /// Where blocks lie that are not in the data directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) archive: Option<ArchiveNote>,
     pub(crate) metrics: Vec<MetricJson>,
     pub(crate) origins: Vec<OriginState>,
     /// Damaged places of the log.
@@ -110,6 +114,7 @@ impl Default for Manifest {
             settled: never(),
             settled_at: never(),
             samples_removed: 0,
+            archive: None,
             metrics: Vec::new(),
             origins: Vec::new(),
             damage: Vec::new(),

@@ -15,6 +15,7 @@ use crate::scan::{BlockSeries, Scan};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::slab::SeriesRows;
+use model::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(crate) fn due(
     let max = settings.block_bytes_max;
     let open = |place: usize| {
         let note = notes.get(place);
-        note.is_some_and(|note| !is_done(note, settings) && !is_apart(note))
+        note.is_some_and(|note| !is_done(note, settings) && !note.archived && !is_apart(note))
     };
     let mut first = 0;
     while first < notes.len() {
@@ -69,6 +70,16 @@ fn fitting(notes: &[BlockNote], max: u64, settings: &Settings) -> Option<usize> 
     Some(fit.count()).filter(|count| *count > 1)
 }
 
+/// The level of what these are merged into.
+pub(crate) fn level_above(old: &[Arc<Block>]) -> u8 {
+    old.iter().map(|file| file.note.level).max().unwrap_or(0).saturating_add(1)
+}
+
+/// When the newest batch of these was received.
+pub(crate) fn newest(old: &[Arc<Block>]) -> Timestamp {
+    old.iter().map(|file| file.note.received).max().unwrap_or(Timestamp(i64::MIN))
+}
+
 /// Merges neighbouring blocks and puts the new one in their place; false when it had to stop.
 ///
 /// # Errors
@@ -80,7 +91,7 @@ pub(crate) fn merge(
 ) -> Result<bool, BlockError> {
     let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(true) };
     let dir = blocks_dir(&ledger.dir);
-    let level = old.iter().map(|block| block.note.level).max().unwrap_or(0).saturating_add(1);
+    let level = level_above(old);
     let of =
         Of { log: (first.note.log_first, last.note.log_last), level, window_us: 0, settled: None };
     let mut new = NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?;
@@ -110,8 +121,7 @@ pub(crate) fn merge(
         }
         rolling.end(&series.series)?;
     }
-    let received = old.iter().map(|block| block.note.received).max();
-    let received = received.unwrap_or(last.note.received);
+    let received = newest(old);
     let new = Arc::new(new.finish(received)?);
     // All that holds a part of its log segments.
     let is_old = |note: &BlockNote| {
@@ -126,7 +136,6 @@ pub(crate) fn merge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Timestamp;
     use proptest::prelude::*;
 
     fn note(level: u8, bytes: u64) -> BlockNote {
@@ -145,6 +154,7 @@ mod tests {
             level,
             window_us: 0,
             settled: None,
+            archived: false,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Opening a data directory: what the manifest names, then the log after it.
 
 use crate::answer::LastValue;
-use crate::block::{Block, Meter};
+use crate::archive::{Archive, archive_dir};
+use crate::block::{Block, BlockNote, Meter};
 use crate::commit::Committer;
 use crate::disk::Disk;
 use crate::error::{BlockError, DiskError, OpenError};
@@ -19,7 +20,7 @@ use crate::recovery::{Cut, Damage, Recovery};
 use crate::registry::Registry;
 use crate::roll::rollups_dir;
 use crate::segment::{Findings, read_segment};
-use crate::settings::{Clock, Settings};
+use crate::settings::{ArchiveSettings, Clock, Settings};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::table::{NO_START, Tables};
@@ -76,6 +77,7 @@ pub(crate) fn open(
     let lock = lock(&*disk, dir)?;
     format(&*disk, dir)?;
     let mut opening = Opening::new(disk, dir, settings.clone(), started)?;
+    let archive = opening.archive()?;
     opening.blocks()?;
     let sizes = Arc::new(LogSizes::default());
     let log = opening.log(&sizes)?;
@@ -89,7 +91,7 @@ pub(crate) fn open(
     shared.counts().flush_trouble = trouble;
     let shared = Arc::new(shared);
     let committer = Committer::new(Arc::clone(&shared), log, intake, oldest);
-    let tender = Arc::new(Tender::new(Arc::clone(&shared), Arc::clone(&flusher.ledger)));
+    let tender = Arc::new(Tender::new(Arc::clone(&shared), Arc::clone(&flusher.ledger), archive));
     let threads = start(&shared, committer, flusher, &tender);
     let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
     shared.tending.wake();
@@ -209,6 +211,15 @@ impl Opening {
         })
     }
 
+    /// Finds the archive, if there is to be one.
+    fn archive(&mut self) -> Result<Option<Archive>, OpenError> {
+        let Flusher { ledger, settings } = &self.flusher;
+        let Some(ArchiveSettings { dir, .. }) = &settings.archive else { return Ok(None) };
+        let (archive, is_there) = Archive::open(ledger, dir, self.now)?;
+        self.recovery.archive_away = (!is_there).then(|| dir.clone());
+        Ok(Some(archive))
+    }
+
     /// Opens the blocks of the manifest, and removes what is none.
     fn blocks(&mut self) -> Result<(), OpenError> {
         let Flusher { ledger, settings } = &self.flusher;
@@ -220,10 +231,13 @@ impl Opening {
             (rollups_dir(dir), &manifest.rollups, &mut self.view.rollups),
         ] {
             for note in notes {
-                files.push(Arc::new(Block::open(&**disk, &dir, note.clone())?));
+                files.push(Arc::new(match note.archived {
+                    true => Block::archived(disk, &archive_dir(&manifest), note.clone()),
+                    false => Block::open(&**disk, &dir, note.clone())?,
+                }));
             }
             for name in disk.list(&dir).map_err(DiskError::of("list", &dir))? {
-                if !notes.iter().any(|note| note.file == name) {
+                if !notes.iter().any(|note| note.file == name && !note.archived) {
                     left_over.push(dir.join(name));
                 }
             }
@@ -240,7 +254,8 @@ impl Opening {
             self.recovery.removed.push(path);
         }
         let since = self.now.plus(-settings.series_idle_us);
-        let recent = self.view.blocks.iter().filter(|block| block.note.received >= since);
+        let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
+        let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
         let mut newer = Vec::new();
         for block in recent {
             newer.extend(lasts_of(block, &mut self.books.registry)?);

@@ -20,6 +20,8 @@ pub struct Recovery {
     pub cut: Vec<Cut>,
     /// Log segments that were damaged in the middle, and set aside.
     pub damaged: Vec<Damage>,
+    /// The archive, if it is not there now.
+    pub archive_away: Option<PathBuf>,
     /// Files of unfinished work that were removed.
     pub removed: Vec<PathBuf>,
     /// What batches of the log told of jobs, and when they were received: whoever keeps jobs may not have

@@ -7,6 +7,7 @@
 //! harmless: first no late sample is taken, then the files are written, then the manifest names them and
 //! the time; what a crash leaves over is removed at the next start.
 
+use crate::archive::Archive;
 use crate::ask::extent;
 use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
 use crate::error::BlockError;
@@ -29,52 +30,99 @@ const GRAIN_US: i64 = WINDOWS_US[1];
 pub(crate) enum Work {
     /// Make the rollups between two instants for good.
     Settle(Timestamp, Timestamp),
+    /// Move a block to the archive.
+    Archive(Arc<Block>),
     /// Let a block go.
     Samples(Arc<Block>),
     /// Let a file of rollups go.
     Rollups(Arc<Block>),
 }
 
-/// What is due now; none when all is well.
+impl Work {
+    /// Whether it cannot be done while the archive is away.
+    pub(crate) fn is_of_archive(&self) -> bool {
+        match self {
+            Self::Archive(_) => true,
+            Self::Samples(block) => block.note.archived,
+            Self::Settle(..) | Self::Rollups(_) => false,
+        }
+    }
+}
+
+/// What is due now; none when all is well. `archives` tells whether the archive can be used.
 ///
 /// Nothing goes because of a clock that is ahead: it is no later than an hour after the newest sample.
-pub(crate) fn due(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+pub(crate) fn due(
+    view: &View,
+    settings: &Settings,
+    now: Timestamp,
+    archives: bool,
+) -> Option<Work> {
     let newest = extent(view).map_or(i64::MIN, |(_, newest)| newest);
     let now = Timestamp(now.0.min(newest.saturating_add(GRAIN_US)));
     let late = floor(now.0.saturating_sub(settings.settle_after_us), settings.settle_step_us);
     if let Some(work) = settle_to(view, settings, late) {
         return Some(work);
     }
-    let Keep { bytes_max, age_us } = settings.keep_samples;
-    let is_old = |file: &Block, age_us: i64| file.note.to.0 < now.0.saturating_sub(age_us);
-    let old = |block: &&Arc<Block>| block.note.to < view.settled && is_old(block, age_us);
-    if let Some(block) = view.blocks.iter().find(old) {
-        return Some(Work::Samples(Arc::clone(block)));
+    near(view, settings, now, archives)
+        .or_else(|| archived(view, settings, now).filter(|_| archives))
+        .or_else(|| rollups(view, settings, now))
+}
+
+/// The oldest of some files, and whether they are more than is to be kept.
+struct Surplus<'a> {
+    oldest: &'a Arc<Block>,
+    is_old: bool,
+    is_much: bool,
+}
+
+impl<'a> Surplus<'a> {
+    fn of(
+        files: impl Iterator<Item = &'a Arc<Block>> + Clone,
+        keep: Keep,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let oldest = files.clone().min_by_key(|file| file.note.to)?;
+        let is_old = oldest.note.to.0 < now.0.saturating_sub(keep.age_us);
+        let is_much = files.map(|file| file.note.bytes).sum::<u64>() > keep.bytes_max;
+        Some(Self { oldest, is_old, is_much })
     }
-    let bytes: u64 = view.blocks.iter().map(|block| block.note.bytes).sum();
-    if bytes > bytes_max
-        && let Some(oldest) = view.blocks.iter().min_by_key(|block| block.note.to)
-    {
-        if oldest.note.to < view.settled {
-            return Some(Work::Samples(Arc::clone(oldest)));
-        }
-        // What is of this hour stays, however much it is.
-        let to = floor(oldest.note.to.0, GRAIN_US).saturating_add(GRAIN_US);
-        if to <= now.0.saturating_sub(GRAIN_US) {
-            return settle_to(view, settings, to);
-        }
+
+    /// The oldest, if it is to go.
+    fn file(self) -> Option<Arc<Block>> {
+        (self.is_old || self.is_much).then(|| Arc::clone(self.oldest))
     }
-    for (keep, window_us) in settings.keep_rollups.iter().zip(WINDOWS_US) {
-        let of =
-            |file: &&Arc<Block>| file.note.settled.is_some() && file.note.window_us == window_us;
-        let oldest = view.rollups.iter().filter(of).min_by_key(|file| file.note.settled);
-        let Some(oldest) = oldest else { continue };
-        let bytes: u64 = view.rollups.iter().filter(of).map(|file| file.note.bytes).sum();
-        if bytes > keep.bytes_max || is_old(oldest, keep.age_us) {
-            return Some(Work::Rollups(Arc::clone(oldest)));
-        }
+}
+
+/// What is due for the samples in the data directory.
+fn near(view: &View, settings: &Settings, now: Timestamp, archives: bool) -> Option<Work> {
+    let files = view.blocks.iter().filter(|block| !block.note.archived);
+    let surplus = Surplus::of(files, settings.keep_samples, now)?;
+    let oldest = &surplus.oldest.note;
+    if oldest.to < view.settled {
+        return match settings.archive {
+            None => surplus.file().map(Work::Samples),
+            Some(_) => surplus.file().filter(|_| archives).map(Work::Archive),
+        };
     }
-    None
+    // What is of this hour stays, however much it is.
+    let to = floor(oldest.to.0, GRAIN_US).saturating_add(GRAIN_US);
+    let is_due = surplus.is_much && to <= now.0.saturating_sub(GRAIN_US);
+    is_due.then(|| settle_to(view, settings, to)).flatten()
+}
+
+fn archived(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let keep = settings.archive.as_ref()?.keep;
+    Surplus::of(view.archived(), keep, now)?.file().map(Work::Samples)
+}
+
+fn rollups(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let mut each = settings.keep_rollups.iter().zip(WINDOWS_US);
+    let file = each.find_map(|(keep, window_us)| {
+        let settled = view.settled_files(window_us);
+        Surplus::of(settled, *keep, now)?.file()
+    });
+    file.map(Work::Rollups)
 }
 
 /// The next stretch up to `to` that has samples and is not settled.
@@ -101,13 +149,20 @@ fn floor(at: i64, step: i64) -> i64 {
 pub(crate) fn perform(
     shared: &Arc<Shared>,
     ledger: &Ledger,
+    archive: Option<&Archive>,
     work: &Work,
 ) -> Result<bool, BlockError> {
     let (file, removed) = match work {
         Work::Settle(from, to) => return settle(shared, ledger, *from, *to),
+        Work::Archive(block) => {
+            return archive.map_or(Ok(false), |archive| archive.take(shared, ledger, block));
+        }
         Work::Samples(block) => (block, block.note.rows),
         Work::Rollups(file) => (file, 0),
     };
+    if let Some(archive) = archive.filter(|_| file.note.archived) {
+        archive.ready(&*ledger.disk)?;
+    }
     let is_it = |note: &BlockNote| note.file == file.note.file;
     ledger.exchange(shared, &Change { removed, ..Change::of(&is_it) })?;
     Ok(true)

@@ -3,13 +3,15 @@
 //! They are made where a block's samples are read anyway, when it is merged. What is in memory, or in
 //! blocks that are not merged yet, is rolled up when it is asked for ([`crate::windows`]).
 
-use crate::block::{Block, Meter, NewBlock, Of, Raws, Window};
+use crate::block::{Block, BlockNote, Meter, NewBlock, Of, Raws, Window};
 use crate::error::BlockError;
-use crate::feed::Columns;
+use crate::feed::{Columns, Feeds};
 use crate::head::Raw;
 use crate::ledger::{Change, Ledger};
+use crate::merge::{level_above, newest};
 use crate::scan::{BlockSeries, Scan};
 use crate::shared::Shared;
+use crate::source::Piece;
 use crate::table::NO_START;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::path::{Path, PathBuf};
@@ -148,6 +150,42 @@ pub(crate) fn roll(
     }
     let rollups = rolling.finish(note.received)?;
     let change = Change { rollups: &rollups, ..Change::of(&|_| false) };
+    ledger.exchange(shared, &change)?;
+    Ok(true)
+}
+
+/// Puts files of rollups that are made for good, and follow each other, into one; false when it had to stop.
+///
+/// # Errors
+/// One of them cannot be read, or the new one not be written: the old ones stay.
+pub(crate) fn join(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    old: &[Arc<Block>],
+) -> Result<bool, BlockError> {
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(true) };
+    let window_us = first.note.window_us;
+    let settled = first.note.settled.zip(last.note.settled).map(|(from, to)| (from.0, to.1));
+    let dir = rollups_dir(&ledger.dir);
+    let of = Of { log: (0, 0), level: level_above(old), window_us, settled };
+    let mut new = NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?;
+    let mut scan = Scan::blocks(shared, &Arc::new(Meter::default()), old);
+    let (mut samples, mut windows) = (Feeds::new(Vec::new()), Vec::new());
+    while let Some((series, pieces)) = scan.pieces()? {
+        for (place, piece) in pieces {
+            if shared.tending.is_closing() {
+                return Ok(false);
+            }
+            if let Piece::Rows(entry) = piece {
+                scan.add(place, *entry, &mut samples, &mut windows)?;
+                new.windows(&series.series, &windows)?;
+                windows.clear();
+            }
+        }
+    }
+    let new = [Arc::new(new.finish(newest(old))?)];
+    let is_old = |note: &BlockNote| old.iter().any(|file| file.note.file == note.file);
+    let change = Change { rollups: &new, ..Change::of(&is_old) };
     ledger.exchange(shared, &change)?;
     Ok(true)
 }

@@ -1,6 +1,7 @@
 //! What bounds the store: everything has a limit, and reaching it is counted and said.
 
 use model::Timestamp;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Tells the time: given, never taken, so that tests own it.
@@ -18,6 +19,16 @@ pub struct Keep {
 impl Keep {
     /// All of it, for ever.
     pub const ALL: Self = Self { bytes_max: u64::MAX, age_us: i64::MAX };
+}
+
+/// A directory on another file system, to which samples are moved that are too old or too many for the data
+/// directory ([`Settings::keep_samples`]), instead of being let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// Where; it must be there, and is ours alone.
+    pub dir: PathBuf,
+    /// How long and how much is kept in it.
+    pub keep: Keep,
 }
 
 /// The limits and sizes of a store. [`Settings::default`] suits one server on one machine.
@@ -70,7 +81,9 @@ pub struct Settings {
     /// How long and how much of the samples is kept. Samples that are too many are let go before they are
     /// [`Self::settle_after_us`] old, but for those of the last hours.
     pub keep_samples: Keep,
-    /// The same of the rollups, of each length of window ([`crate::Store::WINDOWS_US`]).
+    /// Where samples go then, if they are not let go.
+    pub archive: Option<ArchiveSettings>,
+    /// How long and how much is kept of the rollups, of each length of window ([`crate::Store::WINDOWS_US`]).
     pub keep_rollups: [Keep; 2],
     /// Whether blocks are tended as soon as there is something to do; else only by [`crate::Store::tend`].
     pub tends: bool,
@@ -107,6 +120,7 @@ impl Default for Settings {
             settle_after_us: 7 * DAY,
             settle_step_us: DAY,
             keep_samples: Keep::ALL,
+            archive: None,
             keep_rollups: [Keep::ALL; 2],
             tends: true,
             row_group_rows: 256 << 10,

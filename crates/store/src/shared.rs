@@ -209,6 +209,8 @@ impl Shared {
             blocks: view.blocks.len() as u64,
             block_bytes: view.blocks.iter().map(|block| block.note.bytes).sum(),
             block_samples: view.blocks.iter().map(|block| block.note.rows).sum(),
+            archived_blocks: view.archived().count() as u64,
+            archived_bytes: view.archived().map(|block| block.note.bytes).sum(),
             rollups: view.rollups.len() as u64,
             rollup_bytes: view.rollups.iter().map(|file| file.note.bytes).sum(),
             settled: Some(view.settled).filter(|settled| settled.0 > i64::MIN),

@@ -1,12 +1,13 @@
 //! What the store does for its blocks between writing them: they are merged and
 //! rolled up, settled and let go.
 
+use crate::archive::Archive;
 use crate::block::{Block, BlockNote};
 use crate::error::BlockError;
 use crate::ledger::Ledger;
 use crate::merge::{due, is_done, merge};
 use crate::retain;
-use crate::roll::{WINDOWS_US, roll};
+use crate::roll::{WINDOWS_US, join, roll};
 use crate::shared::{Shared, lock};
 use model::Timestamp;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -66,11 +67,12 @@ pub(crate) struct Tender {
     /// Blocks that could not be read or merged, and since when; they are tried again after
     /// [`APART_US`]. Held while work is done, so that it is done once.
     apart: Mutex<Vec<(String, Timestamp)>>,
+    archive: Option<Archive>,
 }
 
 impl Tender {
-    pub(crate) fn new(shared: Arc<Shared>, ledger: Arc<Ledger>) -> Self {
-        Self { shared, ledger, apart: Mutex::default() }
+    pub(crate) fn new(shared: Arc<Shared>, ledger: Arc<Ledger>, archive: Option<Archive>) -> Self {
+        Self { shared, ledger, apart: Mutex::default(), archive }
     }
 
     /// Works until the store is closed.
@@ -90,12 +92,28 @@ impl Tender {
         let mut apart = lock(&self.apart);
         let now = self.shared.now();
         apart.retain(|(_, since)| now.since(*since) < APART_US);
+        let damaged = self.merge(&mut apart, now)?;
+        self.retain()?;
+        // What was settled now.
+        let damaged = self.merge(&mut apart, now)?.or(damaged);
+        damaged.map_or(Ok(()), Err)
+    }
+
+    /// Merges what is due; gives the last error of a file that cannot be read.
+    fn merge(
+        &self,
+        apart: &mut Vec<(String, Timestamp)>,
+        now: Timestamp,
+    ) -> Result<Option<BlockError>, BlockError> {
         let mut damaged = None;
         while !self.shared.tending.is_closing()
-            && let Some(work) = self.next(&apart)
+            && let Some(work) = self.next(apart)
         {
             let done = match &*work {
                 [block] => roll(&self.shared, &self.ledger, block),
+                old if old.iter().all(|file| file.note.settled.is_some()) => {
+                    join(&self.shared, &self.ledger, old)
+                }
                 old => merge(&self.shared, &self.ledger, old),
             };
             self.count(&work, &done);
@@ -106,21 +124,28 @@ impl Tender {
                 damaged = Some(error);
             }
         }
-        self.retain()?;
-        damaged.map_or(Ok(()), Err)
+        Ok(damaged)
     }
 
-    /// Settles what is old enough, and lets go what is too old or too much.
+    /// Settles what is old enough, and moves or lets go what is too old or too much. An archive that is
+    /// away or full does not stop the rest.
     fn retain(&self) -> Result<(), BlockError> {
         let settings = &self.shared.settings;
+        let mut away = None;
         while !self.shared.tending.is_closing()
-            && let Some(work) = retain::due(&self.shared.view().0, settings, self.shared.now())
+            && let Some(work) =
+                retain::due(&self.shared.view().0, settings, self.shared.now(), away.is_none())
         {
-            let done = retain::perform(&self.shared, &self.ledger, &work);
+            let archive = self.archive.as_ref();
+            let done = retain::perform(&self.shared, &self.ledger, archive, &work);
             self.shared.counts().stats.retain_errors += u64::from(done.is_err());
-            done?;
+            match done {
+                Err(error) if work.is_of_archive() => away = Some(error),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
         }
-        Ok(())
+        away.map_or(Ok(()), Err)
     }
 
     fn count(&self, work: &[Arc<Block>], done: &Result<bool, BlockError>) {
@@ -132,15 +157,25 @@ impl Tender {
         }
     }
 
-    /// The blocks to merge next, or one to roll up: a block that is merged no more or has been merged, and
-    /// has no rollups.
+    /// The blocks to merge next, or files of rollups that are made for good, or one block to roll up: one
+    /// that is merged no more or has been merged, and has no rollups.
     fn next(&self, apart: &[(String, Timestamp)]) -> Option<Vec<Arc<Block>>> {
         let (view, _) = self.shared.view();
         let settings = &self.shared.settings;
-        let notes: Vec<BlockNote> = view.blocks.iter().map(|block| block.note.clone()).collect();
         let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
-        if let Some(range) = due(&notes, is_apart, settings) {
-            return view.blocks.get(range).map(<[_]>::to_vec);
+        let neighbours = |files: &[Arc<Block>]| {
+            let notes: Vec<BlockNote> = files.iter().map(|file| file.note.clone()).collect();
+            files.get(due(&notes, is_apart, settings)?).map(<[_]>::to_vec)
+        };
+        if let Some(blocks) = neighbours(&view.blocks) {
+            return Some(blocks);
+        }
+        for window_us in WINDOWS_US {
+            let mut files: Vec<Arc<Block>> = view.settled_files(window_us).cloned().collect();
+            files.sort_by_key(|file| file.note.settled);
+            if let Some(files) = neighbours(&files) {
+                return Some(files);
+            }
         }
         let is_due = |block: &&Arc<Block>| {
             (block.note.level > 0 || is_done(&block.note, settings))

@@ -1,6 +1,7 @@
 //! Checking a data directory without changing it: every checksum, and what each damage costs. It may run
 //! beside the server that has the directory.
 
+use crate::archive::archive_dir;
 use crate::block::{Block, BlockNote, Meter};
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -27,6 +28,8 @@ const TRIES_MAX: u32 = 5;
 pub struct Verified {
     /// Blocks that the manifest names.
     pub blocks: u64,
+    /// How many of them lie in the archive.
+    pub archived: u64,
     /// Samples in them.
     pub samples: u64,
     /// Their bytes.
@@ -127,7 +130,11 @@ impl Verified {
                 "{} samples of {} series, {} to {}",
                 note.rows, note.series, note.from, note.to
             );
-            self.file(disk, &blocks_dir(dir), note, &all);
+            if note.archived {
+                self.archived(disk, &archive_dir(manifest), note, &all);
+            } else {
+                self.file(disk, &blocks_dir(dir), note, &all);
+            }
         }
         for note in &manifest.rollups {
             self.rollups += 1;
@@ -145,7 +152,7 @@ impl Verified {
             [(blocks_dir(dir), &manifest.blocks), (rollups_dir(dir), &manifest.rollups)]
         {
             for name in disk.list(&dir).unwrap_or_default() {
-                if !notes.iter().any(|note| note.file == name) {
+                if !notes.iter().any(|note| note.file == name && !note.archived) {
                     let cost = "nothing: it is removed at the next start";
                     let what = "the manifest does not name it: unfinished work".to_owned();
                     self.push(&dir.join(name), what, cost.to_owned(), true);
@@ -155,9 +162,21 @@ impl Verified {
     }
 
     fn file(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
+        let cost = format!("the server does not start; {all}");
+        self.content(disk, dir, note, &cost, all);
+    }
+
+    fn archived(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
+        self.archived += 1;
+        let cost = format!("while it is not there, questions of its time fail; {all}");
+        self.content(disk, dir, note, &cost, all);
+    }
+
+    /// Checks a file; `cost` is that of one that cannot be opened.
+    fn content(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, cost: &str, all: &str) {
         let path = dir.join(&note.file);
         match Block::open(disk, dir, note.clone()).map(Arc::new) {
-            Err(error) => self.find(&path, &error, &format!("the server does not start; {all}")),
+            Err(error) => self.find(&path, &error, cost),
             Ok(block) => match block.damage(&Arc::new(Meter::default())) {
                 Err(error) => self.find(&path, &error, all),
                 Ok(damage) => {

@@ -48,6 +48,20 @@ impl View {
         self.frozen.iter().chain([&self.active])
     }
 
+    /// The blocks that lie in the archive.
+    pub(crate) fn archived(&self) -> impl Iterator<Item = &Arc<Block>> + Clone {
+        self.blocks.iter().filter(|block| block.note.archived)
+    }
+
+    /// The files of rollups of a length that are made for good.
+    pub(crate) fn settled_files(
+        &self,
+        window_us: i64,
+    ) -> impl Iterator<Item = &Arc<Block>> + Clone {
+        let of = move |file: &BlockNote| file.settled.is_some() && file.window_us == window_us;
+        self.rollups.iter().filter(move |file| of(&file.note))
+    }
+
     /// Whether there are rollups of all samples of a block.
     pub(crate) fn is_rolled(&self, block: &BlockNote, window_us: i64) -> bool {
         let holds = |file: &BlockNote| {

@@ -22,6 +22,7 @@ pub use rolled::is_total;
 pub(crate) use rolled::{Window, told};
 pub(crate) use rolled_read::RolledCursor;
 
+use crate::archive::Later;
 use crate::disk::{Disk, ReadFile};
 use crate::error::{BlockError, DiskError};
 use crate::json;
@@ -66,6 +67,9 @@ pub(crate) struct BlockNote {
     /// microseconds since 1970. Such a file belongs to no log segments.
     #[serde(default)]
     pub(crate) settled: Option<(i64, i64)>,
+    /// Whether it lies in the archive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) archived: bool,
 }
 
 impl BlockNote {
@@ -99,6 +103,29 @@ impl Block {
             return Err(BlockError::Index { path, why });
         }
         Ok(Self { note, path, file, opened: Mutex::new(None), used: AtomicU64::new(0) })
+    }
+
+    /// A block in the archive; its file is opened when it is first read.
+    pub(crate) fn archived(disk: &Arc<dyn Disk>, dir: &Path, note: BlockNote) -> Self {
+        let path = dir.join(&note.file);
+        let file = Arc::new(Later::new(disk, path.clone(), note.bytes));
+        Self { note, path, file, opened: Mutex::new(None), used: AtomicU64::new(0) }
+    }
+
+    /// Reads bytes of its file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        self.file.read_at(buf, offset).map_err(DiskError::of("read", &self.path))
+    }
+
+    /// Reads its footer and directory.
+    ///
+    /// # Errors
+    /// They are damaged or cannot be read.
+    pub(crate) fn check(&self) -> Result<(), BlockError> {
+        self.opened(&Arc::new(Meter::default())).map(|_| ())
     }
 
     /// Whether it may have samples between two instants, bounds inclusive.

@@ -128,12 +128,13 @@ impl<'a> NewBlock<'a> {
             level: self.of.level,
             window_us: self.of.window_us,
             settled: self.of.settled,
+            archived: false,
         };
         Block::open(self.disk, self.dir, note)
     }
 
-    fn parquet(&self, source: parquet::errors::ParquetError) -> BlockError {
-        BlockError::Parquet { path: self.other.clone(), source }
+    fn parquet(&self, error: parquet::errors::ParquetError) -> BlockError {
+        BlockError::Parquet { path: self.other.clone(), error }
     }
 
     /// Where this fails the next start removes the file.

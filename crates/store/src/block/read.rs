@@ -222,8 +222,8 @@ impl Opened {
 }
 
 impl Block {
-    fn parquet(&self, source: ParquetError) -> BlockError {
-        BlockError::Parquet { path: self.path.clone(), source }
+    fn parquet(&self, error: ParquetError) -> BlockError {
+        BlockError::Parquet { path: self.path.clone(), error }
     }
 
     fn damaged(&self, why: &str) -> BlockError {
@@ -303,8 +303,8 @@ impl Pages {
     }
 
     /// What the library says of this file.
-    pub(super) fn error(&self, source: ParquetError) -> BlockError {
-        self.block.parquet(source)
+    pub(super) fn error(&self, error: ParquetError) -> BlockError {
+        self.block.parquet(error)
     }
 
     /// A column of a row group, unless no row has a value.

@@ -130,6 +130,24 @@ impl MemDisk {
         inside.map(|(path, file)| (path.clone(), file.lock().unwrap().bytes.clone())).collect()
     }
 
+    /// Unmounts what lies in a directory; it is mounted again with [`Self::mount`].
+    pub(crate) fn unmount(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let files = self.files(dir);
+        let mut names = self.names();
+        names.now.retain(|path, _| !files.contains_key(path));
+        names.synced.retain(|path, _| !files.contains_key(path));
+        files
+    }
+
+    pub(crate) fn mount(&self, files: BTreeMap<PathBuf, Vec<u8>>) {
+        let mut names = self.names();
+        for (path, bytes) in files {
+            let file = Arc::new(Mutex::new(Content { synced: bytes.len(), bytes }));
+            names.now.insert(path.clone(), Arc::clone(&file));
+            names.synced.insert(path, file);
+        }
+    }
+
     /// Changes a file's bytes behind the store's back.
     pub(crate) fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let file = Arc::clone(&self.names().now[path]);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 #![expect(clippy::indexing_slicing, clippy::cast_possible_wrap, reason = "small and known")]
 
+mod archive;
 mod basics;
 mod disk;
 mod faults;

@@ -6,12 +6,12 @@ use model::{Cause, Rollup, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Disk, Keep, Outcome, Selector, Settings, Store, Windows};
+use store::{ArchiveSettings, Disk, Keep, Outcome, Selector, Settings, Store, Windows};
 
-const HOUR: i64 = 3600 * S;
+pub(crate) const HOUR: i64 = 3600 * S;
 
 /// Late samples are taken for two hours; an hour is settled at once.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         settle_after_us: 2 * HOUR,
         settle_step_us: HOUR,
@@ -21,7 +21,7 @@ fn settings() -> Settings {
     }
 }
 
-fn open_at(disk: &Arc<dyn Disk>, clock: &TestClock, settings: Settings) -> Store {
+pub(crate) fn open_at(disk: &Arc<dyn Disk>, clock: &TestClock, settings: Settings) -> Store {
     Store::open_on(Arc::clone(disk), Path::new("/data"), settings, clock.clock()).unwrap().0
 }
 
@@ -38,7 +38,7 @@ fn minutes(sender: &mut Sender, from: i64) -> store::Incoming {
 }
 
 /// Six hours in blocks of an hour each; of the third hour ten minutes come after the fourth.
-fn fill(store: &Store, sender: &mut Sender) {
+pub(crate) fn fill(store: &Store, sender: &mut Sender) {
     let mut late = None;
     for batch in 0..36 {
         let incoming = minutes(sender, batch * 10);
@@ -56,9 +56,9 @@ fn fill(store: &Store, sender: &mut Sender) {
     }
 }
 
-type Told = BTreeMap<(i64, String, Timestamp), Rollup>;
+pub(crate) type Told = BTreeMap<(i64, String, Timestamp), Rollup>;
 
-fn told(store: &Store) -> Told {
+pub(crate) fn told(store: &Store) -> Told {
     let (snapshot, mut told) = (store.snapshot(), Told::new());
     let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
     for window_us in Store::WINDOWS_US {
@@ -74,7 +74,7 @@ fn told(store: &Store) -> Told {
     told
 }
 
-fn assert_same(have: &Told, want: &Told, what: &str) {
+pub(crate) fn assert_same(have: &Told, want: &Told, what: &str) {
     assert!(have.keys().eq(want.keys()), "{what}");
     let near =
         |a: f64, b: f64| a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(1.0);
@@ -164,6 +164,36 @@ fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
     }
 }
 
+/// An hour at a time is settled, and the files stay few.
+#[test]
+fn files_that_are_made_for_good_are_put_together() {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    let store = open_at(&shared, &clock, settings());
+    let mut sender = Sender::new("n1", 1);
+    for batch in 0..200 {
+        clock.set(T0 + (batch + 1) * HOUR / 6);
+        assert_eq!(append(&store, vec![minutes(&mut sender, batch * 10)]), [STORED]);
+        if batch % 6 == 5 {
+            store.flush().unwrap();
+            store.tend().unwrap();
+            let files = disk.files("/data/rollups").into_keys();
+            let names = files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+            let settled = names.filter(|name| name.starts_with("settled-")).count();
+            // Two of each level of three, and as many of the other length.
+            assert!(settled <= 2 * 2 * 4, "{settled} files after {} hours", batch / 6 + 1);
+        }
+    }
+    let whole = open_at(&(Arc::new(MemDisk::default()) as Arc<dyn Disk>), &clock, settings());
+    let mut sender = Sender::new("n1", 1);
+    for batch in 0..200 {
+        assert_eq!(append(&whole, vec![minutes(&mut sender, batch * 10)]), [STORED]);
+    }
+    assert_same(&told(&store), &told(&whole), "from files put together");
+    assert!(store::verify(&*disk, Path::new("/data")).unwrap().is_good());
+}
+
 #[test]
 fn a_clock_that_is_ahead_lets_nothing_go() {
     let disk = Arc::new(MemDisk::default());
@@ -202,17 +232,28 @@ fn rollups_that_are_too_old_go_and_longer_ones_stay() {
 /// Whatever call fails or is the last: windows are what they were, no sample is there twice.
 #[test]
 fn a_process_that_dies_while_it_settles_loses_no_window() {
+    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
+    sweep(&Settings { keep_samples, ..settings() });
+}
+
+/// And where samples move to an archive, none goes.
+#[test]
+fn a_process_that_dies_while_it_archives_loses_no_sample() {
+    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
+    let archive = Some(ArchiveSettings { dir: "/archive".into(), keep: Keep::ALL });
+    sweep(&Settings { keep_samples, archive, ..settings() });
+}
+
+fn sweep(settings: &Settings) {
     let clock = TestClock::new();
     clock.set(T0 + 6 * HOUR);
-    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
-    let settings = Settings { keep_samples, ..settings() };
     let filled = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&filled) as Arc<dyn Disk>;
     let store = open_at(&shared, &clock, settings.clone());
     fill(&store, &mut Sender::new("n1", 1));
-    let before = told(&store);
+    let (before, rows) = (told(&store), all(&store));
     drop(store);
-    let mut failed = 0;
+    let (mut failed, mut archived) = (0, 0);
     for (first, fault) in (1..).zip([Fault::Once, Fault::Dead, Fault::Full]) {
         for n in (first..).step_by(stride()) {
             let disk = Arc::new(filled.after_kill());
@@ -237,11 +278,17 @@ fn a_process_that_dies_while_it_settles_loses_no_window() {
             store.tend().unwrap();
             assert_same(&told(&store), &before, &what);
             assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)), "{what}");
+            if settings.archive.is_some() {
+                assert!(all(&store) == rows, "{what}");
+                archived += usize::from(store.stats().archived_blocks > 0);
+            }
             if done {
                 break;
             }
         }
     }
+    // After a merge that failed, another may hold what is too young.
+    assert!(settings.archive.is_none() || archived > 20, "{archived}");
     // A file that cannot be removed is no failure.
     assert!(failed > 20, "{failed}");
 }

@@ -1,0 +1,231 @@
+//! The archive: a directory on another file system, to which blocks are moved that have no room in the data
+//! directory. They are asked as all others.
+//!
+//! A file `ARCHIVE` in it names the data directory it belongs to, so that neither another archive nor the
+//! empty place where none is mounted is taken for it:
+//!
+//! ```text
+//! jobmeter archive 1 1750000000000000
+//! ```
+//!
+//! A block is copied whole before the manifest says that it is there, and goes from the data directory
+//! after that. Where the archive is away, questions of its time fail, and all else goes on.
+
+use crate::block::{Block, BlockNote};
+use crate::disk::{Disk, ReadFile};
+use crate::error::{BlockError, DiskError, OpenError};
+use crate::ledger::{Change, Ledger};
+use crate::manifest::{Manifest, read_whole, write_whole};
+use crate::shared::{Shared, lock};
+use model::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+const ARCHIVE_FILE: &str = "ARCHIVE";
+const ARCHIVE_WORDS: &str = "jobmeter archive 1 ";
+const LOCK_FILE: &str = "LOCK";
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What the manifest says of the archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ArchiveNote {
+    /// What its file `ARCHIVE` says: when it was begun, in microseconds since 1970.
+    pub(crate) id: i64,
+    /// Where it was last.
+    pub(crate) dir: PathBuf,
+}
+
+/// The archive of a store.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    note: ArchiveNote,
+    /// Held from when it was first found.
+    lock: Mutex<Option<Box<dyn Send + Sync + Debug>>>,
+}
+
+impl Archive {
+    /// Begins an archive in an empty directory, or finds the one that the manifest names; whether it is
+    /// there.
+    ///
+    /// # Errors
+    /// The directory is not there though no block is in it yet, is another's, or the disk fails.
+    pub(crate) fn open(
+        ledger: &Ledger,
+        dir: &Path,
+        now: Timestamp,
+    ) -> Result<(Self, bool), OpenError> {
+        let disk = &*ledger.disk;
+        let known = ledger.manifest().archive.clone();
+        let id = match &known {
+            Some(note) => note.id,
+            None => begin(disk, dir, now)?,
+        };
+        let note = ArchiveNote { id, dir: dir.to_owned() };
+        if known.as_ref() != Some(&note) {
+            ledger.swap(|manifest| {
+                manifest.archive = Some(note.clone());
+                Ok::<(), DiskError>(())
+            })?;
+        }
+        let archive = Self { note, lock: Mutex::default() };
+        match archive.ready(disk) {
+            Ok(()) => Ok((archive, true)),
+            Err(error) if error.error.kind() == ErrorKind::NotFound => Ok((archive, false)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether it is there, and ours alone.
+    ///
+    /// # Errors
+    /// It is not, or the disk fails.
+    pub(crate) fn ready(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        let path = self.note.dir.join(ARCHIVE_FILE);
+        let not = |kind, why: &str| {
+            DiskError::of("use the archive", &path)(io::Error::new(kind, why.to_owned()))
+        };
+        match read_id(disk, &path)? {
+            None => Err(not(ErrorKind::NotFound, "it is not there; is its file system mounted?")),
+            Some(id) if id != Some(self.note.id) => {
+                Err(not(ErrorKind::InvalidData, "it belongs to another data directory"))
+            }
+            Some(_) => {
+                let mut held = lock(&self.lock);
+                if held.is_none() {
+                    let path = self.note.dir.join(LOCK_FILE);
+                    *held = Some(disk.lock(&path).map_err(DiskError::of("lock", &path))?);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves a block here; false when it had to stop.
+    ///
+    /// # Errors
+    /// The archive is away or full, or the block cannot be read: it stays where it is.
+    pub(crate) fn take(
+        &self,
+        shared: &Shared,
+        ledger: &Ledger,
+        block: &Block,
+    ) -> Result<bool, BlockError> {
+        let disk = &ledger.disk;
+        self.ready(&**disk)?;
+        let path = self.note.dir.join(&block.note.file);
+        let other = self.note.dir.join(format!("{}.tmp", block.note.file));
+        let copied = copy(shared, &**disk, block, &other);
+        if !matches!(copied, Ok(true)) {
+            // Where this fails the next try writes over it.
+            disk.remove(&other).unwrap_or_default();
+            return Ok(copied?);
+        }
+        disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
+        disk.sync_dir(&self.note.dir).map_err(DiskError::of("sync", &self.note.dir))?;
+        let note = BlockNote { archived: true, ..block.note.clone() };
+        let new = Arc::new(Block::archived(disk, &self.note.dir, note));
+        new.check()?;
+        let is_it = |note: &BlockNote| note.file == block.note.file && note.window_us == 0;
+        ledger.exchange(shared, &Change { block: Some(&new), ..Change::of(&is_it) })?;
+        Ok(true)
+    }
+}
+
+/// Where the blocks lie that a manifest says are in the archive.
+pub(crate) fn archive_dir(manifest: &Manifest) -> PathBuf {
+    manifest.archive.as_ref().map_or_else(PathBuf::new, |note| note.dir.clone())
+}
+
+/// Makes an archive of a directory that is there and empty, or was left so by a start that did not end; its
+/// number.
+fn begin(disk: &dyn Disk, dir: &Path, now: Timestamp) -> Result<i64, OpenError> {
+    let path = dir.join(ARCHIVE_FILE);
+    let others = || OpenError::NotOurs {
+        path: path.clone(),
+        why: "it is the archive of another data directory".to_owned(),
+    };
+    let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
+    match read_id(disk, &path)? {
+        Some(_) if names.iter().any(|name| name.ends_with(".parquet")) => Err(others()),
+        Some(id) => id.ok_or_else(others),
+        None => {
+            let text = format!("{ARCHIVE_WORDS}{}\n", now.0);
+            write_whole(disk, dir, ARCHIVE_FILE, text.as_bytes())?;
+            Ok(now.0)
+        }
+    }
+}
+
+/// The number in a file `ARCHIVE`, if it is there, and one.
+fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<Option<i64>>, DiskError> {
+    let Some(bytes) = read_whole(disk, path)? else { return Ok(None) };
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    Ok(Some(text.strip_prefix(ARCHIVE_WORDS).and_then(|id| id.trim_end().parse().ok())))
+}
+
+/// Copies a block's file; all of it is on the disk when this returns. False when it had to stop.
+fn copy(shared: &Shared, disk: &dyn Disk, block: &Block, to: &Path) -> Result<bool, DiskError> {
+    let mut buf = vec![0; COPY_BYTES];
+    let mut at = 0;
+    let mut file = disk.create(to).map_err(DiskError::of("write", to))?;
+    while at < block.note.bytes {
+        if shared.tending.is_closing() {
+            return Ok(false);
+        }
+        let left = usize::try_from(block.note.bytes - at).unwrap_or(usize::MAX);
+        buf.truncate(left);
+        block.read_at(&mut buf, at)?;
+        file.write(&buf).map_err(DiskError::of("write", to))?;
+        at += buf.len() as u64;
+    }
+    file.sync().map_err(DiskError::of("sync", to))?;
+    Ok(true)
+}
+
+/// A file that is opened when it is read, and again where that failed: its file system may come later.
+#[derive(Debug)]
+pub(crate) struct Later {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    bytes: u64,
+    file: Mutex<Option<Arc<dyn ReadFile>>>,
+}
+
+impl Later {
+    pub(crate) fn new(disk: &Arc<dyn Disk>, path: PathBuf, bytes: u64) -> Self {
+        Self { disk: Arc::clone(disk), path, bytes, file: Mutex::default() }
+    }
+
+    fn file(&self) -> io::Result<Arc<dyn ReadFile>> {
+        let mut file = lock(&self.file);
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let new = self.disk.open(&self.path)?;
+        let length = new.length()?;
+        if length != self.bytes {
+            let why = format!("it has {length} bytes where the manifest says {}", self.bytes);
+            return Err(io::Error::new(ErrorKind::InvalidData, why));
+        }
+        *file = Some(Arc::clone(&new));
+        Ok(new)
+    }
+}
+
+impl ReadFile for Later {
+    fn length(&self) -> io::Result<u64> {
+        self.file()?.length()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = self.file()?.read_at(buf, offset);
+        if read.is_err() {
+            *lock(&self.file) = None;
+        }
+        read
+    }
+}

@@ -1,0 +1,145 @@
+//! Blocks that are moved to another file system are asked as all others, while it is there.
+
+use crate::disk::MemDisk;
+use crate::kit::*;
+use crate::retention::{HOUR, assert_same, fill, open_at, settings, told};
+use model::Timestamp;
+use std::path::Path;
+use std::sync::Arc;
+use store::{ArchiveSettings, Disk, Keep, Selector, Settings, Store};
+
+/// Samples stay for three hours, then they are archived.
+fn archiving(keep: Keep) -> Settings {
+    Settings {
+        keep_samples: Keep { age_us: 3 * HOUR, ..Keep::ALL },
+        archive: Some(ArchiveSettings { dir: "/archive".into(), keep }),
+        // Blocks of one hour stay.
+        merge_blocks: 99,
+        ..settings()
+    }
+}
+
+/// Six hours, of which the first three are archived.
+fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    clock.set(T0 + 6 * HOUR);
+    let store = open_at(&shared, &clock, archiving(keep));
+    fill(&store, &mut Sender::new("n1", 1));
+    (disk, clock, store)
+}
+
+#[test]
+fn blocks_that_are_too_old_move_and_nothing_is_told_otherwise() {
+    let (disk, clock, store) = filled(Keep::ALL);
+    let (before, rows, whole) = (told(&store), all(&store), store.stats());
+    store.tend().unwrap();
+    let check = |store: &Store| {
+        assert!(all(store) == rows);
+        assert_same(&told(store), &before, "archived");
+        let stats = store.stats();
+        assert_eq!((stats.blocks, stats.archived_blocks), (whole.blocks, 3));
+        assert!(stats.archived_bytes > 0 && stats.archived_bytes < stats.block_bytes);
+        assert_eq!(stats.samples_removed, 0);
+    };
+    check(&store);
+    assert_eq!(disk.files("/data/blocks").len(), 3);
+    assert_eq!(disk.files("/archive").len(), 1 + 3);
+    let verified = store::verify(&*disk, Path::new("/data")).unwrap();
+    assert!(verified.is_good() && verified.archived == 3, "{verified:?}");
+    drop(store);
+    let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
+    check(&open_at(&shared, &clock, archiving(Keep::ALL)));
+    // They are found where they were last, too.
+    check(&open_at(&shared, &clock, Settings { archive: None, ..archiving(Keep::ALL) }));
+}
+
+#[test]
+fn while_the_archive_is_away_its_time_cannot_be_asked_and_all_else_goes_on() {
+    let (disk, clock, store) = filled(Keep::ALL);
+    let rows = all(&store);
+    store.tend().unwrap();
+    drop(store);
+    let files = disk.unmount("/archive");
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let (store, recovery) =
+        Store::open_on(shared, Path::new("/data"), archiving(Keep::ALL), clock.clock()).unwrap();
+    assert_eq!(recovery.archive_away.as_deref(), Some(Path::new("/archive")));
+    let recent = crate::kit::rows(&store, &Selector::default(), T0 + 4 * HOUR, i64::MAX);
+    assert!(recent.len() > 100 && recent.iter().all(|row| rows.contains(row)));
+    let old = store.scan(&Selector::default(), Timestamp(T0), Timestamp(T0 + HOUR)).next();
+    let error = old.unwrap().unwrap_err().to_string();
+    assert!(error.contains("/archive/") && error.contains("cannot read"), "{error}");
+    // The next block is due, and stays; nothing is made where the archive should be.
+    clock.set(T0 + 8 * HOUR);
+    let mut sender = Sender::new("n2", 1);
+    assert_eq!(
+        append(&store, vec![sender.batch(&[(spec("n3", "b"), T0 + 8 * HOUR, 1.0)])]),
+        [STORED]
+    );
+    let error = store.tend().unwrap_err().to_string();
+    assert!(error.contains("/archive/ARCHIVE") && error.contains("mounted"), "{error}");
+    assert_eq!((store.stats().retain_errors, store.stats().archived_blocks), (1, 3));
+    assert!(disk.files("/archive").is_empty());
+    assert_eq!(store.stats().settled, Some(Timestamp(T0 + 6 * HOUR)), "it is settled all the same");
+    let verified = store::verify(&*disk, Path::new("/data")).unwrap();
+    assert_eq!(verified.findings.len(), 3, "{verified:?}");
+    // It is there again.
+    disk.mount(files);
+    assert_eq!(all(&store).len(), rows.len() + 1);
+    store.tend().unwrap();
+    assert_eq!(store.stats().archived_blocks, 5);
+}
+
+#[test]
+fn what_is_too_much_for_the_archive_goes() {
+    let (disk, _, store) = filled(Keep { bytes_max: 1, ..Keep::ALL });
+    let (before, rows) = (told(&store), all(&store).len());
+    store.tend().unwrap();
+    assert_same(&told(&store), &before, "let go");
+    let stats = store.stats();
+    assert_eq!((stats.blocks, stats.archived_blocks), (3, 0));
+    assert_eq!(stats.samples_removed, (rows - all(&store).len()) as u64);
+    assert!(!disk.files("/archive").into_keys().any(|path| path.extension().is_some()));
+}
+
+#[test]
+fn an_archive_belongs_to_one_data_directory() {
+    let (disk, clock, store) = filled(Keep::ALL);
+    store.tend().unwrap();
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let open = |dir: &str| {
+        Store::open_on(Arc::clone(&shared), Path::new(dir), archiving(Keep::ALL), clock.clock())
+    };
+    let error = open("/other").unwrap_err().to_string();
+    assert!(error.contains("/archive/ARCHIVE: it is the archive of another"), "{error}");
+    drop(store);
+    // One that was begun and holds nothing is no other's.
+    disk.unmount("/archive");
+    clock.set(T0 + 7 * HOUR);
+    drop(open("/third").unwrap());
+    drop(open("/fourth").unwrap());
+    let error = open("/data").unwrap_err().to_string();
+    assert!(error.contains("belongs to another data directory"), "{error}");
+}
+
+/// On the real file system it must be there: a directory is not made where a file system should be mounted.
+#[test]
+fn an_archive_that_is_not_there_is_said_at_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let archive = |name: &str| Settings {
+        archive: Some(ArchiveSettings { dir: at(name), keep: Keep::ALL }),
+        ..archiving(Keep::ALL)
+    };
+    let clock = TestClock::new();
+    let error = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap_err();
+    assert!(error.to_string().contains("archive"), "{error}");
+    assert!(!at("archive").try_exists().unwrap());
+    std::fs::create_dir(at("archive")).unwrap();
+    let store = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap().0;
+    let error = Store::open(&at("data2"), archive("archive"), clock.clock()).unwrap_err();
+    assert!(error.to_string().contains("LOCK"), "one at a time: {error}");
+    drop(store);
+}
