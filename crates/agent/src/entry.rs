@@ -292,7 +292,7 @@ impl Entry {
             every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
         self.series = slot.sink.series();
         let refused = slot.sink.counts();
-        self.stats.refused = refused.nonsense + refused.series_refused + refused.labels_refused;
+        self.stats.refused = refused.all();
         self.slot = Some(slot);
         let number = |n: i64| u64::try_from(n).unwrap_or(0);
         self.stats.reads += 1;

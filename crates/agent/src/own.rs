@@ -45,6 +45,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &REFUSED,
         &REFUSED_BY_SERVER,
     ],
+    sane: &[],
     options: &[],
     open,
 };

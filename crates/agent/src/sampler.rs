@@ -123,7 +123,7 @@ impl Sampler {
     ) -> Self {
         let (now, steady_us) = (clock.wall(), clock.steady_us());
         let entries = plan.sources.iter().map(|source| {
-            let slot = Slot::new(Sink::new(own.device().clone()));
+            let slot = Slot::new(Sink::of_source(source.spec, own.device().clone()));
             let schedule = Schedule::new(source.period, now);
             let mut entry = Entry::new(source.spec, Arc::clone(&source.options), slot, schedule);
             entry.enabled = source.enabled;

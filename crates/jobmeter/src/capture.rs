@@ -26,7 +26,7 @@ pub(crate) fn capture(
     let jobs = jobs_of(root, now);
     let mut source = (spec.open)(&Open { root, options: &options, boot })
         .with_context(|| format!("source {}", spec.name))?;
-    let mut sink = Sink::new(device.clone());
+    let mut sink = Sink::of_source(spec, device.clone());
     sink.begin(now);
     let cx = Context { root, now, boot, jobs: &jobs, budget_us: 10_000_000 };
     source.collect(&cx, &mut sink).with_context(|| format!("source {}", spec.name))?;

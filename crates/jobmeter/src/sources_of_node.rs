@@ -103,7 +103,7 @@ fn probe_one(
     lines: &mut Vec<Line>,
 ) {
     let options = Options::defaults(spec.options);
-    let mut sink = Sink::new(device.clone());
+    let mut sink = Sink::of_source(spec, device.clone());
     let mut cost = None;
     let result = (spec.open)(&Open { root, options: &options, boot }).and_then(|mut source| {
         for _ in 0..2 {

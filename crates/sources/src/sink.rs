@@ -1,6 +1,7 @@
 //! Where a source puts what it read.
 
-use crate::SourceError;
+use crate::sane::{Sane, Verdict, Watch};
+use crate::{SourceError, SourceSpec};
 use hashbrown::HashTable;
 use model::{Cause, DeviceId, Gap, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp};
 use rustc_hash::FxHasher;
@@ -30,6 +31,9 @@ pub struct Sink {
     values: Vec<f64>,
     gaps: Vec<Gap>,
     parts: Vec<(&'static str, PartState)>,
+    /// The source's name, and the bounds of its metrics.
+    source: &'static str,
+    sane: &'static [Sane],
     counts: SinkCounts,
     table_changed: bool,
 }
@@ -39,10 +43,19 @@ pub struct Sink {
 pub struct SinkCounts {
     /// Values that are no number, or infinite.
     pub nonsense: u64,
+    /// Values that cannot be true ([`Sane`]).
+    pub implausible: u64,
     /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
     pub series_refused: u64,
     /// Labels that are too long or malformed.
     pub labels_refused: u64,
+}
+
+impl SinkCounts {
+    /// All of it.
+    pub const fn all(&self) -> u64 {
+        self.nonsense + self.implausible + self.series_refused + self.labels_refused
+    }
 }
 
 /// The state of a part of a source that stands apart from the rest: `exits`, `io`.
@@ -61,6 +74,7 @@ struct Known {
     pairs: Box<[(Box<str>, Box<str>)]>,
     hash: u64,
     idle_seals: u32,
+    watch: Option<Watch>,
 }
 
 /// For whom the next samples were counted.
@@ -103,9 +117,16 @@ impl Sink {
             values: Vec::new(),
             gaps: Vec::new(),
             parts: Vec::new(),
+            source: "",
+            sane: &[],
             counts: SinkCounts::default(),
             table_changed: false,
         }
+    }
+
+    /// An empty sink for what a source tells of a device; what cannot be true is refused.
+    pub fn of_source(spec: &SourceSpec, device: DeviceId) -> Self {
+        Self { source: spec.name, sane: spec.sane, ..Self::new(device) }
     }
 
     /// Sets the instant of the samples that follow.
@@ -208,11 +229,39 @@ impl Sink {
             return;
         }
         let Some(place) = self.place(metric, job, labels, start) else { return };
+        let Some(place) = self.judged(place, metric, job, labels, value) else { return };
         self.index.push(place);
         self.values.push(value);
         match self.ticks.last_mut() {
             Some(tick) if tick.at == self.now => tick.samples += 1,
             _ => self.ticks.push(Tick { at: self.now, samples: 1 }),
+        }
+    }
+
+    /// The place at which a value may be kept, if it can be true.
+    fn judged(
+        &mut self,
+        place: u32,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) -> Option<u32> {
+        let known = self.known.get_mut(usize::try_from(place).ok()?)?.as_mut()?;
+        let Some(watch) = &mut known.watch else { return Some(place) };
+        // What was seen of it must outlive samples that are refused, or kept as another series.
+        known.idle_seals = 0;
+        match watch.judge(self.now, value) {
+            Verdict::Good => Some(place),
+            Verdict::Since(start) => self.place(metric, job, labels, Some(start)),
+            Verdict::Refused(why, tell) => {
+                self.counts.implausible += 1;
+                if let Some(from) = tell {
+                    let detail = format!("{}{}: {value} {why}", metric.name, known.entry.labels);
+                    self.gap(self.source, from, self.now, Cause::SourceBroken, &detail);
+                }
+                None
+            }
         }
     }
 
@@ -269,7 +318,9 @@ impl Sink {
         let (device, job) = (self.device.clone(), job.cloned());
         let entry = SeriesEntry { metric: shared, device, job, labels: canonical, start };
         let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        let known = Some(Known { entry, metric, pairs, hash, idle_seals: 0 });
+        let sane = self.sane.iter().find(|sane| std::ptr::eq(sane.metric, metric));
+        let watch = sane.map(Watch::new);
+        let known = Some(Known { entry, metric, pairs, hash, idle_seals: 0, watch });
         let place = match self.free.pop() {
             Some(place) => {
                 *self.known.get_mut(usize::try_from(place).ok()?)? = known;

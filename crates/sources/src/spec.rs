@@ -1,6 +1,6 @@
 //! What a source is, and what it may do.
 
-use crate::{Options, Sink, SourceError};
+use crate::{Options, Sane, Sink, SourceError};
 use cgroups::Jobs;
 use kernel::Root;
 use model::setting::OptionSpec;
@@ -23,6 +23,8 @@ pub struct SourceSpec {
     pub every: Every,
     /// Every metric it may produce; producing another is a bug that the tests catch.
     pub metrics: &'static [&'static Metric],
+    /// What true values of them cannot be.
+    pub sane: &'static [Sane],
     /// Its options.
     pub options: &'static [OptionSpec],
     /// Opens the source, or says why this machine has none. Called at start, and again now and then

@@ -32,7 +32,17 @@ const fn spec(
     open: fn(&Open<'_>) -> Result<Box<dyn Source>, SourceError>,
 ) -> SourceSpec {
     let (help, cost) = ("", "");
-    SourceSpec { name, help, reads: &[], cost, every: Every::Tick, metrics, options: &[], open }
+    SourceSpec {
+        name,
+        help,
+        reads: &[],
+        cost,
+        every: Every::Tick,
+        metrics,
+        sane: &[],
+        options: &[],
+        open,
+    }
 }
 
 struct Obedient {

@@ -32,6 +32,7 @@ macro_rules! source {
             cost: "",
             every: Every::Tick,
             metrics: &[&$metric],
+            sane: &[],
             options: &[],
             open: |_: &Open<'_>| Ok(Box::new(Reads(&$metric, $read))),
         };

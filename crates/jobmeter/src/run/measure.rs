@@ -89,7 +89,10 @@ impl Measure {
         let options = Options::defaults(spec.options);
         let open = Open { root: &self.root, options: &options, boot: self.boot };
         match (spec.open)(&open) {
-            Ok(source) => self.parts.push(Part { name, source, sink: Sink::new(device.clone()) }),
+            Ok(source) => {
+                let sink = Sink::of_source(spec, device.clone());
+                self.parts.push(Part { name, source, sink });
+            }
             Err(error) => self.left_out.push(format!("{name}: {error}")),
         }
     }

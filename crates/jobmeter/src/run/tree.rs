@@ -15,6 +15,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
     cost: "one file for each process of the node, one more for each of the command",
     every: Every::Tick,
     metrics: &[&CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN],
+    sane: &[],
     options: &[],
     open: |_| Err(SourceError::absent("a command that `jobmeter run` started without a cgroup")),
 };

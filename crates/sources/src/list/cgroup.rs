@@ -56,6 +56,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files in a hybrid machine, whatever its number of tasks",
     every: Every::Tick,
     metrics: METRICS,
+    sane: &[],
     options: &[
         OptionSpec {
             name: "kept_files_max",

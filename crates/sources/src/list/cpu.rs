@@ -68,6 +68,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &RUNNING,
         &BLOCKED,
     ],
+    sane: &[],
     options: &[OptionSpec {
         name: "cores",
         kind: Kind::Switch,

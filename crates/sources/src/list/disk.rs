@@ -47,6 +47,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BUSY,
         &WEIGHTED,
     ],
+    sane: &[],
     options: &[
         include(
             "Only these block devices, partitions too: names, or patterns with `*`; none means every whole disk but those of `exclude`.",

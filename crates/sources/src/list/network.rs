@@ -51,6 +51,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &TRANSMITTED[6],
         &TRANSMITTED[7],
     ],
+    sane: &[],
     options: &[
         include(
             "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",

@@ -54,6 +54,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "16 µs a process of a job every 30 s, 2 µs a task made and ended on the node",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &METRICS,
+    sane: &[],
     options: &[
         OptionSpec {
             name: "top",

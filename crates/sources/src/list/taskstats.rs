@@ -60,6 +60,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "2 µs a task of a job every `poll_s` seconds, 2 µs a task made and ended on the node",
     every: Every::Tick,
     metrics: &METRICS,
+    sane: &[],
     options: &[
         OptionSpec {
             name: "poll_s",

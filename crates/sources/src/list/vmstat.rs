@@ -30,6 +30,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 17 µs on 2 virtual cores, Linux 6.18, most of it the kernel's writing of 200 lines",
     every: Every::Tick,
     metrics: &METRICS,
+    sane: &[],
     options: &[],
     open,
 };
