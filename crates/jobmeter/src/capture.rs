@@ -34,8 +34,13 @@ pub(crate) fn capture(
     let mut paths: BTreeSet<String> = root.paths_read().into_iter().collect();
     paths.extend(ALWAYS.map(str::to_owned));
     let mut written = 0_usize;
-    for path in paths {
-        written += usize::from(copy(root, &path, &scrub, out)?);
+    for path in &paths {
+        written += usize::from(copy(root, path, &scrub, out)?);
+        let inside = format!("{path}/");
+        let next = paths.range(inside.clone()..).next();
+        if next.is_none_or(|next| !next.starts_with(&inside)) {
+            link(root, path, &scrub, out)?;
+        }
     }
     let owners = cgroups::recorded_owners(root, &root.paths_read())?;
     write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?;
@@ -48,6 +53,19 @@ pub(crate) fn capture(
     }
     log::info!("{written} files are in {}; read them before you send them anywhere", out.display());
     Ok(())
+}
+
+/// Records where a link to a directory points, through which nothing was read.
+fn link(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<()> {
+    let to = out.join(scrub.text(path));
+    let Ok(target) = root.read_link(path) else { return Ok(()) };
+    if to.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let dir = to.parent().context("a link has a folder")?;
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let target = scrub.text(&target);
+    std::os::unix::fs::symlink(target, &to).with_context(|| format!("linking {}", to.display()))
 }
 
 fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bool> {
@@ -165,6 +183,20 @@ fn is_address(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_to_a_directory_is_recorded_as_one() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let chip = from.path().join("sys/class/hwmon/hwmon0");
+        fs::create_dir_all(&chip).unwrap();
+        std::os::unix::fs::symlink("../../nvme0", chip.join("device")).unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        let scrub = Scrub { names: Vec::new() };
+        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, to.path()).unwrap();
+        link(&root, "sys/class/hwmon/hwmon0", &scrub, to.path()).unwrap();
+        let recorded = Root::recorded(to.path()).unwrap();
+        assert_eq!(recorded.read_link("sys/class/hwmon/hwmon0/device").unwrap(), "../../nvme0");
+    }
 
     #[test]
     fn of_the_users_only_schedulers_are_kept() {

@@ -29,4 +29,4 @@ pub mod taskstats;
 pub mod uptime;
 pub mod vmstat;
 
-pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root};
+pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_gone};

@@ -61,14 +61,17 @@ pub enum ReadError {
     },
 }
 
+/// Whether an error says that what was to be read is not there, or no more: a process that ends between
+/// list and read gives `ESRCH`; a cgroup that is removed, or a device that was unplugged, `ENODEV`.
+pub const fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO)
+}
+
 impl ReadError {
     fn new(path: &str, errno: Errno) -> Self {
         let path = format!("/{path}");
         match errno {
-            // A process that ends between list and read gives ESRCH; a cgroup that is removed, ENODEV.
-            Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO => {
-                Self::Absent { path }
-            }
+            errno if is_gone(errno) => Self::Absent { path },
             Errno::ACCESS | Errno::PERM => Self::Denied { path },
             other => Self::Failed { path, why: other.to_string() },
         }

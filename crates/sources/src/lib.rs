@@ -14,6 +14,8 @@ mod sane;
 mod sink;
 mod spec;
 mod table;
+mod values;
+mod wrapping;
 
 pub use error::SourceError;
 pub use list::SOURCES;

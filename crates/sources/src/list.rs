@@ -23,6 +23,8 @@ sources! {
     pressure,
     uptime,
     filesystem,
+    rapl,
+    hwmon,
 }
 
 /// The source of a name.

@@ -69,7 +69,7 @@ fn allocations(
     let boot = Timestamp::YEAR_2000;
     let jobs = Jobs::default();
     for _ in 0..ATTEMPTS_MAX {
-        let mut sink = Sink::new(device.clone());
+        let mut sink = Sink::of_source(spec, device.clone());
         let mut source = (spec.open)(&Open { root, options, boot })?;
         let mut counts = [0; 4];
         for (count, second) in counts.iter_mut().zip(1..) {

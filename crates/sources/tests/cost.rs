@@ -20,7 +20,7 @@ fn processor_time_of_a_tick() {
     let mut err = std::io::stderr();
     for spec in SOURCES {
         let options = Options::defaults(spec.options);
-        let mut sink = Sink::new(DeviceId::new("node-1").unwrap());
+        let mut sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());
         let opened = (spec.open)(&Open { root: &root, options: &options, boot });
         let mut tick = |source: &mut Box<dyn sources::Source>| {
             sink.begin(now);

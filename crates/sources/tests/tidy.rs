@@ -143,7 +143,7 @@ fn every_sample_of_the_live_machine_is_of_a_declared_metric() {
     let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
     for spec in SOURCES {
         let options = Options::defaults(spec.options);
-        let mut sink = Sink::new(DeviceId::new("node-1").unwrap());
+        let mut sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());
         let Ok(mut source) = (spec.open)(&Open { root: &root, options: &options, boot }) else {
             continue;
         };

@@ -88,7 +88,7 @@ impl Reader {
     fn new(spec: &'static SourceSpec, host: &str, settings: &[Setting]) -> Self {
         let of_it = settings.iter().filter(|(source, ..)| *source == spec.name);
         let options = Options::of(spec, of_it.map(|(_, name, value)| (*name, *value))).unwrap();
-        let sink = Sink::new(DeviceId::new(host).unwrap());
+        let sink = Sink::of_source(spec, DeviceId::new(host).unwrap());
         Self { told: Told { spec, sink, refusals: Vec::new() }, options, source: None }
     }
 

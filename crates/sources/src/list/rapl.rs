@@ -1,0 +1,163 @@
+//! Energy of processors and memory, as the processor itself counts it.
+//!
+//! Reads `/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}` (Linux 3.13, AMD 5.8;
+//! Documentation/power/powercap/powercap.rst, ABI/testing/sysfs-class-powercap):
+//!
+//! ```text
+//! intel-rapl:0/name                 package-0
+//! intel-rapl:0/energy_uj            216733987523
+//! intel-rapl:0/max_energy_range_uj  262143328850
+//! intel-rapl:0:0/name               core
+//! ```
+//!
+//! A package's energy has that of its cores and uncore (its graphics) in it, not that of the memory beside it; psys is
+//! the platform with all packages in it. Each has a metric of its own, so that no sum counts twice. A
+//! zone that a second interface shows as well (`intel-rapl-mmio`) is told once.
+//!
+//! The counters begin anywhere and go round after some minutes; told is what was counted since the first
+//! reading. After a sleep of the machine longer than a round they count anew. Only root may read them
+//! since Linux 5.10: their steps tell what other programs compute (CVE-2020-8694).
+
+use crate::values::{Values, Walk};
+use crate::wrapping::Wrapping;
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use model::{Metric, Timestamp, Unit};
+use std::time::Duration;
+
+const DIR: &str = "sys/class/powercap";
+/// So often every counter is read, however long the period is: the smallest goes round in 65 s at
+/// [`Zone::watts_max`].
+const FOLLOW_EVERY: Duration = Duration::from_secs(20);
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "rapl",
+    help: "Energy of processors and memory, as the processor counts it.",
+    reads: &["/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}"],
+    cost: "about 2 µs a zone, and more where the kernel asks another socket",
+    every: Every::Tick,
+    metrics: &[&PACKAGE, &CORE, &UNCORE, &DRAM, &PSYS],
+    sane: &[],
+    options: &[],
+    open,
+};
+
+static PACKAGE: Metric = energy(
+    "rapl_package_joules_total",
+    "Energy of a processor package, its cores and graphics included, memory not.",
+);
+static CORE: Metric =
+    energy("rapl_core_joules_total", "The part of rapl_package_joules_total of its cores.");
+static UNCORE: Metric = energy(
+    "rapl_uncore_joules_total",
+    "The part of rapl_package_joules_total of what is no core, on most models its graphics.",
+);
+static DRAM: Metric =
+    energy("rapl_dram_joules_total", "Energy of the memory of a processor package.");
+static PSYS: Metric = energy(
+    "rapl_psys_joules_total",
+    "Energy of the platform, all packages included, where its maker connected the sensor.",
+);
+
+const fn energy(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Joules, help).steps(1_000_000)
+}
+
+/// What is kept of a zone.
+#[derive(Debug)]
+struct Zone {
+    /// No such zone uses more power.
+    watts_max: u32,
+    /// After so many microjoules it begins at 0 again.
+    range: u64,
+    counted: Option<Wrapping>,
+}
+
+#[derive(Debug, Default)]
+struct Rapl {
+    zones: Values<Zone>,
+}
+
+fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    Ok(Box::new(Rapl::default()))
+}
+
+impl Source for Rapl {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let absent = "/sys/class/powercap: no zone counts energy; needs CONFIG_INTEL_RAPL and a processor with RAPL";
+        self.zones.look(cx.root, cx.now, absent, walk).map_err(worded)?;
+        let mut of = out.of_device();
+        let read = self.zones.each(|zone, energy_uj| {
+            if let Some((total, start)) = zone.kept.count(cx.now, energy_uj) {
+                zone.counter(&mut of, total, start);
+            }
+        });
+        read.state("zones", out).map_err(worded)
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+        // What cannot be read is told at the next tick.
+        self.zones.each(|zone, energy_uj| {
+            zone.kept.count(cx.now, energy_uj);
+        });
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        Some(FOLLOW_EVERY)
+    }
+}
+
+impl Zone {
+    /// What was counted by now, in microjoules, and since when.
+    fn count(&mut self, now: Timestamp, energy_uj: i64) -> Option<(u64, Timestamp)> {
+        let energy_uj = u64::try_from(energy_uj).ok()?;
+        let counted = self.counted.get_or_insert(Wrapping::new(now, energy_uj));
+        Some(counted.add(now, energy_uj, self.range, u64::from(self.watts_max) * 1_000_000))
+    }
+}
+
+/// Zones with what each is, found by its name and that of the zone it is a part of.
+fn walk(walk: &mut Walk<'_, Zone>) {
+    let mut seen: Vec<String> = Vec::new();
+    for entry in walk.names(DIR) {
+        let at = |file: &str| format!("{DIR}/{entry}/{file}");
+        let Some(name) = walk.text(&at("name")) else { continue };
+        // `intel-rapl-mmio:0:1` is a part of `intel-rapl-mmio:0`.
+        let above = entry.rsplit_once(':').map_or("", |(above, _)| above);
+        let of = match above.contains(':') {
+            true => walk.text(&format!("{DIR}/{above}/name")).unwrap_or_default(),
+            false => name.clone(),
+        };
+        let (metric, watts_max) = match &*name {
+            "core" => (&CORE, 2000),
+            "uncore" => (&UNCORE, 2000),
+            "dram" => (&DRAM, 1000),
+            // One a socket, `psys-1`, where the platform has several.
+            name if name.starts_with("psys") => (&PSYS, 10_000),
+            name if name.starts_with("package-") => (&PACKAGE, 2000),
+            _ => continue,
+        };
+        let label = match of.strip_prefix("package-") {
+            Some(package) => ("package", package),
+            None => ("zone", &*of),
+        };
+        let whole = format!("{} {}", metric.name, label.1);
+        let range = walk.text(&at("max_energy_range_uj")).and_then(|text| text.parse().ok());
+        if let (Some(range), false) = (range, seen.contains(&whole)) {
+            let kept = Zone { watts_max, range, counted: None };
+            walk.file(&at("energy_uj"), metric, &[label], 1e6, kept);
+            seen.push(whole);
+        }
+    }
+}
+
+/// Who may read is a matter of the files' mode alone.
+fn worded(error: SourceError) -> SourceError {
+    match error {
+        SourceError::Denied { what, .. } => SourceError::denied(
+            what,
+            "root or CAP_DAC_READ_SEARCH, or make energy_uj readable by a rule of udev",
+        ),
+        other => other,
+    }
+}

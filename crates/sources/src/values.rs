@@ -1,0 +1,230 @@
+//! Files with one number each, as sysfs has them: found by a walk, then read at every tick.
+
+use crate::{Of, PartState, Sink, SourceError};
+use kernel::parse::signed;
+use kernel::{KeptFile, ReadError, Root};
+use model::{Metric, Timestamp};
+use std::collections::HashMap;
+
+/// How often the walk is made again: what was plugged in shows within so long.
+const WALK_EVERY_US: i64 = 60 * Timestamp::SECOND;
+/// Most files of a source; the rest is left out and told.
+pub(crate) const FILES_MAX: usize = 20_000;
+/// Most labels of a file.
+const LABELS_MAX: usize = 4;
+
+/// A file with a number, and what the source keeps of it.
+#[derive(Debug)]
+pub(crate) struct Value<T> {
+    metric: &'static Metric,
+    labels: Vec<(&'static str, Box<str>)>,
+    /// So many of the file's steps are one of the metric's unit.
+    per_unit: f64,
+    path: Box<str>,
+    file: KeptFile,
+    pub(crate) kept: T,
+}
+
+/// The files of a source.
+#[derive(Debug)]
+pub(crate) struct Values<T = ()> {
+    list: Vec<Value<T>>,
+    walked: Option<Timestamp>,
+    buf: Vec<u8>,
+}
+
+impl<T> Default for Values<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), walked: None, buf: Vec::new() }
+    }
+}
+
+/// What a walk finds.
+#[derive(Debug)]
+pub(crate) struct Walk<'a, T> {
+    root: &'a Root,
+    found: Vec<Value<T>>,
+    /// The first file that is there and cannot be opened.
+    refused: Option<ReadError>,
+    left_out: usize,
+}
+
+/// What a reading of all files came to.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// Files whose number was told.
+    pub(crate) told: usize,
+    /// Why the first of the others was not.
+    pub(crate) refused: Option<SourceError>,
+}
+
+impl<T> Walk<'_, T> {
+    /// Takes a file, if it is there: its metric, labels, how many of its steps make a unit, and what is
+    /// kept of it at first; a file that was there at the walk before keeps what it has.
+    pub(crate) fn file(
+        &mut self,
+        path: &str,
+        metric: &'static Metric,
+        labels: &[(&'static str, &str)],
+        per_unit: f64,
+        kept: T,
+    ) {
+        if self.found.len() >= FILES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        match self.root.open(path) {
+            Ok(file) => {
+                let labels = labels.iter().map(|(name, text)| (*name, (*text).into())).collect();
+                let path = path.into();
+                self.found.push(Value { metric, labels, per_unit, path, file, kept });
+            }
+            Err(error) if error.is_absent() => {}
+            Err(error) => {
+                self.refused.get_or_insert(error);
+            }
+        }
+    }
+
+    /// A file's text, if it can be read and has any.
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
+        self.root.read_text(path).ok().filter(|text| !text.is_empty())
+    }
+
+    /// The last name in what a link points at.
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
+        let target = self.root.read_link(path).ok()?;
+        target.rsplit('/').next().map(str::to_owned)
+    }
+
+    /// The names in a directory, in order; none if it cannot be read.
+    pub(crate) fn names(&mut self, path: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        match self.root.list(path, |entry| names.push(entry.name.to_owned())) {
+            Err(error) if !error.is_absent() => {
+                self.refused.get_or_insert(error);
+            }
+            _ => {}
+        }
+        names.sort();
+        names
+    }
+}
+
+impl<T> Values<T> {
+    /// Looks for the files if that is due: at first, each minute, and when one has gone. Files that are
+    /// there and closed to us are an error only where nothing else is found.
+    ///
+    /// # Errors
+    /// There is none, as `absent` says, or all are closed to us.
+    pub(crate) fn look(
+        &mut self,
+        root: &Root,
+        now: Timestamp,
+        absent: &'static str,
+        walk: impl FnOnce(&mut Walk<'_, T>),
+    ) -> Result<(), SourceError> {
+        let is_due = |walked: Timestamp| now.since(walked) >= WALK_EVERY_US || now < walked;
+        if !self.walked.is_none_or(is_due) {
+            return Ok(());
+        }
+        let mut found = Walk { root, found: Vec::new(), refused: None, left_out: 0 };
+        walk(&mut found);
+        let Walk { found, refused, left_out, .. } = found;
+        self.walked = Some(now);
+        self.replace(found);
+        if left_out > 0 {
+            let why = format!("{left_out} files are more than {FILES_MAX} and left out");
+            return Err(SourceError::broken(why));
+        }
+        match refused {
+            _ if !self.list.is_empty() => Ok(()),
+            Some(error) => Err(error.into()),
+            None => Err(SourceError::absent(absent)),
+        }
+    }
+
+    /// Takes these files; those that were there keep what is kept of them.
+    fn replace(&mut self, mut found: Vec<Value<T>>) {
+        let old = self.list.drain(..).map(|old| (old.path, old.kept));
+        let mut old: HashMap<Box<str>, T> = old.collect();
+        for new in &mut found {
+            if let Some(kept) = old.remove(&new.path) {
+                new.kept = kept;
+            }
+        }
+        self.list = found;
+    }
+
+    /// Reads every file; `tell` is given each with its number.
+    pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read {
+        let mut read = Read::default();
+        for value in &mut self.list {
+            match value.number(&mut self.buf) {
+                Ok(Some(number)) => {
+                    tell(value, number);
+                    read.told += 1;
+                }
+                // The device has gone; so has its directory, at the next walk.
+                Ok(None) => self.walked = None,
+                Err(error) => {
+                    read.refused.get_or_insert(error);
+                }
+            }
+        }
+        read
+    }
+}
+
+impl<T> Value<T> {
+    /// The file's number; none when the device has gone.
+    fn number(&self, buf: &mut Vec<u8>) -> Result<Option<i64>, SourceError> {
+        match self.file.read(buf) {
+            Ok(()) => {}
+            Err(errno) if kernel::is_gone(errno) => return Ok(None),
+            Err(errno) => return Err(SourceError::broken(format!("/{}: {errno}", self.path))),
+        }
+        let number = signed(buf.trim_ascii());
+        let wrong = || SourceError::broken(format!("/{}: it is no number", self.path));
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    /// Whether it is of this metric.
+    pub(crate) fn is(&self, metric: &'static Metric) -> bool {
+        std::ptr::eq(self.metric, metric)
+    }
+
+    /// Pushes a number of the file's steps as a gauge.
+    pub(crate) fn gauge(&self, out: &mut Of<'_>, steps: i64) {
+        self.labelled(|labels| out.gauge(self.metric, labels, steps as f64 / self.per_unit));
+    }
+
+    /// Pushes a number of the file's steps as a counter.
+    pub(crate) fn counter(&self, out: &mut Of<'_>, steps: u64, start: Timestamp) {
+        let value = steps as f64 / self.per_unit;
+        self.labelled(|labels| out.counter(self.metric, labels, value, start));
+    }
+
+    fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
+        let mut labels = [("", ""); LABELS_MAX];
+        for (place, (name, text)) in labels.iter_mut().zip(&self.labels) {
+            *place = (name, text);
+        }
+        tell(labels.get(..self.labels.len()).unwrap_or_default());
+    }
+}
+
+impl Read {
+    /// Nothing at all could be read, or how the part of the source stands.
+    ///
+    /// # Errors
+    /// No file could be read.
+    pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
+        match self.refused {
+            Some(error) if self.told == 0 => return Err(error),
+            Some(error) => out.part(part, PartState::Not(error)),
+            None => out.part(part, PartState::Ok),
+        }
+        Ok(())
+    }
+}

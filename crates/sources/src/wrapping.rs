@@ -1,0 +1,91 @@
+//! Counters of the hardware that count from anywhere and begin at 0 again at their range.
+
+use model::Timestamp;
+
+/// What such a counter has counted since it was first read, or since it could last be followed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wrapping {
+    last: u64,
+    at: Timestamp,
+    total: u64,
+    start: Timestamp,
+}
+
+impl Wrapping {
+    /// A counter at its first reading.
+    pub(crate) const fn new(now: Timestamp, value: u64) -> Self {
+        Self { last: value, at: now, total: 0, start: now }
+    }
+
+    /// Takes the next reading of a counter that wraps after `range` steps and grows by at most `rate_max`
+    /// steps a second: what it counted, and since when.
+    ///
+    /// Where it may have gone round more than once since the last reading (a machine that slept, an
+    /// agent that was stopped), or grew faster than it can (it was set back), it counts anew from now.
+    pub(crate) fn add(
+        &mut self,
+        now: Timestamp,
+        value: u64,
+        range: u64,
+        rate_max: u64,
+    ) -> (u64, Timestamp) {
+        let seconds = now.since(self.at).max(0) as f64 / Timestamp::SECOND as f64;
+        // A tick may be read late by so much; then more fits between two readings than their instants say.
+        const LATE_SECONDS: f64 = 1.0;
+        let possible = (seconds + LATE_SECONDS) * rate_max as f64;
+        let grown = match value.checked_sub(self.last) {
+            Some(grown) => grown,
+            None => range.saturating_sub(self.last).saturating_add(value),
+        };
+        if grown as f64 > possible || possible >= range as f64 {
+            *self = Self::new(now, value);
+        } else {
+            self.total = self.total.saturating_add(grown);
+            (self.last, self.at) = (value, now);
+        }
+        (self.total, self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp(second * Timestamp::SECOND)
+    }
+
+    #[test]
+    fn it_goes_round_and_counts_on() {
+        let mut counter = Wrapping::new(at(0), 990);
+        assert_eq!(counter.add(at(1), 5, 1000, 100), (15, at(0)));
+        assert_eq!(counter.add(at(2), 5, 1000, 100), (15, at(0)));
+        assert_eq!(counter.add(at(5), 205, 1000, 100), (215, at(0)));
+    }
+
+    #[test]
+    fn where_it_cannot_be_followed_it_counts_anew() {
+        // Asleep for longer than one round takes.
+        let mut counter = Wrapping::new(at(0), 0);
+        assert_eq!(counter.add(at(20), 300, 1000, 100), (0, at(20)));
+        assert_eq!(counter.add(at(21), 350, 1000, 100), (50, at(20)));
+        // Set back: what would be nearly a whole round in a second.
+        assert_eq!(counter.add(at(22), 340, 1000, 100), (0, at(22)));
+        assert_eq!(counter.add(at(23), 360, 1000, 100), (20, at(22)));
+    }
+
+    proptest! {
+        /// Whatever a counter does within its bounds is counted exactly.
+        #[test]
+        fn every_step_is_counted(first in 0_u64..1000, steps in prop::collection::vec(0_u64..=100, 1..50)) {
+            let mut counter = Wrapping::new(at(0), first);
+            let (mut value, mut sum) = (first, 0);
+            for (second, step) in (1..).zip(steps) {
+                value = (value + step) % 1000;
+                sum += step;
+                prop_assert_eq!(counter.add(at(second), value, 1000, 100), (sum, at(0)));
+            }
+        }
+    }
+}
