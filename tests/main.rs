@@ -19,6 +19,7 @@ mod golden;
 mod layers;
 mod line;
 mod nested;
+mod nvml;
 mod page;
 mod programs;
 mod readers;

@@ -17,6 +17,7 @@ pub mod loadavg;
 pub mod meminfo;
 pub mod mounts;
 pub mod net_dev;
+pub mod nvml;
 pub mod parse;
 pub mod pressure;
 pub mod proc_connector;

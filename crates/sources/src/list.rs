@@ -25,6 +25,7 @@ sources! {
     filesystem,
     rapl,
     hwmon,
+    nvidia,
 }
 
 /// The source of a name.

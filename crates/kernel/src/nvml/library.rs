@@ -1,0 +1,524 @@
+//! The library itself, found when the program runs. Each function that a driver lacks is left out.
+
+use super::{GPUS_MAX, Gpu, GpuProcess, Number, NvmlError, PROCESSES_MAX};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::{NonNull, null_mut};
+
+const LIBRARY: &CStr = c"libnvidia-ml.so.1";
+
+// Return codes (nvml.h, nvmlReturn_enum).
+const SUCCESS: c_int = 0;
+const UNINITIALIZED: c_int = 1;
+const NOT_SUPPORTED: c_int = 3;
+const NO_PERMISSION: c_int = 4;
+const NOT_FOUND: c_int = 6;
+const INSUFFICIENT_SIZE: c_int = 7;
+const DRIVER_NOT_LOADED: c_int = 9;
+const GPU_IS_LOST: c_int = 15;
+const RESET_REQUIRED: c_int = 16;
+const VERSION_MISMATCH: c_int = 18;
+
+/// Longest name and UUID, with the zero at their end (`NVML_DEVICE_UUID_V2_BUFFER_SIZE`).
+const TEXT_BYTES: usize = 96;
+/// `NVML_FI_DEV_MEMORY_TEMP`.
+const FIELD_MEMORY_TEMPERATURE: c_uint = 82;
+const CLOCK_SM: c_int = 1;
+const CLOCK_MEMORY: c_int = 2;
+/// `nvmlMemory_v2_t`: its size, and version 2 above.
+const MEMORY_VERSION: c_uint = 40 | 2 << 24;
+
+type Device = *mut c_void;
+type Get<T> = unsafe extern "C" fn(Device, *mut T) -> c_int;
+type GetOf<T> = unsafe extern "C" fn(Device, c_int, *mut T) -> c_int;
+type GetText = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_int;
+type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
+type SliceByIndex = unsafe extern "C" fn(Device, c_uint, *mut Device) -> c_int;
+type GetEcc = unsafe extern "C" fn(Device, c_int, c_int, *mut c_ulonglong) -> c_int;
+type GetFields = unsafe extern "C" fn(Device, c_int, *mut FieldValue) -> c_int;
+type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
+type GetUse = unsafe extern "C" fn(Device, *mut ProcessUse, *mut c_uint, c_ulonglong) -> c_int;
+type GetMig = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_int;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    version: c_uint,
+    total: c_ulonglong,
+    reserved: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+/// The one before version 2, in which `used` has what is reserved in it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct MemoryBefore {
+    total: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct FieldValue {
+    field: c_uint,
+    scope: c_uint,
+    timestamp: i64,
+    latency_us: i64,
+    kind: c_int,
+    code: c_int,
+    value: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessInfo {
+    pid: c_uint,
+    memory: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessUse {
+    pid: c_uint,
+    timestamp: c_ulonglong,
+    sm: c_uint,
+    memory: c_uint,
+    encoder: c_uint,
+    decoder: c_uint,
+}
+
+/// The functions. Those that an older driver lacks are none.
+#[derive(Clone, Copy, Debug)]
+struct Functions {
+    init: unsafe extern "C" fn() -> c_int,
+    shutdown: unsafe extern "C" fn() -> c_int,
+    count: unsafe extern "C" fn(*mut c_uint) -> c_int,
+    by_index: ByIndex,
+    uuid: GetText,
+    name: Option<GetText>,
+    minor: Option<Get<c_uint>>,
+    utilization: Option<Get<Utilization>>,
+    memory: Option<Get<Memory>>,
+    memory_before: Option<Get<MemoryBefore>>,
+    power: Option<Get<c_uint>>,
+    power_limit: Option<Get<c_uint>>,
+    energy: Option<Get<c_ulonglong>>,
+    clock: Option<GetOf<c_uint>>,
+    temperature: Option<GetOf<c_uint>>,
+    throttle: Option<Get<c_ulonglong>>,
+    ecc: Option<GetEcc>,
+    replays: Option<Get<c_uint>>,
+    fields: Option<GetFields>,
+    compute: Option<GetProcesses>,
+    graphics: Option<GetProcesses>,
+    used: Option<GetUse>,
+    mig: Option<GetMig>,
+    slices_max: Option<Get<c_uint>>,
+    slice: Option<SliceByIndex>,
+    slice_number: Option<Get<c_uint>>,
+}
+
+/// A GPU's handle, and what of it need not be asked again.
+#[derive(Debug)]
+struct Handle {
+    device: Device,
+    /// The numbers that it does not have.
+    lacks: [bool; super::NUMBERS],
+    /// When the driver last looked at its processes, by its own clock.
+    looked: c_ulonglong,
+}
+
+/// The library, with the GPUs it knows.
+#[derive(Debug)]
+pub struct Library {
+    functions: Functions,
+    handles: Vec<Handle>,
+    processes: Vec<ProcessInfo>,
+    uses: Vec<ProcessUse>,
+    _loaded: Loaded,
+}
+
+// SAFETY: NVML may be called from any thread (NVML API reference, "Thread Safety"); a handle is a number of
+// its own memory that lives as long as the library is initialised.
+#[expect(unsafe_code, reason = "handles are raw pointers")]
+unsafe impl Send for Library {}
+
+/// A loaded library; it is closed with the value.
+#[derive(Debug)]
+struct Loaded(NonNull<c_void>);
+
+impl Drop for Loaded {
+    #[expect(unsafe_code, reason = "dlclose has no safe wrapper")]
+    fn drop(&mut self) {
+        // SAFETY: the handle came from dlopen and is closed once.
+        unsafe { libc::dlclose(self.0.as_ptr()) };
+    }
+}
+
+impl Loaded {
+    #[expect(unsafe_code, reason = "dlopen has no safe wrapper")]
+    fn open() -> Option<Self> {
+        // SAFETY: the name ends with a zero; the library's initialisers are the driver's own.
+        let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(Self)
+    }
+
+    /// A function of the library, if it has it.
+    #[expect(unsafe_code, reason = "dlsym has no safe wrapper")]
+    fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: the handle is open and the name ends with a zero.
+        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        // SAFETY: F is a pointer to a function whose type is that of nvml.h, as written above for
+        // this name, and the address is not null.
+        (!address.is_null())
+            .then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
+    }
+
+    fn functions(&self) -> Option<Functions> {
+        Some(Functions {
+            init: self.function(c"nvmlInit_v2")?,
+            shutdown: self.function(c"nvmlShutdown")?,
+            count: self.function(c"nvmlDeviceGetCount_v2")?,
+            by_index: self.function(c"nvmlDeviceGetHandleByIndex_v2")?,
+            uuid: self.function(c"nvmlDeviceGetUUID")?,
+            name: self.function(c"nvmlDeviceGetName"),
+            minor: self.function(c"nvmlDeviceGetMinorNumber"),
+            utilization: self.function(c"nvmlDeviceGetUtilizationRates"),
+            memory: self.function(c"nvmlDeviceGetMemoryInfo_v2"),
+            memory_before: self.function(c"nvmlDeviceGetMemoryInfo"),
+            power: self.function(c"nvmlDeviceGetPowerUsage"),
+            power_limit: self.function(c"nvmlDeviceGetEnforcedPowerLimit"),
+            energy: self.function(c"nvmlDeviceGetTotalEnergyConsumption"),
+            clock: self.function(c"nvmlDeviceGetClockInfo"),
+            temperature: self.function(c"nvmlDeviceGetTemperature"),
+            throttle: self.function(c"nvmlDeviceGetCurrentClocksThrottleReasons"),
+            ecc: self.function(c"nvmlDeviceGetTotalEccErrors"),
+            replays: self.function(c"nvmlDeviceGetPcieReplayCounter"),
+            fields: self.function(c"nvmlDeviceGetFieldValues"),
+            compute: self.function(c"nvmlDeviceGetComputeRunningProcesses_v3"),
+            graphics: self.function(c"nvmlDeviceGetGraphicsRunningProcesses_v3"),
+            used: self.function(c"nvmlDeviceGetProcessUtilization"),
+            mig: self.function(c"nvmlDeviceGetMigMode"),
+            slices_max: self.function(c"nvmlDeviceGetMaxMigDeviceCount"),
+            slice: self.function(c"nvmlDeviceGetMigDeviceHandleByIndex"),
+            slice_number: self.function(c"nvmlDeviceGetGpuInstanceId"),
+        })
+    }
+}
+
+/// Calls a function of the library.
+macro_rules! call {
+    ($function:expr $(, $argument:expr)*) => {{
+        // SAFETY: the library is loaded and initialised; devices are its own handles; every pointer is to a
+        // value of the type that nvml.h says, alive during the call, as long as the count beside it says.
+        #[expect(unsafe_code, reason = "a function of a C library")]
+        let code = unsafe { ($function)($($argument),*) };
+        code
+    }};
+}
+
+impl Library {
+    /// Loads the driver's library and finds the GPUs in the order of their bus, each with its slices
+    /// after it.
+    ///
+    /// # Errors
+    /// There is no library or driver, it is closed to us, or it fails.
+    pub fn open(gpus: &mut Vec<Gpu>) -> Result<Self, NvmlError> {
+        let absent = |why: &str| NvmlError::Absent(format!("{}: {why}", LIBRARY.to_string_lossy()));
+        let loaded = Loaded::open().ok_or_else(|| absent("not there"))?;
+        let functions = loaded.functions().ok_or_else(|| absent("older than driver 450"))?;
+        done("nvmlInit_v2", call!(functions.init))?;
+        let (handles, processes, uses) = (Vec::new(), Vec::new(), Vec::new());
+        let mut library = Self { functions, handles, processes, uses, _loaded: loaded };
+        gpus.clear();
+        library.find(gpus)?;
+        Ok(library)
+    }
+
+    fn find(&mut self, gpus: &mut Vec<Gpu>) -> Result<(), NvmlError> {
+        let mut count = 0;
+        done("nvmlDeviceGetCount_v2", call!(self.functions.count, &raw mut count))?;
+        for index in 0..count {
+            let mut device = null_mut();
+            let code = call!(self.functions.by_index, index, &raw mut device);
+            if code != SUCCESS {
+                // One that fell off the bus: it is told, and hides no other.
+                let lost = Gpu { index, trouble: Some(words(code).into()), ..Gpu::default() };
+                self.add(gpus, null_mut(), lost);
+                continue;
+            }
+            self.add(gpus, device, Gpu { index, ..Gpu::default() });
+            self.find_slices(gpus, device, index);
+        }
+        Ok(())
+    }
+
+    fn find_slices(&mut self, gpus: &mut Vec<Gpu>, device: Device, index: u32) {
+        let (mut now, mut later) = (0, 0);
+        let Some(mig) = self.functions.mig else { return };
+        if call!(mig, device, &raw mut now, &raw mut later) != SUCCESS || now == 0 {
+            return;
+        }
+        let (Some(most), Some(by_index)) = (self.functions.slices_max, self.functions.slice) else {
+            return;
+        };
+        for place in 0..get(Some(most), device).unwrap_or(0) {
+            let mut slice = null_mut();
+            // Places stay empty where no slice was made.
+            if call!(by_index, device, place, &raw mut slice) == SUCCESS {
+                let number = get(self.functions.slice_number, slice).unwrap_or(place);
+                let slice_of = Gpu { index, slice: Some(number), ..Gpu::default() };
+                self.add(gpus, slice, slice_of);
+            }
+        }
+    }
+
+    fn add(&mut self, gpus: &mut Vec<Gpu>, device: Device, mut gpu: Gpu) {
+        if gpus.len() >= GPUS_MAX {
+            return;
+        }
+        if !device.is_null() {
+            gpu.uuid = text(Some(self.functions.uuid), device);
+            gpu.name = text(self.functions.name, device);
+        }
+        gpus.push(gpu);
+        self.handles.push(Handle { device, lacks: [false; super::NUMBERS], looked: 0 });
+    }
+
+    /// Reads every GPU and slice; one that cannot be asked says why and hides no other.
+    ///
+    /// # Errors
+    /// The driver was unloaded, or another one loaded: open the library anew.
+    pub fn read(&mut self, gpus: &mut [Gpu]) -> Result<(), NvmlError> {
+        for place in 0..self.handles.len() {
+            let Some(gpu) = gpus.get_mut(place) else { break };
+            gpu.numbers = [None; super::NUMBERS];
+            gpu.processes.clear();
+            let Some(Handle { device, .. }) = self.handles.get(place) else { break };
+            let device = *device;
+            if device.is_null() {
+                continue;
+            }
+            gpu.trouble = None;
+            for (_, number) in super::NAMES {
+                match self.number(place, number) {
+                    Ok(value) => gpu.set(number, value),
+                    Err(code @ (UNINITIALIZED | DRIVER_NOT_LOADED | VERSION_MISMATCH)) => {
+                        return Err(error("reading", code));
+                    }
+                    Err(code) => {
+                        gpu.trouble = Some(words(code).into());
+                        // A GPU that is lost answers nothing, and may take its time for it.
+                        if matches!(code, GPU_IS_LOST | RESET_REQUIRED) {
+                            break;
+                        }
+                    }
+                }
+            }
+            if gpu.trouble.is_none() {
+                self.processes_of(place, device, gpu);
+            }
+        }
+        Ok(())
+    }
+
+    /// A number of a GPU; none where it does not have it, now or for ever.
+    fn number(&mut self, place: usize, number: Number) -> Result<Option<u64>, c_int> {
+        let Some(handle) = self.handles.get_mut(place) else { return Ok(None) };
+        let lacks = handle.lacks.get_mut(number as usize);
+        let Some(lacks) = lacks.filter(|lacks| !**lacks) else { return Ok(None) };
+        match ask(&self.functions, handle.device, number) {
+            Ok(value) => Ok(value),
+            Err(NOT_SUPPORTED | NO_PERMISSION) => {
+                *lacks = true;
+                Ok(None)
+            }
+            Err(NOT_FOUND) => Ok(None),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn processes_of(&mut self, place: usize, device: Device, gpu: &mut Gpu) {
+        for function in [self.functions.compute, self.functions.graphics].into_iter().flatten() {
+            let Some(count) = self.list(function, device) else { continue };
+            for told in self.processes.iter().take(count) {
+                // All bits set stand for what the driver does not know.
+                let memory_bytes = Some(told.memory).filter(|bytes| *bytes != u64::MAX);
+                if !gpu.processes.iter().any(|known| known.pid == told.pid) {
+                    let pid = told.pid;
+                    gpu.processes.push(GpuProcess { pid, memory_bytes, sm_percent: None });
+                }
+            }
+        }
+        if let (Some(used), false) = (self.functions.used, gpu.processes.is_empty()) {
+            self.use_of(used, place, device, gpu);
+        }
+    }
+
+    /// Fills the list of processes; how many there are.
+    fn list(&mut self, function: GetProcesses, device: Device) -> Option<usize> {
+        const FIRST: usize = 64;
+        self.processes.resize(self.processes.len().max(FIRST), ProcessInfo::default());
+        loop {
+            let room = self.processes.len();
+            let mut count = c_uint::try_from(room).ok()?;
+            let code = call!(function, device, &raw mut count, self.processes.as_mut_ptr());
+            match code {
+                SUCCESS => return Some(usize::try_from(count).ok()?.min(room)),
+                INSUFFICIENT_SIZE if room < PROCESSES_MAX => {
+                    self.processes.resize(2 * room, ProcessInfo::default());
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Adds what each process used since the driver was last asked: the newest of its looks.
+    fn use_of(&mut self, function: GetUse, place: usize, device: Device, gpu: &mut Gpu) {
+        const LOOKS: usize = 1024;
+        self.uses.resize(LOOKS, ProcessUse::default());
+        let Some(handle) = self.handles.get_mut(place) else { return };
+        let Ok(mut count) = c_uint::try_from(LOOKS) else { return };
+        let uses = self.uses.as_mut_ptr();
+        if call!(function, device, uses, &raw mut count, handle.looked) != SUCCESS {
+            return;
+        }
+        let count = usize::try_from(count).unwrap_or(0).min(LOOKS);
+        let since = handle.looked;
+        for told in self.uses.iter().take(count).filter(|told| told.timestamp > since) {
+            handle.looked = handle.looked.max(told.timestamp);
+            let of = gpu.processes.iter_mut().find(|process| process.pid == told.pid);
+            if let Some(process) = of.filter(|_| told.sm <= 100) {
+                process.sm_percent = Some(told.sm);
+            }
+        }
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // What it answers changes nothing.
+        call!(self.functions.shutdown);
+    }
+}
+
+/// Asks for one number.
+fn ask(functions: &Functions, device: Device, number: Number) -> Result<Option<u64>, c_int> {
+    let known = |value: c_uint| Some(value).filter(|value| *value != c_uint::MAX).map(u64::from);
+    let wide = |value: c_ulonglong| Some(value).filter(|value| *value != c_ulonglong::MAX);
+    let of = |function: Option<GetOf<c_uint>>, which: c_int| {
+        let (function, mut value) = (function.ok_or(NOT_SUPPORTED)?, 0);
+        checked(call!(function, device, which, &raw mut value)).map(|()| known(value))
+    };
+    let ecc = |kind: c_int| {
+        let (function, mut value) = (functions.ecc.ok_or(NOT_SUPPORTED)?, 0);
+        // 0: those since the driver was loaded.
+        checked(call!(function, device, kind, 0, &raw mut value)).map(|()| wide(value))
+    };
+    match number {
+        Number::Minor => get(functions.minor, device).map(known),
+        Number::GpuPercent => get(functions.utilization, device).map(|of| known(of.gpu)),
+        Number::MemoryPercent => get(functions.utilization, device).map(|of| known(of.memory)),
+        Number::MemoryTotalBytes => memory(functions, device).map(|of| wide(of.total)),
+        Number::MemoryReservedBytes if functions.memory.is_none() => Err(NOT_SUPPORTED),
+        Number::MemoryReservedBytes => memory(functions, device).map(|of| wide(of.reserved)),
+        Number::MemoryUsedBytes => memory(functions, device).map(|of| wide(of.used)),
+        Number::PowerMw => get(functions.power, device).map(known),
+        Number::PowerLimitMw => get(functions.power_limit, device).map(known),
+        Number::EnergyMj => get(functions.energy, device).map(wide),
+        Number::SmMhz => of(functions.clock, CLOCK_SM),
+        Number::MemoryMhz => of(functions.clock, CLOCK_MEMORY),
+        Number::Celsius => of(functions.temperature, 0),
+        Number::MemoryCelsius => memory_temperature(functions, device),
+        Number::Throttle => get(functions.throttle, device).map(wide),
+        Number::EccCorrected => ecc(0),
+        Number::EccUncorrected => ecc(1),
+        Number::PcieReplays => get(functions.replays, device).map(known),
+        Number::Mig => {
+            let (mut now, mut later) = (0, 0);
+            let mig = functions.mig.ok_or(NOT_SUPPORTED)?;
+            checked(call!(mig, device, &raw mut now, &raw mut later)).map(|()| known(now))
+        }
+    }
+}
+
+fn memory(functions: &Functions, device: Device) -> Result<Memory, c_int> {
+    if let Some(function) = functions.memory {
+        let mut memory = Memory { version: MEMORY_VERSION, ..Memory::default() };
+        return checked(call!(function, device, &raw mut memory)).map(|()| memory);
+    }
+    let MemoryBefore { total, free, used } = get(functions.memory_before, device)?;
+    Ok(Memory { version: 0, total, reserved: 0, free, used })
+}
+
+fn memory_temperature(functions: &Functions, device: Device) -> Result<Option<u64>, c_int> {
+    let function = functions.fields.ok_or(NOT_SUPPORTED)?;
+    let mut value = FieldValue { field: FIELD_MEMORY_TEMPERATURE, ..FieldValue::default() };
+    checked(call!(function, device, 1, &raw mut value))?;
+    checked(value.code)?;
+    // The union holds an unsigned int; 0 is what models without the sensor answer.
+    let celsius = value.value & u64::from(u32::MAX);
+    Ok(Some(celsius).filter(|celsius| (1..=200).contains(celsius)))
+}
+
+fn get<T: Default>(function: Option<Get<T>>, device: Device) -> Result<T, c_int> {
+    let mut value = T::default();
+    let function = function.ok_or(NOT_SUPPORTED)?;
+    checked(call!(function, device, &raw mut value)).map(|()| value)
+}
+
+fn text(function: Option<GetText>, device: Device) -> Box<str> {
+    let mut bytes: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
+    let Some(function) = function else { return Box::default() };
+    let room = c_uint::try_from(TEXT_BYTES - 1).unwrap_or(0);
+    if call!(function, device, bytes.as_mut_ptr(), room) != SUCCESS {
+        return Box::default();
+    }
+    let bytes: Vec<u8> =
+        bytes.iter().take_while(|byte| **byte != 0).map(|byte| byte.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+const fn checked(code: c_int) -> Result<(), c_int> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
+}
+
+fn done(what: &str, code: c_int) -> Result<(), NvmlError> {
+    checked(code).map_err(|code| error(what, code))
+}
+
+fn error(what: &str, code: c_int) -> NvmlError {
+    let text = format!("{}: {what}: {} (code {code})", LIBRARY.to_string_lossy(), words(code));
+    match code {
+        UNINITIALIZED | DRIVER_NOT_LOADED => NvmlError::Absent(text),
+        NO_PERMISSION => NvmlError::Denied(text),
+        _ => NvmlError::Failed(text),
+    }
+}
+
+/// The library's own words would come from a call that may hang as well.
+const fn words(code: c_int) -> &'static str {
+    match code {
+        UNINITIALIZED => "the driver was unloaded",
+        NO_PERMISSION => "permission denied",
+        DRIVER_NOT_LOADED => "no driver is loaded",
+        10 => "the driver did not answer in time",
+        11 => "an interrupt of the GPU cannot be had",
+        GPU_IS_LOST => "the GPU is lost: it fell off the bus",
+        RESET_REQUIRED => "the GPU must be reset",
+        17 => "the operating system closed the GPU",
+        VERSION_MISMATCH => "the library and the driver are of two versions",
+        _ => "an error of the driver",
+    }
+}

@@ -1,0 +1,107 @@
+//! The real agent with a library of our own in the place of NVIDIA's, whose GPUs answer as bad ones do
+//! (`testdata/nvml/stub.c`). A real GPU is no part of any test.
+
+use crate::layers::repository;
+use crate::programs::{Running, output, program};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Builds the stub where the dynamic linker is told to look for it.
+fn stub(dir: &Path, defines: &[&str]) {
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
+        .arg(dir.join("libnvidia-ml.so.1"))
+        .arg(repository().join("testdata/nvml/stub.c"))
+        .args(defines)
+        .status()
+        .unwrap();
+    assert!(built.success());
+}
+
+fn agent(dir: &Path) -> Command {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.env("LD_LIBRARY_PATH", dir).args(["--once", "--print", "--device", "n1"]);
+    command.args(["--spool", "none"]);
+    command
+}
+
+#[test]
+fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    stub(dir.path(), &[]);
+    let (code, out, errors) = output(&mut agent(dir.path()));
+    assert_eq!(code, 0, "{errors}");
+    let told: Vec<(&str, &str, f64)> = out
+        .lines()
+        .filter(|line| line.starts_with("nvidia_"))
+        .map(|line| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            (fields[0], fields[3], fields.last().unwrap().parse().unwrap())
+        })
+        .collect();
+    let value = |metric: &str, labels: &str| {
+        let found = told.iter().find(|(name, of, _)| *name == metric && of.contains(labels));
+        found.map(|(.., value)| *value)
+    };
+    let (good, blank) = (r#""GPU-stub-0""#, r#""GPU-stub-1""#);
+    for (metric, want) in [
+        ("nvidia_use_ratio", 0.35),
+        ("nvidia_memory_use_ratio", 0.12),
+        ("nvidia_memory_size_bytes", 80_000.0),
+        ("nvidia_memory_reserved_bytes", 500.0),
+        ("nvidia_memory_used_bytes", 30_000.0),
+        ("nvidia_power_watts", 71.234),
+        ("nvidia_power_limit_watts", 700.0),
+        ("nvidia_energy_joules_total", 123_456.789),
+        ("nvidia_sm_hertz", 1.98e9),
+        ("nvidia_memory_hertz", 3.201e9),
+        ("nvidia_temperature_celsius", 41.0),
+        ("nvidia_ecc_corrected_errors_total", 7.0),
+        ("nvidia_ecc_uncorrected_errors_total", 2.0),
+        ("nvidia_processes", 100.0),
+    ] {
+        assert_eq!(value(metric, good), Some(want), "{metric}\n{out}\n{errors}");
+    }
+    let throttled = |reason: &str| {
+        let mut of = told.iter().filter(|(name, ..)| *name == "nvidia_throttled");
+        of.find(|(_, labels, _)| labels.contains(good) && labels.contains(reason)).map(|of| of.2)
+    };
+    assert_eq!(throttled("power_cap"), Some(1.0));
+    assert_eq!(throttled("software_thermal"), Some(1.0));
+    assert_eq!(throttled("hardware_slowdown"), Some(0.0));
+    // Of the GPU whose numbers are blank only the processes are known.
+    let of_blank: Vec<_> = told.iter().filter(|(_, labels, _)| labels.contains(blank)).collect();
+    assert_eq!(of_blank.len(), 1, "{of_blank:?}");
+    assert_eq!(of_blank[0].0, "nvidia_processes");
+    assert!(!told.iter().any(|(_, labels, _)| labels.contains("GPU-stub-2")), "it is lost");
+    // Slices, where they are; the divided GPU has no use of its own to tell.
+    assert_eq!(value("nvidia_memory_used_bytes", r#""MIG-stub-2""#), Some(200.0));
+    assert_eq!(value("nvidia_memory_size_bytes", r#""slice": "1""#), Some(1000.0));
+    assert_eq!(value("nvidia_use_ratio", r#""GPU-stub-3""#), None);
+    assert_eq!(value("nvidia_processes", r#""GPU-stub-3""#), None);
+}
+
+#[test]
+fn a_driver_that_does_not_answer_delays_no_other_source() {
+    let dir = tempfile::tempdir().unwrap();
+    stub(dir.path(), &["-DSLOW"]);
+    let printed = dir.path().join("printed");
+    let mut agent = Command::new(program("jobmeter-agent"));
+    agent.env("LD_LIBRARY_PATH", dir.path()).args(["--print", "--device", "n1", "--period", "1s"]);
+    agent.args(["--spool", "none"]).stdout(File::create(&printed).unwrap());
+    let mut agent = Running::start(&mut agent);
+    let begun = Instant::now();
+    let ticks = loop {
+        let text = std::fs::read_to_string(&printed).unwrap();
+        assert!(!text.contains("nvidia_"), "what came too late is no sample");
+        let ticks = text.lines().filter(|line| line.starts_with("load_1m")).count();
+        if ticks >= 5 || begun.elapsed() > Duration::from_secs(15) {
+            break ticks;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    agent.kill();
+    assert!(ticks >= 5, "{ticks} ticks while the driver took 20 s: {}", agent.errors());
+}
