@@ -104,8 +104,14 @@ impl Disk for RealDisk {
         if dir.try_exists()? {
             return Ok(());
         }
-        std::fs::create_dir_all(dir)?;
-        dir.parent().map_or(Ok(()), |above| self.sync_dir(above))
+        // The parent of a name alone is the empty path, which is no directory.
+        let Some(above) = dir.parent() else { return Ok(()) };
+        let above = if above == Path::new("") { Path::new(".") } else { above };
+        self.create_dir(above)?;
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => self.sync_dir(above),
+        }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -169,5 +175,22 @@ impl ReadFile for File {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buf, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_made_level_by_level_and_a_name_alone_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        RealDisk.create_dir(&deep).unwrap();
+        RealDisk.create_dir(&deep).unwrap();
+        assert!(deep.is_dir());
+        let name = Path::new("made-by-a-test-of-the-store");
+        RealDisk.create_dir(name).unwrap();
+        std::fs::remove_dir(name).unwrap();
     }
 }

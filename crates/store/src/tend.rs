@@ -92,22 +92,18 @@ impl Tender {
         let mut apart = lock(&self.apart);
         let now = self.shared.now();
         apart.retain(|(_, since)| now.since(*since) < APART_US);
-        let damaged = self.merge(&mut apart, now)?;
-        self.retain()?;
-        // What was settled now.
-        let damaged = self.merge(&mut apart, now)?.or(damaged);
-        damaged.map_or(Ok(()), Err)
-    }
-
-    /// Merges what is due; gives the last error of a file that cannot be read.
-    fn merge(
-        &self,
-        apart: &mut Vec<(String, Timestamp)>,
-        now: Timestamp,
-    ) -> Result<Option<BlockError>, BlockError> {
-        let mut damaged = None;
+        let (mut failed, mut retained) = (None, Ok(()));
+        let mut retain = || {
+            if retained.is_ok() {
+                retained = self.retain();
+            }
+        };
         while !self.shared.tending.is_closing()
-            && let Some(work) = self.next(apart)
+            && let Some(work) = self.next(&apart).or_else(|| {
+                // What is settled now may be put together.
+                retain();
+                self.next(&apart)
+            })
         {
             let done = match &*work {
                 [block] => roll(&self.shared, &self.ledger, block),
@@ -119,12 +115,18 @@ impl Tender {
             self.count(&work, &done);
             if let Err(error) = done {
                 let of = work.iter().find(|block| error.is_damage_of(&block.path));
-                let Some(block) = of else { return Err(error) };
-                apart.push((block.note.file.clone(), now));
-                damaged = Some(error);
+                let damaged = of.map(|block| apart.push((block.note.file.clone(), now)));
+                failed = Some(error);
+                // No other would find more room; what goes now makes some.
+                if damaged.is_none() {
+                    break;
+                }
             }
+            // However fast blocks come, what is too old goes in time.
+            retain();
         }
-        Ok(damaged)
+        retain();
+        failed.map_or(retained, Err)
     }
 
     /// Settles what is old enough, and moves or lets go what is too old or too much. An archive that is

@@ -244,3 +244,25 @@ pub(crate) fn of_device(name: &str) -> Selector {
 pub(crate) fn of_job(selector: JobSelector) -> Selector {
     Selector { job: selector, ..Selector::default() }
 }
+
+/// A small generator with a seed that is printed, so that a failure can be had again.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn seeded() -> Self {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| {
+            u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1
+        });
+        println!("SEED={seed}");
+        Self(seed)
+    }
+
+    /// Marsaglia, "Xorshift RNGs", 2003.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}

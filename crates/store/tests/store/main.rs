@@ -7,6 +7,7 @@ mod archive;
 mod basics;
 mod disk;
 mod faults;
+mod killed;
 mod kit;
 mod limits;
 mod merging;

@@ -1,0 +1,164 @@
+//! The store's write side as a program of its own, for tests that kill it, cut its power or fill its disk.
+//!
+//! ```text
+//! numbered write DIR [COUNT]    appends batches 0, 1, 2 … after those that DIR holds, so many or for ever;
+//!                               prints each one's number once it is acknowledged
+//! numbered check DIR PRINTED    opens DIR and checks that it holds what was printed, each once, and nothing
+//!                               that was not sent; PRINTED is the file of what `write` printed
+//! ```
+//!
+//! A batch that is refused for now is sent again until it is taken. After a start the last few known are
+//! sent again, too: they must be told as duplicates.
+
+mod check;
+mod numbers;
+
+use model::Timestamp;
+use numbers::{Sender, sent_at, settings};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use store::{Clock, Incoming, Outcome, Settings, Stats, Store};
+
+/// Batches of a request. So many may be stored and not acknowledged; so many are sent again after a start.
+const TOGETHER: u64 = 4;
+/// With more blocks than this, batches come slower.
+const BEHIND: u64 = 12;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments.as_slice() {
+        ["write", dir] => write(Path::new(dir), u64::MAX),
+        ["write", dir, count] => match count.parse() {
+            Ok(count) => write(Path::new(dir), count),
+            Err(_) => Err(format!("{count}: no number").into()),
+        },
+        ["check", dir, printed] => check(Path::new(dir), Path::new(printed)),
+        _ => Err("use: numbered write DIR [COUNT] | numbered check DIR PRINTED".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("numbered: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A line on standard error; one that nobody reads is not missed.
+fn say(line: &str) {
+    writeln!(std::io::stderr(), "{line}").unwrap_or_default();
+}
+
+fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+    let now = Arc::new(AtomicI64::new(sent_at(0)));
+    let clock: Clock = {
+        let now = Arc::clone(&now);
+        Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
+    };
+    let (store, _) = Store::open(dir, settings(), clock)?;
+    let known = store.origins().iter().flat_map(|origin| &origin.boots).map(|b| b.last_seq).max();
+    let next = known.map_or(0, |known| known + 1);
+    let mut sender = Sender::default();
+    let (mut number, end) = (next.saturating_sub(TOGETHER), next.saturating_add(count));
+    while number < end {
+        let batches: Vec<u64> = (number..end.min(number + TOGETHER)).collect();
+        number += TOGETHER;
+        now.fetch_max(batches.last().copied().map_or(0, sent_at), Ordering::SeqCst);
+        send(&store, &mut sender, batches, next)?;
+        // Batches come no faster than blocks are merged, so that merging, settling and removal take turns.
+        if store.stats().blocks > BEHIND {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    store.flush()?;
+    let Stats { merges, merge_errors, retain_errors, flush_errors, log_errors, .. } = store.stats();
+    let samples_removed = store.stats().samples_removed;
+    say(&format!(
+        "{merges} merges, {samples_removed} samples let go; failed: {log_errors} appends, {flush_errors} blocks, \
+         {merge_errors} merges, {retain_errors} steps of retention"
+    ));
+    Ok(())
+}
+
+/// Sends batches until all are taken, and prints their numbers; those from `next` on are new.
+fn send(
+    store: &Store,
+    sender: &mut Sender,
+    mut batches: Vec<u64>,
+    next: u64,
+) -> Result<(), Box<dyn Error>> {
+    let mut told = false;
+    while !batches.is_empty() {
+        let frames: Result<Vec<Incoming>, _> = batches.iter().map(|n| sender.batch(*n)).collect();
+        let (to, from) = sync_channel(1);
+        // Nobody is there to hear it only after this function failed.
+        store.append(frames?, move |outcomes| to.send(outcomes).unwrap_or_default());
+        let (mut refused, mut lines) = (Vec::new(), String::new());
+        for (number, outcome) in batches.iter().zip(from.recv()?) {
+            match outcome {
+                Outcome::Stored { samples_refused: 0, .. } if *number >= next => {}
+                Outcome::Duplicate if *number < next => {}
+                Outcome::RefusedForNow(why) => {
+                    if !told {
+                        say(&format!("refused for now: {why}"));
+                    }
+                    told = true;
+                    refused.push(*number);
+                    continue;
+                }
+                other => return Err(format!("batch {number} of {next}: {other:?}").into()),
+            }
+            lines.push_str(&format!("{number}\n"));
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(lines.as_bytes()).and_then(|()| out.flush())?;
+        batches = refused;
+        if !batches.is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    Ok(())
+}
+
+fn check(dir: &Path, printed: &Path) -> Result<(), Box<dyn Error>> {
+    let acked = acked(printed)?;
+    if acked.is_some() {
+        check::files(dir, true)?;
+    }
+    let clock: Clock = Arc::new(move || Timestamp(sent_at(acked.unwrap_or(0))));
+    let (store, recovery) = Store::open(dir, Settings { tends: false, ..settings() }, clock)?;
+    if !recovery.damaged.is_empty() {
+        return Err(format!("{:?}", recovery.damaged).into());
+    }
+    check::files(dir, false)?;
+    let opened = check::whole(&store, acked, TOGETHER)?;
+    store.flush()?;
+    store.tend()?;
+    let tended = check::whole(&store, acked, TOGETHER)?;
+    check::files(dir, false)?;
+    say(&format!("as opened {opened:?}, as tended {tended:?}"));
+    Ok(())
+}
+
+/// The last number that was printed; before it each one is.
+fn acked(printed: &Path) -> Result<Option<u64>, Box<dyn Error>> {
+    let (mut last, mut text) = (None, String::new());
+    let mut lines = BufReader::new(std::fs::File::open(printed)?);
+    // A line that a kill cut short was not printed.
+    while lines.read_line(&mut text)? > 0 && text.ends_with('\n') {
+        let number: u64 = text.trim().parse()?;
+        if number > last.map_or(0, |last| last + 1) {
+            return Err(format!("{number} is printed after {last:?}").into());
+        }
+        last = last.max(Some(number));
+        text.clear();
+    }
+    Ok(last)
+}

@@ -1,0 +1,110 @@
+//! The write side as a program of its own (`examples/numbered`) that is killed: at any moment, and while a
+//! block is merged, rolled up or settled, or the manifest replaced.
+
+use crate::kit::Random;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Where the program lies: `cargo test` builds it beside the tests.
+fn numbered() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().unwrap().parent().unwrap().join("examples/numbered");
+    assert!(path.is_file(), "{path:?} is missing: `cargo build -p store --example numbered`");
+    path
+}
+
+fn write(data: &Path, printed: &Path) -> Child {
+    let printed = File::options().create(true).append(true).open(printed).unwrap();
+    Command::new(numbered()).arg("write").arg(data).stdout(printed).spawn().unwrap()
+}
+
+fn check(data: &Path, printed: &Path) {
+    let checked = Command::new(numbered()).arg("check").arg(data).arg(printed).output().unwrap();
+    let errors = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success(), "{errors}");
+}
+
+/// What is to be under way when the program is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Aim {
+    Anything,
+    /// The rollups beside a merged block are being written, and so is it.
+    Merge,
+    /// A stretch of time is being settled.
+    Settlement,
+    /// The manifest is being written.
+    Manifest,
+    /// The manifest was just replaced: what it names no more is being removed.
+    Removal,
+}
+
+const AIMS: [Aim; 5] =
+    [Aim::Anything, Aim::Merge, Aim::Settlement, Aim::Manifest, Aim::Removal];
+
+impl Aim {
+    /// Whether it is under way; `before` is what stood for the manifest at the start.
+    fn is_met(self, data: &Path, before: Option<u64>) -> bool {
+        let unfinished = |settled: bool| {
+            let Ok(names) = std::fs::read_dir(data.join("rollups")) else { return false };
+            let mut names = names.flatten().map(|entry| entry.file_name().into_string().unwrap());
+            names.any(|name| name.ends_with(".tmp") && name.starts_with("settled-") == settled)
+        };
+        match self {
+            Self::Anything => false,
+            Self::Merge => unfinished(false),
+            Self::Settlement => unfinished(true),
+            Self::Manifest => data.join("MANIFEST.tmp").is_file(),
+            Self::Removal => inode(data) != before,
+        }
+    }
+}
+
+fn inode(data: &Path) -> Option<u64> {
+    std::fs::metadata(data.join("MANIFEST")).ok().map(|file| file.ino())
+}
+
+/// Waits until it is time to kill.
+fn wait(aim: Aim, data: &Path, random: &mut Random) {
+    if aim == Aim::Anything {
+        std::thread::sleep(Duration::from_millis(random.below(300)));
+        return;
+    }
+    // Not the first of its kind, which mostly follows the opening.
+    std::thread::sleep(Duration::from_millis(20 + random.below(100)));
+    let (before, deadline) = (inode(data), Instant::now() + Duration::from_secs(2));
+    while !aim.is_met(data, before) && Instant::now() < deadline {
+        std::hint::spin_loop();
+    }
+    if random.below(2) == 0 {
+        std::thread::sleep(Duration::from_micros(random.below(3000)));
+    }
+}
+
+#[test]
+fn killed_while_it_merges_settles_or_swaps_it_keeps_what_it_acknowledged() {
+    let rounds: usize = std::env::var("ROUNDS").map_or(40, |rounds| rounds.parse().unwrap());
+    let mut random = Random::seeded();
+    let mut dir = tempfile::tempdir().unwrap();
+    let mut met = [0; AIMS.len()];
+    for round in 0..rounds {
+        // A new directory now and then: being made, it is killed, too.
+        if round % 10 == 0 {
+            dir = tempfile::tempdir().unwrap();
+        }
+        let (data, printed) = (dir.path().join("data"), dir.path().join("printed"));
+        let aim = AIMS[round % AIMS.len()];
+        let mut program = write(&data, &printed);
+        wait(aim, &data, &mut random);
+        program.kill().unwrap();
+        assert_eq!(program.wait().unwrap().code(), None, "it ended before it was killed");
+        met[round % AIMS.len()] += usize::from(aim.is_met(&data, inode(&data)));
+        check(&data, &printed);
+    }
+    println!("{rounds} rounds; still under way when killed: {AIMS:?} {met:?}");
+    // What was aimed at was hit, where that can be told from what is left.
+    let [_, merges, settlements, manifests, _] = met;
+    assert!(rounds < 40 || merges > 0 && settlements > 0 && manifests > 0, "{met:?}");
+}
