@@ -130,7 +130,8 @@ pub(crate) fn whole(store: &Store, acked: Option<u64>, in_flight: u64) -> Result
         [boot] => (Some(boot.last_seq), boot.missing),
         more => return Err(format!("{more:?} instead of one boot")),
     };
-    if last < acked || last.map_or(0, |last| last + 1) > acked.map_or(0, |last| last + 1) + in_flight
+    if last < acked
+        || last.map_or(0, |last| last + 1) > acked.map_or(0, |last| last + 1) + in_flight
     {
         return Err(format!("{last:?} is the last batch, and {acked:?} was acknowledged"));
     }

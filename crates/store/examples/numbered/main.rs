@@ -77,7 +77,9 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    store.flush()?;
+    while let Err(error) = store.flush() {
+        say(&error.to_string());
+    }
     let Stats { merges, merge_errors, retain_errors, flush_errors, log_errors, .. } = store.stats();
     let samples_removed = store.stats().samples_removed;
     say(&format!(

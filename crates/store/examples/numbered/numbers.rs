@@ -132,7 +132,8 @@ impl Sender {
         let mut points: Vec<(usize, Point)> =
             (0..SERIES.len()).map(|place| (place, point(place, number))).collect();
         points.sort_by_key(|(_, point)| point.at);
-        let entries = (0..SERIES.len()).filter_map(|place| entry(place, point(place, number).start));
+        let entries =
+            (0..SERIES.len()).filter_map(|place| entry(place, point(place, number).start));
         let ticks = points.chunk_by(|a, b| a.1.at == b.1.at).filter_map(|same| {
             let (_, first) = same.first()?;
             Some(Tick { at: first.at, samples: u32::try_from(same.len()).ok()? })

@@ -5,7 +5,7 @@ use crate::kit::Random;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where the program lies: `cargo test` builds it beside the tests.
@@ -16,20 +16,24 @@ fn numbered() -> PathBuf {
     path
 }
 
-fn write(data: &Path, printed: &Path) -> Child {
+/// Starts it, to write so many batches or for ever.
+pub(crate) fn write(data: &Path, printed: &Path, count: Option<u64>, errors: Stdio) -> Child {
     let printed = File::options().create(true).append(true).open(printed).unwrap();
-    Command::new(numbered()).arg("write").arg(data).stdout(printed).spawn().unwrap()
+    let mut command = Command::new(numbered());
+    command.arg("write").arg(data).args(count.map(|count| count.to_string()));
+    command.stdout(printed).stderr(errors).spawn().unwrap()
 }
 
-fn check(data: &Path, printed: &Path) {
+/// Lets the program check what it left.
+pub(crate) fn check_printed(data: &Path, printed: &Path) {
     let checked = Command::new(numbered()).arg("check").arg(data).arg(printed).output().unwrap();
     let errors = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.success(), "{errors}");
 }
 
-/// What is to be under way when the program is killed.
+/// What is to be under way when the program is killed or its disk fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Aim {
+pub(crate) enum Aim {
     Anything,
     /// The rollups beside a merged block are being written, and so is it.
     Merge,
@@ -41,7 +45,7 @@ enum Aim {
     Removal,
 }
 
-const AIMS: [Aim; 5] =
+pub(crate) const AIMS: [Aim; 5] =
     [Aim::Anything, Aim::Merge, Aim::Settlement, Aim::Manifest, Aim::Removal];
 
 impl Aim {
@@ -60,27 +64,27 @@ impl Aim {
             Self::Removal => inode(data) != before,
         }
     }
+
+    /// Waits until it is under way, and sometimes a little longer.
+    pub(crate) fn wait(self, data: &Path, random: &mut Random) {
+        if self == Self::Anything {
+            std::thread::sleep(Duration::from_millis(random.below(300)));
+            return;
+        }
+        // Not the first of its kind, which mostly follows the opening.
+        std::thread::sleep(Duration::from_millis(20 + random.below(100)));
+        let (before, deadline) = (inode(data), Instant::now() + Duration::from_secs(2));
+        while !self.is_met(data, before) && Instant::now() < deadline {
+            std::hint::spin_loop();
+        }
+        if random.below(2) == 0 {
+            std::thread::sleep(Duration::from_micros(random.below(3000)));
+        }
+    }
 }
 
 fn inode(data: &Path) -> Option<u64> {
     std::fs::metadata(data.join("MANIFEST")).ok().map(|file| file.ino())
-}
-
-/// Waits until it is time to kill.
-fn wait(aim: Aim, data: &Path, random: &mut Random) {
-    if aim == Aim::Anything {
-        std::thread::sleep(Duration::from_millis(random.below(300)));
-        return;
-    }
-    // Not the first of its kind, which mostly follows the opening.
-    std::thread::sleep(Duration::from_millis(20 + random.below(100)));
-    let (before, deadline) = (inode(data), Instant::now() + Duration::from_secs(2));
-    while !aim.is_met(data, before) && Instant::now() < deadline {
-        std::hint::spin_loop();
-    }
-    if random.below(2) == 0 {
-        std::thread::sleep(Duration::from_micros(random.below(3000)));
-    }
 }
 
 #[test]
@@ -96,12 +100,12 @@ fn killed_while_it_merges_settles_or_swaps_it_keeps_what_it_acknowledged() {
         }
         let (data, printed) = (dir.path().join("data"), dir.path().join("printed"));
         let aim = AIMS[round % AIMS.len()];
-        let mut program = write(&data, &printed);
-        wait(aim, &data, &mut random);
+        let mut program = write(&data, &printed, None, Stdio::inherit());
+        aim.wait(&data, &mut random);
         program.kill().unwrap();
         assert_eq!(program.wait().unwrap().code(), None, "it ended before it was killed");
         met[round % AIMS.len()] += usize::from(aim.is_met(&data, inode(&data)));
-        check(&data, &printed);
+        check_printed(&data, &printed);
     }
     println!("{rounds} rounds; still under way when killed: {AIMS:?} {met:?}");
     // What was aimed at was hit, where that can be told from what is left.

@@ -5,13 +5,19 @@
 
 mod archive;
 mod basics;
+#[path = "../../examples/numbered/check.rs"]
+mod check;
 mod disk;
 mod faults;
+mod full;
 mod killed;
 mod kit;
 mod limits;
+mod meanwhile;
 mod merging;
 mod model;
+#[path = "../../examples/numbered/numbers.rs"]
+mod numbers;
 mod reading;
 mod retention;
 mod senders;

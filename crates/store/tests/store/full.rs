@@ -1,0 +1,231 @@
+//! A file system that is really full: a small tmpfs in a mount namespace of its own. The tests need root.
+
+use crate::check;
+use crate::killed::{AIMS, check_printed, write};
+use crate::kit::{Random, append};
+use crate::numbers::{Sender, sent_at, settings};
+use model::Timestamp;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use store::{Clock, Keep, NotNow, Outcome, Settings, Store};
+
+/// Mounts it, then gives it each size that it is told.
+const SCRIPT: &str = "mount -t tmpfs -o size=$1 small \"$0\" && echo mounted && \
+    while read -r size; do mount -o remount,size=$size \"$0\" && echo resized; done";
+
+/// A small file system, which is gone with the value.
+struct Small {
+    holder: Child,
+    answers: BufReader<ChildStdout>,
+    root: PathBuf,
+    _mounted_on: tempfile::TempDir,
+}
+
+impl Small {
+    /// None where the test is not root's, which it says.
+    fn mount(test: &str, size: &str) -> Option<Self> {
+        if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+            println!("{test} needs root and did not run");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", SCRIPT]).arg(dir.path()).arg(size);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // What is mounted there only the holder sees; others see it through its root.
+        let root = PathBuf::from(format!("/proc/{}/root", holder.id()));
+        let root = root.join(dir.path().strip_prefix("/").unwrap());
+        let answers = BufReader::new(holder.stdout.take().unwrap());
+        let mut small = Self { holder, answers, root, _mounted_on: dir };
+        small.expect("mounted");
+        Some(small)
+    }
+
+    fn expect(&mut self, word: &str) {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), word);
+    }
+
+    fn resize(&mut self, size: &str) {
+        let mut stdin = self.holder.stdin.as_ref().unwrap();
+        writeln!(stdin, "{size}").unwrap();
+        self.expect("resized");
+    }
+
+    fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    /// Takes all the room but so many pages of 4 KiB.
+    fn fill(&self, free_pages: u64) {
+        let mut ballast = File::create(self.root.join("ballast")).unwrap();
+        let page = [1; 4096];
+        while ballast.write_all(&page).is_ok() {}
+        let pages = ballast.metadata().unwrap().len() / 4096;
+        ballast.set_len(pages.saturating_sub(free_pages) * 4096).unwrap();
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.root.join("ballast")).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.holder.kill().ok();
+        self.holder.wait().ok();
+    }
+}
+
+/// A store that does nothing of itself, whose clock stands at a batch.
+fn open(dir: &Path, number: u64, change: impl FnOnce(&mut Settings)) -> Store {
+    let now = AtomicI64::new(sent_at(number));
+    let clock: Clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
+    let mut settings = Settings { tends: false, ..settings() };
+    change(&mut settings);
+    Store::open(dir, settings, clock).unwrap().0
+}
+
+/// Appends batches, with a block after each `hours` of them.
+fn fill_blocks(store: &Store, sender: &mut Sender, batches: std::ops::Range<u64>, hours: u64) {
+    for number in batches {
+        let outcome = append(store, vec![sender.batch(number).unwrap()]);
+        assert!(matches!(outcome[..], [Outcome::Stored { .. }]), "{outcome:?}");
+        if (number + 1).is_multiple_of(60 * hours) {
+            store.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_full_file_system_stops_tending_until_there_is_room() {
+    let name = "a_full_file_system_stops_tending_until_there_is_room";
+    let Some(small) = Small::mount(name, "8m") else { return };
+    let last = 8 * 60 - 1;
+    let store = open(&small.data(), last, |_| ());
+    fill_blocks(&store, &mut Sender::default(), 0..last + 1, 1);
+    let before = check::whole(&store, Some(last), 0).unwrap();
+    let mut failed = 0;
+    for free_pages in 0.. {
+        small.fill(free_pages);
+        let tended = store.tend();
+        assert_eq!(check::whole(&store, Some(last), 0), Ok(before), "{free_pages} pages free");
+        let Err(error) = tended else { break };
+        failed += 1;
+        let full = error.to_string().contains("No space left") || error.to_string().contains("28");
+        assert!(full, "{free_pages} pages free: {error}");
+    }
+    assert!(failed > 3 && store.stats().merges > 3, "{failed} failed");
+    check::files(&small.data(), false).unwrap();
+}
+
+#[test]
+fn a_full_file_system_defers_batches_and_keeps_what_it_has() {
+    let name = "a_full_file_system_defers_batches_and_keeps_what_it_has";
+    let Some(mut small) = Small::mount(name, "2m") else { return };
+    let store = open(&small.data(), 3000, |_| ());
+    let mut sender = Sender::default();
+    let (mut number, mut refused, mut unwritten) = (0, 0, 0);
+    for free_pages in 0..12 {
+        small.fill(free_pages);
+        // The log takes what fits, and is cut where it did not.
+        loop {
+            let outcome = append(&store, vec![sender.batch(number).unwrap()]);
+            match &outcome[..] {
+                [Outcome::Stored { .. }] => number += 1,
+                [Outcome::RefusedForNow(why @ NotNow::DiskFull(_))] if why.is_full() => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        refused += 1;
+        unwritten += u64::from(store.flush().is_err());
+        check::whole(&store, number.checked_sub(1), 0).unwrap();
+        // Nothing is wrong with what stands there; a block that no manifest names yet is tried again.
+        check::files(&small.data(), true).unwrap();
+    }
+    assert!(refused == 12 && unwritten > 6 && number > 0, "{refused} {unwritten} {number}");
+    assert!(store.stats().trouble.is_some());
+    small.resize("4m");
+    fill_blocks(&store, &mut sender, number..number + 60, 1);
+    store.flush().unwrap();
+    assert_eq!(store.stats().trouble, None);
+    check::whole(&store, Some(number + 59), 0).unwrap();
+    check::files(&small.data(), false).unwrap();
+    drop(store);
+    let store = open(&small.data(), 3000, |_| ());
+    check::whole(&store, Some(number + 59), 0).unwrap();
+}
+
+#[test]
+fn what_is_too_old_goes_though_there_is_no_room_to_merge() {
+    let name = "what_is_too_old_goes_though_there_is_no_room_to_merge";
+    let Some(small) = Small::mount(name, "8m") else { return };
+    // Ten blocks of four hours, each of which takes more room than a manifest.
+    let large = |settings: &mut Settings| {
+        (settings.head_samples_max, settings.head_age_us) = (u64::MAX, i64::MAX);
+        settings.log_bytes_max = 1 << 30;
+        settings.settle_step_us *= 8;
+        settings.block_bytes_max = 1 << 20;
+    };
+    let last = 40 * 60 - 1;
+    let store = open(&small.data(), last, |settings| {
+        large(settings);
+        (settings.merge_blocks, settings.keep_samples) = (99, Keep::ALL);
+    });
+    fill_blocks(&store, &mut Sender::default(), 0..last + 1, 4);
+    store.tend().unwrap();
+    let stats = store.stats();
+    assert!(stats.settled.is_some() && stats.blocks == 10, "{stats:?}");
+    drop(store);
+    let store = open(&small.data(), last, large);
+    for free_pages in 0.. {
+        small.fill(free_pages);
+        let tended = store.tend();
+        if store.stats().samples_removed > 0 {
+            assert!(tended.is_err(), "the first merge finds no room");
+            break;
+        }
+    }
+    assert_eq!(store.stats().merges, 0);
+    small.make_room();
+    store.tend().unwrap();
+    assert!(store.stats().merges > 0);
+    check::files(&small.data(), false).unwrap();
+}
+
+#[test]
+fn a_file_system_that_fills_time_and_again_costs_nothing_acknowledged() {
+    let name = "a_file_system_that_fills_time_and_again_costs_nothing_acknowledged";
+    let Some(small) = Small::mount(name, "8m") else { return };
+    let printed = small._mounted_on.path().join("printed");
+    let mut random = Random::seeded();
+    let mut program = write(&small.data(), &printed, Some(6000), Stdio::piped());
+    let mut fills = 0;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while program.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it does not end");
+        AIMS[fills % AIMS.len()].wait(&small.data(), &mut random);
+        small.fill(random.below(8));
+        std::thread::sleep(Duration::from_millis(random.below(20)));
+        small.make_room();
+        fills += 1;
+        std::thread::sleep(Duration::from_millis(random.below(100)));
+    }
+    let mut errors = String::new();
+    program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(program.wait().unwrap().success(), "{errors}");
+    let told = errors.lines().last().unwrap_or_default();
+    println!("{fills} times full: {told}");
+    let counts = told.split("failed: ").nth(1).unwrap().split(", ");
+    let counts: Vec<u64> = counts.map(|n| n.split(' ').next().unwrap().parse().unwrap()).collect();
+    let [appends, blocks, merges, steps] = counts[..] else { panic!("{told}") };
+    assert!(appends + blocks > 0 && merges + steps > 0, "{told}");
+    check_printed(&small.data(), &printed);
+}

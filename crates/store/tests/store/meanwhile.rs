@@ -1,0 +1,70 @@
+//! Questions while everything happens at once: batches come, some late, blocks are written, merged, rolled
+//! up, settled and let go. Each question sees each sample once.
+
+use crate::check;
+use crate::kit::append;
+use crate::numbers::{KEEP_US, Sender, sent_at, settings};
+use model::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use store::{Clock, Outcome, Selector, Store};
+
+const BATCHES: u64 = 2400;
+
+/// Asks until it is over; how many questions.
+fn ask(store: &Store, [sent, acked]: [&AtomicU64; 2], over: &AtomicBool) -> u64 {
+    let mut questions = 0;
+    while !over.load(Ordering::SeqCst) {
+        let before = acked.load(Ordering::SeqCst);
+        let snapshot = store.snapshot();
+        let sent = sent.load(Ordering::SeqCst);
+        let seen = check::moment(&snapshot, sent).unwrap();
+        // Batches before `before` were acknowledged.
+        assert!(seen.last.map_or(0, |last| last + 1) >= before, "{seen:?}, not {before}");
+        std::thread::yield_now();
+        let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+        let slices = snapshot.scan_by_time(&Selector::default(), all.0, all.1, 1000);
+        let rows: usize = slices.map(|slice| slice.unwrap().times.len()).sum();
+        assert_eq!(rows as u64, seen.samples, "by time");
+        assert_eq!(check::moment(&snapshot, sent), Ok(seen), "the snapshot stands still");
+        questions += 1;
+    }
+    questions
+}
+
+#[test]
+fn who_asks_while_everything_happens_sees_each_sample_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicI64::new(sent_at(0)));
+    let clock: Clock = {
+        let now = Arc::clone(&now);
+        Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
+    };
+    let (store, _) = Store::open(dir.path(), settings(), clock).unwrap();
+    let (sent, acked, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let questions = std::thread::scope(|scope| {
+        let askers: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| ask(&store, [&sent, &acked], &over))).collect();
+        let mut sender = Sender::default();
+        for number in 0..BATCHES {
+            sent.store(number, Ordering::SeqCst);
+            now.store(sent_at(number), Ordering::SeqCst);
+            let batch = sender.batch(number).unwrap();
+            while let [Outcome::RefusedForNow(_)] = append(&store, vec![batch.clone()])[..] {
+                std::thread::yield_now();
+            }
+            acked.store(number + 1, Ordering::SeqCst);
+            // The blocks are to keep up, however slow the disk is.
+            while store.stats().blocks > 16 && !askers.iter().any(|asker| asker.is_finished()) {
+                std::thread::yield_now();
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        askers.into_iter().map(|asker| asker.join().unwrap()).sum::<u64>()
+    });
+    let stats = store.stats();
+    let settled = stats.settled.unwrap().0;
+    assert!(questions > 10 && stats.merges > 10, "{questions} questions, {stats:?}");
+    assert!(stats.samples_removed > 0 && settled > sent_at(BATCHES) - KEEP_US, "{stats:?}");
+    check::whole(&store, Some(BATCHES - 1), 0).unwrap();
+}
