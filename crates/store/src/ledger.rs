@@ -7,6 +7,7 @@ use crate::manifest::Manifest;
 use crate::shared::{Shared, lock};
 use model::Timestamp;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The manifest of a data directory, and where it lies.
@@ -16,11 +17,13 @@ pub(crate) struct Ledger {
     pub(crate) dir: PathBuf,
     /// The manifest on the disk.
     manifest: Mutex<Manifest>,
+    /// The last swap failed: what the manifest on the disk names is not known.
+    unsure: AtomicBool,
 }
 
 impl Ledger {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, manifest: Manifest) -> Self {
-        Self { disk, dir, manifest: Mutex::new(manifest) }
+        Self { disk, dir, manifest: Mutex::new(manifest), unsure: AtomicBool::new(false) }
     }
 
     /// The manifest on the disk.
@@ -42,9 +45,22 @@ impl Ledger {
         let mut new = manifest.clone();
         new.generation += 1;
         change(&mut new)?;
-        new.write(&*self.disk, &self.dir)?;
+        let written = new.write(&*self.disk, &self.dir);
+        self.unsure.store(written.is_err(), Ordering::SeqCst);
+        written?;
         *manifest = new;
         Ok(())
+    }
+
+    /// Removes files that were finished and are not to be named after all, so that they take no room. Where
+    /// the manifest on the disk may name them they stay until the same work is done again, or the next start.
+    pub(crate) fn discard(&self, files: &[Arc<Block>]) {
+        if self.unsure.load(Ordering::SeqCst) {
+            return;
+        }
+        for file in files {
+            self.disk.remove(&file.path).unwrap_or_default();
+        }
     }
 
     /// Swaps the manifest and turns the view alike, then removes the files that are gone.

@@ -184,6 +184,7 @@ fn settle(
             other => {
                 // The ledger knows what is settled: late samples may come again.
                 shared.books().settled = ledger.manifest().settled;
+                ledger.discard(&new);
                 return other.map(|_| false);
             }
         }

@@ -28,6 +28,7 @@ pub(crate) fn rollups_dir(dir: &Path) -> PathBuf {
 /// Rolls series up, and writes what comes of it.
 #[derive(Debug)]
 pub(crate) struct Rolling<'a> {
+    ledger: &'a Ledger,
     files: Vec<NewBlock<'a>>,
     windows: RollupWindows,
     /// The windows of the series at hand, of the shortest length.
@@ -50,6 +51,7 @@ impl<'a> Rolling<'a> {
             NewBlock::create(&*ledger.disk, dir, &shared.settings, Of { window_us, ..of })
         };
         Ok(Self {
+            ledger,
             files: WINDOWS_US.into_iter().map(file).collect::<Result<_, _>>()?,
             windows: RollupWindows::new(WINDOWS_US[0]),
             fine: Vec::new(),
@@ -89,9 +91,14 @@ impl<'a> Rolling<'a> {
     /// Writes the rest; all of it is on the disk when this returns.
     ///
     /// # Errors
-    /// The disk fails.
+    /// The disk fails: then no file is left.
     pub(crate) fn finish(self, received: Timestamp) -> Result<Vec<Arc<Block>>, BlockError> {
-        self.files.into_iter().map(|file| Ok(Arc::new(file.finish(received)?))).collect()
+        let mut finished = Vec::new();
+        for file in self.files {
+            let file = file.finish(received).inspect_err(|_| self.ledger.discard(&finished))?;
+            finished.push(Arc::new(file));
+        }
+        Ok(finished)
     }
 }
 
