@@ -40,6 +40,8 @@ packages() {
     command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
     busybox --list >/dev/null 2>&1 || missing+=(busybox-static)
     command -v cpio >/dev/null || missing+=(cpio)
+    [ -x /usr/sbin/dmsetup ] || missing+=(dmsetup)
+    [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
@@ -72,6 +74,7 @@ rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps 
 
 if [ "$mode" = soak ]; then
     export ROUNDS=${ROUNDS:-1000} AWAY_SECONDS=${AWAY_SECONDS:-900} PROPTEST_CASES=${PROPTEST_CASES:-20000}
+    export STRIDE=${STRIDE:-1} POWER_CUTS=${POWER_CUTS:-20}
 fi
 part packages packages
 part fetch fetch

@@ -1,19 +1,23 @@
-//! The agent on a kernel with all of cgroup version 2: a nested machine, as this one may lack it.
+//! What this machine's kernel may lack, in a nested machine: the agent on all of cgroup version 2, the store on
+//! a disk that fails.
 
 use crate::layers::repository;
 use crate::programs::{output, program};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs the script in the nested machine; what it prints.
-fn nested(script: &str) -> String {
-    let missing = ["qemu-system-x86_64", "busybox", "cpio"].into_iter().filter(|name| {
-        output(Command::new("sh").args(["-c", &format!("command -v {name}")])).0 != 0
-    });
-    let missing: Vec<_> = missing.collect();
-    assert!(missing.is_empty(), "{missing:?} are missing; `make test` installs them");
+/// Runs a script in the nested machine with programs, after the command was changed; what it prints.
+fn nested(script: &str, programs: &[PathBuf], change: impl FnOnce(&mut Command)) -> String {
+    let here = ["qemu-system-x86_64", "busybox", "cpio", "flock"];
+    let there = |name: &str| output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+    let mut missing: Vec<_> =
+        here.iter().filter(|name| there(name).0 != 0).map(Path::new).collect();
+    missing.extend(programs.iter().map(PathBuf::as_path).filter(|program| !program.is_file()));
+    assert!(missing.is_empty(), "{missing:?} are missing; `make test` installs and builds them");
     let mut command = Command::new(repository().join("tests/nested/machine.sh"));
-    command.arg(repository().join("tests/nested").join(script)).arg(program("jobmeter-agent"));
+    command.arg(repository().join("tests/nested").join(script)).args(programs);
+    change(&mut command);
     let (_, out, errors) = output(command.current_dir(repository()));
     assert!(out.contains("NESTED EXIT 0"), "{out}\n{errors}");
     out
@@ -31,7 +35,7 @@ fn samples(out: &str) -> BTreeMap<(String, String, String), f64> {
     samples
 }
 
-/// A number that the script read from the kernel itself.
+/// A number that the script tells, mostly from the kernel itself.
 fn kernel(out: &str, name: &str) -> f64 {
     let line = out.lines().find_map(|line| line.strip_prefix(&format!("KERNEL {name} ")));
     line.unwrap_or_else(|| panic!("the script tells no {name}:\n{out}")).trim().parse().unwrap()
@@ -39,7 +43,7 @@ fn kernel(out: &str, name: &str) -> f64 {
 
 #[test]
 fn jobs_of_cgroup_version_2_are_counted_as_the_kernel_counts_them() {
-    let out = nested("cgroup2.sh");
+    let out = nested("cgroup2.sh", &[program("jobmeter-agent")], |_| ());
     let samples = samples(&out);
     let of = |metric: &str, job: &str| {
         let key = (metric.to_owned(), job.to_owned(), "{}".to_owned());
@@ -56,4 +60,24 @@ fn jobs_of_cgroup_version_2_are_counted_as_the_kernel_counts_them() {
     assert!(of("cgroup_memory_limit_bytes", "slurm:7") > 0.0);
     // The scope of a user that is not root is no scheduler's job.
     assert!(!samples.keys().any(|(_, job, _)| job == "slurm:8"), "{out}");
+}
+
+/// The store's write side on ext4 on dm-flakey: writes that go nowhere, as when the power goes, and writes that
+/// fail.
+#[test]
+fn a_disk_that_loses_power_or_fails_costs_nothing_acknowledged() {
+    let rounds: u64 = std::env::var("POWER_CUTS").map_or(2, |rounds| rounds.parse().unwrap());
+    // Built by the tests of the store, beside which it lies.
+    let own = std::env::current_exe().unwrap();
+    let numbered = own.parent().unwrap().parent().unwrap().join("examples/numbered");
+    let programs = [numbered, "/usr/sbin/dmsetup".into(), "/usr/sbin/mkfs.ext4".into()];
+    let out = nested("flakey.sh", &programs, |command| {
+        let modules = "crc16 crc32c_generic mbcache jbd2 ext4 brd dm-mod dm-flakey";
+        command.env("NESTED_MODULES", modules).env("NESTED_ARGUMENTS", rounds.to_string());
+        command.env("NESTED_SECONDS", (120 + 90 * rounds).to_string());
+    });
+    let lines = |start: &str| out.lines().filter(|line| line.starts_with(start)).count() as u64;
+    assert_eq!(lines("ROUND "), 2 * rounds, "{out}");
+    // The errors reached the store.
+    assert!(kernel(&out, "refused") > 0.0, "{out}");
 }

@@ -120,9 +120,9 @@ fn same_rollup(total: bool, have: &Rollup, want: &Rollup) -> bool {
         && (total && have.integral.is_nan() || near(have.integral, want.integral))
 }
 
-/// Checks a store to which batches up to `acked` were acknowledged; also that each sample that is not there
-/// was let go and counted, and that nobody is told to miss any.
-pub(crate) fn whole(store: &Store, acked: Option<u64>, in_flight: u64) -> Result<Seen, String> {
+/// Checks a store to which batches up to `acked` were acknowledged and no more than `sent` were sent; also that
+/// each sample that is not there was let go and counted, and that nobody is told to miss any.
+pub(crate) fn whole(store: &Store, acked: Option<u64>, sent: u64) -> Result<Seen, String> {
     let origins = store.origins();
     let boots = origins.iter().flat_map(|origin| &origin.boots);
     let (last, missing) = match boots.collect::<Vec<_>>().as_slice() {
@@ -130,18 +130,17 @@ pub(crate) fn whole(store: &Store, acked: Option<u64>, in_flight: u64) -> Result
         [boot] => (Some(boot.last_seq), boot.missing),
         more => return Err(format!("{more:?} instead of one boot")),
     };
-    if last < acked
-        || last.map_or(0, |last| last + 1) > acked.map_or(0, |last| last + 1) + in_flight
-    {
-        return Err(format!("{last:?} is the last batch, and {acked:?} was acknowledged"));
+    let count = last.map_or(0, |last| last + 1);
+    if last < acked || count > sent {
+        return Err(format!("{last:?} is the last of {sent}, and {acked:?} was acknowledged"));
     }
     let gaps = store.gaps(ALL.0, ALL.1, None);
     if missing > 0 || !gaps.is_empty() {
         return Err(format!("{missing} batches are missing, {gaps:?}"));
     }
-    let seen = moment(&store.snapshot(), last.unwrap_or(0) + in_flight)?;
+    let seen = moment(&store.snapshot(), sent.saturating_sub(1))?;
     let removed = store.stats().samples_removed;
-    if seen.last != last || seen.samples + removed != last.map_or(0, |last| last + 1) * SAMPLES {
+    if seen.last != last || seen.samples + removed != count * SAMPLES {
         return Err(format!("{seen:?} and {removed} samples let go; {last:?} is the last batch"));
     }
     Ok(seen)

@@ -3,8 +3,10 @@
 //! ```text
 //! numbered write DIR [COUNT]    appends batches 0, 1, 2 … after those that DIR holds, so many or for ever;
 //!                               prints each one's number once it is acknowledged
-//! numbered check DIR PRINTED    opens DIR and checks that it holds what was printed, each once, and nothing
-//!                               that was not sent; PRINTED is the file of what `write` printed
+//! numbered check DIR PRINTED [SENT]
+//!                               opens DIR and checks that it holds what was printed, each once, and nothing
+//!                               that was not sent; prints the newest number there. PRINTED is the file of what
+//!                               `write` printed; SENT, where it went on after that, of all that it printed
 //! ```
 //!
 //! A batch that is refused for now is sent again until it is taken. After a start the last few known are
@@ -39,8 +41,9 @@ fn main() -> ExitCode {
             Ok(count) => write(Path::new(dir), count),
             Err(_) => Err(format!("{count}: no number").into()),
         },
-        ["check", dir, printed] => check(Path::new(dir), Path::new(printed)),
-        _ => Err("use: numbered write DIR [COUNT] | numbered check DIR PRINTED".into()),
+        ["check", dir, printed] => check(Path::new(dir), printed, printed),
+        ["check", dir, printed, sent] => check(Path::new(dir), printed, sent),
+        _ => Err("use: numbered write DIR [COUNT] | numbered check DIR PRINTED [SENT]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,8 +132,9 @@ fn send(
     Ok(())
 }
 
-fn check(dir: &Path, printed: &Path) -> Result<(), Box<dyn Error>> {
-    let acked = acked(printed)?;
+fn check(dir: &Path, printed: &str, sent: &str) -> Result<(), Box<dyn Error>> {
+    let (acked, sent) = (last(Path::new(printed))?, last(Path::new(sent))?);
+    let sent = sent.map_or(0, |sent| sent + 1) + TOGETHER;
     if acked.is_some() {
         check::files(dir, true)?;
     }
@@ -140,23 +144,24 @@ fn check(dir: &Path, printed: &Path) -> Result<(), Box<dyn Error>> {
         return Err(format!("{:?}", recovery.damaged).into());
     }
     check::files(dir, false)?;
-    let opened = check::whole(&store, acked, TOGETHER)?;
+    let opened = check::whole(&store, acked, sent)?;
     store.flush()?;
     store.tend()?;
-    let tended = check::whole(&store, acked, TOGETHER)?;
+    let tended = check::whole(&store, acked, sent)?;
     check::files(dir, false)?;
     say(&format!("as opened {opened:?}, as tended {tended:?}"));
-    Ok(())
+    let newest = tended.last.map_or(String::new(), |last| format!("{last}\n"));
+    Ok(std::io::stdout().write_all(newest.as_bytes())?)
 }
 
-/// The last number that was printed; before it each one is.
-fn acked(printed: &Path) -> Result<Option<u64>, Box<dyn Error>> {
+/// The highest number that was printed.
+fn last(printed: &Path) -> Result<Option<u64>, Box<dyn Error>> {
     let (mut last, mut text) = (None, String::new());
     let mut lines = BufReader::new(std::fs::File::open(printed)?);
     // A line that a kill cut short was not printed.
     while lines.read_line(&mut text)? > 0 && text.ends_with('\n') {
         let number: u64 = text.trim().parse()?;
-        if number > last.map_or(0, |last| last + 1) {
+        if last.is_some_and(|last| number > last + 1) {
             return Err(format!("{number} is printed after {last:?}").into());
         }
         last = last.max(Some(number));

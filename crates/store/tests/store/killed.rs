@@ -89,7 +89,7 @@ fn inode(data: &Path) -> Option<u64> {
 
 #[test]
 fn killed_while_it_merges_settles_or_swaps_it_keeps_what_it_acknowledged() {
-    let rounds: usize = std::env::var("ROUNDS").map_or(40, |rounds| rounds.parse().unwrap());
+    let rounds: usize = std::env::var("ROUNDS").map_or(30, |rounds| rounds.parse().unwrap());
     let mut random = Random::seeded();
     let mut dir = tempfile::tempdir().unwrap();
     let mut met = [0; AIMS.len()];
@@ -100,15 +100,17 @@ fn killed_while_it_merges_settles_or_swaps_it_keeps_what_it_acknowledged() {
         }
         let (data, printed) = (dir.path().join("data"), dir.path().join("printed"));
         let aim = AIMS[round % AIMS.len()];
-        let mut program = write(&data, &printed, None, Stdio::inherit());
+        let told = dir.path().join("told");
+        let mut program = write(&data, &printed, None, File::create(&told).unwrap().into());
         aim.wait(&data, &mut random);
         program.kill().unwrap();
-        assert_eq!(program.wait().unwrap().code(), None, "it ended before it was killed");
+        let ended = program.wait().unwrap().code();
+        assert_eq!(ended, None, "{}", std::fs::read_to_string(&told).unwrap());
         met[round % AIMS.len()] += usize::from(aim.is_met(&data, inode(&data)));
         check_printed(&data, &printed);
     }
     println!("{rounds} rounds; still under way when killed: {AIMS:?} {met:?}");
     // What was aimed at was hit, where that can be told from what is left.
     let [_, merges, settlements, manifests, _] = met;
-    assert!(rounds < 40 || merges > 0 && settlements > 0 && manifests > 0, "{met:?}");
+    assert!(rounds < 30 || merges > 0 && settlements > 0 && manifests > 0, "{met:?}");
 }

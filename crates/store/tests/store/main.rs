@@ -1,6 +1,11 @@
 //! The store from outside: what is acknowledged is there, once, whatever happens to disk and process.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests kill programs, take the time, and say what did not run"
+)]
 #![expect(clippy::indexing_slicing, clippy::cast_possible_wrap, reason = "small and known")]
 
 mod archive;
