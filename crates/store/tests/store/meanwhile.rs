@@ -54,7 +54,10 @@ fn who_asks_while_everything_happens_sees_each_sample_once() {
                 std::thread::yield_now();
             }
             acked.store(number + 1, Ordering::SeqCst);
-            // The blocks are to keep up, however slow the disk is.
+            // Blocks small enough to be merged, and no more than are merged, however slow the disk is.
+            if number % 50 == 49 {
+                store.flush().unwrap();
+            }
             while store.stats().blocks > 16 && !askers.iter().any(|asker| asker.is_finished()) {
                 std::thread::yield_now();
             }
@@ -64,7 +67,7 @@ fn who_asks_while_everything_happens_sees_each_sample_once() {
     });
     let stats = store.stats();
     let settled = stats.settled.unwrap().0;
-    assert!(questions > 10 && stats.merges > 10, "{questions} questions, {stats:?}");
+    assert!(questions > 10 && stats.merges > 4, "{questions} questions, {stats:?}");
     assert!(stats.samples_removed > 0 && settled > sent_at(BATCHES) - KEEP_US, "{stats:?}");
     check::whole(&store, Some(BATCHES - 1), BATCHES).unwrap();
 }
