@@ -87,15 +87,14 @@ fn questions_during_flushes_see_each_sample_exactly_once() {
     let store = Arc::new(store);
     let acked = Arc::new(AtomicI64::new(0));
     let done = Arc::new(AtomicBool::new(false));
+    let flushes = Arc::new(AtomicI64::new(0));
     let flusher = {
-        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        let (store, done, flushes) = (Arc::clone(&store), Arc::clone(&done), Arc::clone(&flushes));
         std::thread::spawn(move || {
-            let mut flushes = 0;
             while !done.load(Ordering::SeqCst) {
                 store.flush().unwrap();
-                flushes += 1;
+                flushes.fetch_add(1, Ordering::SeqCst);
             }
-            flushes
         })
     };
     let asker = {
@@ -126,14 +125,17 @@ fn questions_during_flushes_see_each_sample_exactly_once() {
         })
     };
     let mut sender = Sender::new("n1", 1);
-    for tick in 0..400 {
+    // As many as there are flushes, however slow the disk is.
+    let few = || flushes.load(Ordering::SeqCst) < 4 && !flusher.is_finished();
+    for tick in (0..).take_while(|tick| *tick < 400 || few()) {
         let outcome = append(&store, vec![sender.batch(&[(spec("n1", "c"), T0 + tick * S, 0.5)])]);
         assert!(matches!(outcome[..], [Outcome::Stored { .. }]));
         acked.store(tick + 1, Ordering::SeqCst);
     }
     done.store(true, Ordering::SeqCst);
-    let (flushes, questions) = (flusher.join().unwrap(), asker.join().unwrap());
-    assert!(flushes > 3 && questions > 3, "{flushes} flushes, {questions} questions");
+    flusher.join().unwrap();
+    let questions = asker.join().unwrap();
+    assert!(questions > 3, "{questions} questions");
 }
 
 #[test]
