@@ -51,13 +51,25 @@ impl std::fmt::Debug for Authorization {
 
 /// Why frames were not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The server was not reached, or its answer makes no sense.
     Unreached(String),
-    /// It does not take them now; it may have said when.
-    Later { status: u16, reason: String, after: Option<Duration> },
+    /// It does not take them now.
+    Later {
+        /// The status of its answer.
+        status: u16,
+        /// What it says.
+        reason: String,
+        /// How long it asks to wait, if it does.
+        after: Option<Duration>,
+    },
     /// It will never take them as they are.
-    Never { status: u16, reason: String },
+    Never {
+        /// The status of its answer.
+        status: u16,
+        /// What it says.
+        reason: String,
+    },
 }
 
 impl std::fmt::Display for Failure {

@@ -22,25 +22,32 @@ pub(crate) struct Keeper {
     pub(crate) notes: Arc<Notes>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) encoder: Encoder,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Keeper {
     /// Keeps until the queue ends.
-    pub(crate) fn run(self) {
-        let mut encoder = Encoder::default();
-        let mut bytes = Vec::new();
-        let mut patience = Duration::ZERO;
-        while let Ok(batch) = self.batches.next(patience) {
-            if let Some(batch) = batch {
-                self.keep(&batch, &mut encoder, &mut bytes);
-                self.batches.give_back(batch);
-            }
-            patience = self.outbox.tend(self.clock.wall(), self.clock.steady_us());
+    pub(crate) fn run(mut self) {
+        let mut patience = Some(Duration::ZERO);
+        while let Some(most) = patience {
+            patience = self.step(most);
         }
         self.outbox.end(LAST_PATIENCE);
     }
 
-    fn keep(&self, batch: &Batch, encoder: &mut Encoder, bytes: &mut Vec<u8>) {
+    /// Keeps the next batch, if one comes in time, and sees to those kept before. Tells how long the next
+    /// call may wait; `None`: the queue has ended.
+    pub(crate) fn step(&mut self, patience: Duration) -> Option<Duration> {
+        if let Some(batch) = self.batches.next(patience).ok()? {
+            self.keep(&batch);
+            self.batches.give_back(batch);
+        }
+        Some(self.outbox.tend(self.clock.wall(), self.clock.steady_us()))
+    }
+
+    fn keep(&mut self, batch: &Batch) {
+        let Self { encoder, bytes, .. } = self;
         bytes.clear();
         let span = Span::of(batch);
         let samples = u64::try_from(batch.values.len()).unwrap_or(u64::MAX);

@@ -7,6 +7,7 @@
 mod backoff;
 mod clock;
 mod connect;
+mod dispatch;
 mod entry;
 mod finder;
 mod frames;
@@ -34,16 +35,18 @@ mod sender;
 mod signals;
 mod site;
 mod spool;
+mod stepped;
 mod tables;
 mod waiter;
 mod work;
 
 pub use clock::wall;
-pub use http::{TlsError, tls};
+pub use http::{Failure, TlsError, tls};
 pub use machine::{boot_of, device_of};
 pub use plan::{load, source_settings, sources};
 pub use program::{Reload, StartError, environment};
 pub use sealed::Batches;
+pub use stepped::{Sent, Stepped};
 
 use config::AgentConfig;
 

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use wire::Encoder;
 
 /// How long the main thread sleeps at most: what repeats is told of by it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -141,6 +142,8 @@ impl Program {
             notes: Arc::clone(notes),
             counters: Arc::clone(counters),
             clock: Arc::clone(&clock),
+            encoder: Encoder::default(),
+            bytes: Vec::new(),
         };
         let keeper = thread("keep", move || keeper.run())?;
         // Not joined: it may wait for an answer for as long as the settings allow.
@@ -271,7 +274,7 @@ impl Program {
 }
 
 /// A number that is another at each start.
-fn chance(boot: &Boot) -> u64 {
+pub(crate) fn chance(boot: &Boot) -> u64 {
     boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))
 }
 
@@ -303,7 +306,12 @@ pub(crate) fn or_end(run: impl FnOnce()) {
 /// Between what an earlier start kept and the first tick the agent did not run. An agent that does not
 /// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
 /// batch, lets the gap begin there if it is longer than that.
-fn tell_down(kept_until: Option<Timestamp>, first: Timestamp, config: &AgentConfig, notes: &Notes) {
+pub(crate) fn tell_down(
+    kept_until: Option<Timestamp>,
+    first: Timestamp,
+    config: &AgentConfig,
+    notes: &Notes,
+) {
     let period = i64::try_from(config.sampling.period.as_micros()).unwrap_or(i64::MAX);
     let from = kept_until.unwrap_or(Timestamp(period));
     if first.since(from) > period {
@@ -319,7 +327,7 @@ const fn spool_limits(settings: &SpoolSettings) -> SpoolLimits {
 }
 
 /// Opens the folders. The default one may be missing, one that is named may not.
-fn folders(
+pub(crate) fn folders(
     settings: &SpoolSettings,
     notes: &Arc<Notes>,
     counters: &Arc<Counters>,

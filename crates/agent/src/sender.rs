@@ -3,24 +3,20 @@
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::connect::Connect;
+use crate::dispatch::{Dispatch, matching};
 use crate::http::{Failure, Http};
-use crate::outbox::{Fate, Outbox, Request};
+use crate::outbox::{Outbox, Request};
 use crate::own::Counters;
 use model::{JobId, JobKey, Timestamp};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::Duration;
 use wire::Answer;
 
-/// Most frames of one request, before any was refused.
-const FRAMES_MAX: usize = 512;
 /// How long the sender waits for something to send before it looks around.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the spool may send where its rate allows more bytes than one request has.
-const SPOOL_EVERY_US: i64 = 1_000_000;
 
 /// What the sender is told.
 #[derive(Debug)]
@@ -54,22 +50,18 @@ pub(crate) enum Wanted {
 /// The sending thread's own.
 pub(crate) struct Sender {
     outbox: Arc<Outbox>,
-    counters: Arc<Counters>,
     clock: Arc<dyn Clock>,
     orders: Receiver<Order>,
     wanted: SyncSender<Wanted>,
     waker: UnixStream,
     connect: Arc<Connect>,
     http: Option<Http>,
-    backoff: Backoff,
+    dispatch: Dispatch,
     phase: Duration,
     generation: u64,
     refused: String,
     jobs: WantedJobs,
     ending: bool,
-    frames_max: usize,
-    spool_from_us: i64,
-    reached: bool,
 }
 
 impl Sender {
@@ -83,23 +75,19 @@ impl Sender {
         phase: Duration,
     ) -> Self {
         Self {
+            dispatch: Dispatch::new(Arc::clone(&outbox), counters, backoff),
             outbox,
-            counters,
             clock,
             orders,
             wanted,
             waker,
             connect,
             http: None,
-            backoff,
             phase,
             generation: 0,
             refused: String::new(),
             jobs: WantedJobs::default(),
             ending: false,
-            frames_max: FRAMES_MAX,
-            spool_from_us: 0,
-            reached: false,
         }
     }
 
@@ -120,18 +108,15 @@ impl Sender {
                 }
                 continue;
             }
-            // Until the spool's turn comes, and no longer where there is no such turn.
-            let left_us = self.spool_from_us.saturating_sub(self.clock.steady_us());
-            let spool_too = left_us <= 0 && !self.ending;
-            let left = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
-            let patience = if left_us > 0 { PATIENCE.min(left) } else { PATIENCE };
-            let Some(mut request) = self.outbox.next(patience, spool_too) else { continue };
+            let now_us = self.clock.steady_us();
+            let request = self.dispatch.next(now_us, PATIENCE, self.ending);
+            let Some(mut request) = request else { continue };
             // All nodes seal at the same instants: each sends at one of its own.
             if matches!(request, Request::Live(_)) && !self.phase.is_zero() && !self.ending {
                 self.rest(self.phase);
             }
             let Some(http) = &self.http else { continue };
-            request.cut(self.frames_max.max(1));
+            self.dispatch.cut(&mut request);
             request.body(&mut body);
             let now = self.clock.wall();
             let answer = http.post(&body, now, self.generation, &self.refused);
@@ -165,7 +150,7 @@ impl Sender {
         match order {
             Order::Renew => {
                 self.http = None;
-                self.backoff.reset();
+                self.dispatch.renew();
             }
             Order::Generation { generation, refused } => {
                 self.generation = generation;
@@ -188,44 +173,13 @@ impl Sender {
         true
     }
 
-    /// The server answered: what it has is forgotten. A wait if it wants one.
+    /// The server answered. A wait if it wants one.
     fn settle(&mut self, request: &Request, answer: &Answer, bytes: usize) -> Option<Duration> {
-        if !self.reached {
-            log::info!("the server takes batches");
-            self.reached = true;
-        }
-        let fates: Vec<Fate> = answer.acks.iter().map(Fate::from).collect();
-        self.outbox.settle(request, &fates);
-        for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
-            let (count, why) = (ack.samples_refused, &ack.samples_reason);
-            log::warn!("the server refused {count} samples of a batch: {why}");
-            self.counters.refused_samples.fetch_add(u64::from(count), Ordering::Relaxed);
-        }
-        if matches!(request, Request::Spooled(_)) {
-            self.pace_spool(bytes);
-        }
-        self.frames_max = (self.frames_max * 2).min(FRAMES_MAX);
+        let wait = self.dispatch.answered(request, answer);
+        let rate = self.connect.spool_bytes_per_second();
+        self.dispatch.pace_spool(request, bytes, rate, self.clock.steady_us());
         self.tell_wanted(answer);
-        let later = answer.acks.iter().find(|ack| Fate::from(*ack) == Fate::Later);
-        match later {
-            Some(ack) => {
-                log::warn!("the server takes a batch later: {}", ack.reason);
-                Some(self.backoff.failed(None))
-            }
-            None => {
-                self.backoff.reset();
-                None
-            }
-        }
-    }
-
-    /// The spool waits for as long as its bytes take at its rate, so that live frames get through.
-    fn pace_spool(&mut self, bytes: usize) {
-        let rate = self.connect.spool_bytes_per_second().max(1);
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let takes_us = bytes.saturating_mul(1_000_000) / rate;
-        let takes_us = i64::try_from(takes_us).unwrap_or(SPOOL_EVERY_US);
-        self.spool_from_us = self.clock.steady_us().saturating_add(takes_us);
+        wait
     }
 
     fn tell_wanted(&mut self, answer: &Answer) {
@@ -254,53 +208,17 @@ impl Sender {
 
     /// The server did not take the frames: how long to wait before the next try.
     fn failed(&mut self, request: &Request, failure: &Failure) -> Duration {
-        if let Failure::Never { reason, .. } = failure {
-            if request.count() > 1 {
-                // One of them is bad, or all are too many at once: fewer, down to one.
-                self.frames_max = request.count() / 2;
-                self.outbox.settle(request, &[]);
-                return Duration::ZERO;
-            }
-            self.outbox.settle(request, &[Fate::Refused(reason.clone())]);
-            return Duration::ZERO;
-        }
-        self.outbox.settle(request, &[]);
-        log::warn!("batches wait, as the server does not take them: {failure}");
-        self.reached = false;
-        let mut asked = None;
         match failure {
-            Failure::Later { status, after, .. } => {
-                asked = *after;
-                // The token file may have another token by now.
-                if matches!(status, 401 | 403) {
-                    self.http = None;
-                }
-            }
+            Failure::Never { .. } => {}
+            // The token file may have another token by now.
+            Failure::Later { status: 401 | 403, .. } => self.http = None,
+            Failure::Later { .. } => {}
             // `jobmeter up` may have come back at another address.
-            _ if self.connect.has_moved() => self.http = None,
-            _ => {}
+            Failure::Unreached(_) if self.connect.has_moved() => self.http = None,
+            Failure::Unreached(_) => {}
         }
-        self.backoff.failed(asked)
+        self.dispatch.failed(request, failure)
     }
-}
-
-/// Checks that an answer is one to this request.
-fn matching(answer: Answer, request: &Request) -> Result<Answer, Failure> {
-    let right = answer.acks.len() == request.count()
-        && match request {
-            Request::Live(frames) => frames
-                .iter()
-                .zip(&answer.acks)
-                .all(|((_, frame), ack)| (frame.boot, frame.seq) == (ack.boot, ack.seq)),
-            Request::Spooled(_) => true,
-        };
-    if right {
-        return Ok(answer);
-    }
-    let (acks, frames) = (answer.acks.len(), request.count());
-    let why =
-        format!("its answer is to other batches ({acks} of them) than the {frames} that were sent");
-    Err(Failure::Unreached(why))
 }
 
 #[cfg(test)]
