@@ -2,8 +2,8 @@
 //! what was lost between.
 //!
 //! The file `kept` is 12 bytes: microseconds since 1970 and their CRC-32C, both little endian, written in
-//! one call. A kill between two writes leaves the older time, which is earlier: the gap is then told too
-//! wide, never too narrow.
+//! one call. A kill between two writes leaves the older time, which is earlier, as what takes it back is
+//! written at once: the gap is then told too wide, never too narrow.
 
 use model::Timestamp;
 use std::fs::File;
@@ -34,6 +34,11 @@ impl Kept {
             Err(e) => return Err(e),
         };
         Ok((Self { file, written: found }, found))
+    }
+
+    /// What stands there.
+    pub(crate) const fn written(&self) -> Option<Timestamp> {
+        self.written
     }
 
     /// Writes how far everything is kept, if that is news.

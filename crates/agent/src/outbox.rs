@@ -190,6 +190,7 @@ impl Outbox {
         while state.live_bytes() > LIVE_BYTES_MAX && state.live.len() > 1 {
             self.spill_oldest(&mut state, "memory is full");
         }
+        state.draw_kept_back(&self.notes);
         self.tell_counters(&state);
         drop(state);
         self.ready.notify_all();
@@ -214,6 +215,7 @@ impl Outbox {
                 spool.drop_aged(now);
             }
         }
+        state.draw_kept_back(&self.notes);
         self.tell_counters(&state);
         let oldest = state.live.front().filter(|_| state.spool.is_some());
         let left_us = oldest.map_or(i64::MAX, |live| live.since_us + LIVE_US - now_us);
@@ -249,11 +251,13 @@ impl Outbox {
             (!frames.is_empty()).then_some(Request::Live(frames))
         };
         state.live_turn = !state.live_turn;
-        if state.live_turn {
+        let request = if state.live_turn {
             live(state).or_else(|| spooled(state))
         } else {
             spooled(state).or_else(|| live(state))
-        }
+        };
+        state.draw_kept_back(&self.notes);
+        request
     }
 
     /// Ends the wait of [`Self::next`]: there is an order to the sender.
@@ -303,6 +307,7 @@ impl Outbox {
                 }
             }
         }
+        state.draw_kept_back(&self.notes);
         self.tell_counters(&state);
         drop(state);
         self.settled.notify_all();
@@ -411,10 +416,24 @@ impl State {
         }
     }
 
-    /// Writes how far everything is acknowledged or in the spool.
-    fn write_kept(&mut self, notes: &Notes) {
+    /// How far everything is acknowledged or in the spool.
+    fn kept_until(&self, notes: &Notes) -> Option<Timestamp> {
         let live = self.live.iter().filter_map(|live| live.before);
-        let until = live.chain(self.last).chain(notes.earliest()).min();
+        live.chain(self.last).chain(notes.earliest()).min()
+    }
+
+    /// Writes at once that less is kept than was written: the spool lost what it had, or the server refused
+    /// it, and a kill now would leave nobody who tells that gap.
+    fn draw_kept_back(&mut self, notes: &Notes) {
+        let written = self.kept.as_ref().and_then(Kept::written);
+        if self.kept_until(notes).zip(written).is_some_and(|(until, written)| until < written) {
+            self.write_kept(notes);
+        }
+    }
+
+    /// Writes how far everything is kept.
+    fn write_kept(&mut self, notes: &Notes) {
+        let until = self.kept_until(notes);
         if let (Some(until), Some(kept)) = (until, &mut self.kept)
             && let Err(e) = kept.write(until)
         {

@@ -241,6 +241,21 @@ fn without_a_spool_the_oldest_in_memory_becomes_a_gap() {
 }
 
 #[test]
+fn what_the_spool_loses_is_at_once_kept_no_more() {
+    let bench = bench();
+    (1..=3).for_each(|second| bench.push(second));
+    bench.tend(10);
+    assert_eq!(bench.kept(), Some(Timestamp::from_seconds(3)));
+    let limits = SpoolLimits { bytes_max: 300, age_max_us: i64::MAX / 4, sync: false };
+    bench.outbox.with_spool(|spool| spool.set_limits(limits));
+    bench.push(5);
+    // Too soon to write what is kept in its turn.
+    bench.outbox.tend(Timestamp::from_seconds(10), 10_100_000);
+    assert_eq!(bench.gaps().len(), 1);
+    assert_eq!(bench.kept(), Some(Timestamp(999_999)));
+}
+
+#[test]
 fn what_is_kept_is_never_told_too_far() {
     let bench = bench();
     bench.push(1);
