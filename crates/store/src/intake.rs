@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::table::{Table, Tables, source_of};
 use crate::window::Mark;
-use model::{Cause, DeviceId, Gap, Origin, Tick, Timestamp};
+use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,14 +169,13 @@ impl Intake {
         let Some(origin) = books.origins.get_mut(number) else {
             return Outcome::RefusedForGood("an origin without a number".to_owned());
         };
-        let sealed = origin.sealed;
-        let refusals = refused.gaps(&origin.name, sealed, instants, received);
+        let refusals = refused.gaps(&origin.name, origin.sealed, instants, received);
+        let told: Vec<Gap> = gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
         let mark = Mark { seq, instants, received };
         let samples_refused = refused.count.into();
         let stored = Stored { boot, mark, samples: kept, samples_refused };
         let given_up = origin.note(&stored, settings);
-        let told = gaps.into_iter().filter_map(|gap| opened(gap, sealed));
-        told.chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
+        told.into_iter().chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
         Outcome::Stored { samples_refused: refused.count, reason: refused.reason() }
     }
 
@@ -191,14 +190,14 @@ impl Intake {
     }
 }
 
-/// The gap of an agent that was down and does not know since when: it begins at the origin's last
-/// sample here, if there is one further back than the agent's period, which such a gap names as its
+/// The gap of an agent that was down and does not know since when: it begins at the last sample here of the
+/// origin's earlier starts, if that is further back than the agent's period, which such a gap names as its
 /// beginning.
-fn opened(mut gap: Gap, sealed: Timestamp) -> Option<Gap> {
+fn opened(mut gap: Gap, origin: &OriginState, boot: Boot) -> Option<Gap> {
     if gap.cause == Cause::AgentDown && gap.from < Timestamp::YEAR_2000 {
         let period_us = gap.from.0;
-        gap.from = sealed;
-        return (sealed >= Timestamp::YEAR_2000 && gap.to.since(sealed) > period_us).then_some(gap);
+        gap.from = origin.last_before(boot, gap.to)?;
+        return (gap.to.since(gap.from) > period_us).then_some(gap);
     }
     Some(gap)
 }

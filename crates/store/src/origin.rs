@@ -189,6 +189,25 @@ impl OriginState {
         }
     }
 
+    /// The last instant before this one of which there are samples, told by another start than `boot`. Not
+    /// simply the origin's last sample: `boot` may have sent its newest first.
+    pub(crate) fn last_before(&self, boot: Boot, before: Timestamp) -> Option<Timestamp> {
+        let others = self.boots.iter().filter(|state| state.boot.0 != boot);
+        let ends = others.flat_map(|state| state.spans.ends()).filter(|end| *end < before);
+        // Starts that left the window are remembered by the origin's last sample alone.
+        let last = Some(self.sealed).filter(|last| *last < before);
+        ends.max().or(last).filter(|last| *last >= Timestamp::YEAR_2000)
+    }
+
+    /// The batches of a boot that are missing before its first one here: since the last sample of another
+    /// boot. `None`: there are none, or nothing is known of the time before, as when an agent that runs is
+    /// sent to a new server.
+    pub(crate) fn missing_first(&self, state: &BootState) -> Option<Missing> {
+        let missing = state.spans.missing_before(state.base)?;
+        let from = self.last_before(state.boot.0, missing.to)?;
+        Some(Missing { from, before: missing.after, ..missing })
+    }
+
     /// Lets boots without a batch for so long leave the window; returns gaps for what they never sent.
     pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
         let mut given_up = Vec::new();
@@ -209,12 +228,13 @@ impl OriginState {
     fn forget(&mut self, place: usize) -> Vec<Missing> {
         let mut state = self.boots.remove(place);
         let last = state.spans.last().map_or(u64::MAX, |span| span.last);
+        let first = self.missing_first(&state);
         self.gone.retain(|gone| *gone.boot() != state.boot);
         self.gone.push_back(Gone::Through { boot: state.boot, last });
         if self.gone.len() > GONE_MAX {
             self.gone.pop_front();
         }
-        state.spans.give_up(0)
+        first.into_iter().chain(state.spans.give_up(0)).collect()
     }
 
     /// Gaps for missing batches. Those that the damaged places of the log explain say so.

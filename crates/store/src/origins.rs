@@ -113,9 +113,16 @@ impl Origins {
             let is_told = |missing: &Missing| {
                 told.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
             };
-            let first = state.boots.iter().filter_map(|boot| boot.spans.missing_before(boot.base));
-            let first = first.filter(|missing| {
-                self.damage.iter().any(|lost| missing.is_first_and_explained_by(lost))
+            let first = state.boots.iter().filter_map(|boot| {
+                let missing = boot.spans.missing_before(boot.base)?;
+                let explained =
+                    self.damage.iter().any(|lost| missing.is_first_and_explained_by(lost));
+                let since = state.missing_first(boot);
+                if !explained {
+                    return since;
+                }
+                let from = since.map_or(missing.from, |since| since.from);
+                Some(Missing { from, ..missing })
             });
             let first: Vec<Missing> = first.collect();
             unexplained.retain(|lost| !first.iter().any(|one| one.is_first_and_explained_by(lost)));

@@ -23,6 +23,9 @@ pub(crate) struct Span {
     /// When the last batch was received.
     #[serde(with = "crate::json::time")]
     pub(crate) closed: Timestamp,
+    /// None of its batches has samples: in place of their instants it has a receipt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) bare: bool,
 }
 
 /// A batch as the window sees it.
@@ -68,6 +71,11 @@ impl Spans {
         self.0.last()
     }
 
+    /// The last instant of each span that has samples.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Timestamp> {
+        self.0.iter().filter(|span| !span.bare).map(|span| span.to)
+    }
+
     /// Notes that a batch is stored; one that already is changes nothing.
     pub(crate) fn insert(&mut self, mark: Mark) {
         let Mark { seq, received, .. } = mark;
@@ -79,17 +87,23 @@ impl Spans {
         let left = next.checked_sub(1).and_then(|left| self.0.get(left)).copied();
         let left = left.filter(|span| span.last.checked_add(1) == Some(seq));
         let right = self.0.get(next).copied().filter(|span| seq.checked_add(1) == Some(span.first));
-        let (from, to) = mark.instants.unwrap_or(match (left, right) {
+        let (full_left, full_right) =
+            (left.filter(|span| !span.bare), right.filter(|span| !span.bare));
+        let (from, to) = mark.instants.unwrap_or(match (full_left, full_right) {
             (Some(span), _) => (span.to, span.to),
             (None, Some(span)) => (span.from, span.from),
             (None, None) => (received, received),
         });
-        let mut new = Span { first: seq, last: seq, from, to, opened: received, closed: received };
+        let bare = mark.instants.is_none() && full_left.is_none() && full_right.is_none();
+        let from = full_left.map_or(from, |span| span.from);
+        let to = full_right.map_or(to, |span| span.to);
+        let (opened, closed) = (received, received);
+        let mut new = Span { first: seq, last: seq, from, to, opened, closed, bare };
         if let Some(left) = left {
-            new = Span { first: left.first, from: left.from, opened: left.opened, ..new };
+            new = Span { first: left.first, opened: left.opened, ..new };
         }
         if let Some(right) = right {
-            new = Span { last: right.last, to: right.to, closed: right.closed, ..new };
+            new = Span { last: right.last, closed: right.closed, ..new };
         }
         let start = next - usize::from(left.is_some());
         self.0.splice(start..next + usize::from(right.is_some()), [new]);
@@ -167,6 +181,11 @@ mod tests {
         assert_eq!(spans.0[0].to, Timestamp(9));
         spans.insert(Mark { seq: 9, instants: None, received: Timestamp(5) });
         assert_eq!(spans.0[1].from, Timestamp(5));
+        // Its receipt is no instant of a sample, and gives way to one.
+        assert_eq!(spans.ends().collect::<Vec<_>>(), [Timestamp(9)]);
+        spans.insert(mark(8));
+        assert_eq!((spans.0[1].from, spans.0[1].to), (Timestamp(80), Timestamp(89)));
+        assert_eq!(spans.ends().count(), 2);
     }
 
     #[test]

@@ -75,6 +75,60 @@ fn the_spool_of_an_earlier_boot_does_not_turn_the_clock_back() {
     }
 }
 
+/// A batch with one sample, and the gap of an agent that does not know since when it was down.
+fn first_of_start(sender: &mut Sender, at: i64) -> Incoming {
+    let down = Gap {
+        origin: sender.origin.clone(),
+        device: device("n1"),
+        source: "".into(),
+        from: Timestamp(S),
+        to: Timestamp(at),
+        cause: Cause::AgentDown,
+        detail: "".into(),
+    };
+    sender.batch_with(&one(at), vec![down])
+}
+
+fn told(store: &Store) -> Vec<(i64, i64, Cause)> {
+    let gaps = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), Some(&device("n1")));
+    gaps.iter().map(|gap| ((gap.from.0 - T0) / S, (gap.to.0 - T0) / S, gap.cause)).collect()
+}
+
+#[test]
+fn an_agent_was_down_since_its_last_sample_though_its_newer_ones_came_first() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
+    clock.set(T0 + 1000 * S);
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    let (mut before, mut now) = (Sender::new("n1", 1), Sender::new("n1", 2));
+    append(&store, vec![before.batch(&one(T0))]);
+    let (first, second) = (first_of_start(&mut now, T0 + 50 * S), now.batch(&one(T0 + 51 * S)));
+    append(&store, vec![second]);
+    append(&store, vec![first]);
+    assert_eq!(told(&store), [(0, 50, Cause::AgentDown)]);
+    // A third start, whose first batch has no sample, and comes after a batch of gaps alone.
+    let mut again = Sender::new("n1", 3);
+    let (first, mut alone) = (first_of_start(&mut again, T0 + 90 * S), Sender::new("n1", 4));
+    append(&store, vec![Incoming { received: Timestamp(T0 + 80 * S), ..alone.batch(&[]) }]);
+    append(&store, vec![first]);
+    assert_eq!(told(&store), [(0, 50, Cause::AgentDown), (51, 90, Cause::AgentDown)]);
+}
+
+#[test]
+fn the_first_batches_of_a_start_are_missing_since_the_start_before() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
+    clock.set(T0 + 1000 * S);
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    let (mut before, mut now) = (Sender::new("n1", 1), Sender::new("n1", 2));
+    let (lost, second) = (first_of_start(&mut now, T0 + 50 * S), now.batch(&one(T0 + 51 * S)));
+    // To a new server an agent comes in the middle of its numbers, and nothing is missing.
+    append(&store, vec![second]);
+    assert_eq!(told(&store), []);
+    append(&store, vec![before.batch(&one(T0))]);
+    assert_eq!(told(&store), [(0, 51, Cause::BatchesLost)]);
+    append(&store, vec![lost]);
+    assert_eq!(told(&store), [(0, 50, Cause::AgentDown)]);
+}
+
 #[test]
 fn runs_that_ended_leave_room_for_others() {
     let dir = tempfile::tempdir().unwrap();
