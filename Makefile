@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
 
-.PHONY: run build programs test check golden bench fuzz docs soak install release ready
+.PHONY: run build programs test check golden bench fuzz sim docs soak install release ready
 
 # Builds, starts `jobmeter up` in the foreground, prints the page's address. Data stays in .jobmeter/.
 run: programs
@@ -51,6 +51,12 @@ bench: release
 # Fuzzes the parsers and decoders for a while; what it finds goes into fuzz/corpus, which `make test` replays.
 fuzz:
 	fuzz/run.sh
+
+# More worlds of the simulation than `make test` runs: SEEDS of them, from FIRST on; or the one of SEED.
+sim: SEEDS ?= 2000
+sim: FIRST ?= $(shell date +%s)
+sim:
+	SEEDS=$(SEEDS) FIRST=$(FIRST) $(CARGO) test --locked -p sim --test seeds -- --nocapture
 
 # The long runs of what `make test` does short.
 soak: programs

@@ -1,6 +1,6 @@
 //! Blocks that are moved to another file system are asked as all others, while it is there.
 
-use crate::disk::MemDisk;
+use memdisk::MemDisk;
 use crate::kit::*;
 use crate::retention::{HOUR, assert_same, fill, open_at, settings, told};
 use model::Timestamp;

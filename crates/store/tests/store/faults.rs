@@ -1,8 +1,8 @@
 //! Disks that fail, processes that die, power that goes: nothing acknowledged is lost, nothing invented,
 //! nothing twice.
 
-use crate::disk::{Fault, MemDisk};
 use crate::kit::*;
+use memdisk::{Fault, MemDisk};
 use model::{Cause, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;

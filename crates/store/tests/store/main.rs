@@ -12,7 +12,6 @@ mod archive;
 mod basics;
 #[path = "../../examples/numbered/check.rs"]
 mod check;
-mod disk;
 mod faults;
 mod full;
 mod killed;

@@ -1,7 +1,7 @@
 //! Merging: neighbouring blocks become one, and nobody who asks can tell.
 
-use crate::disk::{Fault, MemDisk};
 use crate::kit::*;
+use memdisk::{Fault, MemDisk};
 use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;

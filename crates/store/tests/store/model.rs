@@ -1,7 +1,7 @@
 //! The store against a map in memory, under random actions.
 
-use crate::disk::MemDisk;
 use crate::kit::*;
+use memdisk::MemDisk;
 use model::{Point, Rollup, RollupWindows, Timestamp};
 use proptest::prelude::*;
 use std::sync::Arc;

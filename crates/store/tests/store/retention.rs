@@ -1,7 +1,7 @@
 //! Rollups that are made for good, and samples that go: what is asked of windows stays the same.
 
-use crate::disk::{Fault, MemDisk};
 use crate::kit::*;
+use memdisk::{Fault, MemDisk};
 use model::{Cause, Rollup, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;

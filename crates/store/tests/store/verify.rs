@@ -1,7 +1,7 @@
 //! Checking a directory: what is whole is told whole, and every flipped byte is seen.
 
-use crate::disk::MemDisk;
 use crate::kit::*;
+use memdisk::MemDisk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Disk, OpenError, Store, Verified};

@@ -1,6 +1,9 @@
-//! A disk in memory that fails when told to, and shows what a crash leaves.
+//! A disk in memory that fails when told to, and shows what a crash leaves: for the tests of the store and
+//! for the simulation.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::indexing_slicing, reason = "small and known")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +12,7 @@ use store::{Disk, ReadFile, WriteFile};
 
 /// What happens at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It fails, having done nothing; a write, having done half.
     Once,
     /// It does the same, and so does every later one: the process is dead.
@@ -36,30 +39,32 @@ struct Names {
 
 /// A disk in memory.
 #[derive(Debug, Default)]
-pub(crate) struct MemDisk {
+pub struct MemDisk {
     names: Mutex<Names>,
     plan: Arc<Plan>,
 }
 
 /// Which calls fail.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub struct Plan {
     calls: AtomicU64,
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
 impl Plan {
     /// From now on, the n-th call (counted from 1) meets a fault.
-    pub(crate) fn set(&self, n: u64, fault: Fault) {
+    pub fn set(&self, n: u64, fault: Fault) {
         let now = self.calls.load(Ordering::SeqCst);
         *self.fault.lock().unwrap() = Some((now + n, fault));
     }
 
-    pub(crate) fn clear(&self) {
+    /// No call fails any more.
+    pub fn clear(&self) {
         *self.fault.lock().unwrap() = None;
     }
 
-    pub(crate) fn calls(&self) -> u64 {
+    /// How many calls there were.
+    pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
 
@@ -86,12 +91,13 @@ impl MemDisk {
         self.names.lock().unwrap()
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    /// Which calls fail.
+    pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// The disk as another process finds it after this one was killed.
-    pub(crate) fn after_kill(&self) -> Self {
+    pub fn after_kill(&self) -> Self {
         let copy = |files: &BTreeMap<PathBuf, File>| -> BTreeMap<PathBuf, File> {
             let copied = files.iter().map(|(path, file)| {
                 let bytes = file.lock().unwrap().bytes.clone();
@@ -107,7 +113,7 @@ impl MemDisk {
 
     /// The disk after the power was cut: names as of the last sync of their directory, contents as of the
     /// last sync of the file, and of what came after that the share `torn` (of 4).
-    pub(crate) fn after_power_cut(&self, torn: usize) -> Self {
+    pub fn after_power_cut(&self, torn: usize) -> Self {
         let cut = Self::default();
         {
             let (names, mut other) = (self.names(), cut.names());
@@ -123,15 +129,39 @@ impl MemDisk {
         cut
     }
 
+    /// The disk after the power was cut while it wrote in an order of its own: each name that was changed since
+    /// the last sync of its directory is the old or the new one, and of what was written to a file since its last
+    /// sync a part is there, of which again a part may be zeros. `below(n)` draws a number below `n`.
+    pub fn after_reordered_power_cut(&self, below: &mut dyn FnMut(usize) -> usize) -> Self {
+        let cut = Self::default();
+        {
+            let (names, mut other) = (self.names(), cut.names());
+            let paths: BTreeSet<_> = names.now.keys().chain(names.synced.keys()).collect();
+            for path in paths {
+                let (new, old) = (names.now.get(path), names.synced.get(path));
+                let Some(file) = (if below(2) == 0 { new } else { old }) else { continue };
+                let content = file.lock().unwrap();
+                let kept = content.synced + below(content.bytes.len() - content.synced + 1);
+                let mut bytes = content.bytes[..kept].to_vec();
+                let zeros = content.synced + below(kept - content.synced + 1);
+                bytes[content.synced..zeros].fill(0);
+                let file = Arc::new(Mutex::new(Content { synced: kept, bytes }));
+                other.now.insert(path.clone(), Arc::clone(&file));
+                other.synced.insert(path.clone(), file);
+            }
+        }
+        cut
+    }
+
     /// The files in a directory, with their bytes.
-    pub(crate) fn files(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub fn files(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let names = self.names();
         let inside = names.now.iter().filter(|(path, _)| path.parent() == Some(Path::new(dir)));
         inside.map(|(path, file)| (path.clone(), file.lock().unwrap().bytes.clone())).collect()
     }
 
     /// Unmounts what lies in a directory; it is mounted again with [`Self::mount`].
-    pub(crate) fn unmount(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub fn unmount(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let files = self.files(dir);
         let mut names = self.names();
         names.now.retain(|path, _| !files.contains_key(path));
@@ -139,7 +169,7 @@ impl MemDisk {
         files
     }
 
-    pub(crate) fn mount(&self, files: BTreeMap<PathBuf, Vec<u8>>) {
+    pub fn mount(&self, files: BTreeMap<PathBuf, Vec<u8>>) {
         let mut names = self.names();
         for (path, bytes) in files {
             let file = Arc::new(Mutex::new(Content { synced: bytes.len(), bytes }));
@@ -149,7 +179,7 @@ impl MemDisk {
     }
 
     /// Changes a file's bytes behind the store's back.
-    pub(crate) fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let file = Arc::clone(&self.names().now[path]);
         let mut content = file.lock().unwrap();
         change(&mut content.bytes);

@@ -1,0 +1,283 @@
+//! A node: its clock, its spool and the agent that runs there, start after start.
+
+use crate::chance::{Chance, mix};
+use agent::{Failure, Sent, Stepped};
+use config::{AgentConfig, Bytes, Spool};
+use model::{Boot, DeviceId, Metric, Timestamp, Unit};
+use sources::Sink;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+use wire::{Decoder, Frames};
+
+/// Series of each node.
+pub(crate) const SERIES: usize = 3;
+
+static VALUE: Metric = Metric::gauge("sim_value", Unit::Count, "Any value.");
+static STEPS: Metric = Metric::counter("sim_steps_total", Unit::Count, "Any count.");
+
+/// What becomes of the spool when an agent is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpoolFate {
+    /// It stays as it is.
+    Kept,
+    /// A frame was being written.
+    Torn,
+    /// It is gone: the node began anew, or it lay in memory.
+    Gone,
+}
+
+/// A tick that was made: its samples are those of [`value`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) at: Timestamp,
+    pub(crate) life: u64,
+    /// When this start of the agent began, by its clock.
+    pub(crate) start: Timestamp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) number: usize,
+    pub(crate) device: DeviceId,
+    config: AgentConfig,
+    dir: Option<PathBuf>,
+    /// How far its clock is ahead.
+    skew_us: i64,
+    pub(crate) agent: Option<Stepped>,
+    /// Grows with each start.
+    pub(crate) life: u64,
+    start: Timestamp,
+    boot: Boot,
+    pub(crate) made: Vec<Made>,
+    /// What stood in a spool that is gone, of starts before the last one: until when their batches went, the
+    /// server was never told, and the agent does not know any more. Nobody can tell this gap.
+    pub(crate) untellable: Vec<(Timestamp, Timestamp)>,
+    /// Whether it may lose samples at all.
+    pub(crate) harmed: bool,
+    /// The request that is not answered.
+    pub(crate) asked: Option<u64>,
+    pub(crate) rests_until: i64,
+    /// What happened to it, for people.
+    pub(crate) story: Vec<String>,
+}
+
+/// A series' value at an instant, whole and exact as a double.
+pub(crate) fn value(node: usize, life: u64, at: Timestamp, series: usize) -> f64 {
+    let of = u64::try_from(node).unwrap() << 40 | life << 8 | u64::try_from(series).unwrap();
+    let drawn = mix(mix(of) ^ at.0.unsigned_abs());
+    f64::from(u32::try_from(drawn >> 32).unwrap())
+}
+
+impl Node {
+    /// A node, its agent not yet started. `spools`: where its spool may lie.
+    pub(crate) fn new(
+        number: usize,
+        mut config: AgentConfig,
+        spools: &std::path::Path,
+        chance: &mut Chance,
+    ) -> Self {
+        const HOUR: i64 = 3600 * Timestamp::SECOND;
+        let device = DeviceId::new(&format!("n{number}")).unwrap();
+        let dir = (!chance.happens(15)).then(|| spools.join(device.as_str()));
+        config.spool.spool = Some(dir.clone().map_or(Spool::None, Spool::Folder));
+        let small = chance.happens(20);
+        if small {
+            config.spool.spool_bytes_max = Bytes(chance.next() % 4000 + 1000);
+        }
+        // Further ahead than a day the store refuses samples, and tells so at their receipt.
+        let most = if chance.happens(10) { 23 * HOUR } else { 2 * Timestamp::SECOND };
+        let skew_us = chance.between(-most, most);
+        Self {
+            number,
+            device,
+            config,
+            harmed: small || dir.is_none(),
+            dir,
+            skew_us,
+            agent: None,
+            life: 0,
+            start: Timestamp(0),
+            boot: Boot([0; 16]),
+            made: Vec::new(),
+            untellable: Vec::new(),
+            asked: None,
+            rests_until: 0,
+            story: Vec::new(),
+        }
+    }
+
+    /// What it is and what happened to it.
+    pub(crate) fn tell(&self) -> String {
+        let (spool, limit) = (&self.config.spool.spool, self.config.spool.spool_bytes_max);
+        let skew = Timestamp(self.skew_us).seconds();
+        format!("{spool:?} of {limit:?}, {skew} s ahead\n{}", self.story.join("\n"))
+    }
+
+    fn note(&mut self, now: i64, what: &str) {
+        self.story.push(format!("{}: {what}", self.wall(now)));
+    }
+
+    /// What its clock shows.
+    pub(crate) const fn wall(&self, now: i64) -> Timestamp {
+        Timestamp(now + self.skew_us)
+    }
+
+    /// When the next tick is, by the world's clock.
+    pub(crate) fn next_tick(&self) -> Option<i64> {
+        self.agent.as_ref().map(|agent| agent.due().0 - self.skew_us)
+    }
+
+    /// Starts the agent.
+    pub(crate) fn begin(&mut self, now: i64) {
+        self.life += 1;
+        self.note(now, "starts");
+        self.start = self.wall(now);
+        let drawn = mix(self.life << 32 | u64::try_from(self.number).unwrap());
+        self.boot = Boot(u128::from(drawn).to_le_bytes());
+        let agent = Stepped::start(&self.config, self.device.clone(), self.boot, self.start, now);
+        self.agent = Some(agent.unwrap());
+        (self.asked, self.rests_until) = (None, 0);
+    }
+
+    /// The tick, if its instant has come.
+    pub(crate) fn tick(&mut self, now: i64) {
+        let (wall, number, life, start) = (self.wall(now), self.number, self.life, self.start);
+        let (Some(agent), made) = (&mut self.agent, &mut self.made) else { return };
+        agent.tick(wall, now, |at, sink| {
+            made.push(Made { at, life, start });
+            fill(sink, number, made[made.len() - 1]);
+        });
+    }
+
+    /// Seals what waits, without a tick.
+    pub(crate) fn seal(&mut self, now: i64) {
+        let wall = self.wall(now);
+        if let Some(agent) = &mut self.agent {
+            agent.seal(wall, now);
+        }
+    }
+
+    pub(crate) fn keep(&mut self, now: i64) {
+        let wall = self.wall(now);
+        if let Some(agent) = &mut self.agent {
+            agent.keep(wall, now);
+        }
+    }
+
+    /// The next request, unless the agent rests.
+    pub(crate) fn send(&mut self, now: i64) -> Option<Sent> {
+        let wall = self.wall(now);
+        self.agent.as_mut().filter(|_| now >= self.rests_until)?.send(wall, now)
+    }
+
+    /// What became of its request. Tells how long it rests.
+    pub(crate) fn answered(&mut self, now: i64, answer: Result<&[u8], Failure>) -> i64 {
+        let wall = self.wall(now);
+        self.asked = None;
+        let Some(agent) = &mut self.agent else { return 0 };
+        let wait = agent.answered(wall, now, answer);
+        let wait = i64::try_from(wait.as_micros()).unwrap();
+        self.rests_until = now + wait;
+        wait
+    }
+
+    /// Whether everything is sent.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.agent.as_ref().is_some_and(Stepped::is_drained)
+    }
+
+    pub(crate) const fn period(&self) -> Duration {
+        self.config.sampling.period
+    }
+
+    /// The agent ends as it is told to.
+    pub(crate) fn end(&mut self, now: i64) {
+        let wall = self.wall(now);
+        self.asked = None;
+        if let Some(agent) = self.agent.take() {
+            self.note(now, "ends");
+            agent.end(wall, now);
+            self.date_spool(now);
+        }
+    }
+
+    /// The agent is killed.
+    pub(crate) fn kill(&mut self, now: i64, fate: SpoolFate, chance: &mut Chance) {
+        self.harmed = true;
+        self.note(now, &format!("is killed, its spool {fate:?}"));
+        (self.agent, self.asked) = (None, None);
+        let Some(dir) = self.dir.as_ref().filter(|dir| dir.is_dir()) else { return };
+        match fate {
+            SpoolFate::Kept => {}
+            SpoolFate::Torn => {
+                if let Some(last) = self.segments().pop() {
+                    let bytes = std::fs::read(&last).unwrap();
+                    let torn = &bytes[..chance.below(bytes.len().min(400))];
+                    File::options().append(true).open(&last).unwrap().write_all(torn).unwrap();
+                }
+            }
+            SpoolFate::Gone => {
+                let gone = self.earlier_starts();
+                std::fs::remove_dir_all(dir).unwrap();
+                self.untellable.extend(gone);
+            }
+        }
+        self.date_spool(now);
+    }
+
+    /// What the spool holds of earlier starts: their samples, and the gaps that they tell.
+    fn earlier_starts(&self) -> Vec<(Timestamp, Timestamp)> {
+        let mut decoder = Decoder::default();
+        let mut held = Vec::new();
+        for path in self.segments() {
+            let bytes = std::fs::read(path).unwrap();
+            for frame in Frames::of(&bytes).flatten() {
+                let batch = decoder.decode(&frame).unwrap();
+                if batch.boot != self.boot {
+                    held.extend(batch.ticks.iter().map(|tick| (tick.at.plus(-1), tick.at.plus(1))));
+                    held.extend(batch.gaps.iter().map(|gap| (gap.from, gap.to)));
+                }
+            }
+        }
+        held
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let Some(entries) = self.dir.as_ref().and_then(|dir| std::fs::read_dir(dir).ok()) else {
+            return Vec::new();
+        };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut paths: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|e| e == "jmb")).collect();
+        paths.sort();
+        paths
+    }
+
+    /// Files tell when they were written last by the node's clock, not by that of the machine which simulates.
+    fn date_spool(&self, now: i64) {
+        let written = UNIX_EPOCH + Duration::from_micros(u64::try_from(self.wall(now).0).unwrap());
+        for path in self.segments() {
+            File::options().append(true).open(path).unwrap().set_modified(written).unwrap();
+        }
+    }
+}
+
+fn fill(sink: &mut Sink, number: usize, made: Made) {
+    let of = |series| value(number, made.life, made.at, series);
+    let mut out = sink.of_device();
+    out.gauge(&VALUE, &[("part", "a")], of(0));
+    out.gauge(&VALUE, &[("part", "b")], of(1));
+    out.counter(&STEPS, &[], of(2), made.start);
+}
+
+/// Which of a node's series a stored one is.
+pub(crate) fn series_number(series: &model::Series) -> Option<usize> {
+    match (&*series.metric, series.labels.as_str()) {
+        ("sim_value", r#"{"part": "a"}"#) => Some(0),
+        ("sim_value", r#"{"part": "b"}"#) => Some(1),
+        ("sim_steps_total", "{}") => Some(2),
+        _ => None,
+    }
+}

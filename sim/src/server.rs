@@ -1,0 +1,199 @@
+//! The server: the store on a disk that fails, and the answers that the route of batches gives.
+
+use crate::chance::Chance;
+use memdisk::{Fault, MemDisk};
+use model::Timestamp;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::sync_channel;
+use store::{Disk, Incoming, NotNow, Outcome, Settings, Store};
+use wire::{Ack, AckStatus, Answer, Decoder, Frames};
+
+/// Where the store lies on the disk.
+pub(crate) const DIR: &str = "/data";
+
+/// Small sizes, so that a minute has segments, blocks and merges; and no flush by itself, so that the
+/// disk's calls come in one order.
+fn settings() -> Settings {
+    Settings {
+        segment_bytes: 24 << 10,
+        head_age_us: i64::MAX,
+        merge_blocks: 2,
+        block_bytes_max: 64 << 10,
+        row_group_rows: 1 << 10,
+        page_rows: 128,
+        tends: false,
+        ..Settings::default()
+    }
+}
+
+/// What a request gets.
+#[derive(Clone, Debug, Hash)]
+pub(crate) enum Reply {
+    /// 200 and the bytes of an answer.
+    Answer(Vec<u8>),
+    /// 503 or 507.
+    Later(u16, String),
+    /// The connection breaks: there is no server, or it died over the request.
+    Broken,
+}
+
+/// What the server did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) duplicates: u64,
+    pub(crate) later: u64,
+    pub(crate) flushes: u64,
+    pub(crate) merges: u64,
+    pub(crate) deaths: u64,
+    pub(crate) faults: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    disk: Arc<MemDisk>,
+    store: Option<Store>,
+    clock: Arc<AtomicI64>,
+    decoder: Decoder,
+    /// The disk's call at which the process dies.
+    dies_at: Option<u64>,
+    pub(crate) done: Done,
+}
+
+impl Server {
+    pub(crate) fn new(clock: Arc<AtomicI64>) -> Self {
+        let (disk, decoder, done) = (Arc::default(), Decoder::default(), Done::default());
+        let mut server = Self { disk, store: None, clock, decoder, dies_at: None, done };
+        assert!(server.begin(), "an empty disk is opened");
+        server
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        self.store.is_some()
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    pub(crate) const fn disk(&self) -> &Arc<MemDisk> {
+        &self.disk
+    }
+
+    /// Starts; false when the disk fails.
+    pub(crate) fn begin(&mut self) -> bool {
+        let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as Arc<_>;
+        let clock = Arc::clone(&self.clock);
+        let now: store::Clock = Arc::new(move || Timestamp(clock.load(Ordering::Relaxed)));
+        self.store =
+            Store::open_on(disk, Path::new(DIR), settings(), now).ok().map(|(store, _)| store);
+        self.is_up()
+    }
+
+    /// Lets a call of the disk to come meet a fault.
+    pub(crate) fn harm(&mut self, n: u64, fault: Fault) {
+        self.done.faults += 1;
+        self.disk.plan().set(n, fault);
+        self.dies_at = (fault == Fault::Dead).then(|| self.disk.plan().calls() + n);
+    }
+
+    /// The disk is whole again.
+    pub(crate) fn mend(&mut self) {
+        self.disk.plan().clear();
+        self.dies_at = None;
+    }
+
+    /// Whether the process died at a call of the disk.
+    pub(crate) fn has_died(&self) -> bool {
+        self.dies_at.is_some_and(|call| self.disk.plan().calls() >= call)
+    }
+
+    /// The process ends at once, and with it the machine if `power` is cut.
+    pub(crate) fn kill(&mut self, power: bool, chance: &mut Chance) {
+        let disk = match (power, chance.below(3)) {
+            (false, _) => self.disk.after_kill(),
+            (true, 0) => self.disk.after_power_cut(chance.below(5)),
+            (true, _) => self.disk.after_reordered_power_cut(&mut |n| chance.below(n)),
+        };
+        if let Some(store) = &self.store {
+            self.done.merges += store.stats().merges;
+        }
+        self.store = None;
+        self.disk = Arc::new(disk);
+        self.dies_at = None;
+        self.done.deaths += 1;
+    }
+
+    /// Writes a block. Where the disk fails it is mended and asked again at once: left alone, the store would try
+    /// again at an instant of its own.
+    pub(crate) fn flush(&mut self) {
+        self.done.flushes += 1;
+        while self.store().flush().is_err() && !self.has_died() {
+            self.mend();
+        }
+    }
+
+    pub(crate) fn tend(&mut self) {
+        if self.store().tend().is_err() && !self.has_died() {
+            self.done.faults += 1;
+        }
+    }
+
+    /// Takes a request, as `POST /v1/batches` does.
+    pub(crate) fn take(&mut self, body: &[u8]) -> Reply {
+        let Some(store) = &self.store else { return Reply::Broken };
+        let received = Timestamp(self.clock.load(Ordering::Relaxed));
+        let mut heads = Vec::new();
+        let mut batches = Vec::new();
+        for frame in Frames::of(body) {
+            let frame = frame.unwrap();
+            let decoded = self.decoder.decode(&frame).unwrap();
+            heads.push((decoded.boot, decoded.seq));
+            batches.push(Incoming { frame: frame.bytes.to_vec(), decoded, received });
+        }
+        let (to, from) = sync_channel(1);
+        store.append(batches, move |outcomes| to.send(outcomes).unwrap());
+        let outcomes = from.recv().unwrap();
+        if self.has_died() {
+            return Reply::Broken;
+        }
+        let later = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::RefusedForNow(why) => Some(why.clone()),
+            _ => None,
+        });
+        let settled = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::RefusedForNow(_)));
+        self.count(&outcomes);
+        if let (Some(why), false) = (later, settled) {
+            return later_all(&why);
+        }
+        let acks = heads.into_iter().zip(outcomes).map(|((boot, seq), outcome)| {
+            let (status, reason, samples_refused, samples_reason) = match outcome {
+                Outcome::Stored { samples_refused, reason } => {
+                    (AckStatus::Stored, String::new(), samples_refused, reason)
+                }
+                Outcome::Duplicate => (AckStatus::Duplicate, String::new(), 0, String::new()),
+                Outcome::RefusedForGood(why) => (AckStatus::RefusedForGood, why, 0, String::new()),
+                Outcome::RefusedForNow(why) => {
+                    (AckStatus::RefusedForNow, why.to_string(), 0, String::new())
+                }
+            };
+            Ack { boot, seq, status, reason, samples_refused, samples_reason }
+        });
+        Reply::Answer(Answer { acks: acks.collect(), ..Answer::default() }.encode())
+    }
+
+    fn count(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Duplicate => self.done.duplicates += 1,
+                Outcome::RefusedForNow(_) => self.done.later += 1,
+                Outcome::Stored { .. } | Outcome::RefusedForGood(_) => {}
+            }
+        }
+    }
+}
+
+fn later_all(why: &NotNow) -> Reply {
+    Reply::Later(if why.is_full() { 507 } else { 503 }, why.to_string())
+}
