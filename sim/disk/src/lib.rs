@@ -169,6 +169,7 @@ impl MemDisk {
         files
     }
 
+    /// Puts back what [`Self::unmount`] gave.
     pub fn mount(&self, files: BTreeMap<PathBuf, Vec<u8>>) {
         let mut names = self.names();
         for (path, bytes) in files {

@@ -1,8 +1,8 @@
 //! Blocks that are moved to another file system are asked as all others, while it is there.
 
-use memdisk::MemDisk;
 use crate::kit::*;
 use crate::retention::{HOUR, assert_same, fill, open_at, settings, told};
+use memdisk::MemDisk;
 use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
