@@ -126,7 +126,7 @@ impl Tender {
             retain();
         }
         retain();
-        failed.map_or(retained, Err)
+        retained.and(failed.map_or(Ok(()), Err))
     }
 
     /// Settles what is old enough, and moves or lets go what is too old or too much. An archive that is
