@@ -75,8 +75,7 @@ impl QueryError {
             | Self::AmbiguousJob(_) => 400,
             Self::Denied(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
-            Self::TooManyRows(_) | Self::TooMuch(_) => 413,
-            Self::Cancelled => 408,
+            Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
             Self::Registry(_) | Self::Store(_) => 500,
         }
     }

@@ -26,6 +26,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Ref
         about(&app, &mut page);
         ingest(&app, &mut page);
         requests(&app, &mut page);
+        statements(&app.sql.load(), &mut page);
         store(&app.store.stats(), contested(&app.store).len(), &mut page);
         process(&mut page);
         page.text
@@ -156,6 +157,19 @@ fn requests(app: &App, page: &mut Page) {
     for kind in Break::ALL {
         let labels = format!("{{reason=\"{}\"}}", kind.word());
         page.sample(name, &labels, counts.breaks.get(kind));
+    }
+}
+
+fn statements(load: &sql::Load, page: &mut Page) {
+    let (running, waiting) = (load.running, load.waiting);
+    page.gauge("jobmeter_sql_statements", "Statements of SQL that run.", running);
+    page.gauge("jobmeter_sql_statements_waiting", "Statements that wait for their turn.", waiting);
+    let help = "Memory that statements hold, of what `query.memory_bytes_max` allows.";
+    page.gauge("jobmeter_sql_memory_bytes", help, load.memory_bytes);
+    let name = "jobmeter_sql_limits_total";
+    page.head(name, "counter", "Statements that ended at a limit, by which.");
+    for (limit, count) in &load.ended {
+        page.sample(name, &format!("{{limit=\"{}\"}}", limit.word()), count);
     }
 }
 

@@ -313,6 +313,7 @@ fn app(
         time_max: config.query.time_max,
         memory_bytes_max: size(config.query.memory_bytes_max.0),
         statements_max: size(config.query.concurrency_max.into()),
+        waiting_max: limits.waiting_questions_max,
         threads,
         ..sql::Limits::default()
     };

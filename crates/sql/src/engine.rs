@@ -6,6 +6,7 @@ use crate::guard::{Guard, GuardPlans};
 use crate::provider::{Provider, Scope};
 use crate::run::{Message, TABLES_MAX, Work};
 use crate::schema::Table;
+use crate::turns::{Ended, Load, Turns};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -27,7 +28,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use store::Reads;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
@@ -38,12 +39,14 @@ pub struct Limits {
     pub statement_bytes_max: usize,
     /// Most rows of an answer.
     pub rows_max: u64,
-    /// Longest time from the question to its last row.
+    /// Longest time from the statement's turn to its last row; so long it may wait for its turn before.
     pub time_max: Duration,
     /// Most memory of all statements together, in bytes.
     pub memory_bytes_max: usize,
-    /// Most statements at once; one more is refused.
+    /// Most statements at once.
     pub statements_max: usize,
+    /// Most statements that wait for their turn; one more is refused.
+    pub waiting_max: usize,
     /// Threads that work on statements.
     pub threads: usize,
 }
@@ -56,6 +59,7 @@ impl Default for Limits {
             time_max: Duration::from_secs(60),
             memory_bytes_max: 256 << 20,
             statements_max: 4,
+            waiting_max: 64,
             threads: 2,
         }
     }
@@ -80,7 +84,8 @@ pub struct Sql {
     questions: Questions,
     limits: Arc<Limits>,
     environment: Arc<RuntimeEnv>,
-    running: Arc<Semaphore>,
+    turns: Turns,
+    ended: Ended,
     zone: Arc<str>,
     runtime: Option<Runtime>,
 }
@@ -109,12 +114,22 @@ impl Sql {
             .enable_time()
             .build()
             .map_err(|error| SqlError::Internal(format!("cannot start threads: {error}")))?;
-        let running = Arc::new(Semaphore::new(limits.statements_max));
-        let (limits, runtime) = (Arc::new(limits), Some(runtime));
-        Ok(Self { questions, limits, environment, running, zone, runtime })
+        let turns = Turns::new(limits.statements_max, limits.waiting_max);
+        let (limits, ended, runtime) = (Arc::new(limits), Ended::default(), Some(runtime));
+        Ok(Self { questions, limits, environment, turns, ended, zone, runtime })
     }
 
-    /// Plans a statement and starts it. Asked within a runtime whose timers are enabled.
+    /// What the statements take now, and how many ended at a limit.
+    pub fn load(&self) -> Load {
+        Load {
+            running: self.turns.running(),
+            waiting: self.turns.waiting(),
+            memory_bytes: self.environment.memory_pool.reserved(),
+            ended: self.ended.counts(),
+        }
+    }
+
+    /// Plans a statement and starts it, when its turn comes. Asked within a runtime whose timers are enabled.
     ///
     /// # Errors
     /// It is no SELECT of our tables, or a limit is reached.
@@ -124,13 +139,21 @@ impl Sql {
         reader: jobs::Reader,
         now: Timestamp,
     ) -> Result<SqlRows, SqlError> {
+        let rows = self.started(text, reader, now).await;
+        rows.inspect_err(|error| self.ended.note(error))
+    }
+
+    async fn started(
+        &self,
+        text: &str,
+        reader: jobs::Reader,
+        now: Timestamp,
+    ) -> Result<SqlRows, SqlError> {
         let max = self.limits.statement_bytes_max;
         if text.len() > max {
             return Err(SqlError::TooLong(text.len(), max));
         }
-        let statements = self.limits.statements_max;
-        let permit = Arc::clone(&self.running).try_acquire_owned();
-        let permit = permit.map_err(|_| SqlError::Busy(statements))?;
+        let permit = self.turns.take(self.limits.time_max).await?;
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
         };
@@ -161,7 +184,17 @@ impl Sql {
             Ok(Ok(Err(error))) => Err(error),
             Ok(Ok(Ok(schema))) => {
                 let patience = Box::pin(sleep_until(deadline));
-                Ok(SqlRows { schema, rows, patience, seconds, reads, ended: false, _stop: stop })
+                let limits = self.ended.clone();
+                Ok(SqlRows {
+                    schema,
+                    rows,
+                    patience,
+                    seconds,
+                    reads,
+                    limits,
+                    ended: false,
+                    _stop: stop,
+                })
             }
         }
     }
@@ -237,6 +270,7 @@ pub struct SqlRows {
     patience: Pin<Box<Sleep>>,
     seconds: u64,
     reads: Reads,
+    limits: Ended,
     ended: bool,
     _stop: Stop,
 }
@@ -274,6 +308,9 @@ impl Stream for SqlRows {
             },
         };
         self.ended = true;
+        if let Some(Err(error)) = &next {
+            self.limits.note(error);
+        }
         Poll::Ready(next)
     }
 }

@@ -16,8 +16,8 @@ pub enum SqlError {
     /// The text is longer than a statement may be.
     #[error("the statement has {0} bytes; {1} at most")]
     TooLong(usize, usize),
-    /// As many statements run as may.
-    #[error("{0} statements run already; come again in a moment")]
+    /// As many statements run and wait as may, or none of them ended in time.
+    #[error("{0} statements run already, and others wait; come again in a moment")]
     Busy(usize),
     /// The answer is larger than the limit.
     #[error("the answer has more than {0} rows; add LIMIT, or ask for less")]
@@ -47,9 +47,8 @@ impl SqlError {
         match self {
             Self::Statement(_) | Self::Value(_) => 400,
             Self::NotSelect(_) => 403,
-            Self::TooLong(..) | Self::TooManyRows(_) | Self::Memory(_) => 413,
+            Self::TooLong(..) | Self::TooManyRows(_) | Self::TooSlow(_) | Self::Memory(_) => 413,
             Self::Busy(_) => 429,
-            Self::TooSlow(_) => 408,
             Self::Query(error) => error.status(),
             Self::Internal(_) => 500,
         }

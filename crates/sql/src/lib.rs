@@ -18,8 +18,10 @@ mod provider;
 mod run;
 mod schema;
 mod small;
+mod turns;
 mod words;
 
 pub use datafusion::arrow;
 pub use engine::{Limits, Sql, SqlRows};
 pub use error::SqlError;
+pub use turns::{Limit, Load};

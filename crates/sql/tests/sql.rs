@@ -1,51 +1,17 @@
-//! SQL from outside: the tables, what is refused, and the limits.
+//! SQL from outside: the tables, and what is refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
 
-use futures::StreamExt;
+use asked::{ask, ask_as, engine, refused};
 use jobs::Reader;
 use lab::{Lab, Told, at, key};
 use model::{Cause, DeviceId, Gap, Kind, Origin, Unit};
 use query::Settings;
-use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Limits, Sql, SqlError};
-use std::time::Duration;
-
-fn engine(lab: &Lab, limits: Limits) -> Sql {
-    Sql::new(lab.questions(Settings::default()), limits).unwrap()
-}
-
-/// The rows as texts, one line each, values divided by blanks.
-async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
-    let mut rows = sql.query(text, reader, at(7200.0)).await?;
-    let options = FormatOptions::default().with_null("-");
-    let mut lines = Vec::new();
-    while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        let columns: Vec<ArrayFormatter<'_>> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
-            .collect();
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
-            lines.push(cells.join(" "));
-        }
-    }
-    Ok(lines)
-}
-
-async fn ask(sql: &Sql, text: &str) -> Vec<String> {
-    ask_as(sql, Reader::Everything, text).await.unwrap()
-}
-
-async fn refused(sql: &Sql, text: &str) -> (u16, String) {
-    let error = ask_as(sql, Reader::Everything, text).await.unwrap_err();
-    (error.status(), error.to_string())
-}
+use sql::{Limits, Sql};
 
 /// Jobs 7 and 8 on n1 at once, the node itself, and a port that is n1's by alias.
 fn filled() -> Lab {
@@ -360,129 +326,6 @@ async fn a_reader_sees_no_job_of_somebody_else() {
     ] {
         assert_eq!(ask_as(&sql, alice, text).await.unwrap(), expected, "{text}");
     }
-}
-
-/// Two hundred thousand rows.
-fn large() -> Lab {
-    let lab = Lab::new();
-    let samples: Vec<(f64, f64)> = (0..6000).map(|s| (f64::from(s), f64::from(s % 97))).collect();
-    for node in 0..34 {
-        let name = format!("n{node}");
-        lab.put(&[Told { device: &name, samples: &samples, ..Told::default() }]);
-    }
-    lab.store.flush().unwrap();
-    lab
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn limits_end_what_is_too_much() {
-    let lab = large();
-    let limits = Limits {
-        rows_max: 10_000,
-        time_max: Duration::from_secs(2),
-        memory_bytes_max: 8 << 20,
-        statements_max: 2,
-        ..Limits::default()
-    };
-    let sql = engine(&lab, limits);
-    let rows = refused(&sql, "SELECT * FROM metrics").await;
-    assert_eq!((rows.0, rows.1.contains("more than 10000 rows")), (413, true));
-    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 10000").await.len(), 10_000);
-    let memory = refused(&sql, "SELECT * FROM metrics ORDER BY value, timestamp DESC").await;
-    assert_eq!(memory.0, 413, "{}", memory.1);
-    let cross = refused(&sql, "SELECT count(*) FROM metrics a, metrics b, metrics c").await;
-    assert!(cross.0 == 413 || cross.0 == 408, "{cross:?}");
-    let long = format!("SELECT 1 -- {}", "x".repeat(70_000));
-    assert_eq!(refused(&sql, &long).await.0, 413);
-    let many = (0..20).map(|i| format!("metrics m{i}")).collect::<Vec<_>>().join(", ");
-    assert_eq!(refused(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
-    // Everything is given back: the next statement runs.
-    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_statement_is_ended_and_its_place_given_back() {
-    let lab = large();
-    let limits = Limits {
-        time_max: Duration::from_millis(1500),
-        memory_bytes_max: 1 << 30,
-        statements_max: 1,
-        threads: 1,
-        ..Limits::default()
-    };
-    let sql = engine(&lab, limits);
-    for text in [
-        "SELECT count(*) FROM metrics a CROSS JOIN metrics b",
-        "SELECT sum(a.value * b.value) FROM metrics a JOIN metrics b ON a.value < b.value",
-        "SELECT count(*) FROM metrics a JOIN metrics b ON a.metric_id = b.metric_id AND a.value > b.value + 1000",
-        "SELECT count(*) FROM metrics a JOIN metrics b ON a.value > b.value + 1000",
-        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
-    ] {
-        let began = tokio::time::Instant::now();
-        let slow = refused(&sql, text).await;
-        assert_eq!(slow.0, 408, "{text}: {}", slow.1);
-        assert!(began.elapsed() < Duration::from_secs(3), "{text}: {:?}", began.elapsed());
-        // The thread that worked on it comes free soon.
-        let mut free = false;
-        for _ in 0..50 {
-            free = ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
-            if free {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        assert!(free, "{text}: still at work");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn more_statements_than_may_run_are_refused() {
-    let lab = large();
-    let sql = engine(&lab, Limits { statements_max: 1, ..Limits::default() });
-    let text = "SELECT * FROM metrics";
-    let first = sql.query(text, Reader::Everything, at(7200.0)).await.unwrap();
-    let (status, message) = refused(&sql, "SELECT 1").await;
-    assert_eq!((status, message.contains("1 statements run")), (429, true));
-    // Dropping the rows stops the statement.
-    drop(first);
-    let mut free = false;
-    for _ in 0..50 {
-        free |= ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(free);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_question_reads_what_it_needs() {
-    let lab = large();
-    let sql = engine(&lab, Limits::default());
-    let read = || lab.store.stats().read;
-    let whole = {
-        let before = read();
-        assert_eq!(ask(&sql, "SELECT count(value) FROM metrics").await, ["204000"]);
-        let after = read();
-        (after.rows - before.rows, after.bytes - before.bytes)
-    };
-    assert_eq!(whole.0, 204_000);
-    for text in [
-        "SELECT count(value) FROM metrics WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
-        "SELECT count(value) FROM metrics_by_device WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
-    ] {
-        let before = read();
-        assert_eq!(ask(&sql, text).await, ["600"], "{text}");
-        let after = read();
-        let (rows, bytes) = (after.rows - before.rows, after.bytes - before.bytes);
-        assert!((600..=17_000).contains(&rows), "{text}: {rows} rows decoded");
-        assert!(bytes * 2 < whole.1, "{text}: {bytes} of {} bytes", whole.1);
-    }
-    let before = read();
-    assert_eq!(
-        ask(&sql, "SELECT count(*) FROM metrics WHERE metric_id = 'none' OR metric_id = 'other'")
-            .await,
-        ["0"]
-    );
-    assert_eq!(read().rows, before.rows);
 }
 
 /// What [`std::path::Path::try_exists`] says, a failure being one of the test.

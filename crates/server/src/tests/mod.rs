@@ -2,6 +2,7 @@
 
 mod connections;
 mod ingest;
+mod limits;
 mod questions;
 mod rights;
 mod tls;

@@ -1,0 +1,112 @@
+//! The limits of SQL through a running server: what is told, what is counted, and that all is given back.
+
+use super::ingest::{batch, frame, post, statuses};
+use super::{Answer, Site, request, until};
+use crate::Limits;
+use std::io::Write;
+use wire::AckStatus;
+
+const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
+/// Works until it is stopped, in little memory.
+const ENDLESS: &str =
+    "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t";
+
+/// A server with fifty samples.
+fn site(limits: Limits, flags: &[(&str, &str)]) -> Site {
+    let site = Site::with(limits, flags);
+    for seq in 0..50 {
+        assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", seq)))), [AckStatus::Stored]);
+    }
+    site
+}
+
+fn sql(site: &Site, query: &str) -> Answer {
+    let body = serde_json::json!({ "query": query }).to_string();
+    site.ask("POST /api/v1/sql", JSON, body.as_bytes())
+}
+
+/// A statement that is refused so, which is counted; afterwards nothing is held and others are answered.
+fn ends_at(site: &Site, query: &str, status: u16, code: &str, words: &str, limit: &str) {
+    let answer = sql(site, query);
+    let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((answer.status, &*problem.code), (status, code), "{problem:?}");
+    assert!(problem.message.contains(words), "{problem:?}");
+    let counted = format!("jobmeter_sql_limits_total{{limit=\"{limit}\"}}");
+    assert_eq!(site.metric(&counted), 1.0, "{limit}");
+    lives_on(site);
+}
+
+fn lives_on(site: &Site) {
+    let held = ["jobmeter_sql_statements", "jobmeter_sql_statements_waiting"];
+    let nothing = |name: &str| site.metric(name) == 0.0;
+    until("all is given back", || {
+        held.iter().all(|name| nothing(name)) && nothing("jobmeter_sql_memory_bytes")
+    });
+    assert_eq!(sql(site, "SELECT count(*) AS n FROM metrics").text(), r#"[{"n":50}]"#);
+    assert_eq!(site.get("/api/v1/ready").status, 200);
+}
+
+#[test]
+fn a_statement_that_needs_too_much_memory() {
+    let site = site(Limits::default(), &[("query.memory_bytes_max", "1MiB")]);
+    let sorted = "SELECT a.value, b.timestamp FROM metrics a, metrics b, metrics c ORDER BY 2, 1";
+    ends_at(&site, sorted, 413, "53200", "more than 1 MiB of memory; ask for less", "memory");
+}
+
+#[test]
+fn a_statement_that_takes_too_long() {
+    let site = site(Limits::default(), &[("query.time_max", "1s")]);
+    ends_at(&site, ENDLESS, 413, "57014", "more than 1 s; ask for less", "time");
+}
+
+#[test]
+fn an_answer_of_too_many_rows() {
+    let site = site(Limits::default(), &[("query.rows_max", "1000")]);
+    let many = "SELECT a.value FROM metrics a, metrics b";
+    ends_at(&site, many, 413, "54000", "more than 1000 rows; add LIMIT", "rows");
+    let first = sql(&site, &format!("{many} LIMIT 1000"));
+    assert_eq!(first.json().as_array().unwrap().len(), 1000);
+}
+
+/// What was told cannot be taken back: the answer is broken off, which is counted all the same.
+#[test]
+fn an_answer_that_meets_its_limit_late() {
+    let site = site(Limits::default(), &[("query.rows_max", "20000")]);
+    let wide = "SELECT a.timestamp, b.timestamp AS t, c.value FROM metrics a, metrics b, metrics c";
+    let answer = sql(&site, wide);
+    assert_eq!(answer.status, 200);
+    assert!(serde_json::from_slice::<serde_json::Value>(&answer.body).is_err(), "it looks whole");
+    until("it is counted", || site.metric("jobmeter_sql_limits_total{limit=\"rows\"}") == 1.0);
+    lives_on(&site);
+}
+
+#[test]
+fn a_statement_that_is_too_long() {
+    let site = site(Limits::default(), &[]);
+    let long = format!("SELECT 1 -- {}", "x".repeat(70_000));
+    ends_at(&site, &long, 413, "54000", "65536 at most", "length");
+}
+
+#[test]
+fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
+    let limits = Limits { waiting_questions_max: 1, ..Limits::default() };
+    let site = site(limits, &[("query.concurrency_max", "1")]);
+    let mut first = site.connect();
+    let body = serde_json::json!({ "query": ENDLESS }).to_string();
+    first.write_all(&request("POST /api/v1/sql", JSON, body.as_bytes())).unwrap();
+    until("the first runs", || site.metric("jobmeter_sql_statements") == 1.0);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| sql(&site, "SELECT 2 AS n"));
+        until("the second waits", || site.metric("jobmeter_sql_statements_waiting") == 1.0);
+        let third = sql(&site, "SELECT 3 AS n");
+        assert_eq!((third.status, third.header("retry-after")), (429, Some("2")));
+        let problem: api::Problem = serde_json::from_slice(&third.body).unwrap();
+        assert!(problem.message.contains("1 statements run already"), "{problem:?}");
+        // A client that goes away ends its statement, and the one that waits has its turn.
+        drop(first);
+        assert_eq!(second.join().unwrap().text(), r#"[{"n":2}]"#);
+    });
+    assert_eq!(site.metric("jobmeter_sql_limits_total{limit=\"statements\"}"), 1.0);
+    assert_eq!(site.metric("jobmeter_refusals_total{reason=\"busy\"}"), 1.0);
+    lives_on(&site);
+}

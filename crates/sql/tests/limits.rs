@@ -1,0 +1,164 @@
+//! What a statement may take: the limits, what is told at each, and that everything is given back.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod asked;
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use asked::{ask, ask_as, engine, refused};
+use jobs::Reader;
+use lab::{Lab, Told, at};
+use sql::{Limits, Sql};
+use std::time::Duration;
+
+/// Two hundred thousand rows.
+fn large() -> Lab {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..6000).map(|s| (f64::from(s), f64::from(s % 97))).collect();
+    for node in 0..34 {
+        let name = format!("n{node}");
+        lab.put(&[Told { device: &name, samples: &samples, ..Told::default() }]);
+    }
+    lab.store.flush().unwrap();
+    lab
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_end_what_is_too_much() {
+    let lab = large();
+    let limits = Limits {
+        rows_max: 10_000,
+        time_max: Duration::from_secs(2),
+        memory_bytes_max: 8 << 20,
+        statements_max: 2,
+        ..Limits::default()
+    };
+    let sql = engine(&lab, limits);
+    let rows = refused(&sql, "SELECT * FROM metrics").await;
+    assert_eq!((rows.0, rows.1.contains("more than 10000 rows")), (413, true));
+    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 10000").await.len(), 10_000);
+    let memory = refused(&sql, "SELECT * FROM metrics ORDER BY value, timestamp DESC").await;
+    assert_eq!(memory.0, 413, "{}", memory.1);
+    let cross = refused(&sql, "SELECT count(*) FROM metrics a, metrics b, metrics c").await;
+    assert_eq!(cross.0, 413, "{cross:?}");
+    let long = format!("SELECT 1 -- {}", "x".repeat(70_000));
+    assert_eq!(refused(&sql, &long).await.0, 413);
+    let many = (0..20).map(|i| format!("metrics m{i}")).collect::<Vec<_>>().join(", ");
+    assert_eq!(refused(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
+    let told: Vec<&str> = ended(&sql).into_iter().map(|(limit, _)| limit).collect();
+    assert!(["length", "memory", "rows"].iter().all(|limit| told.contains(limit)), "{told:?}");
+    // Everything is given back: the next statement runs.
+    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
+    given_back(&sql).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_statement_is_ended_and_its_place_given_back() {
+    let lab = large();
+    let limits = Limits {
+        time_max: Duration::from_millis(1500),
+        memory_bytes_max: 1 << 30,
+        statements_max: 1,
+        threads: 1,
+        ..Limits::default()
+    };
+    let sql = engine(&lab, limits);
+    for text in [
+        "SELECT count(*) FROM metrics a CROSS JOIN metrics b",
+        "SELECT sum(a.value * b.value) FROM metrics a JOIN metrics b ON a.value < b.value",
+        "SELECT count(*) FROM metrics a JOIN metrics b ON a.metric_id = b.metric_id AND a.value > b.value + 1000",
+        "SELECT count(*) FROM metrics a JOIN metrics b ON a.value > b.value + 1000",
+        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+    ] {
+        let began = tokio::time::Instant::now();
+        let slow = refused(&sql, text).await;
+        assert_eq!(slow.0, 413, "{text}: {}", slow.1);
+        assert!(slow.1.contains("more than 2 s"), "{text}: {}", slow.1);
+        assert!(began.elapsed() < Duration::from_secs(3), "{text}: {:?}", began.elapsed());
+        // The thread that worked on it comes free soon.
+        let mut free = false;
+        for _ in 0..50 {
+            free = ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
+            if free {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(free, "{text}: still at work");
+    }
+    assert_eq!(ended(&sql), [("time", 5)]);
+    given_back(&sql).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
+    let lab = large();
+    let limits = Limits { statements_max: 1, waiting_max: 1, ..Limits::default() };
+    let sql = engine(&lab, limits);
+    let text = "SELECT * FROM metrics";
+    let first = sql.query(text, Reader::Everything, at(7200.0)).await.unwrap();
+    let last = async {
+        while sql.load().waiting == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let (status, message) = refused(&sql, "SELECT 1").await;
+        assert_eq!((status, message.contains("1 statements run")), (429, true), "{message}");
+        assert_eq!((sql.load().running, sql.load().waiting), (1, 1));
+        // Dropping the rows stops the statement, and the one that waits has its turn.
+        drop(first);
+    };
+    let (second, ()) = tokio::join!(ask(&sql, "SELECT 2"), last);
+    assert_eq!(second, ["2"]);
+    assert_eq!(ended(&sql), [("statements", 1)]);
+}
+
+/// Waits until no statement runs, none waits and none holds memory: their threads end a moment after the answer.
+async fn given_back(sql: &Sql) {
+    for _ in 0..250 {
+        let load = sql.load();
+        if (load.running, load.waiting, load.memory_bytes) == (0, 0, 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("still held: {:?}", sql.load());
+}
+
+/// The limits at which statements ended.
+fn ended(sql: &Sql) -> Vec<(&'static str, u64)> {
+    let counts = sql.load().ended.into_iter();
+    counts.filter(|(_, count)| *count > 0).map(|(limit, count)| (limit.word(), count)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_reads_what_it_needs() {
+    let lab = large();
+    let sql = engine(&lab, Limits::default());
+    let read = || lab.store.stats().read;
+    let whole = {
+        let before = read();
+        assert_eq!(ask(&sql, "SELECT count(value) FROM metrics").await, ["204000"]);
+        let after = read();
+        (after.rows - before.rows, after.bytes - before.bytes)
+    };
+    assert_eq!(whole.0, 204_000);
+    for text in [
+        "SELECT count(value) FROM metrics WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
+        "SELECT count(value) FROM metrics_by_device WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
+    ] {
+        let before = read();
+        assert_eq!(ask(&sql, text).await, ["600"], "{text}");
+        let after = read();
+        let (rows, bytes) = (after.rows - before.rows, after.bytes - before.bytes);
+        assert!((600..=17_000).contains(&rows), "{text}: {rows} rows decoded");
+        assert!(bytes * 2 < whole.1, "{text}: {bytes} of {} bytes", whole.1);
+    }
+    let before = read();
+    assert_eq!(
+        ask(&sql, "SELECT count(*) FROM metrics WHERE metric_id = 'none' OR metric_id = 'other'")
+            .await,
+        ["0"]
+    );
+    assert_eq!(read().rows, before.rows);
+}
