@@ -20,6 +20,7 @@ mod layers;
 mod line;
 mod nested;
 mod nvml;
+mod openapi;
 mod page;
 mod programs;
 mod readers;

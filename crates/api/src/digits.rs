@@ -1,5 +1,6 @@
 //! Numbers beyond 53 bits, as texts of digits: JavaScript would round them.
 
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer};
 
 pub(crate) fn serialize<S: Serializer>(
@@ -17,6 +18,10 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Option<u64>, D::Error> {
     let digits = Option::<String>::deserialize(deserializer)?;
     digits.map(|digits| digits.parse().map_err(serde::de::Error::custom)).transpose()
+}
+
+pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": ["string", "null"], "pattern": "^[0-9]{1,20}$"})
 }
 
 #[cfg(test)]

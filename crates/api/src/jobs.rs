@@ -1,9 +1,13 @@
 //! Jobs: lists, one job's report, registering and ending local ones.
 
+use crate::param::{DEVICE, NAME_LENGTH_MAX};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
+
 /// An element of `GET /api/v1/jobs`, and the head of a report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// Whose number: `oar`, `slurm`, `local`.
     pub cluster: String,
@@ -32,7 +36,7 @@ pub struct Job {
 }
 
 /// Where a job ran, and when.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Allocation {
     /// The device.
     pub device: String,
@@ -43,7 +47,7 @@ pub struct Allocation {
 }
 
 /// `GET /api/v1/jobs/{[CLUSTER:]ID}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobReport {
     /// The job.
     pub job: Job,
@@ -60,7 +64,7 @@ pub struct JobReport {
 }
 
 /// What a job used; `null` where nothing tells.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// From start to stop, or until now.
     pub wall_seconds: f64,
@@ -97,7 +101,7 @@ pub struct Totals {
 }
 
 /// One metric of a report, over all the job's devices and labels.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportLine {
     /// The metric.
     pub metric: String,
@@ -116,7 +120,7 @@ pub struct ReportLine {
 }
 
 /// A series to ask for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesRef {
     /// The device.
     pub device: String,
@@ -127,18 +131,21 @@ pub struct SeriesRef {
 }
 
 /// Body of `POST /api/v1/jobs`: a local job begins. Its user is the caller.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Register {
-    /// What to call it.
+    /// What to call it: 200 bytes at most, and no control characters.
+    #[schemars(length(max = 200), regex(pattern = PRINTABLE))]
     pub name: Option<String>,
     /// Where it runs.
+    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = DEVICE))]
     pub device: String,
-    /// When it started; the server's clock when left out.
+    /// When it started, from 2000 to a day from now; the server's clock when left out.
+    #[schemars(range(min = 946_684_800.0))]
     pub start: Option<f64>,
 }
 
 /// Answer to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Registered {
     /// `local`.
     pub cluster: String,
@@ -147,10 +154,11 @@ pub struct Registered {
 }
 
 /// Body of `POST /api/v1/jobs/{[CLUSTER:]ID}/end`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
-    /// When; the server's clock when left out.
+    /// When, from 2000 to a day from now; the server's clock when left out.
+    #[schemars(range(min = 946_684_800.0))]
     pub stop: Option<f64>,
 }

@@ -1,5 +1,6 @@
 //! What `/api/v1` takes and answers, as JSON. One definition for the server that writes it and the
-//! command that reads it.
+//! command that reads it: the operations, their parameters, and the types of bodies. [`openapi()`] tells all of it
+//! as an OpenAPI document.
 //!
 //! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
@@ -7,10 +8,18 @@
 mod digits;
 mod jobs;
 mod nodes;
+mod openapi;
+mod operation;
+mod param;
+mod rows;
 mod samples;
 
 pub use jobs::{
     Allocation, End, Job, JobReport, Register, Registered, ReportLine, SeriesRef, Totals,
 };
-pub use nodes::{Gap, Health, MetricInfo, Node, Problem};
+pub use nodes::{Gap, Health, MetricInfo, Node, Problem, Ready};
+pub use openapi::openapi;
+pub use operation::{Access, Method, Operation};
+pub use param::{COUNT_MAX, Form, JOB_STATES, Param};
+pub use rows::{Available, MetricsRow, Value};
 pub use samples::{Last, Range, RangeSeries, SeriesInfo, SqlQuestion};

@@ -1,9 +1,17 @@
 //! The server, the nodes, the catalogue and the gaps.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// `GET /api/v1/ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ready {
+    /// True: one that is not ready answers 503.
+    pub ready: bool,
+}
+
 /// `GET /api/v1/health`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
     /// Version of the server.
     pub version: String,
@@ -24,7 +32,7 @@ pub struct Health {
 }
 
 /// An element of `GET /api/v1/nodes`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Its name.
     pub device: String,
@@ -41,6 +49,7 @@ pub struct Node {
     /// The generation of the server's settings that its agent runs by; 0 for none of them. A text of
     /// digits: it has 63 bits, and numbers of JavaScript lose all beyond 53.
     #[serde(with = "crate::digits")]
+    #[schemars(schema_with = "crate::digits::schema")]
     pub config_generation: Option<u64>,
     /// What its agent refused of them, and why.
     pub config_refused: Option<String>,
@@ -59,7 +68,7 @@ pub struct Node {
 }
 
 /// An element of `GET /api/v1/catalogue`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricInfo {
     /// Name.
     pub name: String,
@@ -72,7 +81,7 @@ pub struct MetricInfo {
 }
 
 /// An element of `GET /api/v1/gaps`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// Who should have sent.
     pub origin: String,
@@ -91,7 +100,7 @@ pub struct Gap {
 }
 
 /// The body of every answer that is an error.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// A code that scripts may match: PostgREST's or PostgreSQL's where Kwollect has one.
     pub code: String,

@@ -1,10 +1,11 @@
 //! Series and their samples.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An element of `GET /api/v1/series`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesInfo {
     /// The device.
     pub device: String,
@@ -23,7 +24,7 @@ pub struct SeriesInfo {
 }
 
 /// An element of `GET /api/v1/last`: the newest value of a series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Last {
     /// Which series.
     #[serde(flatten)]
@@ -35,7 +36,7 @@ pub struct Last {
 }
 
 /// `GET /api/v1/range`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
     /// From when, inclusive.
     pub start: f64,
@@ -54,7 +55,7 @@ pub struct Range {
 }
 
 /// The points of one series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RangeSeries {
     /// Which series.
     #[serde(flatten)]
@@ -70,7 +71,7 @@ pub struct RangeSeries {
 }
 
 /// Body of `POST /api/v1/sql`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SqlQuestion {
     /// One SELECT statement, or EXPLAIN of one.
     pub query: String,

@@ -45,6 +45,12 @@ fn the_reference_of_the_server() {
 }
 
 #[test]
+fn the_openapi_document() {
+    let text = serde_json::to_string_pretty(&api::openapi()).unwrap();
+    fresh("openapi.json", &format!("{text}\n"));
+}
+
+#[test]
 fn the_reference_of_sources() {
     #[expect(clippy::disallowed_methods, reason = "the program itself prints it")]
     let mut jobmeter = Command::new(env!("CARGO_BIN_EXE_jobmeter"));

@@ -1,6 +1,7 @@
 //! An instant, and its text.
 
 use std::fmt;
+use std::ops::Range;
 
 /// An instant, in microseconds since 1970-01-01 00:00 UTC: the resolution of PostgreSQL and Parquet.
 ///
@@ -133,6 +134,9 @@ fn parse(text: &str) -> Option<Timestamp> {
     rest.is_empty().then_some(Timestamp(total * Timestamp::SECOND + micros))
 }
 
+/// The years 1 to 9999, in microseconds since 1970.
+const YEARS: Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
+
 /// Seconds since 1970 with a fraction, read without passing through a float: exact to the microsecond.
 fn parse_epoch(text: &str) -> Option<Timestamp> {
     let (negative, digits) = match text.strip_prefix('-') {
@@ -146,7 +150,9 @@ fn parse_epoch(text: &str) -> Option<Timestamp> {
     let mut rest = part.as_bytes();
     let micros = fraction(&mut rest)?;
     let total = whole.parse::<i64>().ok()? * Timestamp::SECOND + micros;
-    rest.is_empty().then_some(Timestamp(if negative { -total } else { total }))
+    let total = if negative { -total } else { total };
+    // Twelve digits reach beyond the calendar.
+    (rest.is_empty() && YEARS.contains(&total)).then_some(Timestamp(total))
 }
 
 fn parse_offset(rest: &mut &[u8]) -> Option<i64> {
@@ -238,6 +244,9 @@ mod tests {
             "2026-1-6",
             "20260106T000000Z",
             "--1",
+            "253402300800",
+            "-62135596801",
+            "999999999999.5",
         ] {
             let year_alone = text == "2026";
             assert_eq!(Timestamp::parse(text).is_ok(), year_alone, "{text}");

@@ -10,6 +10,7 @@ use crate::router::part;
 use crate::selection::{Span, job, wrong};
 use crate::series::known;
 use crate::slow::Asked;
+use api::Operation;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -37,8 +38,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let names = ["state", "cluster", "user", "device", "start", "end", "limit"];
-    let params = known(query, &names)?;
+    let params = known(query, Operation::Jobs)?;
     let filter = filter(&app, &params)?;
     ask(&app, &caller, move |questions, asker| questions.jobs(&filter, asker)).await
 }
@@ -52,7 +52,10 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         })
     });
     let limit = params.text("limit")?.map(|limit| {
-        limit.parse::<usize>().map_err(|_| Refusal::malformed("`limit` is a whole number"))
+        let most = limit.parse::<u32>().ok().filter(|limit| *limit <= api::COUNT_MAX);
+        let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
+        most.and_then(|limit| usize::try_from(limit).ok())
+            .ok_or_else(|| Refusal::malformed(message()))
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
@@ -78,7 +81,7 @@ pub(crate) async fn report(
     name: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let params = known(query, &["cluster"])?;
+    let params = known(query, Operation::Report)?;
     let name = job(&part(name)?, &params)?;
     let asked = Asked::new(&app, "job report", &caller, &name.to_string());
     ask_long(
@@ -98,6 +101,7 @@ pub(crate) async fn register(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Register)?;
     let uid = caller.registers_for().ok_or_else(|| {
         Refusal::forbidden(
             "this token names no user, and a job is a user's: use one of `user:NAME`",
@@ -143,7 +147,7 @@ pub(crate) async fn end(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
-    let params = known(head.uri.query().map(str::to_owned), &["cluster"])?;
+    let params = known(head.uri.query().map(str::to_owned), Operation::End)?;
     let name = job(&part(name)?, &params)?;
     let ended: api::End = object(&app, &head.headers, body).await?;
     let now = app.now();
@@ -226,6 +230,11 @@ mod tests {
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1_767_800_000.0] {
             assert!(instant("start", seconds, now).is_err(), "{seconds}");
         }
+    }
+
+    #[test]
+    fn states_are_declared() {
+        assert_eq!(api::JOB_STATES, JobState::ALL.map(JobState::word));
     }
 
     #[test]

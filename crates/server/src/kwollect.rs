@@ -8,6 +8,7 @@ use crate::params::Params;
 use crate::problem::{Refusal, Why};
 use crate::router::part;
 use crate::slow::Asked;
+use api::{Available, Operation};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -16,25 +17,11 @@ use axum::response::{IntoResponse, Response};
 use jobs::JobName;
 use model::{DeviceId, JobId};
 use query::{Format, GetMetrics, parse_time};
-use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// The functions there are.
 const FUNCTIONS: [&str; 2] = ["get_metrics", "available_metrics"];
-/// Parameters of `get_metrics`.
-const GET_METRICS: [&str; 9] = [
-    "job_id",
-    "cluster",
-    "nodes",
-    "devices",
-    "metrics",
-    "start_time",
-    "end_time",
-    "summary",
-    "as_rate",
-];
-
 /// `GET|POST /rpc/get_metrics`.
 pub(crate) async fn get_metrics(
     State(app): State<Arc<App>>,
@@ -43,9 +30,9 @@ pub(crate) async fn get_metrics(
 ) -> Result<Response, Refusal> {
     let format = format(request.headers())?;
     let params = params(&app, request).await?;
-    params.only(&GET_METRICS, StatusCode::NOT_FOUND)?;
+    params.only(Operation::GetMetrics, StatusCode::NOT_FOUND)?;
     let mut pairs = Vec::new();
-    for name in GET_METRICS {
+    for name in Operation::GetMetrics.params().iter().map(|param| param.name) {
         if let Some(text) = params.text(name)? {
             pairs.push((name, text));
         }
@@ -71,13 +58,6 @@ pub(crate) async fn get_metrics(
     asked.streamed(app.work.stream(format.content_type(), cancel, work).await)
 }
 
-/// A row of `available_metrics`.
-#[derive(Debug, Serialize)]
-struct Available {
-    device_id: String,
-    metric_id: String,
-}
-
 /// `GET|POST /rpc/available_metrics`.
 pub(crate) async fn available_metrics(
     State(app): State<Arc<App>>,
@@ -86,7 +66,7 @@ pub(crate) async fn available_metrics(
 ) -> Result<Response, Refusal> {
     let format = format(request.headers())?;
     let params = params(&app, request).await?;
-    params.only(&["at", "params"], StatusCode::NOT_FOUND)?;
+    params.only(Operation::AvailableMetrics, StatusCode::NOT_FOUND)?;
     let now = app.now();
     let at = params.text("at")?.map(|at| parse_time(&at, now, &app.questions.settings().zone));
     let at = at.transpose()?.unwrap_or(now);
@@ -124,6 +104,9 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
     let refused = |message: &str| {
         Err(Refusal::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
     };
+    if !(params.is_object() || params.is_null()) {
+        return refused("params is a JSON object");
+    }
     let devices = match params.get("devices") {
         None | Some(Value::Null) => None,
         Some(Value::Array(names)) => {
@@ -192,5 +175,6 @@ mod tests {
         assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
         assert!(refusal.message.contains("should be JSON array"));
         assert!(narrowed(json!({"devices": [1]})).is_err());
+        assert!(narrowed(json!([null])).is_err() && narrowed(json!(null)).is_ok());
     }
 }

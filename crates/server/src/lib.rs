@@ -30,6 +30,7 @@ mod life;
 mod listen;
 mod live;
 mod nodes;
+mod openapi;
 mod pages;
 mod params;
 mod peer;

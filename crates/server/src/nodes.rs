@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
 use crate::series::known;
+use api::Operation;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -18,9 +19,13 @@ use std::sync::Arc;
 pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 
 /// `GET /api/v1/ready`, for everyone: whether requests are answered.
-pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+pub(crate) async fn ready(
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Ready)?;
     if app.ready() {
-        return json(&serde_json::json!({ "ready": true }));
+        return json(&api::Ready { ready: true });
     }
     let status = StatusCode::SERVICE_UNAVAILABLE;
     Err(Refusal::new(status, "57P01", Why::Stopping, "the server is stopping"))
@@ -32,7 +37,7 @@ pub(crate) async fn health(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    known(query, &[])?;
+    known(query, Operation::Health)?;
     let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
     ask(&app, &caller, move |questions, asker| {
         let nodes = questions.nodes(asker)?;
@@ -70,7 +75,7 @@ pub(crate) async fn nodes(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    known(query, &[])?;
+    known(query, Operation::Nodes)?;
     let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
         let mut nodes = questions.nodes(asker)?;

@@ -2,6 +2,7 @@
 
 use crate::body::{media_type, unsupported};
 use crate::problem::{Refusal, Why};
+use api::Operation;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,16 +67,17 @@ impl Params {
 
     /// Refuses names that are not known, with the one that was probably meant. PostgREST answers 404 for
     /// a function without such an argument; everything else is a 400.
-    pub(crate) fn only(&self, known: &[&str], status: StatusCode) -> Result<(), Refusal> {
+    pub(crate) fn only(&self, operation: Operation, status: StatusCode) -> Result<(), Refusal> {
+        let known: Vec<&str> = operation.params().iter().map(|param| param.name).collect();
         let Some(unknown) = self.given.keys().find(|name| !known.contains(&&***name)) else {
             return Ok(());
         };
         let shown: String = unknown.chars().take(100).collect();
-        let message = match known {
+        let message = match &*known {
             [] => format!("there is no parameter `{shown}` here, nor any other"),
             _ => format!("there is no parameter `{shown}` here; {}", known.join(", ")),
         };
-        let meant = config::nearest(unknown, known.iter().copied());
+        let meant = config::nearest(unknown, known);
         let hint = meant.map(|near| format!("is `{near}` meant?"));
         Err(Refusal::new(status, "PGRST202", Why::Unknown, message).hint(hint))
     }
@@ -149,10 +151,10 @@ mod tests {
     #[test]
     fn an_unknown_name_comes_with_the_near_one() {
         let params = Params::of_query(Some("metric=x")).unwrap();
-        let refusal = params.only(&["metrics", "nodes"], StatusCode::NOT_FOUND).unwrap_err();
+        let refusal = params.only(Operation::GetMetrics, StatusCode::NOT_FOUND).unwrap_err();
         assert_eq!((refusal.status.as_u16(), refusal.code), (404, "PGRST202"));
         assert_eq!(refusal.hint.as_deref(), Some("is `metrics` meant?"));
-        assert!(params.only(&["metric"], StatusCode::NOT_FOUND).is_ok());
+        assert!(params.only(Operation::Last, StatusCode::NOT_FOUND).is_ok());
     }
 
     proptest! {

@@ -1,68 +1,75 @@
-//! The routes.
+//! The routes: each operation that `api` declares, and the pages.
 
 use crate::app::App;
 use crate::gate::{gate, readers_only};
 use crate::problem::{Refusal, Why};
-use crate::{exposition, ingest, job_routes, kwollect, nodes, pages, series, statements};
+use crate::{exposition, ingest, job_routes, kwollect, nodes, openapi, pages, series, statements};
+use api::{Access, Operation};
 use axum::Router;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
 use std::sync::Arc;
-
-/// Paths that are offered where one is near what was asked for.
-const PATHS: [&str; 15] = [
-    "/",
-    "/v1/batches",
-    "/rpc/get_metrics",
-    "/rpc/available_metrics",
-    "/api/v1/health",
-    "/api/v1/ready",
-    "/api/v1/nodes",
-    "/api/v1/jobs",
-    "/api/v1/series",
-    "/api/v1/range",
-    "/api/v1/last",
-    "/api/v1/catalogue",
-    "/api/v1/gaps",
-    "/api/v1/sql",
-    "/metrics",
-];
 
 /// Every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let reading = Router::new()
-        .route("/rpc/get_metrics", get(kwollect::get_metrics).post(kwollect::get_metrics))
-        .route(
-            "/rpc/available_metrics",
-            get(kwollect::available_metrics).post(kwollect::available_metrics),
-        )
+    let (mut open, mut reading) = (Router::new(), Router::new());
+    for operation in Operation::ALL.iter().copied() {
+        match operation.access() {
+            Access::Readers => reading = reading.route(operation.path(), handler(operation)),
+            Access::Anyone | Access::Senders => {
+                open = open.route(operation.path(), handler(operation));
+            }
+        }
+    }
+    let reading = reading
         .route("/rpc/{name}", get(kwollect::unknown).post(kwollect::unknown))
-        .route("/api/v1/health", get(nodes::health))
-        .route("/api/v1/nodes", get(nodes::nodes))
-        .route("/api/v1/jobs", get(job_routes::list).post(job_routes::register))
-        .route("/api/v1/jobs/{name}", get(job_routes::report))
-        .route("/api/v1/jobs/{name}/end", post(job_routes::end))
-        .route("/api/v1/series", get(series::series))
-        .route("/api/v1/range", get(series::range))
-        .route("/api/v1/last", get(series::last))
-        .route("/api/v1/catalogue", get(series::catalogue))
-        .route("/api/v1/gaps", get(series::gaps))
-        .route("/api/v1/sql", post(statements::sql))
-        .route("/metrics", get(exposition::metrics))
         .route_layer(from_fn(readers_only));
-    Router::new()
-        .route("/", get(pages::index))
+    open.route("/", get(pages::index))
         .route("/ui/{*path}", get(pages::file))
-        .route("/api/v1/ready", get(nodes::ready))
-        .route("/v1/batches", post(ingest::batches))
         .merge(reading)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), gate))
         .with_state(app)
+}
+
+/// What answers an operation.
+fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
+    let method = match operation.method() {
+        api::Method::Get => MethodFilter::GET,
+        api::Method::Post => MethodFilter::POST,
+    };
+    match operation {
+        Operation::Batches => on(method, ingest::batches),
+        Operation::GetMetrics | Operation::PostGetMetrics => on(method, kwollect::get_metrics),
+        Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
+            on(method, kwollect::available_metrics)
+        }
+        Operation::OpenApi => on(method, openapi::document),
+        Operation::Ready => on(method, nodes::ready),
+        Operation::Health => on(method, nodes::health),
+        Operation::Nodes => on(method, nodes::nodes),
+        Operation::Jobs => on(method, job_routes::list),
+        Operation::Report => on(method, job_routes::report),
+        Operation::Register => on(method, job_routes::register),
+        Operation::End => on(method, job_routes::end),
+        Operation::Series => on(method, series::series),
+        Operation::Range => on(method, series::range),
+        Operation::Last => on(method, series::last),
+        Operation::Catalogue => on(method, series::catalogue),
+        Operation::Gaps => on(method, series::gaps),
+        Operation::Sql => on(method, statements::sql),
+        Operation::Metrics => on(method, exposition::metrics),
+    }
+}
+
+/// Paths that are offered where one is near what was asked for.
+fn paths() -> impl Iterator<Item = &'static str> {
+    let operations = Operation::ALL.iter().map(|operation| operation.path());
+    std::iter::once("/").chain(operations.filter(|path| !path.contains('{')))
 }
 
 /// A part of the path that is a name.
@@ -72,7 +79,7 @@ pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, 
 
 async fn unknown(uri: Uri) -> Refusal {
     let path: String = uri.path().chars().take(200).collect();
-    let meant = config::nearest(&path, PATHS).map(|near| format!("is `{near}` meant?"));
+    let meant = config::nearest(&path, paths()).map(|near| format!("is `{near}` meant?"));
     Refusal::not_found(format!("there is nothing at {path}")).hint(meant)
 }
 

@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{JobSelector, LabelMatch, Selector};
 
-/// Parameters of a selection.
-pub(crate) const SELECTION: [&str; 5] = ["device", "metric", "job", "cluster", "labels"];
 /// Most names in a list, and labels in a selection.
 const NAMES_MAX: usize = 10_000;
 
@@ -91,14 +89,14 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
     if labels.len() > NAMES_MAX {
         return Err(Refusal::malformed(format!("more than {NAMES_MAX} labels")));
     }
-    let one = |(key, value): (String, Value)| match value {
-        Value::String(value) => {
-            // Keys and values that no series can have are told, not looked for.
-            Labels::new([(&*key, &*value)]).map_err(wrong)?;
-            Ok(LabelMatch::Is { key, value })
+    let one = |(key, value): (String, Value)| {
+        // Keys and values that no series can have are told, not looked for.
+        Labels::new([(&*key, value.as_str().unwrap_or_default())]).map_err(wrong)?;
+        match value {
+            Value::String(value) => Ok(LabelMatch::Is { key, value }),
+            Value::Null => Ok(LabelMatch::Absent(key)),
+            _ => Err(Refusal::malformed(format!("the label `{key}` is a text, or null for none"))),
         }
-        Value::Null => Ok(LabelMatch::Absent(key)),
-        _ => Err(Refusal::malformed(format!("the label `{key}` is a text, or null for none"))),
     };
     labels.into_iter().map(one).collect()
 }
@@ -175,6 +173,7 @@ mod tests {
             "labels=1",
             "labels=%7B%22cpu%22:0%7D",
             "labels=%7B",
+            "labels=%7B%22%22:null%7D",
         ] {
             assert_eq!(selection(query).unwrap_err().status, 400, "{query}");
         }

@@ -5,8 +5,9 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::params::Params;
 use crate::problem::Refusal;
-use crate::selection::{SELECTION, Selection, Span, wrong};
+use crate::selection::{Selection, Span, wrong};
 use crate::slow::Asked;
+use api::Operation;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -26,7 +27,7 @@ pub(crate) async fn series(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let params = known(query, &[&SELECTION[..], &["start", "end"]].concat())?;
+    let params = known(query, Operation::Series)?;
     let selection = Selection::of(&params)?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
     ask(&app, &caller, move |questions, asker| {
@@ -43,7 +44,7 @@ pub(crate) async fn range(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let words = query.clone().unwrap_or_default();
-    let params = known(query, &[&SELECTION[..], &["start", "end", "step", "rate"]].concat())?;
+    let params = known(query, Operation::Range)?;
     let selection = Selection::of(&params)?;
     let span = Span::of(&params, &app.questions, app.now(), 5 * MINUTE)?;
     let step_us = params.text("step")?.map_or(Ok(0), |step| step_us(&step))?;
@@ -67,7 +68,7 @@ pub(crate) async fn last(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let selection = Selection::of(&known(query, &SELECTION)?)?;
+    let selection = Selection::of(&known(query, Operation::Last)?)?;
     ask(&app, &caller, move |questions, asker| {
         let select = selection.resolve(questions, asker)?;
         questions.last(&select, asker)
@@ -81,7 +82,7 @@ pub(crate) async fn catalogue(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    known(query, &[])?;
+    known(query, Operation::Catalogue)?;
     ask(&app, &caller, |questions, _| Ok(questions.catalogue())).await
 }
 
@@ -91,7 +92,7 @@ pub(crate) async fn gaps(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let params = known(query, &["device", "start", "end"])?;
+    let params = known(query, Operation::Gaps)?;
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
     let device = device.map_err(wrong)?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
@@ -99,10 +100,10 @@ pub(crate) async fn gaps(
         .await
 }
 
-/// The parameters of a query string, all of them known.
-pub(crate) fn known(query: Option<String>, names: &[&str]) -> Result<Params, Refusal> {
+/// The parameters of a query string, each one that the operation has.
+pub(crate) fn known(query: Option<String>, operation: Operation) -> Result<Params, Refusal> {
     let params = Params::of_query(query.as_deref())?;
-    params.only(names, StatusCode::BAD_REQUEST)?;
+    params.only(operation, StatusCode::BAD_REQUEST)?;
     Ok(params)
 }
 

@@ -5,8 +5,10 @@ use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
+use crate::series::known;
 use crate::slow::{Asked, Taken};
 use crate::table::Writer;
+use api::Operation;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -36,6 +38,7 @@ pub(crate) async fn sql(
 ) -> Result<Response, Refusal> {
     let format = format(request.headers())?;
     let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Sql)?;
     if media_type(&head.headers).as_deref() != Some("application/json") {
         return Err(unsupported(
             "a statement is sent as application/json: {\"query\": \"SELECT …\"}",

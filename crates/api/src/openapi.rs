@@ -1,0 +1,288 @@
+//! The OpenAPI document (3.1) of the server, made of [`Operation`]s and of the types of their bodies.
+
+use crate::Problem;
+use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB};
+use crate::param::extend;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+const ABOUT: &str = "What jobs, nodes and devices of a cluster use.
+
+Times in answers are numbers: seconds since 1970 with a fraction. What is unknown is null. A client passes over keys it \
+does not know.
+
+A program on the server's own machine that connects by loopback, without a proxy between, needs no token: it asks as \
+its user. A URL or a header beyond 64 KiB is answered 414 or 431 before any of this, without a body.";
+
+/// Every status of an answer that is an error, and when it comes.
+const STATUSES: [(u16, &str); 14] = [
+    (400, "Malformed: a body, a header or a parameter that cannot be understood."),
+    (401, "Who asks is not known."),
+    (403, "Who asks may not."),
+    (404, "Nothing is there: no such job, no such parameter of a function."),
+    (406, "There is no such form: rows are told as JSON or CSV."),
+    (408, "The body came too slowly, or the question took too long."),
+    (413, "A body, or an answer, beyond its limit; or a question that took too long."),
+    (415, "A body of another content type."),
+    (421, "The host of the request is no name of this server."),
+    (429, "Too much at a time."),
+    (500, "The server's fault; its log says more."),
+    (503, "Not now."),
+    (507, "No room."),
+    (405, "Another method."),
+];
+
+/// The document, as a JSON object.
+pub fn openapi() -> Value {
+    let settings = || {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+        settings
+    };
+    let mut told = settings().for_serialize().into_generator();
+    let mut taken = settings().for_deserialize().into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in Operation::ALL {
+        let path = paths.entry(operation.path()).or_insert_with(|| json!({}));
+        let method = match operation.method() {
+            Method::Get => "get",
+            Method::Post => "post",
+        };
+        extend(path, json!({method: described(*operation, &mut told, &mut taken)}));
+    }
+    told.subschema_for::<Problem>();
+    let mut schemas = told.take_definitions(true);
+    schemas.extend(taken.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "jobmeter",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": ABOUT,
+            "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": refusals(),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the server's token file."},
+                "basic": {"type": "http", "scheme": "basic", "description": "Any name, and a token as the password."},
+            },
+        },
+    })
+}
+
+fn described(
+    operation: Operation,
+    told: &mut SchemaGenerator,
+    taken: &mut SchemaGenerator,
+) -> Value {
+    let about = operation.about();
+    let mut object = json!({
+        "operationId": snake(&format!("{operation:?}")),
+        "summary": about.summary.trim(),
+        "responses": answers(operation, &about, told),
+        "security": security(about.access),
+    });
+    let mut parameters: Vec<Value> = Vec::new();
+    if operation.path().contains("{id}") {
+        parameters.push(PATH_JOB.in_path());
+    }
+    if !matches!(about.body, Body::Params) {
+        parameters.extend(about.params.iter().map(|param| param.in_query()));
+    }
+    if !parameters.is_empty() {
+        extend(&mut object, json!({"parameters": parameters}));
+    }
+    if let Some(body) = body(&about, taken) {
+        extend(&mut object, json!({"requestBody": body}));
+    }
+    object
+}
+
+fn security(access: Access) -> Value {
+    match access {
+        Access::Anyone => json!([]),
+        Access::Senders | Access::Readers => json!([{"bearer": []}, {"basic": []}]),
+    }
+}
+
+fn body(about: &About, taken: &mut SchemaGenerator) -> Option<Value> {
+    let (required, content) = match about.body {
+        Body::None => return None,
+        Body::Json(schema) => (true, json!({"application/json": {"schema": schema(taken)}})),
+        Body::Frames => {
+            let schema = json!({"type": "string", "format": "binary"});
+            (true, json!({"application/x-jobmeter-batches": {"schema": schema}}))
+        }
+        Body::Params => {
+            let all = about.params.iter().map(|param| (param.name.to_owned(), param.in_body()));
+            let properties: Map<String, Value> = all.collect();
+            let schema = json!({
+                "type": "object", "properties": properties, "additionalProperties": false,
+            });
+            let content = json!({
+                "application/json": {"schema": schema},
+                "application/x-www-form-urlencoded": form(about),
+            });
+            (false, content)
+        }
+    };
+    Some(json!({"required": required, "content": content}))
+}
+
+/// The parameters as a form.
+fn form(about: &About) -> Value {
+    let all = || about.params.iter();
+    let properties: Map<String, Value> =
+        all().map(|param| (param.name.to_owned(), param.in_form())).collect();
+    let encoding: Map<String, Value> =
+        all().filter_map(|param| Some((param.name.to_owned(), param.encoding()?))).collect();
+    let schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    json!({"schema": schema, "encoding": encoding})
+}
+
+fn answers(operation: Operation, about: &About, told: &mut SchemaGenerator) -> Value {
+    let (what, content) = match about.answer {
+        Answer::Json(schema) => {
+            ("The answer.", json!({"application/json": {"schema": schema(told)}}))
+        }
+        Answer::Rows(schema) => (
+            "Rows, in the form that Accept asks for.",
+            json!({
+                "application/json": {"schema": schema(told)},
+                "text/csv": {"schema": {"type": "string"}},
+            }),
+        ),
+        Answer::Document => {
+            ("The document.", json!({"application/json": {"schema": {"type": "object"}}}))
+        }
+        Answer::Text => (
+            "Prometheus's text format 0.0.4.",
+            json!({"text/plain": {"schema": {"type": "string"}}}),
+        ),
+        Answer::Acks => (
+            "An ack for each frame: an `Answer` of proto/batch.proto.",
+            json!({"application/x-jobmeter-answer": {"schema": {"type": "string", "format": "binary"}}}),
+        ),
+    };
+    let mut told = json!({"description": what, "content": content});
+    if let Some(links) = links(operation) {
+        extend(&mut told, json!({"links": links}));
+    }
+    let mut all = json!({"200": told});
+    for status in statuses(operation, about) {
+        let name = status.to_string();
+        let reference = json!({"$ref": format!("#/components/responses/{name}")});
+        extend(&mut all, json!({name: reference}));
+    }
+    all
+}
+
+/// What can be asked of the job that an answer names.
+fn links(operation: Operation) -> Option<Value> {
+    let next = match operation {
+        Operation::Register => [Operation::Report, Operation::End],
+        _ => return None,
+    };
+    let id = "$response.body#/id";
+    let one = |next: &Operation| {
+        let name = snake(&format!("{next:?}"));
+        (name.clone(), json!({"operationId": name, "parameters": {PATH_JOB.name: id}}))
+    };
+    Some(next.iter().map(one).collect::<Map<_, _>>().into())
+}
+
+/// Statuses of errors that an operation may answer.
+fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
+    // Of every request: its header, its caller, its host.
+    let mut all = BTreeSet::from([400, 401, 421, 500]);
+    if about.access != Access::Anyone {
+        all.extend([403, 408, 413, 429]);
+    }
+    if !matches!(about.body, Body::None) {
+        all.extend([403, 408, 413, 415, 429]);
+    }
+    if matches!(about.answer, Answer::Rows(_)) {
+        all.insert(406);
+    }
+    if operation.method() == Method::Post {
+        all.insert(403);
+    }
+    all.extend(about.more);
+    all
+}
+
+/// Answers that are errors, by their status.
+fn refusals() -> Value {
+    let one = |(status, when): &(u16, &str)| {
+        let mut answer = json!({
+            "description": when,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        });
+        let header = match status {
+            401 => Some(("WWW-Authenticate", "How to say who asks.")),
+            429 | 503 | 507 => Some(("Retry-After", "Seconds after which to come again.")),
+            _ => None,
+        };
+        if let Some((name, help)) = header {
+            let header =
+                json!({"description": help, "required": true, "schema": {"type": "string"}});
+            extend(&mut answer, json!({"headers": {name: header}}));
+        }
+        (status.to_string(), answer)
+    };
+    STATUSES.iter().map(one).collect::<Map<_, _>>().into()
+}
+
+/// `GetMetrics` as `get_metrics`.
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_described_and_every_reference_leads_somewhere() {
+        let document = openapi();
+        let text = document.to_string();
+        for operation in Operation::ALL {
+            let method = format!("{:?}", operation.method()).to_lowercase();
+            let told = &document["paths"][operation.path()][&method];
+            assert!(told["summary"].as_str().is_some_and(|it| it.ends_with('.')), "{operation:?}");
+            assert!(told["responses"]["200"]["content"].is_object(), "{operation:?}");
+            for param in operation.params() {
+                assert!(told.to_string().contains(&format!("\"{}\"", param.name)), "{operation:?}");
+            }
+        }
+        for rest in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = rest.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        for name in schemas.keys() {
+            assert!(text.contains(&format!("#/components/schemas/{name}\"")), "{name} is used");
+        }
+    }
+
+    #[test]
+    fn what_is_always_told_is_required_and_what_may_be_left_out_is_not() {
+        let document = openapi();
+        let required = |name: &str| document["components"]["schemas"][name]["required"].to_string();
+        assert!(required("Job").contains("exit_code"));
+        assert_eq!(required("Register"), r#"["device"]"#);
+    }
+}

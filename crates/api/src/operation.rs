@@ -1,0 +1,273 @@
+//! What can be asked of the server, each with its path, its parameters and its answer: one declaration for
+//! the server's routes, for its check of parameters' names, and for the OpenAPI document.
+
+use crate::param::{Form, Param, param};
+use crate::{
+    Available, End, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node, Range, Ready,
+    Register, Registered, SeriesInfo, SqlQuestion,
+};
+use schemars::{Schema, SchemaGenerator};
+
+/// Makes the schema of a type, and the definitions that it needs.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// A method of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Asks.
+    Get,
+    /// Asks with a body, or changes something.
+    Post,
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everyone.
+    Anyone,
+    /// Who sends batches: an agent, a user, an administrator.
+    Senders,
+    /// Who may read: a user, an administrator.
+    Readers,
+}
+
+/// What a request's body is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// There is none.
+    None,
+    /// A JSON object.
+    Json(SchemaOf),
+    /// The parameters, as a JSON object or a form.
+    Params,
+    /// Frames of `proto/batch.proto`.
+    Frames,
+}
+
+/// What an answer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// JSON.
+    Json(SchemaOf),
+    /// Rows: an array of objects in JSON, or CSV, by the header Accept.
+    Rows(SchemaOf),
+    /// This document.
+    Document,
+    /// Prometheus's text.
+    Text,
+    /// An `Answer` of `proto/batch.proto`.
+    Acks,
+}
+
+/// What is declared of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) summary: &'static str,
+    pub(crate) access: Access,
+    pub(crate) params: &'static [Param],
+    pub(crate) body: Body,
+    pub(crate) answer: Answer,
+    /// Statuses besides those that follow from the rest.
+    pub(crate) more: &'static [u16],
+}
+
+macro_rules! operations {
+    ($($(#[doc = $doc:literal])+ $name:ident $method:ident $path:literal $about:tt)*) => {
+        /// What can be asked of the server.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Operation { $($(#[doc = $doc])+ $name,)* }
+
+        impl Operation {
+            /// Every operation.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Its method.
+            pub const fn method(self) -> Method {
+                match self { $(Self::$name => Method::$method,)* }
+            }
+
+            /// Its path; what is a name in it stands in braces.
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+
+            pub(crate) const fn about(self) -> About {
+                match self { $(Self::$name => operations!(@about ($($doc)+) $about),)* }
+            }
+        }
+    };
+    (@about ($($doc:literal)+) { $($field:ident: $value:expr),* $(,)? }) => {
+        About { $($field: $value,)* ..About::of(concat!($($doc),+)) }
+    };
+}
+
+const DEVICES: Param = param("device", Form::Devices, "Only of these devices.");
+const METRICS: Param = param("metric", Form::Texts, "Only of these metrics.");
+const JOB: Param = param(
+    "job",
+    Form::JobOrNone,
+    "Only what was counted for this job, `[CLUSTER:]ID`; `none`: for no job.",
+);
+const CLUSTER: Param =
+    param("cluster", Form::Cluster, "The cluster of the job, where its name gives none.");
+const LABELS: Param =
+    param("labels", Form::Labels, "Only with these labels; null: only without that label.");
+const START: Param = param(
+    "start",
+    Form::Time,
+    "From when, inclusive: seconds since 1970, or what PostgreSQL takes for `timestamptz`.",
+);
+const END: Param = param("end", Form::Time, "Until when, inclusive; now when left out.");
+const STEP: Param = param(
+    "step",
+    Form::Step,
+    "Seconds between two points, or a time such as `30s`, at most a year; 0, as when left out: every sample.",
+);
+const RATE: Param = param("rate", Form::Truth, "Counters as growth per second.");
+
+const JOBS: &[Param] = &[
+    param("state", Form::JobState, "Only jobs in this state."),
+    param("cluster", Form::Cluster, "Only jobs of this cluster."),
+    param("user", Form::Text, "Only jobs of this user: a login name."),
+    param("device", Form::Device, "Only jobs that have or had this device."),
+    param("start", Form::Time, "Only jobs that ran at or after this time."),
+    param("end", Form::Time, "Only jobs that ran at or before this time."),
+    param("limit", Form::Count, "Most jobs told; 1000 when left out."),
+];
+const GET_METRICS: &[Param] = &[
+    param("job_id", Form::Job, "What was counted for this job, and on its devices for none."),
+    param("cluster", Form::ClusterOrEmpty, "The cluster of the job, where its name gives none."),
+    param("nodes", Form::Texts, "Of these devices; this, `devices` or `job_id` must be given."),
+    param("devices", Form::Texts, "Of these devices."),
+    param("metrics", Form::Texts, "Only of these metrics."),
+    param(
+        "start_time",
+        Form::TimeOrEmpty,
+        "From when; the job's start, or five minutes before the end.",
+    ),
+    param(
+        "end_time",
+        Form::TimeOrEmpty,
+        "Until when; the job's end, or five minutes after the start, or now.",
+    ),
+    param("summary", Form::Truth, "Rollups of five minutes instead of samples."),
+    param("as_rate", Form::TruthOrAuto, "Values as growth per second; `auto`: those of counters."),
+];
+const AVAILABLE: &[Param] = &[
+    param("at", Form::Time, "In the minute before this time; now when left out."),
+    param("params", Form::Narrowing, "`devices`: only these; `job_id`: only those of this job."),
+];
+
+const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), START, END];
+
+/// The job in a path.
+pub(crate) const PATH_JOB: Param = param("id", Form::Job, "The job: `[CLUSTER:]ID`.");
+
+operations! {
+    /// What agents send: frames one after another; one ack for each in the answer.
+    Batches Post "/v1/batches" {
+        access: Access::Senders, body: Body::Frames, answer: Answer::Acks, more: &[503, 507],
+    }
+    /// Kwollect's `get_metrics`: samples of devices, or of a job and its devices.
+    GetMetrics Get "/rpc/get_metrics" {
+        params: GET_METRICS, answer: Answer::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
+    }
+    /// The same with the parameters in the body.
+    PostGetMetrics Post "/rpc/get_metrics" {
+        params: GET_METRICS, body: Body::Params,
+        answer: Answer::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
+    }
+    /// Kwollect's `available_metrics`: devices and their metrics.
+    AvailableMetrics Get "/rpc/available_metrics" {
+        params: AVAILABLE, answer: Answer::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+    }
+    /// The same with the parameters in the body.
+    PostAvailableMetrics Post "/rpc/available_metrics" {
+        params: AVAILABLE, body: Body::Params,
+        answer: Answer::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+    }
+    /// This document.
+    OpenApi Get "/api/v1/openapi.json" { access: Access::Anyone, answer: Answer::Document }
+    /// Whether requests are answered.
+    Ready Get "/api/v1/ready" {
+        access: Access::Anyone, answer: Answer::Json(|g| g.subschema_for::<Ready>()), more: &[503],
+    }
+    /// The server's health.
+    Health Get "/api/v1/health" { answer: Answer::Json(|g| g.subschema_for::<Health>()) }
+    /// The nodes that report, or did.
+    Nodes Get "/api/v1/nodes" { answer: Answer::Json(|g| g.subschema_for::<Vec<Node>>()) }
+    /// Jobs, the newest first.
+    Jobs Get "/api/v1/jobs" { params: JOBS, answer: Answer::Json(|g| g.subschema_for::<Vec<Job>>()) }
+    /// What a job used.
+    Report Get "/api/v1/jobs/{id}" {
+        params: &[CLUSTER], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
+    }
+    /// A local job of the caller begins.
+    Register Post "/api/v1/jobs" {
+        body: Body::Json(|g| g.subschema_for::<Register>()),
+        answer: Answer::Json(|g| g.subschema_for::<Registered>()), more: &[507],
+    }
+    /// A local job has ended.
+    End Post "/api/v1/jobs/{id}/end" {
+        params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
+        answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404],
+    }
+    /// Series with samples in the interval, a day when left out.
+    Series Get "/api/v1/series" {
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END],
+        answer: Answer::Json(|g| g.subschema_for::<Vec<SeriesInfo>>()), more: &[404],
+    }
+    /// Points of series in the interval, five minutes when left out.
+    Range Get "/api/v1/range" {
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE],
+        answer: Answer::Json(|g| g.subschema_for::<Range>()), more: &[404],
+    }
+    /// The newest value of each living series.
+    Last Get "/api/v1/last" {
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
+    }
+    /// Every metric known.
+    Catalogue Get "/api/v1/catalogue" { answer: Answer::Json(|g| g.subschema_for::<Vec<MetricInfo>>()) }
+    /// What is missing in the interval, a day when left out.
+    Gaps Get "/api/v1/gaps" {
+        params: GAPS,
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Gap>>()),
+    }
+    /// One SELECT, or EXPLAIN of one.
+    Sql Post "/api/v1/sql" {
+        body: Body::Json(|g| g.subschema_for::<SqlQuestion>()), answer: Answer::Rows(any_rows),
+    }
+    /// The server's own state for Prometheus.
+    Metrics Get "/metrics" { answer: Answer::Text }
+}
+
+/// Rows of columns that the question names.
+fn any_rows(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({"type": "array", "items": {"type": "object"}})
+}
+
+impl Operation {
+    /// Its parameters, those of the path apart.
+    pub const fn params(self) -> &'static [Param] {
+        self.about().params
+    }
+
+    /// Who may ask.
+    pub const fn access(self) -> Access {
+        self.about().access
+    }
+}
+
+impl About {
+    const fn of(summary: &'static str) -> Self {
+        Self {
+            summary,
+            access: Access::Readers,
+            params: &[],
+            body: Body::None,
+            answer: Answer::Text,
+            more: &[],
+        }
+    }
+}

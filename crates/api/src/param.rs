@@ -1,0 +1,227 @@
+//! The parameters of questions: what each is called, what it means, and which texts it takes.
+
+use serde_json::{Value, json};
+
+/// A parameter of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means.
+    pub help: &'static str,
+    /// What it takes.
+    pub form: Form,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Any text.
+    Text,
+    /// Texts with commas between them.
+    Texts,
+    /// Names of devices with commas between them.
+    Devices,
+    /// The name of a device.
+    Device,
+    /// The name of a cluster.
+    Cluster,
+    /// The same; the empty text stands for none.
+    ClusterOrEmpty,
+    /// A job as a person names it: `[CLUSTER:]ID`.
+    Job,
+    /// The same, or `none`.
+    JobOrNone,
+    /// Seconds since 1970, or a text of PostgreSQL's `timestamptz`.
+    Time,
+    /// The same; the empty text is as if it were left out.
+    TimeOrEmpty,
+    /// Seconds, or a time such as `30s`.
+    Step,
+    /// A truth value, as PostgreSQL reads them.
+    Truth,
+    /// The same, or `auto`.
+    TruthOrAuto,
+    /// A whole number.
+    Count,
+    /// One of [`JOB_STATES`].
+    JobState,
+    /// A JSON object of labels, each a text, or null for none.
+    Labels,
+    /// A JSON object with `devices` and `job_id`.
+    Narrowing,
+}
+
+/// What a job may be doing.
+pub const JOB_STATES: [&str; 4] = ["waiting", "running", "ended", "failed"];
+
+/// Most that [`Form::Count`] takes.
+pub const COUNT_MAX: u32 = 1_000_000;
+
+/// A parameter, its name first.
+pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) -> Param {
+    Param { name, help, form }
+}
+
+/// Every character of a device's name; its length in bytes is bounded, too.
+pub(crate) const DEVICE: &str = "^[^,\\x00-\\x1f\\x7f-\\x9f]+$";
+const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
+const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
+const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
+const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
+pub(crate) const NAME_LENGTH_MAX: u32 = 253;
+/// A year of 366 days.
+const STEP_SECONDS_MAX: u32 = 366 * 86_400;
+/// The beginning of year 1, and of year 10000.
+const SECONDS: (i64, i64) = (-62_135_596_800, 253_402_300_800);
+const TRUTHS: [&str; 12] =
+    ["true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"];
+
+impl Param {
+    /// The parameter as OpenAPI describes it in a query string.
+    pub(crate) fn in_query(&self) -> Value {
+        let mut told = json!({"name": self.name, "in": "query", "description": self.help});
+        let more = match self.form {
+            Form::Labels | Form::Narrowing => {
+                json!({"content": {"application/json": {"schema": self.form.schema()}}})
+            }
+            Form::Texts | Form::Devices => {
+                json!({"style": "form", "explode": false, "schema": self.form.schema()})
+            }
+            _ => json!({"schema": self.form.schema()}),
+        };
+        extend(&mut told, more);
+        told
+    }
+
+    /// The same as a part of a path.
+    pub(crate) fn in_path(&self) -> Value {
+        let schema = self.form.schema();
+        let help = self.help;
+        json!({"name": self.name, "in": "path", "required": true, "description": help, "schema": schema})
+    }
+
+    /// The same as a field of a form.
+    pub(crate) fn in_form(&self) -> Value {
+        self.described(self.form.written(&[]))
+    }
+
+    /// How the field is written where its value is no single text.
+    pub(crate) fn encoding(&self) -> Option<Value> {
+        let json = matches!(self.form, Form::Labels | Form::Narrowing);
+        json.then(|| json!({"contentType": "application/json"}))
+    }
+
+    /// The same as a value of a JSON object; null is as if it were left out.
+    pub(crate) fn in_body(&self) -> Value {
+        self.described(self.form.written(&["null"]))
+    }
+
+    fn described(&self, mut schema: Value) -> Value {
+        extend(&mut schema, json!({"description": self.help}));
+        schema
+    }
+}
+
+/// Adds the keys of an object to another.
+pub(crate) fn extend(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+/// Adds types to those of a schema.
+fn or(mut schema: Value, types: &[&str]) -> Value {
+    let own = schema.get("type").and_then(Value::as_str).map(str::to_owned);
+    let all: Vec<&str> = own.as_deref().into_iter().chain(types.iter().copied()).collect();
+    extend(&mut schema, json!({"type": all}));
+    schema
+}
+
+impl Form {
+    /// What a text of a query string is.
+    fn schema(self) -> Value {
+        let named =
+            |pattern| json!({"type": "string", "pattern": pattern, "maxLength": NAME_LENGTH_MAX});
+        match self {
+            Self::Text => json!({"type": "string"}),
+            Self::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Self::Devices => json!({"type": "array", "items": named(DEVICE)}),
+            Self::Device => named(DEVICE),
+            Self::Cluster => named(CLUSTER),
+            Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
+            Self::Job => json!({"type": "string", "pattern": JOB}),
+            Self::JobOrNone => json!({"anyOf": [Self::Job.schema(), {"const": "none"}]}),
+            Self::Time | Self::TimeOrEmpty | Self::Step => json!({"anyOf": self.choices()}),
+            Self::Truth | Self::TruthOrAuto => json!({"enum": self.choices()}),
+            Self::Count => json!({"type": "integer", "minimum": 0, "maximum": COUNT_MAX}),
+            Self::JobState => json!({"type": "string", "enum": JOB_STATES}),
+            Self::Labels => json!({
+                "type": "object",
+                "propertyNames": {"minLength": 1},
+                "additionalProperties": {"type": ["string", "null"]},
+            }),
+            Self::Narrowing => json!({"type": "object", "properties": {
+                "devices": {"type": ["array", "null"], "items": named(DEVICE)},
+                "job_id": {"description": "A number, or its digits; anything else is passed over."},
+            }}),
+        }
+    }
+
+    /// One of these it is.
+    fn choices(self) -> Vec<Value> {
+        match self {
+            Self::Time => vec![
+                json!({"type": "number", "minimum": SECONDS.0, "exclusiveMaximum": SECONDS.1}),
+                json!({"type": "string", "format": "date-time"}),
+                json!({"const": "now"}),
+            ],
+            Self::TimeOrEmpty => {
+                let mut choices = Self::Time.choices();
+                choices.push(json!({"const": ""}));
+                choices
+            }
+            Self::Step => vec![
+                json!({"type": "number", "minimum": 0, "maximum": STEP_SECONDS_MAX}),
+                json!({"type": "string", "pattern": STEP}),
+            ],
+            Self::Truth => {
+                let values = [json!(true), json!(false), json!(1), json!(0)];
+                values.into_iter().chain(TRUTHS.map(Value::from)).collect()
+            }
+            Self::TruthOrAuto => {
+                let mut values = Self::Truth.choices();
+                values.push(json!("auto"));
+                values
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a value in a body is: numbers and truth values stand for the text that they are written as.
+    fn written(self, more: &[&str]) -> Value {
+        let bare = |types: &[&'static str]| [types, more].concat();
+        match self {
+            Self::Text | Self::Texts => or(Self::Text.schema(), &bare(&["number", "boolean"])),
+            Self::Device | Self::Cluster | Self::ClusterOrEmpty => {
+                or(self.schema(), &bare(&["integer", "boolean"]))
+            }
+            Self::Job => or(self.schema(), &bare(&["integer"])),
+            Self::Labels | Self::Narrowing => or(self.schema(), more),
+            Self::Truth | Self::TruthOrAuto => {
+                let mut values = self.choices();
+                values.extend(more.iter().map(|_| Value::Null));
+                json!({"enum": values})
+            }
+            Self::Time | Self::TimeOrEmpty => {
+                let mut choices = self.choices();
+                choices.extend(more.iter().map(|kind| json!({"type": kind})));
+                json!({"anyOf": choices})
+            }
+            // No operation takes these in a body.
+            Self::Devices | Self::JobOrNone | Self::Step | Self::Count | Self::JobState => {
+                self.schema()
+            }
+        }
+    }
+}
