@@ -75,3 +75,52 @@ fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
     assert_eq!((code, &damaged["good"]), (1, &Value::Bool(false)), "{damaged}");
     assert!(damaged["findings"][0]["cost"].as_str().is_some_and(|it| !it.is_empty()), "{damaged}");
 }
+
+#[test]
+fn duckdb_and_pandas_read_the_rollups_that_the_server_answers_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &["--block-every", "1s"]);
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.args(["--server", &server.url, "--device", "n1", "--period", "1s", "--spool", "none"]);
+    let mut agent = Running::start(&mut command);
+    let store = dir.path().join("samples");
+    until("a file of rollups", Duration::from_secs(60), || {
+        let mut files = std::fs::read_dir(store.join("rollups")).ok()?;
+        let minutes = |name: std::ffi::OsString| name.to_string_lossy().ends_with("-300s.parquet");
+        files.any(|file| file.is_ok_and(|it| minutes(it.file_name()))).then_some(())
+    });
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+    let mut reader = Command::new(repository().join("target/python/bin/python"));
+    reader.arg(repository().join("tests/rollup_readers.py")).arg(&store);
+    let (code, out, errors) = output(reader.arg(repository().join("docs/format.md")));
+    assert_eq!(code, 0, "{errors}");
+
+    server.again(dir.path(), &[]);
+    let query = "SELECT metric_id, labels, to_unixtime(timestamp) AS s, value FROM metrics_summary \
+                 WHERE device_id = 'n1' AND job_id IS NULL";
+    let (code, answer, errors) = jobmeter(&server.url, &["sql", "--format", "json", query]);
+    assert_eq!(code, 0, "{errors}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let told: BTreeMap<(String, String, i64), f64> = serde_json::from_str::<Vec<Value>>(&answer)
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let key = (text(&row["metric_id"]), text(&row["labels"]), row["s"].as_i64().unwrap());
+            (key, row["value"].as_f64().unwrap())
+        })
+        .collect();
+    let mut compared = 0;
+    for row in out.lines().map(|line| serde_json::from_str::<Vec<Value>>(line).unwrap()) {
+        if row[3] != Value::Null || row[1] != "n1" {
+            continue;
+        }
+        // The largest of a total, the mean of anything else.
+        let metric = text(&row[0]);
+        let value = row[if metric.ends_with("_total") { 7 } else { 6 }].as_f64().unwrap();
+        let served = told[&(metric, text(&row[4]), row[5].as_i64().unwrap())];
+        assert!((served - value).abs() <= 1e-9 * value.abs(), "{row:?}: the server has {served}");
+        compared += 1;
+    }
+    assert!(compared > 50 && compared == told.len(), "{compared} of {}", told.len());
+}
