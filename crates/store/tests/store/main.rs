@@ -25,4 +25,5 @@ mod numbers;
 mod reading;
 mod retention;
 mod senders;
+mod stores;
 mod verify;
