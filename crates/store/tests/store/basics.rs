@@ -1,8 +1,8 @@
-//! Append, ask, flush, open again.
+//! Append, ask, flush, open again: what the suite of every store (`conforming.rs`) cannot see of this one.
 
 use crate::kit::*;
-use model::{Cause, Gap, JobEvent, Timestamp};
-use store::{JobSelector, LastValue, OpenError, Outcome, Selector, Store, TimeSlice};
+use model::{JobEvent, Timestamp};
+use store::{OpenError, Selector, Store, TimeSlice};
 
 fn samples(n: i64) -> Vec<(Spec, i64, f64)> {
     let mut samples = Vec::new();
@@ -59,34 +59,12 @@ fn what_is_stored_is_there_from_memory_from_a_block_and_after_opening_again() {
 }
 
 #[test]
-fn a_batch_is_kept_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sender = Sender::new("n1", 1);
-    let batch = sender.batch(&samples(3));
-    for round in 0..3 {
-        let (store, _) = open(dir.path(), small());
-        let again = append(&store, vec![batch.clone(), batch.clone()]);
-        let first = if round == 0 { STORED } else { Outcome::Duplicate };
-        assert_eq!(again, [first, Outcome::Duplicate]);
-        if round == 1 {
-            store.flush().unwrap();
-        }
-        assert_eq!(append(&store, vec![batch.clone()]), [Outcome::Duplicate]);
-        assert_eq!(all(&store).len(), 24);
-    }
-}
-
-#[test]
-fn selections_and_bounds() {
+fn series_and_numbers_of_rows_come_from_indexes() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let mut sender = Sender::new("n1", 1);
     append(&store, vec![sender.batch(&samples(20))]);
     for _ in 0..2 {
-        assert_eq!(rows(&store, &of_device("n2"), T0 + S, T0 + 3 * S).len(), 3 * 4);
-        assert_eq!(rows(&store, &of_device("n3"), i64::MIN, i64::MAX), []);
-        assert_eq!(rows(&store, &of_job(JobSelector::Is(job(7))), T0, T0).len(), 2);
-        assert_eq!(rows(&store, &of_job(JobSelector::None), T0, T0).len(), 6);
         let series = store.snapshot().series(&of_device("n1"), Timestamp(T0), Timestamp(T0));
         let names: Vec<String> = series.unwrap().iter().map(|info| name(&info.series)).collect();
         let load = "n1/load_1m//{}".to_owned();
@@ -136,118 +114,6 @@ fn samples_come_in_the_order_of_time_in_bounded_slices() {
 }
 
 #[test]
-fn the_last_values_come_from_memory_and_outlive_a_flush_and_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sender = Sender::new("n1", 1);
-    let check = |store: &Store| {
-        let last = store.snapshot().last(&of_device("n2"));
-        let told: Vec<(String, i64, f64)> = last
-            .iter()
-            .map(|LastValue { series, at, value, .. }| (name(&series.series), at.0, *value))
-            .collect();
-        assert_eq!(told.len(), 4);
-        assert_eq!(told[1], ("n2/load_1m//{}".to_owned(), T0 + 9 * S, 0.9));
-        assert_eq!(last[0].start, Some(Timestamp(T0 - 5 * S)));
-    };
-    {
-        let (store, _) = open(dir.path(), small());
-        append(&store, vec![sender.batch(&samples(10))]);
-        // An older value that comes late is not the last.
-        append(&store, vec![sender.batch(&samples(5))]);
-        check(&store);
-        store.flush().unwrap();
-        check(&store);
-    }
-    let (store, _) = open(dir.path(), small());
-    check(&store);
-    append(&store, vec![sender.batch(&[(spec("n2", "load_1m"), T0 + 10 * S, 7.0)])]);
-    assert_eq!(store.snapshot().last(&of_device("n2"))[1].value, 7.0);
-}
-
-#[test]
-fn a_start_that_moves_is_told_run_by_run() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, _) = open(dir.path(), small());
-    let mut sender = Sender::new("n1", 1);
-    let counter = |tick: i64, start: i64| {
-        let spec = Spec { start: Some(start), ..spec("n1", "a_total") };
-        (spec, T0 + tick * S, tick as f64)
-    };
-    let batch = [counter(0, 1), counter(1, 1), counter(2, 2), counter(3, 2)];
-    append(&store, vec![sender.batch(&batch)]);
-    for _ in 0..2 {
-        let starts: Vec<Option<i64>> = all(&store).iter().map(|row| row.3).collect();
-        assert_eq!(starts, [Some(1), Some(1), Some(2), Some(2)]);
-        let told = |from, to| {
-            let (from, to) = (Timestamp(T0 + from * S), Timestamp(T0 + to * S));
-            let starts = store.snapshot().counter_starts(&Selector::default(), from, to).unwrap();
-            starts.iter().map(|s| ((s.at.0 - T0) / S, s.start.0)).collect::<Vec<_>>()
-        };
-        assert_eq!(told(0, 9), [(0, 1), (2, 2)]);
-        assert_eq!(told(2, 9), [(2, 2)]);
-        assert_eq!(told(0, 1), [(0, 1)]);
-        store.flush().unwrap();
-    }
-}
-
-#[test]
-fn impossible_times_cost_themselves_and_become_a_gap() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, _) = open(dir.path(), small());
-    let mut sender = Sender::new("n1", 1);
-    let load = || spec("n1", "load_1m");
-    let day = 86_400 * S;
-    let batch = sender.batch(&[(load(), 5 * S, 1.0), (load(), T0, 2.0)]);
-    let ahead = sender.batch(&[(load(), T0 + S, 1.0), (load(), T0 + 2 * day, 2.0)]);
-    let ahead = store::Incoming { received: Timestamp(T0 + S), ..ahead };
-    let outcomes = append(&store, vec![batch, ahead]);
-    for (outcome, word) in outcomes.iter().zip(["before 2000", "a day ahead"]) {
-        let Outcome::Stored { samples_refused: 1, reason } = outcome else { panic!("{outcome:?}") };
-        assert!(reason.contains(word), "{reason}");
-    }
-    assert_eq!(all(&store).len(), 2);
-    let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + S), Some(&device("n1")));
-    assert_eq!(gaps.len(), 1, "one gap, made longer: {gaps:?}");
-    assert_eq!((gaps[0].cause, &*gaps[0].source), (Cause::SeriesRefused, "load"));
-    assert_eq!(store.stats().samples_refused, 2);
-}
-
-#[test]
-fn gaps_are_kept_through_the_log_and_the_manifest() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sender = Sender::new("n1", 1);
-    let gap = |from: i64, to: i64, cause| Gap {
-        origin: sender.origin.clone(),
-        device: device("n1"),
-        source: "".into(),
-        from: Timestamp(from),
-        to: Timestamp(to),
-        cause,
-        detail: "why".into(),
-    };
-    let told = vec![gap(T0 - 9 * S, T0 - S, Cause::SpoolFull), gap(0, T0 + S, Cause::AgentDown)];
-    // The first start of an agent, and one within a period of its last sample, leave no hole.
-    let first = gap(S, T0, Cause::AgentDown);
-    let soon = gap(S, T0 + 2 * S, Cause::AgentDown);
-    let load = spec("n1", "load_1m");
-    {
-        let (store, _) = open(dir.path(), small());
-        append(&store, vec![sender.batch_with(&[(load.clone(), T0, 1.0)], vec![first])]);
-        append(&store, vec![sender.batch_with(&[(load.clone(), T0 + S, 1.0)], told)]);
-        append(&store, vec![sender.batch_with(&[(load, T0 + 2 * S, 1.0)], vec![soon])]);
-    }
-    for round in 0..3 {
-        let (store, _) = open(dir.path(), small());
-        let gaps = store.gaps(Timestamp(T0 - 5 * S), Timestamp(T0 + S), None);
-        let told: Vec<_> = gaps.iter().map(|gap| (gap.from.0, gap.to.0, gap.cause)).collect();
-        let down = (T0, T0 + S, Cause::AgentDown);
-        assert_eq!(told, [(T0 - 9 * S, T0 - S, Cause::SpoolFull), down], "round {round}");
-        assert_eq!(store.gaps(Timestamp(T0 + S + 1), Timestamp(T0 + 3 * S), None), []);
-        store.flush().unwrap();
-    }
-}
-
-#[test]
 fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut sender = Sender::new("n1", 1);
@@ -277,34 +143,6 @@ fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
     }
     open(dir.path(), small()).0.flush().unwrap();
     assert!(open(dir.path(), small()).1.jobs.is_empty());
-}
-
-#[test]
-fn a_missing_batch_is_a_gap_until_it_comes() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sender = Sender::new("n1", 1);
-    let load = |tick: i64| vec![(spec("n1", "load_1m"), T0 + tick * S, 1.0)];
-    let batches: Vec<_> = (0..4).map(|tick| sender.batch(&load(tick))).collect();
-    {
-        let (store, _) = open(dir.path(), small());
-        append(&store, vec![batches[0].clone(), batches[3].clone()]);
-    }
-    for _ in 0..2 {
-        let (store, _) = open(dir.path(), small());
-        let clock_is_behind = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), None);
-        assert_eq!(clock_is_behind, [], "the hole is younger than the clock");
-        store.flush().unwrap();
-    }
-    let clock = TestClock::new();
-    clock.set(T0 + 100 * S);
-    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
-    let gaps = || store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), Some(&device("n1")));
-    assert_eq!(gaps().len(), 1);
-    let gap = &gaps()[0];
-    assert_eq!((gap.from.0, gap.to.0, gap.cause), (T0, T0 + 3 * S, Cause::BatchesLost));
-    append(&store, vec![batches[1].clone(), batches[2].clone()]);
-    assert_eq!(gaps(), []);
-    assert_eq!(all(&store).len(), 4);
 }
 
 #[test]

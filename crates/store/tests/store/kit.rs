@@ -1,10 +1,9 @@
 //! Senders, selections and a store in a box.
 
-use model::{
-    Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
-    SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
-};
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use conformance::{S, Spec, T0, device, job, spec};
+use model::{Batch, Gap, Metric, Timestamp};
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,11 +12,6 @@ use store::{
     Clock, Disk, Incoming, JobSelector, OpenError, Outcome, Recovery, Selector, Settings, Store,
 };
 use wire::{Decoder, Encoder, Frames};
-
-/// 2026-01-01, where the tests' clocks begin.
-pub(crate) const T0: i64 = 1_767_225_600_000_000;
-/// Microseconds in a second.
-pub(crate) const S: i64 = 1_000_000;
 
 /// A clock that stands still until it is moved.
 #[derive(Clone, Debug)]
@@ -42,102 +36,42 @@ impl TestClock {
     }
 }
 
-/// A series, in short: device, metric, job, cpu label, start.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Spec {
-    pub(crate) device: &'static str,
-    pub(crate) metric: &'static str,
-    pub(crate) job: Option<i64>,
-    pub(crate) cpu: Option<u32>,
-    pub(crate) start: Option<i64>,
-}
-
-pub(crate) fn spec(device: &'static str, metric: &'static str) -> Spec {
-    Spec { device, metric, job: None, cpu: None, start: None }
-}
-
-pub(crate) fn job(id: i64) -> JobKey {
-    JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() }
-}
-
-pub(crate) fn device(name: &str) -> DeviceId {
-    DeviceId::new(name).unwrap()
-}
-
-impl Spec {
-    pub(crate) fn entry(&self) -> SeriesEntry {
-        let total = self.metric.ends_with("_total");
-        let (kind, divisor) = if total { (Kind::Counter, 1000) } else { (Kind::Gauge, 10) };
-        let metric = Metric {
-            name: self.metric.into(),
-            unit: Unit::Count,
-            kind,
-            help: format!("what {} counts", self.metric).into(),
-            divisor,
-        };
-        let labels = self.cpu.map(|cpu| Labels::new([("cpu", &*cpu.to_string())]).unwrap());
-        SeriesEntry {
-            metric: Arc::new(metric),
-            device: device(self.device),
-            job: self.job.map(job),
-            labels: labels.unwrap_or_default(),
-            start: self.start.map(Timestamp),
-        }
-    }
-}
-
-/// One start of an origin.
+/// One start of an origin, whose batches come as frames.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    pub(crate) origin: Origin,
-    pub(crate) boot: Boot,
-    pub(crate) seq: u64,
-    /// What the next batch tells of jobs.
-    pub(crate) jobs: Vec<JobEvent>,
+    of: conformance::Sender,
     encoder: Encoder,
     decoder: Decoder,
 }
 
+impl Deref for Sender {
+    type Target = conformance::Sender;
+
+    fn deref(&self) -> &Self::Target {
+        &self.of
+    }
+}
+
+impl DerefMut for Sender {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.of
+    }
+}
+
 impl Sender {
     pub(crate) fn new(origin: &str, boot: u8) -> Self {
-        Self {
-            origin: Origin::new(origin).unwrap(),
-            boot: Boot([boot; 16]),
-            seq: 0,
-            jobs: Vec::new(),
-            encoder: Encoder::default(),
-            decoder: Decoder::default(),
-        }
+        let of = conformance::Sender::new(origin, boot);
+        Self { of, encoder: Encoder::default(), decoder: Decoder::default() }
     }
 
     /// The next batch: samples in the order given, neighbours of one instant being one tick.
     pub(crate) fn batch(&mut self, samples: &[(Spec, i64, f64)]) -> Incoming {
-        self.batch_with(samples, Vec::new())
+        let batch = self.of.batch(samples);
+        self.incoming(&batch)
     }
 
     pub(crate) fn batch_with(&mut self, samples: &[(Spec, i64, f64)], gaps: Vec<Gap>) -> Incoming {
-        let specs: BTreeSet<&Spec> = samples.iter().map(|(spec, ..)| spec).collect();
-        let places: BTreeMap<&Spec, u32> = specs.iter().copied().zip(0..).collect();
-        let table = SeriesTable { entries: specs.iter().map(|spec| spec.entry()).collect() };
-        let mut ticks: Vec<Tick> = Vec::new();
-        for (_, at, _) in samples {
-            match ticks.last_mut() {
-                Some(tick) if tick.at.0 == *at => tick.samples += 1,
-                _ => ticks.push(Tick { at: Timestamp(*at), samples: 1 }),
-            }
-        }
-        let batch = Batch {
-            origin: self.origin.clone(),
-            boot: self.boot,
-            seq: self.seq,
-            table: Arc::new(table),
-            ticks,
-            index: samples.iter().map(|(spec, ..)| places[spec]).collect(),
-            values: samples.iter().map(|(.., value)| *value).collect(),
-            gaps,
-            jobs: std::mem::take(&mut self.jobs),
-        };
-        self.seq += 1;
+        let batch = self.of.batch_with(samples, gaps);
         self.incoming(&batch)
     }
 
@@ -147,12 +81,7 @@ impl Sender {
         samples: &[(Spec, i64, f64)],
         change: impl Fn(&mut Metric),
     ) -> Incoming {
-        let mut batch = self.batch(samples).decoded.into_batch().unwrap();
-        let entries = batch.table.entries.iter().cloned().map(|mut entry| {
-            change(Arc::make_mut(&mut entry.metric));
-            entry
-        });
-        batch.table = Arc::new(SeriesTable { entries: entries.collect() });
+        let batch = self.of.batch_as(samples, change);
         self.incoming(&batch)
     }
 

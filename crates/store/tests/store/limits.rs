@@ -1,72 +1,26 @@
 //! Every limit is reached, and says so.
 
 use crate::kit::*;
-use model::{Cause, Timestamp, Unit};
+use model::{Cause, Timestamp};
 use std::sync::mpsc::sync_channel;
 use store::{NotNow, Outcome, Settings, Store};
 
-fn refused(outcome: &Outcome) -> (u32, &str) {
-    match outcome {
-        Outcome::Stored { samples_refused, reason } => (*samples_refused, reason),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
-fn series_beyond_the_limit_cost_themselves_until_there_is_room() {
+fn what_was_acknowledged_is_kept_by_a_server_with_lower_limits() {
     let dir = tempfile::tempdir().unwrap();
-    let settings =
-        Settings { series_per_origin_max: 2, series_max: 3, series_idle_us: S, ..small() };
-    let clock = TestClock::new();
-    let (store, _) = Store::open(dir.path(), settings.clone(), clock.clock()).unwrap();
-    let load = |device: &'static str, metric| (spec(device, metric), T0, 1.0);
-    let mut first = Sender::new("n1", 1);
-    let three = [load("n1", "a"), load("n1", "b"), load("n1", "c")];
-    let outcome = append(&store, vec![first.batch(&three)]);
-    let (count, reason) = refused(&outcome[0]);
-    assert_eq!(count, 1);
-    assert!(reason.contains("origin n1 has 2 series, its limit"), "{reason}");
-    let mut second = Sender::new("n2", 2);
-    let outcome = append(&store, vec![second.batch(&[load("n2", "a"), load("n2", "b")])]);
-    let (count, reason) = refused(&outcome[0]);
-    assert_eq!((count, reason), (1, "the server has 3 series, its limit"));
-    assert_eq!(all(&store).len(), 3);
-    let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + S), None);
-    let told: Vec<_> = gaps.iter().map(|gap| (gap.device.as_str(), gap.cause)).collect();
-    assert_eq!(told, [("n1", Cause::SeriesRefused), ("n2", Cause::SeriesRefused)]);
-    // Series without samples are forgotten, and make room.
-    clock.set(T0 + 100 * S);
+    let settings = Settings { series_max: 3, ..small() };
+    let load = |metric| (spec("n1", metric), T0, 1.0);
+    let batch = Sender::new("n1", 1).batch(&["a", "b", "c", "d"].map(load));
+    let (store, _) = open(dir.path(), settings.clone());
+    let outcome = append(&store, vec![batch]);
+    assert!(matches!(outcome[..], [Outcome::Stored { samples_refused: 1, .. }]), "{outcome:?}");
+    assert_eq!((store.stats().samples_refused, store.stats().series), (1, 3));
     store.flush().unwrap();
-    assert_eq!(store.stats().series, 0);
-    let later = (spec("n2", "b"), T0 + 100 * S, 1.0);
-    assert_eq!(append(&store, vec![second.batch(&[later])]), [STORED]);
-    assert_eq!(all(&store).len(), 4);
-    // What was acknowledged is kept by a server with lower limits, too.
+    let more = Sender::new("n1", 2).batch(&["a", "b", "c"].map(load));
+    assert_eq!(append(&store, vec![more]), [STORED]);
     drop(store);
     let (store, _) = open(dir.path(), Settings { series_max: 1, ..settings });
-    assert_eq!(all(&store).len(), 4);
-}
-
-#[test]
-fn a_metric_keeps_its_meaning() {
-    let dir = tempfile::tempdir().unwrap();
-    for round in 0..2 {
-        let (store, _) = open(dir.path(), small());
-        let mut first = Sender::new("n1", 1);
-        append(&store, vec![first.batch(&[(spec("n1", "a"), T0, 1.0)])]);
-        let mut other = Sender::new("n2", 2);
-        other.seq = round;
-        let outcome = append(
-            &store,
-            vec![other.batch_as(&[(spec("n2", "a"), T0, 1.0)], |metric| metric.unit = Unit::Bytes)],
-        );
-        let (count, reason) = refused(&outcome[0]);
-        let want = "metric a is a gauge in count since n1 named it, and a gauge in bytes as n2 names \
-                    it: rename one";
-        assert_eq!((count, reason), (1, want));
-        assert_eq!(all(&store).len(), 1);
-        store.flush().unwrap();
-    }
+    assert_eq!(all(&store).len(), 6, "from a block and from the log");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod archive;
 mod basics;
 #[path = "../../examples/numbered/check.rs"]
 mod check;
+mod conforming;
 mod faults;
 mod full;
 mod killed;

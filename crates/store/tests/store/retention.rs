@@ -2,7 +2,7 @@
 
 use crate::kit::*;
 use memdisk::{Fault, MemDisk};
-use model::{Cause, Rollup, Timestamp};
+use model::{Rollup, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub(crate) fn assert_same(have: &Told, want: &Told, what: &str) {
 }
 
 #[test]
-fn what_is_settled_stays_the_same_and_late_samples_are_a_gap() {
+fn what_was_settled_and_refused_is_so_when_the_log_is_read_again() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let clock = TestClock::new();
@@ -95,41 +95,20 @@ fn what_is_settled_stays_the_same_and_late_samples_are_a_gap() {
     let store = open_at(&shared, &clock, settings());
     let mut sender = Sender::new("n1", 1);
     fill(&store, &mut sender);
-    let (before, rows) = (told(&store), all(&store));
+    let before = told(&store);
     assert_eq!(before.len(), 2 * (6 * 12 + 6));
     store.tend().unwrap();
     assert_same(&told(&store), &before, "settled");
-    let stats = store.stats();
-    assert_eq!(stats.settled, Some(Timestamp(T0 + 4 * HOUR)));
-    assert!(stats.samples_removed == 0 && all(&store) == rows);
-    // Too late, and just in time.
+    assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
     let late = store::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
     let late = append(&store, vec![late]);
-    let Outcome::Stored { samples_refused, reason } = &late[0] else { panic!("{late:?}") };
-    assert_eq!(*samples_refused, 10);
-    assert!(reason.contains("too late"), "{reason}");
-    let gaps = store.gaps(Timestamp(T0 + 235 * 60 * S), Timestamp(T0 + 239 * 60 * S), None);
-    assert_eq!(gaps.len(), 2, "{gaps:?}");
-    assert!(gaps.iter().all(|gap| gap.cause == Cause::SeriesRefused));
-    let after = told(&store);
-    let settled = |told: &Told| -> Told {
-        told.iter()
-            .filter(|((.., start), _)| start.0 < T0 + 4 * HOUR)
-            .map(|(k, v)| (k.clone(), *v))
-            .collect()
-    };
-    assert_same(&settled(&after), &settled(&before), "after late samples");
-    assert_eq!(all(&store).len(), rows.len() + 10);
-    // The same after a crash, when the log is read again, and from blocks.
-    let rows = all(&store);
+    assert!(matches!(late[..], [Outcome::Stored { samples_refused: 10, .. }]), "{late:?}");
+    let (rows, after) = (all(&store), told(&store));
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
     let store = open_at(&shared, &clock, settings());
     assert!(all(&store) == rows, "what was refused does not come back");
     assert_same(&told(&store), &after, "after a crash");
-    store.flush().unwrap();
-    store.tend().unwrap();
-    assert_same(&told(&store), &after, "after a block");
 }
 
 #[test]
@@ -192,41 +171,6 @@ fn files_that_are_made_for_good_are_put_together() {
     }
     assert_same(&told(&store), &told(&whole), "from files put together");
     assert!(store::verify(&*disk, Path::new("/data")).unwrap().is_good());
-}
-
-#[test]
-fn a_clock_that_is_ahead_lets_nothing_go() {
-    let disk = Arc::new(MemDisk::default());
-    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
-    let clock = TestClock::new();
-    clock.set(T0 + 10_000 * HOUR);
-    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
-    let settings = Settings { keep_samples, merge_blocks: 99, ..settings() };
-    let store = open_at(&shared, &clock, settings);
-    fill(&store, &mut Sender::new("n1", 1));
-    store.tend().unwrap();
-    // As if it were an hour after the newest sample.
-    assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
-    assert_eq!(store.stats().blocks, 3);
-}
-
-#[test]
-fn rollups_that_are_too_old_go_and_longer_ones_stay() {
-    let disk = Arc::new(MemDisk::default());
-    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
-    let clock = TestClock::new();
-    clock.set(T0 + 6 * HOUR);
-    let keep_rollups = [Keep { age_us: 3 * HOUR, ..Keep::ALL }, Keep::ALL];
-    let store = open_at(&shared, &clock, Settings { keep_rollups, ..settings() });
-    fill(&store, &mut Sender::new("n1", 1));
-    let before = told(&store);
-    store.tend().unwrap();
-    let after = told(&store);
-    let of =
-        |told: &Told, window: i64| told.keys().filter(|(length, ..)| *length == window).count();
-    let [short, long] = Store::WINDOWS_US;
-    assert_eq!(of(&after, long), of(&before, long));
-    assert_eq!(of(&after, short), of(&before, short) - 2 * 3 * 12);
 }
 
 /// Whatever call fails or is the last: windows are what they were, no sample is there twice.

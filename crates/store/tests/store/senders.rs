@@ -1,5 +1,5 @@
-//! What senders do in years: fall silent for weeks, come back in another order, come and go by the
-//! thousand; and what the log may lose of them.
+//! What senders do in years: come back in another order, come and go by the thousand; and what the log
+//! may lose of them.
 
 use crate::kit::*;
 use model::{Cause, Gap, Timestamp};
@@ -21,37 +21,6 @@ fn tended(store: &Store, done: impl Fn(&Store) -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     panic!("the store did not look in 20 s");
-}
-
-#[test]
-fn a_boot_that_was_silent_for_nine_days_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = TestClock::new();
-    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
-    let mut sender = Sender::new("n1", 1);
-    let first = sender.batch(&one(T0));
-    assert_eq!(append(&store, vec![first.clone()]), [STORED]);
-    let late = sender.batch(&one(T0 + S));
-    assert_eq!(append(&store, vec![sender.batch(&one(T0 + 2 * S))]), [STORED]);
-    clock.set(T0 + 9 * DAY);
-    tended(&store, |store| store.origins()[0].boots.is_empty());
-    for at in 0..5 {
-        clock.set(T0 + 9 * DAY + at * S);
-        assert_eq!(append(&store, vec![sender.batch(&one(T0 + 9 * DAY + at * S))]), [STORED]);
-    }
-    assert_eq!(all(&store).len(), 7);
-    assert_eq!(store.origins()[0].boots[0].missing, 0);
-    // What it sent before it fell silent nobody knows any more.
-    for old in [first, late] {
-        let refused = append(&store, vec![Incoming { received: clock.now(), ..old }]);
-        assert!(matches!(&refused[..], [Outcome::RefusedForGood(_)]), "{refused:?}");
-    }
-    // All of it outlives a restart.
-    store.flush().unwrap();
-    drop(store);
-    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
-    assert_eq!(append(&store, vec![sender.batch(&one(T0 + 9 * DAY + 9 * S))]), [STORED]);
-    assert_eq!(all(&store).len(), 8);
 }
 
 #[test]
