@@ -9,7 +9,7 @@ use store::{JobSelector, Keep, LabelMatch, SeriesInfo, Settings, Store, Windows}
 conformance::suite!(Embedded);
 
 /// A store in a directory of its own, with pages, segments and levels so small that a check has many.
-struct Embedded {
+pub(crate) struct Embedded {
     store: Store,
     settings: Settings,
     clock: Clock,

@@ -14,6 +14,7 @@ mod basics;
 mod check;
 mod conforming;
 mod faults;
+mod flawed;
 mod full;
 mod killed;
 mod kit;
