@@ -256,11 +256,11 @@ impl Opening {
         let since = self.now.plus(-settings.series_idle_us);
         let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
         let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
-        let mut newer = Vec::new();
+        let mut lasts = Lasts::default();
         for block in recent {
-            newer.extend(lasts_of(block, &mut self.books.registry)?);
+            lasts = lasts.with(lasts_of(block, &mut self.books.registry)?, since);
         }
-        self.view.lasts = Arc::new(Lasts::default().with(newer, since));
+        self.view.lasts = Arc::new(lasts);
         Ok(())
     }
 

@@ -70,7 +70,8 @@ pub(crate) struct Registry {
     /// Each series with the origin that brought it, unless a block did.
     series: HashMap<Key, Option<OriginNumber>, FxBuildHasher>,
     by_origin: FxHashMap<OriginNumber, usize>,
-    metrics: BTreeMap<Box<str>, Known>,
+    /// By names that the series share.
+    metrics: BTreeMap<Arc<str>, Known>,
     shared: BTreeMap<DeviceId, Shared>,
 }
 
@@ -78,7 +79,7 @@ impl Registry {
     /// A registry that knows these metrics.
     pub(crate) fn new(metrics: impl IntoIterator<Item = (Metric, String)>) -> Self {
         let known = |(metric, by): (Metric, String)| {
-            (Box::from(&*metric.name), Known { metric: Arc::new(metric), by: by.into() })
+            (Arc::from(&*metric.name), Known { metric: Arc::new(metric), by: by.into() })
         };
         Self { metrics: metrics.into_iter().map(known).collect(), ..Self::default() }
     }
@@ -112,6 +113,7 @@ impl Registry {
             return Err(Refusal::OriginSeries { origin, max });
         }
         *owned += 1;
+        let series = self.named(series);
         let Metric { unit, kind, divisor, .. } = *entry.metric;
         let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
         self.series.insert(Key(Arc::clone(&info)), Some(number));
@@ -165,7 +167,7 @@ impl Registry {
             None if count >= settings.metrics_max => Err(Refusal::Metrics(count)),
             None => {
                 let known = Known { metric: Arc::clone(metric), by: by.as_str().into() };
-                self.metrics.insert(Box::from(&*metric.name), known);
+                self.metrics.insert(Arc::from(&*metric.name), known);
                 Ok(())
             }
         }
@@ -186,8 +188,17 @@ impl Registry {
         info
     }
 
+    /// The series by its metric's one name in memory: a million series have a few hundred.
+    fn named(&self, series: Series) -> Series {
+        match self.metrics.get_key_value(&*series.metric) {
+            Some((name, _)) => Series { metric: Arc::clone(name), ..series },
+            None => series,
+        }
+    }
+
     fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
         // The manifest that names a block also names its metrics.
+        let series = self.named(series);
         let known = self.metrics.get(&*series.metric).map(|known| &known.metric);
         let (unit, kind) =
             known.map_or((Unit::Count, Kind::Gauge), |metric| (metric.unit, metric.kind));

@@ -136,24 +136,37 @@ pub(crate) struct LastInBlock {
 pub(crate) struct Lasts(Vec<LastInBlock>);
 
 impl Lasts {
-    /// These, with those of a newer block, without those received before an instant.
-    pub(crate) fn with(&self, newer: Vec<LastInBlock>, since: Timestamp) -> Self {
-        let mut all: Vec<LastInBlock> = self.0.iter().cloned().chain(newer).collect();
-        all.sort_by(|a, b| SeriesInfo::order(&a.last.series, &b.last.series));
-        let mut kept: Vec<LastInBlock> = Vec::with_capacity(all.len());
-        for one in all {
-            match kept.last_mut() {
-                Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {
-                    before.received = before.received.max(one.received);
-                    if one.last.at >= before.last.at {
-                        before.last = one.last;
-                    }
-                }
-                _ => kept.push(one),
+    /// These, with those of a newer block, without those received before an instant. There may be a
+    /// million of each: they are merged as they stand, with no copy of both beside them.
+    pub(crate) fn with(&self, mut newer: Vec<LastInBlock>, since: Timestamp) -> Self {
+        let order =
+            |a: &LastInBlock, b: &LastInBlock| SeriesInfo::order(&a.last.series, &b.last.series);
+        newer.sort_by(order);
+        let mut kept = Self(Vec::with_capacity(self.0.len().max(newer.len())));
+        let mut older = self.0.iter().peekable();
+        for one in newer {
+            while let Some(before) = older.next_if(|before| order(before, &one).is_le()) {
+                kept.add(before.clone());
             }
+            kept.add(one);
         }
-        kept.retain(|one| one.received >= since);
-        Self(kept)
+        older.for_each(|one| kept.add(one.clone()));
+        kept.0.retain(|one| one.received >= since);
+        kept
+    }
+
+    /// Adds the next one, in the order of series; of one series the newest sample is kept, of one
+    /// instant the one that is added last.
+    fn add(&mut self, one: LastInBlock) {
+        match self.0.last_mut() {
+            Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {
+                before.received = before.received.max(one.received);
+                if one.last.at >= before.last.at {
+                    before.last = one.last;
+                }
+            }
+            _ => self.0.push(one),
+        }
     }
 
     /// The newest samples of a head that is in a block by now.
