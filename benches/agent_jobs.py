@@ -25,7 +25,7 @@ class Jobs:
     def __init__(self, kind, count):
         self.kind = kind
         self.count = count
-        self.roots = _roots()
+        self.roots = roots()
         self.made = []
         self.spawners = []
 
@@ -43,7 +43,7 @@ class Jobs:
         for spawner in self.spawners:
             spawner.wait()
         for directory in reversed(self.made):
-            _remove(directory)
+            remove(directory)
 
     @property
     def root(self):
@@ -59,7 +59,7 @@ class Jobs:
                         f"then remove it with rmdir"
                     )
                 self.made.append(directory)
-                _add(directory)
+                add(directory)
         first = self.count - self.count // 2
         for job, count in zip(JOBS, (first, self.count - first)):
             directories = [os.path.join(root, _name(job)) for root in self.roots]
@@ -85,7 +85,7 @@ class Jobs:
             raise RuntimeError(f"{found} tasks are in the jobs instead of {self.count}")
 
 
-def _roots():
+def roots():
     """The bench's own directory in each hierarchy; cpuset's first, where OAR's jobs are."""
     roots = []
     for controller in CONTROLLERS:
@@ -107,7 +107,7 @@ def _name(job):
     return f"bench_{job}"
 
 
-def _add(directory):
+def add(directory):
     """Makes a cgroup in which tasks may run."""
     os.mkdir(directory)
     for name in ("cpuset.cpus", "cpuset.mems"):
@@ -119,7 +119,7 @@ def _add(directory):
                 file.write(value)
 
 
-def _remove(directory):
+def remove(directory):
     """Removes a cgroup; its last tasks may take a while to leave."""
     for _ in range(200):
         try:
