@@ -5,8 +5,8 @@
 //! cargo bench -p query --bench dataset_b -- [FRAMES [DIR]]
 //! ```
 //!
-//! FRAMES is `target/bench/dataset-b.frames` by default; where it is missing, it is said how to record it. In
-//! DIR the data folder is left, to be looked at; else it is a temporary one. Blocks are written every ten
+//! FRAMES (a whole path) is `target/bench/dataset-b.frames` by default; where it is missing, it is said how to
+//! record it. In DIR the data folder is left, to be looked at; else it is a temporary one. Blocks are written every ten
 //! minutes as a server does, then merged into one, and rolled up.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]

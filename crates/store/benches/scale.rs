@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p store --bench scale [-- DIR]`: the directory (by default a temporary one) needs 2.5 GB.
 //! Each part runs in a process of its own that has nothing but the store in memory: frames are made
-//! beforehand, by this one. Rates are per second of processor time; the log is written with 5 GB of memory,
+//! beforehand, by this one. Rates are per second of processor time; the log is written with 2.5 GB of memory,
 //! since a store with its default limits would never let it become so long.
 
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
@@ -96,7 +96,7 @@ fn next(file: &mut impl Read, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The store's own limits and threads; blocks are written and merged as they become due.
+/// The store's own limits and threads; blocks are written as they become due.
 fn alive(dir: &Path) {
     let place = dir.join("alive");
     let mut file = BufReader::new(File::open(dir.join("frames")).unwrap());
@@ -116,7 +116,7 @@ fn alive(dir: &Path) {
             resident("each series once", &store);
         }
     }
-    all.rate(samples, "frames to blocks, merging beside it");
+    all.rate(samples, "frames to blocks");
     resident("40 samples of each", &store);
     store.flush().unwrap();
     store.tend().unwrap();
