@@ -1,6 +1,7 @@
 //! What the agent knows of a source: when it is due, how it is, what it cost, what it failed to give.
 
 use crate::notes::Notes;
+use crate::pace::{Change, Pace};
 use crate::schedule::{Due, Schedule};
 use crate::work::{Outcome, Read, Slot, Task, drop_source};
 use model::{Cause, Timestamp};
@@ -80,6 +81,11 @@ pub(crate) struct Entry {
     pub(crate) options: Arc<Options>,
     pub(crate) enabled: bool,
     pub(crate) schedule: Schedule,
+    /// What the configuration says; the schedule's is longer where the source costs too much.
+    period: Duration,
+    pace: Pace,
+    /// Hundredths of a processor that it may take.
+    percent_max: u64,
     /// Away while the source is being read.
     pub(crate) slot: Option<Box<Slot>>,
     pub(crate) state: State,
@@ -101,13 +107,18 @@ impl Entry {
         spec: &'static SourceSpec,
         options: Arc<Options>,
         slot: Slot,
-        schedule: Schedule,
+        (period, percent_max): (Duration, u64),
+        now: Timestamp,
     ) -> Self {
+        let schedule = Schedule::new(period, now);
         Self {
             spec,
             options,
             enabled: true,
             schedule,
+            period,
+            pace: Pace::new(),
+            percent_max,
             slot: Some(Box::new(slot)),
             state: State::New,
             stats: Stats::default(),
@@ -127,13 +138,14 @@ impl Entry {
     pub(crate) fn apply(
         &mut self,
         enabled: bool,
-        period: Duration,
+        (period, percent_max): (Duration, u64),
         options: &Arc<Options>,
         now: Timestamp,
     ) {
-        let schedule = Schedule::new(period, now);
-        if schedule.period_us() != self.schedule.period_us() {
-            self.schedule = schedule;
+        if (period, percent_max) != (self.period, self.percent_max) {
+            (self.period, self.percent_max) = (period, percent_max);
+            self.pace = Pace::new();
+            self.schedule = Schedule::new(period, now);
         }
         if *self.options != **options {
             self.options = Arc::clone(options);
@@ -304,6 +316,7 @@ impl Entry {
             self.stats.last_cpu_us = number(cpu_us);
             let (name, series) = (self.spec.name, self.series);
             log::debug!("source {name}: {samples} samples of {series} series in {cpu_us} us");
+            self.keep_pace(number(cpu_us), at);
         }
         match outcome {
             Outcome::Good => self.good(&task, at, notes),
@@ -312,6 +325,24 @@ impl Entry {
             Outcome::Failed(_) if matches!(task, Task::Ended(_)) => {}
             Outcome::Failed(error) => self.failed(error, steady_us),
             Outcome::Panicked(words) => self.panicked(&words, steady_us),
+        }
+    }
+
+    /// Reads it more rarely if it costs more than it may, and as often as it should again if it does not.
+    fn keep_pace(&mut self, cpu_us: u64, at: Timestamp) {
+        let period_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
+        let Some(change) = self.pace.reading(cpu_us, period_us, self.percent_max) else { return };
+        let slowed = self.period.saturating_mul(self.pace.factor);
+        self.schedule = Schedule::new(slowed, at.plus(1));
+        let (name, percent, every) = (self.spec.name, self.percent_max, slowed.as_secs_f64());
+        match change {
+            Change::Slower => log::warn!(
+                "source {name} takes more than {percent} % of a processor: it is read every {every} s \
+                 until it takes less"
+            ),
+            Change::Faster => {
+                log::info!("source {name} takes less again: it is read every {every} s")
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod notes;
 mod once;
 mod outbox;
 mod own;
+mod pace;
 mod plan;
 mod print;
 mod program;

@@ -31,6 +31,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &MISSED,
         &WORKING,
         &PARKED,
+        &PERIOD,
         &SERIES,
         &REFUSED_SAMPLES,
         &BATCHES,
@@ -104,6 +105,12 @@ static PARKED: Metric = Metric::gauge(
     Unit::Count,
     "1 while a reading of the source takes longer than it may, else 0.",
 );
+static PERIOD: Metric = Metric::gauge(
+    "agent_source_period_seconds",
+    Unit::Seconds,
+    "How often the source is read; more rarely than it should be while it takes too much of a processor.",
+)
+.steps(STEPS_US);
 static SERIES: Metric =
     Metric::gauge("agent_source_series", Unit::Count, "Series that the source keeps alive.");
 static REFUSED_SAMPLES: Metric = Metric::counter(
@@ -244,6 +251,12 @@ impl Own {
         let labels = &[("source", entry.spec.name)][..];
         let (stats, start) = (&entry.stats, self.start);
         let mut out = self.sink.of_device();
+        let one = |is: bool| f64::from(u8::from(is));
+        out.gauge(&WORKING, labels, one(entry.state == State::Working));
+        // Of one that this machine does not have there is nothing else to tell.
+        if matches!(entry.state, State::Failing(SourceError::Absent(_))) && stats.samples == 0 {
+            return;
+        }
         for (metric, count) in [
             (&READS, stats.reads),
             (&SAMPLES, stats.samples),
@@ -258,8 +271,7 @@ impl Own {
         out.counter(&SOURCE_CPU, labels, stats.cpu_us as f64 / 1e6, start);
         out.counter(&SOURCE_WALL, labels, stats.wall_us as f64 / 1e6, start);
         out.gauge(&LATENESS, labels, stats.late_us as f64 / 1e6);
-        let one = |is: bool| f64::from(u8::from(is));
-        out.gauge(&WORKING, labels, one(entry.state == State::Working));
+        out.gauge(&PERIOD, labels, entry.schedule.period_us() as f64 / 1e6);
         out.gauge(&PARKED, labels, one(entry.state == State::Parked));
         out.gauge(&SERIES, labels, entry.series as f64);
     }

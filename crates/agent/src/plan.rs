@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) source_time_max: Option<Duration>,
     /// Processor time that one reading should not pass.
     pub(crate) budget: Duration,
+    /// Hundredths of a processor that a source may take; beyond, it is read more rarely.
+    pub(crate) source_percent_max: u64,
 }
 
 /// Every source, that of the agent itself last.
@@ -102,6 +104,7 @@ pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Resul
         own,
         source_time_max: config.sampling.source_time_max,
         budget: config.sampling.source_budget,
+        source_percent_max: config.sampling.source_percent_max,
     })
 }
 

@@ -124,8 +124,8 @@ impl Sampler {
         let (now, steady_us) = (clock.wall(), clock.steady_us());
         let entries = plan.sources.iter().map(|source| {
             let slot = Slot::new(Sink::of_source(source.spec, own.device().clone()));
-            let schedule = Schedule::new(source.period, now);
-            let mut entry = Entry::new(source.spec, Arc::clone(&source.options), slot, schedule);
+            let pace = (source.period, plan.source_percent_max);
+            let mut entry = Entry::new(source.spec, Arc::clone(&source.options), slot, pace, now);
             entry.enabled = source.enabled;
             entry
         });
@@ -248,7 +248,8 @@ impl Sampler {
         for source in &plan.sources {
             let entry = self.entries.iter_mut().find(|entry| entry.spec.name == source.spec.name);
             if let Some(entry) = entry {
-                entry.apply(source.enabled, source.period, &source.options, now);
+                let pace = (source.period, plan.source_percent_max);
+                entry.apply(source.enabled, pace, &source.options, now);
             }
         }
         self.seals = Schedule::new(seal_period(plan), now);

@@ -29,6 +29,9 @@ settings! {
         /// process stops there and goes on at the next tick where it stopped.
         "source_budget" source_budget: Duration = "50ms",
             Kind::Duration { min: Duration::from_micros(100), max: Duration::from_secs(60) };
+        /// Hundredths of one processor that a source may take; one that takes more is read half as often,
+        /// and so on, until it does not.
+        "source_percent_max" source_percent_max: u64 = "10", Kind::Number { min: 1, max: 100 };
     }
 }
 

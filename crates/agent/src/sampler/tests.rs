@@ -121,6 +121,7 @@ fn plan() -> Plan {
         own: None,
         source_time_max: None,
         budget: Duration::from_millis(50),
+        source_percent_max: 100,
     }
 }
 
