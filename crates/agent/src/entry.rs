@@ -323,6 +323,13 @@ impl Entry {
             Outcome::Closed(error) => self.closed(error, at, steady_us, notes),
             // A job that is gone before its last reading is no fault of the source.
             Outcome::Failed(_) if matches!(task, Task::Ended(_)) => {}
+            // What was there when it was opened has gone, or was never looked for: that is no fault.
+            Outcome::Failed(error @ SourceError::Absent(_)) => {
+                if let Some(slot) = &mut self.slot {
+                    drop_source(slot);
+                }
+                self.closed(error, at, steady_us, notes);
+            }
             Outcome::Failed(error) => self.failed(error, steady_us),
             Outcome::Panicked(words) => self.panicked(&words, steady_us),
         }

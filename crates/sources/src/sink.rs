@@ -1,5 +1,9 @@
 //! Where a source puts what it read.
 
+mod drain;
+
+pub use drain::Mark;
+
 use crate::sane::{Sane, Verdict, Watch};
 use crate::{SourceError, SourceSpec};
 use hashbrown::HashTable;
@@ -358,93 +362,6 @@ fn hash_of(
     start.hash(&mut hasher);
     hasher.finish()
 }
-
-mod drain {
-    //! The agent's side of a sink.
-
-    use super::{IDLE_SEALS_MAX, Sink};
-    use model::{Gap, SeriesEntry, Tick};
-
-    /// A mark to which a sink can be cut back when its source panics.
-    #[derive(Clone, Copy, Debug)]
-    pub struct Mark(usize);
-
-    impl Sink {
-        /// Where the sink stands now.
-        pub fn mark(&self) -> Mark {
-            Mark(self.values.len())
-        }
-
-        /// Forgets the samples pushed since the mark.
-        pub fn cut_back(&mut self, mark: Mark) {
-            let mut surplus = self.values.len().saturating_sub(mark.0);
-            self.values.truncate(mark.0);
-            self.index.truncate(mark.0);
-            while surplus > 0
-                && let Some(tick) = self.ticks.last_mut()
-            {
-                let samples = usize::try_from(tick.samples).unwrap_or(usize::MAX);
-                if samples > surplus {
-                    tick.samples -= u32::try_from(surplus).unwrap_or(0);
-                    break;
-                }
-                surplus -= samples;
-                self.ticks.pop();
-            }
-        }
-
-        /// Whether the table differs from the one last taken with [`Self::table`].
-        pub const fn table_changed(&self) -> bool {
-            self.table_changed
-        }
-
-        /// The places of the table in order; a place in nobody's use is `None`.
-        pub fn table(&mut self) -> impl ExactSizeIterator<Item = Option<&SeriesEntry>> {
-            self.table_changed = false;
-            self.known.iter().map(|known| known.as_ref().map(|known| &known.entry))
-        }
-
-        /// Ticks, places and values not drained.
-        pub fn columns(&self) -> (&[Tick], &[u32], &[f64]) {
-            (&self.ticks, &self.index, &self.values)
-        }
-
-        /// Takes the gaps.
-        pub fn take_gaps(&mut self) -> Vec<Gap> {
-            std::mem::take(&mut self.gaps)
-        }
-
-        /// Empties the columns, keeping their memory, and forgets series that had no sample for long.
-        pub fn sealed(&mut self) {
-            for place in &self.index {
-                let known =
-                    usize::try_from(*place).ok().and_then(|place| self.known.get_mut(place));
-                if let Some(Some(known)) = known {
-                    known.idle_seals = 0;
-                }
-            }
-            self.ticks.clear();
-            self.index.clear();
-            self.values.clear();
-            for (place, slot) in self.known.iter_mut().enumerate() {
-                let Some(known) = slot else { continue };
-                known.idle_seals += 1;
-                if known.idle_seals > IDLE_SEALS_MAX {
-                    let hash = known.hash;
-                    let found = self.find.find_entry(hash, |at| usize::try_from(*at) == Ok(place));
-                    if let Ok(entry) = found {
-                        self.free.push(*entry.get());
-                        entry.remove();
-                    }
-                    *slot = None;
-                    self.table_changed = true;
-                }
-            }
-        }
-    }
-}
-
-pub use drain::Mark;
 
 #[cfg(test)]
 mod tests {

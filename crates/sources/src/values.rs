@@ -30,12 +30,14 @@ pub(crate) struct Value<T> {
 pub(crate) struct Values<T = ()> {
     list: Vec<Value<T>>,
     walked: Option<Timestamp>,
+    /// Why the last walk found nothing.
+    nothing: Option<SourceError>,
     buf: Vec<u8>,
 }
 
 impl<T> Default for Values<T> {
     fn default() -> Self {
-        Self { list: Vec::new(), walked: None, buf: Vec::new() }
+        Self { list: Vec::new(), walked: None, nothing: None, buf: Vec::new() }
     }
 }
 
@@ -126,7 +128,7 @@ impl<T> Values<T> {
     ) -> Result<(), SourceError> {
         let is_due = |walked: Timestamp| now.since(walked) >= WALK_EVERY_US || now < walked;
         if !self.walked.is_none_or(is_due) {
-            return Ok(());
+            return self.nothing.clone().map_or(Ok(()), Err);
         }
         let mut found = Walk { root, found: Vec::new(), refused: None, left_out: 0 };
         walk(&mut found);
@@ -137,11 +139,12 @@ impl<T> Values<T> {
             let why = format!("{left_out} files are more than {FILES_MAX} and left out");
             return Err(SourceError::broken(why));
         }
-        match refused {
-            _ if !self.list.is_empty() => Ok(()),
-            Some(error) => Err(error.into()),
-            None => Err(SourceError::absent(absent)),
-        }
+        self.nothing = match refused {
+            _ if !self.list.is_empty() => None,
+            Some(error) => Some(error.into()),
+            None => Some(SourceError::absent(absent)),
+        };
+        self.nothing.clone().map_or(Ok(()), Err)
     }
 
     /// Takes these files; those that were there keep what is kept of them.
@@ -226,5 +229,56 @@ impl Read {
             None => out.part(part, PartState::Ok),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Unit};
+
+    static LEVEL: Metric = Metric::gauge("x_level", Unit::Count, "");
+
+    fn told(values: &mut Values<u32>, out: &mut Sink) -> Vec<f64> {
+        out.sealed();
+        let mut of = out.of_device();
+        values.each(|value, number| value.gauge(&mut of, number));
+        out.samples().map(|(.., value)| value).collect()
+    }
+
+    #[test]
+    fn what_is_not_there_stays_absent_until_a_walk_finds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        let mut values = Values::default();
+        let walk = |found: &mut Walk<'_, u32>| {
+            for name in found.names("sys/x") {
+                found.file(&format!("sys/x/{name}"), &LEVEL, &[("x", &name)], 10.0, 7);
+            }
+        };
+        let at = |second: i64| Timestamp(second * Timestamp::SECOND);
+        let absent = Err(SourceError::absent("no x"));
+        // At each tick, not only at that of the walk.
+        assert_eq!(values.look(&root, at(0), "no x", walk), absent);
+        assert_eq!(values.look(&root, at(1), "no x", walk), absent);
+        std::fs::create_dir_all(dir.path().join("sys/x")).unwrap();
+        std::fs::write(dir.path().join("sys/x/a"), "5\n").unwrap();
+        assert_eq!(values.look(&root, at(59), "no x", walk), absent);
+        assert_eq!(values.look(&root, at(60), "no x", walk), Ok(()));
+        let mut out = Sink::new(DeviceId::new("n").unwrap());
+        assert_eq!(told(&mut values, &mut out), [0.5]);
+        values.list[0].kept = 8;
+        // One comes; another keeps what is kept of it; one that is no number hides no other.
+        std::fs::write(dir.path().join("sys/x/b"), "-20\n").unwrap();
+        std::fs::write(dir.path().join("sys/x/c"), "much\n").unwrap();
+        assert_eq!(values.look(&root, at(120), "no x", walk), Ok(()));
+        assert_eq!(told(&mut values, &mut out), [0.5, -2.0]);
+        assert_eq!(values.list.iter().map(|value| value.kept).collect::<Vec<_>>(), [8, 7, 7]);
+        // One that goes is looked for at once.
+        std::fs::remove_file(dir.path().join("sys/x/a")).unwrap();
+        std::fs::remove_file(dir.path().join("sys/x/c")).unwrap();
+        assert_eq!(told(&mut values, &mut out), [-2.0]);
+        assert_eq!(values.look(&root, at(121), "no x", walk), Ok(()));
+        assert_eq!(values.list.len(), 1);
     }
 }

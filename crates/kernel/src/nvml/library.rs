@@ -1,8 +1,12 @@
 //! The library itself, found when the program runs. Each function that a driver lacks is left out.
 
+mod functions;
+
+use functions::*;
+
 use super::{GPUS_MAX, Gpu, GpuProcess, Number, NvmlError, PROCESSES_MAX};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
+use std::ptr::null_mut;
 
 const LIBRARY: &CStr = c"libnvidia-ml.so.1";
 
@@ -26,107 +30,6 @@ const CLOCK_SM: c_int = 1;
 const CLOCK_MEMORY: c_int = 2;
 /// `nvmlMemory_v2_t`: its size, and version 2 above.
 const MEMORY_VERSION: c_uint = 40 | 2 << 24;
-
-type Device = *mut c_void;
-type Get<T> = unsafe extern "C" fn(Device, *mut T) -> c_int;
-type GetOf<T> = unsafe extern "C" fn(Device, c_int, *mut T) -> c_int;
-type GetText = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_int;
-type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
-type SliceByIndex = unsafe extern "C" fn(Device, c_uint, *mut Device) -> c_int;
-type GetEcc = unsafe extern "C" fn(Device, c_int, c_int, *mut c_ulonglong) -> c_int;
-type GetFields = unsafe extern "C" fn(Device, c_int, *mut FieldValue) -> c_int;
-type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
-type GetUse = unsafe extern "C" fn(Device, *mut ProcessUse, *mut c_uint, c_ulonglong) -> c_int;
-type GetMig = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_int;
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Utilization {
-    gpu: c_uint,
-    memory: c_uint,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Memory {
-    version: c_uint,
-    total: c_ulonglong,
-    reserved: c_ulonglong,
-    free: c_ulonglong,
-    used: c_ulonglong,
-}
-
-/// The one before version 2, in which `used` has what is reserved in it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct MemoryBefore {
-    total: c_ulonglong,
-    free: c_ulonglong,
-    used: c_ulonglong,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct FieldValue {
-    field: c_uint,
-    scope: c_uint,
-    timestamp: i64,
-    latency_us: i64,
-    kind: c_int,
-    code: c_int,
-    value: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct ProcessInfo {
-    pid: c_uint,
-    memory: c_ulonglong,
-    gpu_instance: c_uint,
-    compute_instance: c_uint,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct ProcessUse {
-    pid: c_uint,
-    timestamp: c_ulonglong,
-    sm: c_uint,
-    memory: c_uint,
-    encoder: c_uint,
-    decoder: c_uint,
-}
-
-/// The functions. Those that an older driver lacks are none.
-#[derive(Clone, Copy, Debug)]
-struct Functions {
-    init: unsafe extern "C" fn() -> c_int,
-    shutdown: unsafe extern "C" fn() -> c_int,
-    count: unsafe extern "C" fn(*mut c_uint) -> c_int,
-    by_index: ByIndex,
-    uuid: GetText,
-    name: Option<GetText>,
-    minor: Option<Get<c_uint>>,
-    utilization: Option<Get<Utilization>>,
-    memory: Option<Get<Memory>>,
-    memory_before: Option<Get<MemoryBefore>>,
-    power: Option<Get<c_uint>>,
-    power_limit: Option<Get<c_uint>>,
-    energy: Option<Get<c_ulonglong>>,
-    clock: Option<GetOf<c_uint>>,
-    temperature: Option<GetOf<c_uint>>,
-    throttle: Option<Get<c_ulonglong>>,
-    ecc: Option<GetEcc>,
-    replays: Option<Get<c_uint>>,
-    fields: Option<GetFields>,
-    compute: Option<GetProcesses>,
-    graphics: Option<GetProcesses>,
-    used: Option<GetUse>,
-    mig: Option<GetMig>,
-    slices_max: Option<Get<c_uint>>,
-    slice: Option<SliceByIndex>,
-    slice_number: Option<Get<c_uint>>,
-}
 
 /// A GPU's handle, and what of it need not be asked again.
 #[derive(Debug)]
@@ -152,70 +55,6 @@ pub struct Library {
 // its own memory that lives as long as the library is initialised.
 #[expect(unsafe_code, reason = "handles are raw pointers")]
 unsafe impl Send for Library {}
-
-/// A loaded library; it is closed with the value.
-#[derive(Debug)]
-struct Loaded(NonNull<c_void>);
-
-impl Drop for Loaded {
-    #[expect(unsafe_code, reason = "dlclose has no safe wrapper")]
-    fn drop(&mut self) {
-        // SAFETY: the handle came from dlopen and is closed once.
-        unsafe { libc::dlclose(self.0.as_ptr()) };
-    }
-}
-
-impl Loaded {
-    #[expect(unsafe_code, reason = "dlopen has no safe wrapper")]
-    fn open() -> Option<Self> {
-        // SAFETY: the name ends with a zero; the library's initialisers are the driver's own.
-        let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        NonNull::new(handle).map(Self)
-    }
-
-    /// A function of the library, if it has it.
-    #[expect(unsafe_code, reason = "dlsym has no safe wrapper")]
-    fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the handle is open and the name ends with a zero.
-        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        // SAFETY: F is a pointer to a function whose type is that of nvml.h, as written above for
-        // this name, and the address is not null.
-        (!address.is_null())
-            .then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
-    }
-
-    fn functions(&self) -> Option<Functions> {
-        Some(Functions {
-            init: self.function(c"nvmlInit_v2")?,
-            shutdown: self.function(c"nvmlShutdown")?,
-            count: self.function(c"nvmlDeviceGetCount_v2")?,
-            by_index: self.function(c"nvmlDeviceGetHandleByIndex_v2")?,
-            uuid: self.function(c"nvmlDeviceGetUUID")?,
-            name: self.function(c"nvmlDeviceGetName"),
-            minor: self.function(c"nvmlDeviceGetMinorNumber"),
-            utilization: self.function(c"nvmlDeviceGetUtilizationRates"),
-            memory: self.function(c"nvmlDeviceGetMemoryInfo_v2"),
-            memory_before: self.function(c"nvmlDeviceGetMemoryInfo"),
-            power: self.function(c"nvmlDeviceGetPowerUsage"),
-            power_limit: self.function(c"nvmlDeviceGetEnforcedPowerLimit"),
-            energy: self.function(c"nvmlDeviceGetTotalEnergyConsumption"),
-            clock: self.function(c"nvmlDeviceGetClockInfo"),
-            temperature: self.function(c"nvmlDeviceGetTemperature"),
-            throttle: self.function(c"nvmlDeviceGetCurrentClocksThrottleReasons"),
-            ecc: self.function(c"nvmlDeviceGetTotalEccErrors"),
-            replays: self.function(c"nvmlDeviceGetPcieReplayCounter"),
-            fields: self.function(c"nvmlDeviceGetFieldValues"),
-            compute: self.function(c"nvmlDeviceGetComputeRunningProcesses_v3"),
-            graphics: self.function(c"nvmlDeviceGetGraphicsRunningProcesses_v3"),
-            used: self.function(c"nvmlDeviceGetProcessUtilization"),
-            mig: self.function(c"nvmlDeviceGetMigMode"),
-            slices_max: self.function(c"nvmlDeviceGetMaxMigDeviceCount"),
-            slice: self.function(c"nvmlDeviceGetMigDeviceHandleByIndex"),
-            slice_number: self.function(c"nvmlDeviceGetGpuInstanceId"),
-        })
-    }
-}
 
 /// Calls a function of the library.
 macro_rules! call {
