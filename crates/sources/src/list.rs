@@ -26,6 +26,7 @@ sources! {
     rapl,
     hwmon,
     nvidia,
+    amdgpu,
 }
 
 /// The source of a name.
