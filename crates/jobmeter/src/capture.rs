@@ -1,5 +1,5 @@
-//! `jobmeter capture`: the files that a source reads, as a folder that a test or a maintainer can read
-//! with `--root`. Names of this machine, its users and its network cards are replaced.
+//! `jobmeter capture`: the files that a source reads, or all of them, as a folder that a test or a maintainer
+//! can read with `--root`. Names of this machine, its users and its network cards are replaced.
 
 use crate::sources_of_node::jobs_of;
 use anyhow::{Context as _, bail};
@@ -13,23 +13,29 @@ use std::path::Path;
 /// Files that every recorded machine has: its boot time, its mounts.
 const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
 
-/// Runs the source on a recording root, and copies what it read to `out`.
+/// Where the states of the sources stand.
+const STATES: &str = ".jobmeter/sources";
+
+/// Runs sources on a recording root, and copies what they read to `out`, with the state of each.
+///
+/// # Errors
+/// The only one that was asked for gives nothing, or a file cannot be written.
 pub(crate) fn capture(
-    spec: &'static SourceSpec,
+    specs: &[&'static SourceSpec],
     root: &Root,
     device: &DeviceId,
     out: &Path,
 ) -> anyhow::Result<()> {
-    let boot = agent::boot_of(root)?;
-    let options = Options::defaults(spec.options);
-    let now = crate::clock();
-    let jobs = jobs_of(root, now);
-    let mut source = (spec.open)(&Open { root, options: &options, boot })
-        .with_context(|| format!("source {}", spec.name))?;
-    let mut sink = Sink::of_source(spec, device.clone());
-    sink.begin(now);
-    let cx = Context { root, now, boot, jobs: &jobs, budget_us: 10_000_000 };
-    source.collect(&cx, &mut sink).with_context(|| format!("source {}", spec.name))?;
+    let mut states = String::new();
+    for spec in specs {
+        match read(spec, root, device) {
+            Ok(samples) => states.push_str(&format!("{}: {samples} samples\n", spec.name)),
+            Err(error) if specs.len() > 1 => {
+                states.push_str(&format!("{}: {error:#}\n", spec.name));
+            }
+            Err(error) => return Err(error),
+        }
+    }
     let scrub = Scrub::of(root);
     let mut paths: BTreeSet<String> = root.paths_read().into_iter().collect();
     paths.extend(ALWAYS.map(str::to_owned));
@@ -42,17 +48,37 @@ pub(crate) fn capture(
             link(root, path, &scrub, out)?;
         }
     }
-    let owners = cgroups::recorded_owners(root, &root.paths_read())?;
-    write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?;
+    match cgroups::recorded_owners(root, &root.paths_read()) {
+        Ok(owners) => write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?,
+        // A recorded machine may have been recorded without its mounts.
+        Err(error) if error.is_absent() => {}
+        Err(error) => return Err(error.into()),
+    }
     for (path, bytes) in root.replies() {
         write(&out.join(scrub.text(&path)), &scrub.bytes(&bytes))?;
         written += 1;
     }
     if written == 0 {
-        bail!("source {} read nothing that can be recorded", spec.name);
+        bail!("nothing was read that can be recorded");
     }
+    write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
     log::info!("{written} files are in {}; read them before you send them anywhere", out.display());
     Ok(())
+}
+
+/// Opens a source and reads it once; how many samples it gave.
+fn read(spec: &SourceSpec, root: &Root, device: &DeviceId) -> anyhow::Result<usize> {
+    let boot = agent::boot_of(root)?;
+    let options = Options::defaults(spec.options);
+    let now = crate::clock();
+    let jobs = jobs_of(root, now);
+    let of = || format!("source {}", spec.name);
+    let mut source = (spec.open)(&Open { root, options: &options, boot }).with_context(of)?;
+    let mut sink = Sink::of_source(spec, device.clone());
+    sink.begin(now);
+    let cx = Context { root, now, boot, jobs: &jobs, budget_us: 10_000_000 };
+    source.collect(&cx, &mut sink).with_context(of)?;
+    Ok(sink.len())
 }
 
 /// Records where a link to a directory points, through which nothing was read.
@@ -183,6 +209,26 @@ fn is_address(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_captured_tells_the_same_again() {
+        let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
+        let device = DeviceId::new("n1").unwrap();
+        for host in ["bare-6.18", "sensors-intel", "gpu-node", "slurm-v1"] {
+            let to = tempfile::tempdir().unwrap();
+            let captured = |from: &Path, name: &str| {
+                let out = to.path().join(name);
+                let root = Root::recorded(from).unwrap().recording();
+                capture(sources::SOURCES, &root, &device, &out).unwrap();
+                (fs::read_to_string(out.join(STATES)).unwrap(), out)
+            };
+            let (first, out) = captured(&hosts.join(host).join("1"), "first");
+            let (second, _) = captured(&out, "second");
+            assert_eq!(first, second, "{host}");
+            let told = first.lines().filter(|line| !line.contains("absent")).count();
+            assert!(told >= 3, "{host}: {first}");
+        }
+    }
 
     #[test]
     fn a_link_to_a_directory_is_recorded_as_one() {

@@ -176,13 +176,13 @@ fn sources() -> Command {
 
 fn capture() -> Command {
     Command::new("capture")
-        .about("Records the files that a source reads, names scrubbed, for a bug report or a test")
+        .about("Records the files that sources read, names scrubbed, for a bug report or a test")
         .args([
-            Arg::new("source").required(true).value_name("SOURCE").help("Which source"),
+            Arg::new("source").value_name("SOURCE").help("Which source [default: all of them]"),
             value("out", "DIR", "Where to write; it must not exist").required(true),
             value("root", "DIR", "A recorded machine instead of this one"),
         ])
-        .after_help("Example: jobmeter capture disk --out capture/1")
+        .after_help("Example: jobmeter capture --out report; tar czf report.tar.gz report")
 }
 
 fn check() -> Command {

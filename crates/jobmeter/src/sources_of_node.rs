@@ -214,15 +214,17 @@ fn markdown(out: &mut impl Write) -> io::Result<()> {
     all().try_for_each(|spec| describe(spec, Look::Markdown, out))
 }
 
-/// `jobmeter capture SOURCE --out DIR`.
+/// `jobmeter capture [SOURCE] --out DIR`.
 pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let name = matches.get_one::<String>("source").map_or("", String::as_str);
-    let spec = find(name)?;
+    let specs = match matches.get_one::<String>("source") {
+        Some(name) => vec![find(name)?],
+        None => SOURCES.to_vec(),
+    };
     let out =
         matches.get_one::<String>("out").map(Path::new).context("--out DIR says where to write")?;
     if out.try_exists()? {
         bail!("{} is there already; name a folder that is not", out.display());
     }
     let root = root_of(matches)?;
-    crate::capture::capture(spec, &root.recording(), &DeviceId::new(device)?, out)
+    crate::capture::capture(&specs, &root.recording(), &DeviceId::new(device)?, out)
 }
