@@ -30,4 +30,4 @@ pub mod taskstats;
 pub mod uptime;
 pub mod vmstat;
 
-pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_gone};
+pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_gone, is_silent};

@@ -67,6 +67,12 @@ pub const fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO)
 }
 
+/// Whether a device says that it has no value now: a sensor that sleeps or is not ready (`EAGAIN`,
+/// `ENODATA`), a link that is down and so has no speed (`EINVAL`).
+pub const fn is_silent(errno: Errno) -> bool {
+    matches!(errno, Errno::AGAIN | Errno::NODATA | Errno::INVAL)
+}
+
 impl ReadError {
     fn new(path: &str, errno: Errno) -> Self {
         let path = format!("/{path}");

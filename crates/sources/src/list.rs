@@ -27,6 +27,10 @@ sources! {
     hwmon,
     nvidia,
     amdgpu,
+    thermal,
+    cpufreq,
+    edac,
+    battery,
 }
 
 /// The source of a name.

@@ -1,19 +1,25 @@
-//! Files with one number each, as sysfs has them: found by a walk, then read at every tick.
+//! Files with one number each, or with a small table, as sysfs has them: found by a walk, then read at
+//! every tick.
 
+use crate::file::broken;
 use crate::{Of, PartState, Sink, SourceError};
 use kernel::parse::signed;
 use kernel::{KeptFile, ReadError, Root};
 use model::{Metric, Timestamp};
 use std::collections::HashMap;
+use std::fmt::Display;
 
 /// How often the walk is made again: what was plugged in shows within so long.
 const WALK_EVERY_US: i64 = 60 * Timestamp::SECOND;
 /// Most files of a source; the rest is left out and told.
 pub(crate) const FILES_MAX: usize = 20_000;
-/// Most labels of a file.
-const LABELS_MAX: usize = 4;
+/// Most labels of a sample.
+const LABELS_MAX: usize = 5;
 
-/// A file with a number, and what the source keeps of it.
+/// The number in a file's text, blanks at its ends taken off.
+pub(crate) type Parse = fn(&[u8]) -> Option<i64>;
+
+/// A file, and what the source keeps of it.
 #[derive(Debug)]
 pub(crate) struct Value<T> {
     metric: &'static Metric,
@@ -22,6 +28,7 @@ pub(crate) struct Value<T> {
     per_unit: f64,
     path: Box<str>,
     file: KeptFile,
+    parse: Parse,
     pub(crate) kept: T,
 }
 
@@ -56,6 +63,8 @@ pub(crate) struct Walk<'a, T> {
 pub(crate) struct Read {
     /// Files whose number was told.
     pub(crate) told: usize,
+    /// Files whose device says that it has no value now.
+    silent: usize,
     /// Why the first of the others was not.
     pub(crate) refused: Option<SourceError>,
 }
@@ -71,6 +80,19 @@ impl<T> Walk<'_, T> {
         per_unit: f64,
         kept: T,
     ) {
+        self.file_as(path, metric, labels, per_unit, signed, kept);
+    }
+
+    /// As [`Self::file`], of which the number is found so.
+    pub(crate) fn file_as(
+        &mut self,
+        path: &str,
+        metric: &'static Metric,
+        labels: &[(&'static str, &str)],
+        per_unit: f64,
+        parse: Parse,
+        kept: T,
+    ) {
         if self.found.len() >= FILES_MAX {
             self.left_out += 1;
             return;
@@ -79,7 +101,7 @@ impl<T> Walk<'_, T> {
             Ok(file) => {
                 let labels = labels.iter().map(|(name, text)| (*name, (*text).into())).collect();
                 let path = path.into();
-                self.found.push(Value { metric, labels, per_unit, path, file, kept });
+                self.found.push(Value { metric, labels, per_unit, path, file, parse, kept });
             }
             Err(error) if error.is_absent() => {}
             Err(error) => {
@@ -161,15 +183,35 @@ impl<T> Values<T> {
 
     /// Reads every file; `tell` is given each with its number.
     pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read {
+        self.each_text(|value, text| {
+            let number = (value.parse)(text.trim_ascii());
+            tell(value, number.ok_or_else(|| value.broken("it is no number"))?);
+            Ok(())
+        })
+    }
+
+    /// Reads every file; `tell` is given each with its text.
+    pub(crate) fn each_text(
+        &mut self,
+        mut tell: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
+    ) -> Read {
         let mut read = Read::default();
         for value in &mut self.list {
-            match value.number(&mut self.buf) {
-                Ok(Some(number)) => {
-                    tell(value, number);
-                    read.told += 1;
-                }
+            let told = match value.file.read(&mut self.buf) {
+                Ok(()) => tell(value, &self.buf),
                 // The device has gone; so has its directory, at the next walk.
-                Ok(None) => self.walked = None,
+                Err(errno) if kernel::is_gone(errno) => {
+                    self.walked = None;
+                    continue;
+                }
+                Err(errno) if kernel::is_silent(errno) => {
+                    read.silent += 1;
+                    continue;
+                }
+                Err(errno) => Err(value.broken(errno)),
+            };
+            match told {
+                Ok(()) => read.told += 1,
                 Err(error) => {
                     read.refused.get_or_insert(error);
                 }
@@ -180,16 +222,9 @@ impl<T> Values<T> {
 }
 
 impl<T> Value<T> {
-    /// The file's number; none when the device has gone.
-    fn number(&self, buf: &mut Vec<u8>) -> Result<Option<i64>, SourceError> {
-        match self.file.read(buf) {
-            Ok(()) => {}
-            Err(errno) if kernel::is_gone(errno) => return Ok(None),
-            Err(errno) => return Err(SourceError::broken(format!("/{}: {errno}", self.path))),
-        }
-        let number = signed(buf.trim_ascii());
-        let wrong = || SourceError::broken(format!("/{}: it is no number", self.path));
-        number.map(Some).ok_or_else(wrong)
+    /// A text of it that makes no sense.
+    pub(crate) fn broken(&self, why: impl Display) -> SourceError {
+        broken(&self.path, why)
     }
 
     /// Whether it is of this metric.
@@ -208,12 +243,19 @@ impl<T> Value<T> {
         self.labelled(|labels| out.counter(self.metric, labels, value, start));
     }
 
-    fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
+    /// Shows the file's labels.
+    pub(crate) fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
+        self.labelled_and(&[], tell);
+    }
+
+    /// Shows the file's labels and some more.
+    pub(crate) fn labelled_and(&self, more: &[(&str, &str)], tell: impl FnOnce(&[(&str, &str)])) {
         let mut labels = [("", ""); LABELS_MAX];
-        for (place, (name, text)) in labels.iter_mut().zip(&self.labels) {
-            *place = (name, text);
+        let own = self.labels.iter().map(|(name, text)| (*name, &**text));
+        for (place, label) in labels.iter_mut().zip(own.chain(more.iter().copied())) {
+            *place = label;
         }
-        tell(labels.get(..self.labels.len()).unwrap_or_default());
+        tell(labels.get(..self.labels.len() + more.len()).unwrap_or_default());
     }
 }
 
@@ -225,6 +267,9 @@ impl Read {
     pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
         match self.refused {
             Some(error) if self.told == 0 => return Err(error),
+            None if self.told == 0 && self.silent > 0 => {
+                return Err(SourceError::absent("its devices say that they have no value now"));
+            }
             Some(error) => out.part(part, PartState::Not(error)),
             None => out.part(part, PartState::Ok),
         }

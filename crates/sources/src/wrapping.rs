@@ -47,6 +47,33 @@ impl Wrapping {
     }
 }
 
+/// What counters that come and go one by one, such as those of processors, have counted together since
+/// the first reading: their plain sum would fall when one of them goes, and read as a counter that began anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum {
+    total: u64,
+    start: Option<Timestamp>,
+}
+
+impl Sum {
+    /// Adds what one of them grew by since its own last reading, at which it stood at `last`. One that is
+    /// smaller than it was went round after `range` steps if it has a range, else it began anew.
+    pub(crate) fn add(&mut self, last: &mut Option<u64>, value: u64, range: Option<u64>) {
+        let Some(last) = last.replace(value) else { return };
+        let grown = match (value.checked_sub(last), range) {
+            (Some(grown), _) => grown,
+            (None, Some(range)) => range.saturating_sub(last).saturating_add(value),
+            (None, None) => value,
+        };
+        self.total = self.total.saturating_add(grown);
+    }
+
+    /// What they counted by now, and since when.
+    pub(crate) fn told(&mut self, now: Timestamp) -> (u64, Timestamp) {
+        (self.total, *self.start.get_or_insert(now))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +100,22 @@ mod tests {
         // Set back: what would be nearly a whole round in a second.
         assert_eq!(counter.add(at(22), 340, 1000, 100), (0, at(22)));
         assert_eq!(counter.add(at(23), 360, 1000, 100), (20, at(22)));
+    }
+
+    #[test]
+    fn a_sum_goes_on_when_one_of_its_counters_goes() {
+        let (mut sum, mut a, mut b) = (Sum::default(), None, None);
+        sum.add(&mut a, 1000, Some(1 << 32));
+        sum.add(&mut b, (1 << 32) - 10, Some(1 << 32));
+        assert_eq!(sum.told(at(1)), (0, at(1)));
+        sum.add(&mut a, 1005, Some(1 << 32));
+        sum.add(&mut b, 20, Some(1 << 32));
+        assert_eq!(sum.told(at(2)), (35, at(1)));
+        // The first is away for a while, and then there again.
+        sum.add(&mut b, 30, None);
+        assert_eq!(sum.told(at(3)), (45, at(1)));
+        sum.add(&mut a, 7, None);
+        assert_eq!(sum.told(at(4)), (52, at(1)));
     }
 
     proptest! {

@@ -1,0 +1,71 @@
+//! Thermal zones: the temperatures by which the kernel throttles and cools.
+//!
+//! Reads `/sys/class/thermal/thermal_zoneN/{type,temp}` (Linux 2.6.25;
+//! Documentation/driver-api/thermal/sysfs-api.rst):
+//!
+//! ```text
+//! thermal_zone1/type  x86_pkg_temp
+//! thermal_zone1/temp  48000          thousandths of a degree Celsius
+//! ```
+//!
+//! A zone has the labels `zone`, its number, and `type`, its sensor. What a driver tells here often stands under
+//! `hwmon` as well; a board's own zone (`acpitz`) may be a constant that its maker chose.
+
+use crate::parts::{Choice, exclude, include};
+use crate::values::{Values, Walk};
+use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use model::{Metric, Unit};
+use std::time::Duration;
+
+const DIR: &str = "sys/class/thermal";
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "thermal",
+    help: "Temperatures of the kernel's thermal zones.",
+    reads: &["/sys/class/thermal/thermal_zone*/{type,temp}"],
+    cost: "some microseconds a zone; one behind the firmware may take a millisecond",
+    every: Every::AtLeast(Duration::from_secs(5)),
+    metrics: &[&TEMPERATURE],
+    // No zone of a node lies outside; sensors that are off answer with -274 °C or 0 K.
+    sane: &[Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 128.0])],
+    options: &[
+        include("Only these zones, by their type: names, or patterns with `*`; none means all."),
+        exclude("", "Types of zones to leave out if `include` names none: names, or patterns with `*`."),
+    ],
+    open,
+};
+
+static TEMPERATURE: Metric =
+    Metric::gauge("thermal_temperature_celsius", Unit::Celsius, "Temperature of a thermal zone.")
+        .steps(1000);
+
+struct Thermal {
+    zones: Values,
+    choice: Choice,
+}
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    Ok(Box::new(Thermal { zones: Values::default(), choice: Choice::of(open.options) }))
+}
+
+impl Source for Thermal {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let absent = "/sys/class/thermal: no thermal zone that the options choose";
+        let choice = &self.choice;
+        self.zones.look(cx.root, cx.now, absent, |found| walk(found, choice))?;
+        let mut of = out.of_device();
+        let read = self.zones.each(|zone, number| zone.gauge(&mut of, number));
+        read.state("zones", out)
+    }
+}
+
+fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
+    for entry in walk.names(DIR) {
+        let Some(zone) = entry.strip_prefix("thermal_zone") else { continue };
+        let kind = walk.text(&format!("{DIR}/{entry}/type")).unwrap_or_default();
+        if choice.says(&kind).unwrap_or(true) {
+            let labels = [("zone", zone), ("type", &*kind)];
+            walk.file(&format!("{DIR}/{entry}/temp"), &TEMPERATURE, &labels, 1e3, ());
+        }
+    }
+}
