@@ -24,6 +24,8 @@ pub mod proc_connector;
 pub mod process;
 mod root;
 pub mod rusage;
+pub mod schedstat;
+pub mod softirqs;
 pub mod stat;
 pub mod statfs;
 pub mod taskstats;

@@ -44,6 +44,31 @@ pub fn meminfo(
     Ok(whole_lines(text)?.map(line))
 }
 
+/// The lines of `/sys/devices/system/node/nodeN/meminfo`, which begin with `Node N`
+/// (drivers/base/node.c, Linux 6.18):
+///
+/// ```text
+/// Node 0 MemTotal:       98304000 kB
+/// ```
+///
+/// # Errors
+/// As [`meminfo`]; or a line does not begin so.
+pub fn node_meminfo(
+    text: &[u8],
+) -> Result<impl Iterator<Item = Result<Line<'_>, ParseError>>, ParseError> {
+    if text.is_empty() {
+        return Err(ParseError::at(b"the end of the file"));
+    }
+    Ok(whole_lines(text)?.map(|whole| {
+        let mut fields = Fields::of(whole);
+        if fields.word()? != b"Node" {
+            return Err(ParseError::at(whole));
+        }
+        fields.number()?;
+        line(fields.rest())
+    }))
+}
+
 fn line(line: &[u8]) -> Result<Line<'_>, ParseError> {
     let wrong = ParseError::at(line);
     let mut fields = Fields::of(line);
@@ -95,7 +120,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lines_of_a_node() {
+        let all = |text: &'static [u8]| -> Result<Vec<Line<'_>>, ParseError> {
+            node_meminfo(text)?.collect()
+        };
+        let lines = all(b"Node 1 MemFree:        12 kB\nNode 1 HugePages_Free:     3\n").unwrap();
+        let expected = [Amount::KibiBytes(12), Amount::Count(3)];
+        assert_eq!(
+            (lines[0].name, [lines[0].amount, lines[1].amount]),
+            (&b"MemFree"[..], expected)
+        );
+        for text in
+            [&b""[..], b"MemFree: 12 kB\n", b"Node x MemFree: 1 kB\n", b"Node 1 A: 2\nNode 1"]
+        {
+            assert!(all(text).is_err(), "{}", text.escape_ascii());
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_bytes_of_a_node_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(lines) = node_meminfo(&bytes) {
+                lines.for_each(drop);
+            }
+        }
+
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             all(&bytes).ok();

@@ -31,6 +31,10 @@ sources! {
     cpufreq,
     edac,
     battery,
+    infiniband,
+    softirqs,
+    numa,
+    schedstat,
 }
 
 /// The source of a name.

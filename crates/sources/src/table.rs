@@ -1,6 +1,6 @@
 //! Files of names and numbers, such as `/proc/meminfo`: which name is which metric.
 
-use crate::Sink;
+use crate::{Of, Sink};
 use hashbrown::HashMap;
 use model::{Kind, Metric, Timestamp, Unit};
 use rustc_hash::FxBuildHasher;
@@ -61,12 +61,16 @@ impl Table {
 
     /// Pushes every value that the file had.
     pub(crate) fn push(&self, boot: Timestamp, out: &mut Sink) {
-        let mut out = out.of_device();
+        self.push_of(&mut out.of_device(), &[], boot);
+    }
+
+    /// Pushes every value that the file had, with these labels.
+    pub(crate) fn push_of(&self, out: &mut Of<'_>, labels: &[(&str, &str)], start: Timestamp) {
         for slot in &self.slots {
             let Some(value) = slot.value else { continue };
             match slot.metric.kind {
-                Kind::Counter => out.counter(slot.metric, &[], value as f64, boot),
-                Kind::Gauge => out.gauge(slot.metric, &[], value as f64),
+                Kind::Counter => out.counter(slot.metric, labels, value as f64, start),
+                Kind::Gauge => out.gauge(slot.metric, labels, value as f64),
             }
         }
     }

@@ -22,7 +22,8 @@ pub(crate) type Parse = fn(&[u8]) -> Option<i64>;
 /// A file, and what the source keeps of it.
 #[derive(Debug)]
 pub(crate) struct Value<T> {
-    metric: &'static Metric,
+    /// None of a file that is a table.
+    metric: Option<&'static Metric>,
     labels: Vec<(&'static str, Box<str>)>,
     /// So many of the file's steps are one of the metric's unit.
     per_unit: f64,
@@ -93,21 +94,43 @@ impl<T> Walk<'_, T> {
         parse: Parse,
         kept: T,
     ) {
+        self.take(path, labels, kept, |value| {
+            (value.metric, value.per_unit, value.parse) = (Some(metric), per_unit, parse);
+        });
+    }
+
+    /// Takes a file with a table, for [`Values::each_text`], if it is there; whether it is.
+    pub(crate) fn table(&mut self, path: &str, labels: &[(&'static str, &str)], kept: T) -> bool {
+        self.take(path, labels, kept, |_| {})
+    }
+
+    fn take(
+        &mut self,
+        path: &str,
+        labels: &[(&'static str, &str)],
+        kept: T,
+        set: impl FnOnce(&mut Value<T>),
+    ) -> bool {
         if self.found.len() >= FILES_MAX {
             self.left_out += 1;
-            return;
+            return false;
         }
         match self.root.open(path) {
             Ok(file) => {
                 let labels = labels.iter().map(|(name, text)| (*name, (*text).into())).collect();
-                let path = path.into();
-                self.found.push(Value { metric, labels, per_unit, path, file, parse, kept });
+                let (path, parse) = (path.into(), signed as Parse);
+                let mut value =
+                    Value { metric: None, labels, per_unit: 1.0, path, file, parse, kept };
+                set(&mut value);
+                self.found.push(value);
+                return true;
             }
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 self.refused.get_or_insert(error);
             }
         }
+        false
     }
 
     /// A file's text, if it can be read and has any.
@@ -229,18 +252,20 @@ impl<T> Value<T> {
 
     /// Whether it is of this metric.
     pub(crate) fn is(&self, metric: &'static Metric) -> bool {
-        std::ptr::eq(self.metric, metric)
+        self.metric.is_some_and(|own| std::ptr::eq(own, metric))
     }
 
     /// Pushes a number of the file's steps as a gauge.
     pub(crate) fn gauge(&self, out: &mut Of<'_>, steps: i64) {
-        self.labelled(|labels| out.gauge(self.metric, labels, steps as f64 / self.per_unit));
+        let Some(metric) = self.metric else { return };
+        self.labelled(|labels| out.gauge(metric, labels, steps as f64 / self.per_unit));
     }
 
     /// Pushes a number of the file's steps as a counter.
     pub(crate) fn counter(&self, out: &mut Of<'_>, steps: u64, start: Timestamp) {
+        let Some(metric) = self.metric else { return };
         let value = steps as f64 / self.per_unit;
-        self.labelled(|labels| out.counter(self.metric, labels, value, start));
+        self.labelled(|labels| out.counter(metric, labels, value, start));
     }
 
     /// Shows the file's labels.
