@@ -9,6 +9,7 @@
 pub mod allocations;
 pub mod cgroup;
 pub mod clock;
+pub mod cpulist;
 pub mod diskstats;
 pub mod heap;
 pub mod inotify;
@@ -25,11 +26,13 @@ pub mod process;
 mod root;
 pub mod rusage;
 pub mod schedstat;
+pub mod sockets;
 pub mod softirqs;
 pub mod stat;
 pub mod statfs;
 pub mod taskstats;
 pub mod uptime;
+pub mod utmp;
 pub mod vmstat;
 
 pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_gone, is_silent};

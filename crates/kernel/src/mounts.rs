@@ -23,20 +23,22 @@ pub struct Mount<'a> {
     pub path: &'a [u8],
     /// The file system's type: `ext4`, `nfs4`, `fuse.sshfs`.
     pub kind: &'a [u8],
+    /// How: `rw,relatime`.
+    pub options: &'a [u8],
 }
 
 /// The mounts, in their order.
 ///
 /// # Errors
-/// The text is cut; then, line by line: one has fewer than three fields, or a place without its `/`.
+/// The text is cut; then, line by line: one has fewer than four fields, or a place without its `/`.
 pub fn mounts(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Mount<'_>, ParseError>>, ParseError> {
     Ok(whole_lines(text)?.map(|line| {
         // Blank by blank and not word by word: a device may have the empty name.
-        let mut fields = line.splitn(4, |byte| *byte == b' ');
+        let mut fields = line.splitn(5, |byte| *byte == b' ');
         let mut field = || fields.next().ok_or(ParseError::at(line));
-        let mount = Mount { device: field()?, path: field()?, kind: field()? };
+        let mount = Mount { device: field()?, path: field()?, kind: field()?, options: field()? };
         if mount.path.starts_with(b"/") { Ok(mount) } else { Err(ParseError::at(line)) }
     }))
 }
@@ -85,10 +87,18 @@ mod tests {
     #[test]
     fn lines_and_escapes() {
         let mounts = all(TEXT).unwrap();
-        assert_eq!(mounts[0], Mount { device: b"/dev/vda", path: b"/", kind: b"ext4" });
+        assert_eq!(
+            mounts[0],
+            Mount {
+                device: b"/dev/vda",
+                path: b"/",
+                kind: b"ext4",
+                options: b"rw,relatime,discard",
+            }
+        );
         assert_eq!(mounts[1].kind, b"nfs4");
         let nameless = all(b" /mnt tmpfs rw 0 0\n").unwrap()[0];
-        assert_eq!(nameless, Mount { device: b"", path: b"/mnt", kind: b"tmpfs" });
+        assert_eq!(nameless, Mount { device: b"", path: b"/mnt", kind: b"tmpfs", options: b"rw" });
         assert_eq!(unescape(mounts[2].path), b"/mnt/two words");
         assert_eq!(unescape(br"a\011b\012c\134d\043e\303\251"), "a\tb\nc\\d#e\u{e9}".as_bytes());
         for kept in [&br"\04"[..], br"\", br"\08x", br"\777", b""] {
@@ -102,7 +112,9 @@ mod tests {
             let lines = cut == 0 || TEXT[..cut].ends_with(b"\n");
             assert_eq!(all(&TEXT[..cut]).is_ok(), lines, "{cut}");
         }
-        for text in ["/dev/vda\n", "/dev/vda /\n", "/dev/vda none swap sw 0 0\n"] {
+        for text in
+            ["/dev/vda\n", "/dev/vda /\n", "/dev/vda / ext4\n", "/dev/vda none swap sw 0 0\n"]
+        {
             assert!(all(text.as_bytes()).is_err(), "{text:?}");
         }
     }

@@ -372,6 +372,41 @@ impl KeptFile {
             }
         }
     }
+
+    /// Shows the whole file from its start, part by part of at most the size of `part`, for files that may
+    /// be larger than what should be held of them.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_in_parts(&self, part: &mut [u8], mut show: impl FnMut(&[u8])) -> Result<(), Errno> {
+        match &self.0 {
+            Kept::Live(fd) => read_parts(fd.as_fd(), part, &mut show),
+            Kept::Recorded { dir, path } => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
+                read_parts(fd.as_fd(), part, &mut show)
+            }
+        }
+    }
+}
+
+fn read_parts(
+    fd: BorrowedFd<'_>,
+    part: &mut [u8],
+    show: &mut impl FnMut(&[u8]),
+) -> Result<(), Errno> {
+    let mut offset = 0_u64;
+    loop {
+        match rustix::io::pread(fd, &mut *part, offset) {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => {
+                show(part.get(..bytes).unwrap_or_default());
+                offset = offset.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
 }
 
 fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
@@ -407,6 +442,22 @@ mod tests {
         std::os::unix::fs::symlink("proc/stat", dir.path().join("link")).unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         (dir, root)
+    }
+
+    #[test]
+    fn parts_of_a_file_are_the_file() {
+        let (dir, root) = tree();
+        let large = dir.path().join("proc/large").to_str().unwrap().to_owned();
+        let live = Root::live().unwrap().open(large.trim_start_matches('/')).unwrap();
+        for file in [root.open("proc/large").unwrap(), live] {
+            let (mut whole, mut parts) = (Vec::new(), 0);
+            file.read_in_parts(&mut [0; 999], |part| {
+                whole.extend_from_slice(part);
+                parts += 1;
+            })
+            .unwrap();
+            assert_eq!((whole.len(), parts), (10_000, 11));
+        }
     }
 
     #[test]

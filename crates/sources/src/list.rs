@@ -35,6 +35,11 @@ sources! {
     softirqs,
     numa,
     schedstat,
+    boot,
+    mounts,
+    interfaces,
+    users,
+    sockets,
 }
 
 /// The source of a name.

@@ -15,8 +15,16 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const ATTEMPTS_MAX: usize = 10;
 
 /// Options under which more is read: source, name, value.
-const MORE: [(&str, &str, &str); 3] =
-    [("cpu", "cores", "true"), ("disk", "include", "*"), ("network", "virtual", "true")];
+const MORE: [(&str, &str, &str); 8] = [
+    ("cpu", "cores", "true"),
+    ("cpufreq", "cores", "true"),
+    ("disk", "include", "*"),
+    ("interfaces", "virtual", "true"),
+    ("network", "virtual", "true"),
+    ("schedstat", "cores", "true"),
+    ("softirqs", "cores", "true"),
+    ("users", "sessions", "true"),
+];
 
 #[test]
 fn the_counter_sees_allocations_of_its_own_thread_alone() {

@@ -75,7 +75,7 @@ static SPEED: Metric = Metric::gauge(
 );
 
 /// `counters/`: the kernel's name and the metric. The first two count data.
-static PORT: [(&str, Metric); 20] = [
+static PORT: [(&str, Metric); 19] = [
     ("port_xmit_data", bytes("infiniband_transmitted_bytes_total", "Bytes sent.")),
     ("port_rcv_data", bytes("infiniband_received_bytes_total", "Bytes received.")),
     ("port_xmit_packets", count("infiniband_transmitted_packets_total", "Packets sent, also bad ones.")),
@@ -134,13 +134,9 @@ static PORT: [(&str, Metric); 20] = [
         "VL15_dropped",
         count("infiniband_management_dropped_total", "Packets of the subnet's management dropped for want of room."),
     ),
-    (
-        "port_rcv_discards",
-        count("infiniband_received_dropped_total", "Packets received and dropped by the port."),
-    ),
 ];
 
-/// `hw_counters/`: the drivers' names and the metric (mlx5, mlx4, hfi1, irdma, bnxt_re, hns).
+/// `hw_counters/`: the drivers' names and the metric (mlx5, bnxt_re, irdma, hfi1).
 static DRIVER: [(&[&str], Metric); 12] = [
     (
         &["out_of_buffer"],
@@ -163,7 +159,7 @@ static DRIVER: [(&[&str], Metric); 12] = [
         count("infiniband_not_ready_total", "Refusals received as the other side had no receive request."),
     ),
     (
-        &["duplicate_request", "dup_req", "DupReq"],
+        &["duplicate_request", "dup_req", "RcDupRew"],
         count("infiniband_duplicate_requests_total", "Requests received that had come before."),
     ),
     (

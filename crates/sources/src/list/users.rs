@@ -1,0 +1,210 @@
+//! Users: how many sessions are logged in, and on request which.
+//!
+//! Reads `/var/run/utmp` (any Linux; utmp(5)) or, on machines without it, `/run/systemd/sessions/ID` (systemd), see
+//! [`kernel::utmp`]. These are logins, by ssh or at a console, not a job's processes. The option `sessions` tells
+//! each one with the labels `user`, `terminal`, `host` and `process`, [`SHOWN_MAX`] at most; it is off, as names of people and
+//! hosts are theirs. A machine with neither file has nobody who counts logins.
+
+use crate::file::broken;
+use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use kernel::utmp::{Session, logind, utmp};
+use kernel::{KeptFile, ReadError, Root};
+use model::setting::{Kind, OptionSpec};
+use model::{Metric, Unit};
+use std::fmt::Write;
+use std::time::Duration;
+
+const UTMP: &str = "var/run/utmp";
+const SESSIONS: &str = "run/systemd/sessions";
+/// Most sessions told one by one, and most users told apart.
+const SHOWN_MAX: usize = 1000;
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "users",
+    help: "How many sessions are logged in, and on request which.",
+    reads: &["/var/run/utmp", "/run/systemd/sessions/*"],
+    cost: "COST",
+    every: Every::AtLeast(Duration::from_secs(30)),
+    metrics: &[&COUNT, &USERS, &SINCE],
+    sane: &[],
+    options: &[OptionSpec {
+        name: "sessions",
+        kind: Kind::Switch,
+        default: "false",
+        help: "Also each session alone, with its user's name, terminal and host.",
+    }],
+    open,
+};
+
+static COUNT: Metric =
+    Metric::gauge("users_sessions", Unit::Count, "Sessions that are logged in.");
+static USERS: Metric =
+    Metric::gauge("users_logged_in", Unit::Count, "Users who have a session, each counted once.");
+static SINCE: Metric = Metric::gauge(
+    "users_session_since_seconds",
+    Unit::Seconds,
+    "When a session was logged in, in seconds since 1970.",
+);
+
+struct Users {
+    files: Files,
+    one_by_one: bool,
+    buf: Vec<u8>,
+    seen: Seen,
+}
+
+enum Files {
+    Utmp(KeptFile),
+    /// The directory, and where a path is written.
+    Systemd(String),
+}
+
+/// What one reading found.
+#[derive(Default)]
+struct Seen {
+    sessions: usize,
+    users: usize,
+    /// The names, in memory that is kept.
+    names: Vec<Vec<u8>>,
+}
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let files = match open.root.open(UTMP) {
+        Ok(file) => Files::Utmp(file),
+        Err(ReadError::Absent { .. }) if open.root.stat(SESSIONS).is_ok() => {
+            Files::Systemd(String::new())
+        }
+        Err(ReadError::Absent { .. }) => {
+            let why = "/var/run/utmp and /run/systemd/sessions: nobody counts logins here";
+            return Err(SourceError::absent(why));
+        }
+        Err(other) => return Err(other.into()),
+    };
+    let one_by_one = open.options.switch("sessions");
+    Ok(Box::new(Users { files, one_by_one, buf: Vec::new(), seen: Seen::default() }))
+}
+
+impl Source for Users {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let Self { files, one_by_one, buf, seen } = self;
+        (seen.sessions, seen.users) = (0, 0);
+        let mut of = out.of_device();
+        let mut tell = |session: &Session<'_>| {
+            seen.add(session);
+            if *one_by_one && seen.sessions <= SHOWN_MAX {
+                push(session, &mut of);
+            }
+        };
+        match files {
+            Files::Utmp(file) => {
+                file.read(buf).map_err(|e| broken(UTMP, e))?;
+                utmp(buf).for_each(|session| tell(&session));
+            }
+            Files::Systemd(path) => sessions(cx.root, path, buf, &mut tell)?,
+        }
+        of.gauge(&COUNT, &[], seen.sessions as f64);
+        of.gauge(&USERS, &[], seen.users as f64);
+        let state = match seen.sessions > SHOWN_MAX {
+            true => PartState::Not(SourceError::broken(format!(
+                "{} sessions are more than {SHOWN_MAX} and not all told apart",
+                seen.sessions
+            ))),
+            false => PartState::Ok,
+        };
+        out.part("sessions", state);
+        Ok(())
+    }
+}
+
+/// Shows every session of systemd; one that ends meanwhile is none.
+fn sessions(
+    root: &Root,
+    path: &mut String,
+    buf: &mut Vec<u8>,
+    tell: &mut impl FnMut(&Session<'_>),
+) -> Result<(), SourceError> {
+    let mut refused = None;
+    root.list(SESSIONS, |entry| {
+        // `ID.ref` is a pipe that holds the session.
+        if entry.name.contains('.') {
+            return;
+        }
+        path.clear();
+        // Writing into a `String` cannot fail.
+        write!(path, "{SESSIONS}/{}", entry.name).unwrap_or_default();
+        match root.read(path, buf) {
+            Ok(()) => logind(buf).iter().for_each(&mut *tell),
+            Err(ReadError::Absent { .. }) => {}
+            Err(error) => {
+                refused.get_or_insert(error);
+            }
+        }
+    })?;
+    refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+impl Seen {
+    fn add(&mut self, session: &Session<'_>) {
+        self.sessions += 1;
+        let known = self.names.get(..self.users).unwrap_or_default();
+        if self.users >= SHOWN_MAX || known.iter().any(|name| name == session.user) {
+            return;
+        }
+        if self.names.len() == self.users {
+            self.names.push(Vec::new());
+        }
+        if let Some(name) = self.names.get_mut(self.users) {
+            name.clear();
+            name.extend_from_slice(session.user);
+            self.users += 1;
+        }
+    }
+}
+
+fn push(session: &Session<'_>, of: &mut Of<'_>) {
+    // What is not UTF-8 is no name that anybody has.
+    let text = |bytes| std::str::from_utf8(bytes).unwrap_or("?");
+    let mut digits = [0; 10];
+    let labels = [
+        ("user", text(session.user)),
+        ("terminal", text(session.terminal)),
+        ("host", text(session.host)),
+        ("process", decimal(session.process, &mut digits)),
+    ];
+    of.gauge(&SINCE, &labels, session.since as f64);
+}
+
+/// A number in decimal digits, without asking for memory.
+fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &str {
+    let mut start = digits.len();
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        (number, start) = (number / 10, place);
+        if number == 0 {
+            break;
+        }
+    }
+    std::str::from_utf8(digits.get(start..).unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_digits() {
+        for number in [0, 7, 10, 4711, u32::MAX] {
+            assert_eq!(decimal(number, &mut [0; 10]), number.to_string());
+        }
+    }
+
+    #[test]
+    fn a_user_counts_once() {
+        let mut seen = Seen::default();
+        for user in ["ann", "bob", "ann"] {
+            let user = user.as_bytes();
+            seen.add(&Session { user, terminal: b"", host: b"", since: 0, process: 1 });
+        }
+        assert_eq!((seen.sessions, seen.users), (3, 2));
+    }
+}
