@@ -13,11 +13,14 @@ pub type Target = fn(&[u8]);
 pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
     ("cgroup", cgroup),
+    ("filesystems", filesystems),
     ("frames", frames),
     ("labels", labels),
     ("node", node),
     ("process", process),
+    ("sockets", sockets),
     ("time", time),
+    ("users", users),
 ];
 
 /// The target of a name.
@@ -69,6 +72,12 @@ fn node(bytes: &[u8]) {
     kernel::pressure::pressure(bytes).ok();
     kernel::statfs::StatFs::parse(bytes).ok();
     kernel::stat::stat(bytes, |_, _| ()).ok();
+    if let Ok(kinds) = kernel::softirqs::softirqs(bytes) {
+        kinds.flatten().for_each(|kind| kind.for_each(drop));
+    }
+    each(kernel::schedstat::schedstat(bytes));
+    each(kernel::meminfo::node_meminfo(bytes));
+    kernel::cpulist::cpus_in(bytes).ok();
     drop(kernel::mounts::unescape(bytes));
     drop(kernel::cgroup::cgroup_mounts(bytes));
 }
@@ -81,4 +90,35 @@ fn process(bytes: &[u8]) {
 
 fn cgroup(bytes: &[u8]) {
     drop(kernel::cgroup::cgroup_mounts(bytes));
+}
+
+fn each<T, E>(parsed: Result<impl Iterator<Item = T>, E>) {
+    if let Ok(items) = parsed {
+        items.for_each(drop);
+    }
+}
+
+fn filesystems(bytes: &[u8]) {
+    each(kernel::lustre::stats(bytes));
+    kernel::lustre::lnet(bytes).ok();
+    kernel::nfs::mountstats(bytes, |_| {}).ok();
+    kernel::nfs::rpc(bytes).ok();
+    each(kernel::mounts::mounts(bytes));
+}
+
+/// Where a file is cut into parts does not matter.
+fn sockets(bytes: &[u8]) {
+    kernel::sockets::sockstat(bytes, |_, _, _| {}).ok();
+    let (mut whole, mut parts) = (kernel::sockets::TcpStates::default(), Default::default());
+    whole.add(bytes);
+    let (first, rest) =
+        bytes.split_at(bytes.first().map_or(0, |at| usize::from(*at) % bytes.len()));
+    kernel::sockets::TcpStates::add(&mut parts, first);
+    parts.add(rest);
+    assert_eq!(whole, parts);
+}
+
+fn users(bytes: &[u8]) {
+    kernel::utmp::utmp(bytes).for_each(drop);
+    kernel::utmp::logind(bytes);
 }

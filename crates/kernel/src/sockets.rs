@@ -17,8 +17,9 @@
 use crate::Root;
 use crate::parse::{Fields, ParseError, whole_lines};
 
-/// The states of TCP by their numbers less 1 (include/net/tcp_states.h).
-pub const STATES: [&str; 12] = [
+/// The states of TCP by their numbers less 1 (include/net/tcp_states.h); the kernel writes a request
+/// that is no socket yet (`NEW_SYN_RECV`) as `syn_recv`.
+pub const STATES: [&str; 11] = [
     "established",
     "syn_sent",
     "syn_recv",
@@ -30,7 +31,6 @@ pub const STATES: [&str; 12] = [
     "last_ack",
     "listen",
     "closing",
-    "new_syn_recv",
 ];
 
 /// Bytes in a page of memory: those of this machine, and 4096 on every recorded one.

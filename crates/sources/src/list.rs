@@ -40,6 +40,8 @@ sources! {
     interfaces,
     users,
     sockets,
+    nfs,
+    lustre,
 }
 
 /// The source of a name.

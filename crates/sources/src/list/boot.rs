@@ -33,7 +33,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/proc/sys/kernel/{osrelease,version,tainted}",
         "/sys/devices/system/cpu/present",
     ],
-    cost: "COST",
+    cost: "about 1 µs on 2 virtual cores, Linux 6.18, once a minute",
     every: Every::AtLeast(Duration::from_secs(60)),
     metrics: &[&KERNEL, &TAINTED_BITS, &CPUS],
     sane: &[],

@@ -35,7 +35,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/class/net/*/{operstate,speed,duplex,mtu,carrier_changes,address}",
         "/sys/class/net/*/device/{uevent,driver}",
     ],
-    cost: "COST",
+    cost: "about 4 µs an interface on 2 virtual cores, Linux 6.18",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[&UP, &SPEED, &FULL_DUPLEX, &MTU, &CARRIER_CHANGES, &HARDWARE],
     sane: &[],

@@ -32,7 +32,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "mounts",
     help: "How many mounts there are of each type, and what is mounted where from a disk.",
     reads: &["/proc/self/mounts", "/proc/filesystems"],
-    cost: "COST",
+    cost: "about 8 µs on 2 virtual cores, Linux 6.18, with 20 mounts; grows with them",
     every: Every::AtLeast(Duration::from_secs(60)),
     metrics: &[&OF_TYPE, &ON_DISK],
     sane: &[],

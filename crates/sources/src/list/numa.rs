@@ -25,7 +25,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "numa",
     help: "Memory of each NUMA node, and how often it was taken from another node than wanted.",
     reads: &["/sys/devices/system/node/node*/{meminfo,numastat}"],
-    cost: "COST",
+    cost: "about 7 µs a node on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
     metrics: &metrics(&ROWS),
     sane: &[],

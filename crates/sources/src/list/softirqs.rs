@@ -29,7 +29,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
     help: "Soft interrupts by kind, on request by processor.",
     reads: &["/proc/softirqs"],
-    cost: "COST",
+    cost: "about 3 µs on 2 virtual cores, Linux 6.18; grows with the processors, 10 numbers each",
     every: Every::Tick,
     metrics: &[&ALL, &CORE],
     sane: &[],

@@ -23,7 +23,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "users",
     help: "How many sessions are logged in, and on request which.",
     reads: &["/var/run/utmp", "/run/systemd/sessions/*"],
-    cost: "COST",
+    cost: "about 2 µs on 2 virtual cores, Linux 6.18, with no session; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[&COUNT, &USERS, &SINCE],
     sane: &[],

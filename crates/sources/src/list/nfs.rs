@@ -1,0 +1,311 @@
+//! The NFS client: bytes, requests and their times of each mount.
+//!
+//! Reads `/proc/self/mountstats` (Linux 2.6.17; proc_pid_mountstats(5)) and `/proc/net/rpc/nfs` (any Linux with an NFS
+//! client), see [`kernel::nfs`]:
+//!
+//! ```text
+//! device nfs1:/home mounted on /home with fstype nfs4 statvers=1.1
+//!         bytes:  4096 8192 0 0 4096 8192 1 2
+//!         per-op statistics
+//!                 READ: 9 10 0 1548 4096 12 340 371 0
+//! ```
+//!
+//! A mount has the labels `mount` and `export`. Of several mounts of one export the first is shown, as they share their
+//! numbers. These are in the kernel's memory: no server is asked, and one that is silent holds nothing up. What
+//! programs read (`nfs_read_bytes_total`) and what came from the server differ by what the page cache knew. With the
+//! option `operations`, each operation of each mount. The client's numbers over all mounts have 32 bits; told is what
+//! was counted since the first reading. A mount that appears after it counts from the reading before.
+
+use crate::file::{TickFile, broken};
+use crate::parts::{Choice, Roster, exclude, include};
+use crate::wrapping::Sum;
+use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use kernel::mounts::unescape;
+use kernel::nfs::{Operation, Told, mountstats, rpc};
+use model::setting::{Kind, OptionSpec};
+use model::{Metric, Timestamp, Unit};
+use std::borrow::Cow;
+
+const PATH: &str = "proc/self/mountstats";
+const RPC: &str = "proc/net/rpc/nfs";
+/// The client's numbers begin at 0 again after so many.
+const ROUND: u64 = 1 << 32;
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "nfs",
+    help: "Bytes, requests and times of each mount of NFS.",
+    reads: &["/proc/self/mountstats", "/proc/net/rpc/nfs"],
+    cost: "two files; grows with the mounts, each of which has some 80 lines",
+    every: Every::Tick,
+    metrics: &[
+        &BYTES[0],
+        &BYTES[1],
+        &BYTES[2],
+        &BYTES[3],
+        &BYTES[4],
+        &BYTES[5],
+        &REQUESTS[0],
+        &REQUESTS[1],
+        &REQUESTS[2],
+        &REQUESTS[3],
+        &REQUESTS[4],
+        &REQUESTS[5],
+        &REQUESTS[6],
+        &REQUESTS[7],
+        &REQUESTS[8],
+        &OPERATIONS,
+        &OPERATION_TIME,
+        &CLIENT[0],
+        &CLIENT[1],
+        &CLIENT[2],
+    ],
+    sane: &[],
+    options: &[
+        include("Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`."),
+        exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
+        OptionSpec {
+            name: "operations",
+            kind: Kind::Switch,
+            default: "false",
+            help: "Also each operation alone: some 140 more series a mount.",
+        },
+    ],
+    open,
+};
+
+/// In the order of [`kernel::nfs::Bytes`].
+static BYTES: [Metric; 6] = [
+    bytes("nfs_read_bytes_total", "Bytes that programs read, those past the page cache not included."),
+    bytes("nfs_written_bytes_total", "Bytes that programs wrote, those past the page cache not included."),
+    bytes("nfs_direct_read_bytes_total", "Bytes that programs read past the page cache."),
+    bytes("nfs_direct_written_bytes_total", "Bytes that programs wrote past the page cache."),
+    bytes("nfs_server_read_bytes_total", "Bytes of files read from the server."),
+    bytes("nfs_server_written_bytes_total", "Bytes of files written to the server."),
+];
+
+/// In the order of [`Totals::columns`].
+static REQUESTS: [Metric; 9] = [
+    count("nfs_requests_total", "Requests to the server that were answered."),
+    count("nfs_retransmits_total", "Times that a request was sent again."),
+    count("nfs_timeouts_total", "Times that an answer did not come in time."),
+    bytes("nfs_sent_bytes_total", "Bytes sent to the server, what stands around the data included."),
+    bytes("nfs_received_bytes_total", "Bytes received from the server, what stands around the data included."),
+    millis("nfs_queue_seconds_total", "Time that requests waited to be sent."),
+    millis("nfs_response_seconds_total", "Time that requests waited for their answers."),
+    millis("nfs_request_seconds_total", "Time that requests took in all."),
+    count("nfs_errors_total", "Requests that failed."),
+];
+
+static OPERATIONS: Metric = count(
+    "nfs_operation_requests_total",
+    "The part of nfs_requests_total of one operation.",
+);
+static OPERATION_TIME: Metric = millis(
+    "nfs_operation_seconds_total",
+    "The part of nfs_request_seconds_total of one operation.",
+);
+
+static CLIENT: [Metric; 3] = [
+    count("nfs_client_requests_total", "Requests of all mounts, since the first reading."),
+    count("nfs_client_retransmits_total", "Requests of all mounts sent again, since the first reading."),
+    count("nfs_client_refreshes_total", "Credentials of all mounts refreshed, since the first reading."),
+];
+
+const fn bytes(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Bytes, help)
+}
+
+const fn count(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Count, help)
+}
+
+const fn millis(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Seconds, help).steps(1000)
+}
+
+struct Nfs {
+    file: TickFile,
+    rpc: Result<TickFile, SourceError>,
+    choice: Choice,
+    one_by_one: bool,
+    roster: Roster,
+    /// The exports seen in this reading, each with a line end: none of them has one.
+    exports: Vec<u8>,
+    client: [(Sum, Option<u64>); 3],
+}
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let rpc = TickFile::open(open.root, RPC);
+    if let Err(SourceError::Absent(_)) = rpc {
+        return Err(SourceError::absent("/proc/net/rpc/nfs: no NFS client is loaded"));
+    }
+    Ok(Box::new(Nfs {
+        file: TickFile::open(open.root, PATH)?,
+        rpc,
+        choice: Choice::of(open.options),
+        one_by_one: open.options.switch("operations"),
+        roster: Roster::default(),
+        exports: Vec::new(),
+        client: Default::default(),
+    }))
+}
+
+impl Source for Nfs {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let state = match self.push_client(cx.now, &mut out.of_device()) {
+            Ok(()) => PartState::Ok,
+            Err(error) => PartState::Not(error),
+        };
+        out.part("client", state);
+        let Self { file, choice, one_by_one, roster, exports, .. } = self;
+        let mut of = out.of_device();
+        exports.clear();
+        roster.begin(cx.boot);
+        let mut mount = Mount::default();
+        mountstats(file.read()?, |told| match told {
+            Told::Mount { export, path } => {
+                mount.push(roster, cx.boot, &mut of);
+                let known = exports.split(|byte| *byte == b'\n').any(|known| known == export);
+                exports.extend_from_slice(export);
+                exports.push(b'\n');
+                mount = if known { Mount::default() } else { Mount::new(export, path, choice) };
+            }
+            Told::Bytes(told) => mount.bytes = Some(told),
+            Told::Operation { name, numbers } => {
+                mount.totals.get_or_insert_default().add(&numbers);
+                if *one_by_one {
+                    mount.push_operation(name, &numbers, roster, cx.boot, &mut of);
+                }
+            }
+        })
+        .map_err(|e| broken(PATH, e))?;
+        mount.push(roster, cx.boot, &mut of);
+        roster.end(cx.now);
+        Ok(())
+    }
+}
+
+impl Nfs {
+    fn push_client(&mut self, now: Timestamp, of: &mut Of<'_>) -> Result<(), SourceError> {
+        let file = self.rpc.as_mut().map_err(|error| error.clone())?;
+        let told = rpc(file.read()?).map_err(|e| broken(RPC, e))?;
+        let values = [told.calls, told.retransmits, told.refreshes];
+        for ((metric, (sum, last)), value) in CLIENT.iter().zip(&mut self.client).zip(values) {
+            sum.add(last, value, Some(ROUND));
+            let (total, start) = sum.told(now);
+            of.counter(metric, &[], total as f64, start);
+        }
+        Ok(())
+    }
+}
+
+/// A mount while it is read; an empty path is none that is shown.
+#[derive(Default)]
+struct Mount<'a> {
+    export: Cow<'a, str>,
+    path: Cow<'a, [u8]>,
+    bytes: Option<kernel::nfs::Bytes>,
+    totals: Option<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    sum: Operation,
+    retransmits: u64,
+}
+
+impl Totals {
+    fn add(&mut self, one: &Operation) {
+        let sum = &mut self.sum;
+        for (total, part) in [
+            (&mut sum.requests, one.requests),
+            // Both are counted when the answer is there.
+            (&mut self.retransmits, one.sent.saturating_sub(one.requests)),
+            (&mut sum.timeouts, one.timeouts),
+            (&mut sum.sent_bytes, one.sent_bytes),
+            (&mut sum.received_bytes, one.received_bytes),
+            (&mut sum.queue_ms, one.queue_ms),
+            (&mut sum.response_ms, one.response_ms),
+            (&mut sum.total_ms, one.total_ms),
+        ] {
+            *total = total.saturating_add(part);
+        }
+        if let Some(errors) = one.errors {
+            sum.errors = Some(sum.errors.unwrap_or(0).saturating_add(errors));
+        }
+    }
+
+    fn columns(&self) -> [Option<u64>; 9] {
+        let Operation { requests, timeouts, sent_bytes, received_bytes, .. } = self.sum;
+        let Operation { queue_ms, response_ms, total_ms, errors, .. } = self.sum;
+        [
+            Some(requests),
+            Some(self.retransmits),
+            Some(timeouts),
+            Some(sent_bytes),
+            Some(received_bytes),
+            Some(queue_ms),
+            Some(response_ms),
+            Some(total_ms),
+            errors,
+        ]
+    }
+}
+
+impl<'a> Mount<'a> {
+    fn new(export: &'a [u8], path: &'a [u8], choice: &Choice) -> Self {
+        let path = match path.contains(&b'\\') {
+            true => Cow::Owned(unescape(path)),
+            false => Cow::Borrowed(path),
+        };
+        if !choice.says(&String::from_utf8_lossy(&path)).unwrap_or(true) {
+            return Self::default();
+        }
+        Self { export: String::from_utf8_lossy(export), path, bytes: None, totals: None }
+    }
+
+    fn push(&self, roster: &mut Roster, boot: Timestamp, of: &mut Of<'_>) {
+        if self.path.is_empty() {
+            return;
+        }
+        let Some((mount, start)) = roster.see(&self.path, boot, |_| true) else { return };
+        let labels = [("mount", mount), ("export", &*self.export)];
+        if let Some(told) = &self.bytes {
+            let columns = [
+                told.read,
+                told.written,
+                told.direct_read,
+                told.direct_written,
+                told.server_read,
+                told.server_written,
+            ];
+            for (metric, value) in BYTES.iter().zip(columns) {
+                of.counter(metric, &labels, value as f64, start);
+            }
+        }
+        let Some(totals) = &self.totals else { return };
+        for (metric, value) in REQUESTS.iter().zip(totals.columns()) {
+            if let Some(value) = value {
+                of.counter(metric, &labels, value as f64 / f64::from(metric.divisor), start);
+            }
+        }
+    }
+
+    fn push_operation(
+        &self,
+        name: &[u8],
+        numbers: &Operation,
+        roster: &mut Roster,
+        boot: Timestamp,
+        of: &mut Of<'_>,
+    ) {
+        if self.path.is_empty() {
+            return;
+        }
+        let Some((mount, start)) = roster.see(&self.path, boot, |_| true) else { return };
+        let name = String::from_utf8_lossy(name);
+        let labels = [("mount", mount), ("export", &*self.export), ("operation", &*name)];
+        of.counter(&OPERATIONS, &labels, numbers.requests as f64, start);
+        of.counter(&OPERATION_TIME, &labels, numbers.total_ms as f64 / 1e3, start);
+    }
+}
