@@ -119,7 +119,9 @@ mod tests {
         \x20  2: 0100007F:15B3 0100007F:9C42 01 00000000:00000000 00:00000000 00000000     0\n\
         \x20  3: 0100007F:15B3 0100007F:9C44 0D 00000000:00000000 00:00000000 00000000     0\n";
 
-    fn all(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>, u64)>, ParseError> {
+    type Number = (Vec<u8>, Vec<u8>, u64);
+
+    fn all(text: &[u8]) -> Result<Vec<Number>, ParseError> {
         let mut told = Vec::new();
         sockstat(text, |protocol, name, number| {
             told.push((protocol.to_owned(), name.to_owned(), number));

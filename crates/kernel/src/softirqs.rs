@@ -58,7 +58,9 @@ mod tests {
         \x20         HI:          0          1\n\
         \x20      TIMER:     963129    1081135\n";
 
-    fn all(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u64>)>, ParseError> {
+    type Counts = (Vec<u8>, Vec<u64>);
+
+    fn all(text: &[u8]) -> Result<Vec<Counts>, ParseError> {
         softirqs(text)?
             .map(|kind| {
                 let kind = kind?;
