@@ -136,6 +136,46 @@ fn options_choose_interfaces() {
 }
 
 #[test]
+fn options_choose_what_a_cluster_has() {
+    let shown = |settings: &[Setting], metric: &str| {
+        let values = second_tick("cluster-node", settings, metric);
+        labels(&values).iter().map(|labels| (*labels).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&[], "lustre_reads_total").len(), 2);
+    let home = shown(&[("lustre", "prefix", "home,other")], "lustre_reads_total");
+    assert_eq!(home, [r#"{"client": "ffff880012345000", "filesystem": "home"}"#]);
+    assert_eq!(shown(&[("lustre", "targets", "false")], "lustre_requests_total").len(), 0);
+    assert_eq!(shown(&[("infiniband", "include", "mlx5_*")], "infiniband_active").len(), 2);
+    assert_eq!(shown(&[("nfs", "exclude", "/mnt/*")], "nfs_requests_total").len(), 1);
+    assert_eq!(shown(&[("interfaces", "virtual", "true")], "interfaces_up").len(), 2);
+    assert_eq!(shown(&[("interfaces", "include", "lo")], "interfaces_up").len(), 1);
+    assert_eq!(shown(&[("sockets", "states", "false")], "sockets_tcp_in_state").len(), 0);
+    assert_eq!(shown(&[("sockets", "states_max", "9")], "sockets_tcp_in_state").len(), 0);
+    assert_eq!(shown(&[], "users_session_since_seconds").len(), 0);
+    let sessions = shown(&[("users", "sessions", "true")], "users_session_since_seconds");
+    assert_eq!(
+        sessions[1],
+        r#"{"host": "login1", "user": "user1", "process": "4800", "terminal": "pts/1"}"#
+    );
+}
+
+#[test]
+fn parts_add_up_to_the_whole_that_has_a_name_of_its_own() {
+    for (settings, whole, part) in [
+        (("softirqs", "cores", "true"), "softirqs_served_total", "softirqs_core_served_total"),
+        (("schedstat", "cores", "true"), "schedstat_slices_total", "schedstat_core_slices_total"),
+        (("nfs", "operations", "true"), "nfs_requests_total", "nfs_operation_requests_total"),
+    ] {
+        let sum = |settings: &[Setting], metric| -> f64 {
+            second_tick("cluster-node", settings, metric).iter().map(|(_, value)| value).sum()
+        };
+        assert_eq!(sum(&[settings], whole), sum(&[settings], part), "{whole}");
+        assert!(sum(&[settings], whole) > 0.0, "{whole}");
+        assert_eq!(sum(&[], part), 0.0, "{part} without its option");
+    }
+}
+
+#[test]
 fn a_mount_without_a_recorded_reply_gives_no_sample_and_no_error() {
     let values = second_tick("bare-4.18", &[], "filesystem_size_bytes");
     let expected = [

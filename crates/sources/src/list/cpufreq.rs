@@ -11,6 +11,7 @@
 //! cpu0/thermal_throttle/package_throttle_total_time_ms  412
 //! ```
 //!
+//! The limits are read once a minute, as they change when somebody changes them, and are means over the processors.
 //! `scaling_cur_freq` is what the processor ran at in the last tick where it measures that (Intel and AMD, from
 //! `aperf` and `mperf`), else what the governor asked for. Told are mean, lowest and highest over the processors on
 //! line, with the option `cores` each one. A core's throttling is read at the first of its hardware threads, a
@@ -36,7 +37,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/devices/system/cpu/cpu*/thermal_throttle/{core,package}_throttle_{count,total_time_ms}",
         "/sys/devices/system/cpu/cpu*/topology/{physical_package_id,core_id}",
     ],
-    cost: "about 2 µs a file: 5 a processor, 2 a core and 2 a package",
+    cost: "about 2 µs a file: one a processor, 2 a core and 2 a package; once a minute four more a processor",
     every: Every::Tick,
     metrics: &[
         &MEAN,
@@ -117,9 +118,8 @@ const fn hertz(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Hertz, help)
 }
 
-/// A processor's files of which the mean is told.
-static OF_CPU: [(&str, &Metric); 5] = [
-    ("scaling_cur_freq", &MEAN),
+/// A processor's limits, of which the means are told.
+static LIMITS: [(&str, &Metric); 4] = [
     ("scaling_min_freq", &LIMIT_LOW),
     ("scaling_max_freq", &LIMIT_HIGH),
     ("cpuinfo_min_freq", &ABLE_LOW),
@@ -140,6 +140,8 @@ enum Kept {
 struct Cpufreq {
     files: Values<Kept>,
     cores_wanted: bool,
+    /// As the last walk found them.
+    limits: [Spread; LIMITS.len()],
     throttles: Sum,
     throttled_ms: Sum,
 }
@@ -148,13 +150,14 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Cpufreq {
         files: Values::default(),
         cores_wanted: open.options.switch("cores"),
+        limits: Default::default(),
         throttles: Sum::default(),
         throttled_ms: Sum::default(),
     }))
 }
 
 /// Frequencies added up, in thousands of hertz.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Spread {
     sum: i64,
     count: u32,
@@ -179,10 +182,9 @@ impl Source for Cpufreq {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let absent =
             "/sys/devices/system/cpu/cpu*: neither cpufreq nor thermal_throttle; a virtual machine has none";
-        self.files.look(cx.root, cx.now, absent, walk)?;
-        let mut spreads = [Spread::default(); OF_CPU.len()];
-        let (mut cores, mut of) = (false, out.of_device());
-        let Self { files, cores_wanted, throttles, throttled_ms } = self;
+        let Self { files, cores_wanted, limits, throttles, throttled_ms } = self;
+        files.look(cx.root, cx.now, absent, |found| *limits = walk(found))?;
+        let (mut now, mut cores, mut of) = (Spread::default(), false, out.of_device());
         let read = files.each(|file, number| {
             let Ok(count) = u64::try_from(number) else { return };
             let counts = file.is(&THROTTLES);
@@ -195,16 +197,13 @@ impl Source for Cpufreq {
                 let (total, start) = counted.add(cx.now, count, u64::MAX, THROTTLES_RATE_MAX);
                 file.counter(&mut of, total, start);
             } else {
-                let places = OF_CPU.iter().position(|(_, metric)| file.is(metric));
-                if let Some(spread) = places.and_then(|place| spreads.get_mut(place)) {
-                    spread.add(number);
-                }
-                if *cores_wanted && file.is(&MEAN) {
+                now.add(number);
+                if *cores_wanted {
                     file.labelled(|labels| of.gauge(&CORE, labels, number as f64 * 1e3));
                 }
             }
         });
-        push(&spreads, &mut of);
+        push(&now, limits, &mut of);
         if cores {
             self.push_throttling(cx.now, &mut of);
         }
@@ -221,21 +220,25 @@ impl Cpufreq {
     }
 }
 
-fn push(spreads: &[Spread], of: &mut Of<'_>) {
-    for ((_, metric), spread) in OF_CPU.iter().zip(spreads) {
-        if let Some(mean) = spread.mean_hertz() {
-            of.gauge(metric, &[], mean);
-        }
+fn push(now: &Spread, limits: &[Spread], of: &mut Of<'_>) {
+    if let Some(mean) = now.mean_hertz() {
+        of.gauge(&MEAN, &[], mean);
     }
-    let now = spreads.first().copied().unwrap_or_default();
     for (metric, khz) in [(&LOWEST, now.lowest), (&HIGHEST, now.highest)] {
         if let Some(khz) = khz {
             of.gauge(metric, &[], khz as f64 * 1e3);
         }
     }
+    for ((_, metric), limit) in LIMITS.iter().zip(limits) {
+        if let Some(mean) = limit.mean_hertz() {
+            of.gauge(metric, &[], mean);
+        }
+    }
 }
 
-fn walk(walk: &mut Walk<'_, Kept>) {
+/// Finds the files; the limits, which are read here.
+fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
+    let mut limits = [Spread::default(); LIMITS.len()];
     let (mut cores, mut packages) = (Vec::new(), Vec::new());
     let mut cpus: Vec<(u32, String)> = walk
         .names(DIR)
@@ -246,9 +249,11 @@ fn walk(walk: &mut Walk<'_, Kept>) {
     for (number, entry) in cpus {
         let dir = format!("{DIR}/{entry}");
         let cpu = number.to_string();
-        for (file, metric) in OF_CPU {
-            let path = format!("{dir}/cpufreq/{file}");
-            walk.file(&path, metric, &[("cpu", &cpu)], 1e-3, Kept::Nothing);
+        let path = format!("{dir}/cpufreq/scaling_cur_freq");
+        walk.file(&path, &MEAN, &[("cpu", &cpu)], 1e-3, Kept::Nothing);
+        for ((file, _), limit) in LIMITS.iter().zip(&mut limits) {
+            let khz = walk.text(&format!("{dir}/cpufreq/{file}")).and_then(|text| text.parse().ok());
+            khz.into_iter().for_each(|khz| limit.add(khz));
         }
         // A processor off line has no topology.
         let Some(package) = walk.text(&format!("{dir}/topology/physical_package_id")) else {
@@ -271,4 +276,5 @@ fn walk(walk: &mut Walk<'_, Kept>) {
             packages.push(package);
         }
     }
+    limits
 }
