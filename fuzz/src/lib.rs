@@ -78,6 +78,7 @@ fn node(bytes: &[u8]) {
     each(kernel::schedstat::schedstat(bytes));
     each(kernel::meminfo::node_meminfo(bytes));
     kernel::cpulist::cpus_in(bytes).ok();
+    kernel::addresses::parse(bytes).ok();
     drop(kernel::mounts::unescape(bytes));
     drop(kernel::cgroup::cgroup_mounts(bytes));
 }

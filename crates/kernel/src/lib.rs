@@ -5,6 +5,7 @@
 //! panics, whatever the bytes; [`Root`] is the only way to a machine's files, at `/` or under a
 //! recorded copy.
 
+pub mod addresses;
 #[cfg(feature = "count-allocations")]
 pub mod allocations;
 pub mod cgroup;

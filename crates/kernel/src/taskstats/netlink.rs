@@ -113,10 +113,10 @@ fn pad(to: &mut Vec<u8>) {
     to.resize(aligned(to.len()), 0);
 }
 
-/// Opens a socket bound to the groups of a protocol.
-pub(crate) fn open(protocol: Protocol, groups: u32) -> Result<OwnedFd, Errno> {
+/// Opens a socket bound to the groups of a protocol; none is that of routes, whose number is 0.
+pub(crate) fn open(protocol: impl Into<Option<Protocol>>, groups: u32) -> Result<OwnedFd, Errno> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol.into())?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
 }

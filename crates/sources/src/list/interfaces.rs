@@ -1,6 +1,7 @@
-//! Network interfaces themselves: whether they are up, how fast, how large their packets may be.
+//! Network interfaces themselves: whether they are up, how fast, how large their packets may be, their addresses.
 //!
-//! Reads `/sys/class/net/NAME/` (Linux 2.6.33; Documentation/ABI/testing/sysfs-class-net):
+//! Reads `/sys/class/net/NAME/` (Linux 2.6.33; Documentation/ABI/testing/sysfs-class-net), and asks for addresses by
+//! netlink, see [`kernel::addresses`], once a minute:
 //!
 //! ```text
 //! eth0/operstate        up              lo has `unknown`, and is up
@@ -17,7 +18,9 @@
 
 use crate::parts::{Choice, exclude, include};
 use crate::values::{Values, Walk};
-use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use kernel::Root;
+use kernel::addresses::Address;
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Unit};
 use std::time::Duration;
@@ -25,19 +28,22 @@ use std::time::Duration;
 const DIR: &str = "sys/class/net";
 /// Bytes in a second for each million of bits.
 const BYTES_OF_MEGABIT: f64 = 125_000.0;
+/// Most addresses told.
+const ADDRESSES_MAX: usize = 1000;
 /// `SPEED_UNKNOWN` as drivers print it that take it for a number without sign.
 const UNKNOWN: i64 = u32::MAX as i64;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "interfaces",
-    help: "Whether network interfaces are up, how fast, and how large their packets may be.",
+    help: "Whether network interfaces are up, how fast, how large their packets may be, and their addresses.",
     reads: &[
-        "/sys/class/net/*/{operstate,speed,duplex,mtu,carrier_changes,address}",
+        "/sys/class/net/*/{operstate,speed,duplex,mtu,carrier_changes,address,ifindex}",
         "/sys/class/net/*/device/{uevent,driver}",
+        "rtnetlink RTM_GETADDR",
     ],
     cost: "about 4 µs an interface on 2 virtual cores, Linux 6.18",
     every: Every::AtLeast(Duration::from_secs(10)),
-    metrics: &[&UP, &SPEED, &FULL_DUPLEX, &MTU, &CARRIER_CHANGES, &HARDWARE],
+    metrics: &[&UP, &SPEED, &FULL_DUPLEX, &MTU, &CARRIER_CHANGES, &HARDWARE, &ADDRESS],
     sane: &[],
     options: &[
         include(
@@ -52,6 +58,12 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             kind: Kind::Switch,
             default: "false",
             help: "Also interfaces without hardware of their own.",
+        },
+        OptionSpec {
+            name: "addresses",
+            kind: Kind::Switch,
+            default: "true",
+            help: "Also the addresses of IPv4 and IPv6, 1000 at most.",
         },
     ],
     open,
@@ -82,10 +94,21 @@ static HARDWARE: Metric = Metric::gauge(
     "1 for each interface, with its hardware address and driver in its labels.",
 );
 
+static ADDRESS: Metric = Metric::gauge(
+    "interfaces_address",
+    Unit::Count,
+    "1 for each address of IPv4 or IPv6 that an interface has, with it in its labels.",
+);
+
 struct Interfaces {
     files: Values,
     choice: Choice,
     virtual_too: bool,
+    addresses_wanted: bool,
+    /// As the last walk found them: the interface, the address, its prefix.
+    addresses: Vec<[Box<str>; 3]>,
+    /// How the last walk found them.
+    state: PartState,
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -93,14 +116,22 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         files: Values::default(),
         choice: Choice::of(open.options),
         virtual_too: open.options.switch("virtual"),
+        addresses_wanted: open.options.switch("addresses"),
+        addresses: Vec::new(),
+        state: PartState::Ok,
     }))
 }
 
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let absent = "/sys/class/net: no interface that the options choose";
-        let Self { files, choice, virtual_too } = self;
-        files.look(cx.root, cx.now, absent, |found| walk(found, choice, *virtual_too))?;
+        let Self { files, choice, virtual_too, addresses_wanted, addresses, state } = self;
+        files.look(cx.root, cx.now, absent, |found| {
+            let shown = walk(found, choice, *virtual_too);
+            if *addresses_wanted {
+                *state = addresses_of(cx.root, &shown, addresses);
+            }
+        })?;
         let mut of = out.of_device();
         let read = files.each(|file, number| match u64::try_from(number) {
             Ok(changes) if file.is(&CARRIER_CHANGES) => file.counter(&mut of, changes, cx.boot),
@@ -109,11 +140,20 @@ impl Source for Interfaces {
             // Of a driver that does not know.
             _ => {}
         });
+        for [interface, address, prefix] in &*addresses {
+            let labels = [("interface", &**interface), ("address", address), ("prefix", prefix)];
+            of.gauge(&ADDRESS, &labels, 1.0);
+        }
+        if *addresses_wanted {
+            out.part("addresses", state.clone());
+        }
         read.state("interfaces", out)
     }
 }
 
-fn walk(walk: &mut Walk<'_, ()>, choice: &Choice, virtual_too: bool) {
+/// Finds the files; which interfaces are shown: their numbers and names.
+fn walk(walk: &mut Walk<'_, ()>, choice: &Choice, virtual_too: bool) -> Vec<(u32, String)> {
+    let mut shown = Vec::new();
     for name in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{name}/{file}");
         let has_hardware = || walk.text(&at("device/uevent")).is_some();
@@ -130,7 +170,32 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &Choice, virtual_too: bool) {
         let driver = walk.link(&at("device/driver")).unwrap_or_default();
         let labels = [("interface", &*name), ("address", &address), ("driver", &driver)];
         walk.file_as(&at("ifindex"), &HARDWARE, &labels, 1.0, |_| Some(1), ());
+        let index = walk.text(&at("ifindex")).and_then(|text| text.parse().ok());
+        shown.extend(index.map(|index| (index, name)));
     }
+    shown
+}
+
+/// Asks for the addresses of these interfaces.
+fn addresses_of(
+    root: &Root,
+    shown: &[(u32, String)],
+    addresses: &mut Vec<[Box<str>; 3]>,
+) -> PartState {
+    addresses.clear();
+    let all = match kernel::addresses::addresses(root) {
+        Ok(all) => all,
+        Err(error) => return PartState::Not(error.into()),
+    };
+    for Address { index, ip, prefix } in all {
+        let Some((_, name)) = shown.iter().find(|(known, _)| *known == index) else { continue };
+        if addresses.len() >= ADDRESSES_MAX {
+            let why = format!("more addresses than {ADDRESSES_MAX}; the rest is left out");
+            return PartState::Not(SourceError::broken(why));
+        }
+        addresses.push([name.as_str().into(), ip.to_string().into(), prefix.to_string().into()]);
+    }
+    PartState::Ok
 }
 
 /// Of an interface that does not tell its state, such as `lo`, it is known that it was not taken down.
