@@ -28,6 +28,7 @@
 //! ```
 
 use crate::parse::{lines, number};
+use std::ops::Range;
 
 const TYPE_USER: u16 = 7;
 /// Whether this architecture's records have times of 64 bits.
@@ -37,6 +38,10 @@ const WIDE: bool = cfg!(any(
     target_arch = "loongarch64",
     target_arch = "arm"
 ));
+
+const USER: Range<usize> = 44..76;
+const HOST: Range<usize> = 76..332;
+const ADDRESS: Range<usize> = if WIDE { 360..376 } else { 348..364 };
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = if WIDE { 400 } else { 384 };
@@ -63,8 +68,8 @@ pub fn utmp(bytes: &[u8]) -> impl Iterator<Item = Session<'_>> {
 
 fn record(record: &[u8]) -> Option<Session<'_>> {
     let kind = u16::from_ne_bytes(record.get(0..2)?.try_into().ok()?);
-    let text = |from: usize, bytes: usize| {
-        let field = record.get(from..from + bytes).unwrap_or_default();
+    let text = |range: Range<usize>| {
+        let field = record.get(range).unwrap_or_default();
         field.split(|byte| *byte == 0).next().unwrap_or_default()
     };
     let since = match WIDE {
@@ -72,9 +77,35 @@ fn record(record: &[u8]) -> Option<Session<'_>> {
         false => u64::from(u32::from_ne_bytes(record.get(340..344)?.try_into().ok()?)),
     };
     let process = u32::from_ne_bytes(record.get(4..8)?.try_into().ok()?);
-    let (user, terminal, host) = (text(44, 32), text(8, 32), text(76, 256));
+    let (user, terminal, host) = (text(USER), text(8..40), text(HOST));
     let session = Session { user, terminal, host, since, process };
     (kind == TYPE_USER && !session.user.is_empty()).then_some(session)
+}
+
+/// The same records with other names in them, for `jobmeter capture`: users are `user1`, `user2` and so on, hosts
+/// `host`, and their addresses 0.
+pub fn without_names(bytes: &[u8]) -> Vec<u8> {
+    let mut users: Vec<&[u8]> = Vec::new();
+    let mut out = Vec::with_capacity(bytes.len());
+    for record in bytes.chunks_exact(RECORD_BYTES) {
+        let field = |range: Range<usize>| record.get(range).unwrap_or_default();
+        let user = field(USER);
+        let place = users.iter().position(|known| *known == user).unwrap_or_else(|| {
+            users.push(user);
+            users.len() - 1
+        });
+        let is_empty = |text: &[u8]| text.first().is_none_or(|byte| *byte == 0);
+        let user = if is_empty(user) { String::new() } else { format!("user{}", place + 1) };
+        let host = if is_empty(field(HOST)) { "" } else { "host" };
+        let start = out.len();
+        out.extend_from_slice(record);
+        for (range, text) in [(USER, user.as_str()), (HOST, host), (ADDRESS, "")] {
+            let place = out.get_mut(start + range.start..start + range.end).unwrap_or_default();
+            place.fill(0);
+            place.iter_mut().zip(text.as_bytes()).for_each(|(to, from)| *to = *from);
+        }
+    }
+    out
 }
 
 /// A session of systemd, if it is a user's own and not ending: a manager, a greeter and a locked screen are none.
@@ -144,6 +175,18 @@ mod tests {
     }
 
     #[test]
+    fn names_are_replaced_and_nothing_else() {
+        let mut all = bytes(TYPE_USER, b"ann", 1_767_700_000);
+        all.extend(bytes(TYPE_USER, b"bob", 5));
+        all.extend(bytes(TYPE_USER, b"ann", 6));
+        let other = without_names(&all);
+        let told: Vec<_> = utmp(&other).map(|one| (one.user, one.host, one.since)).collect();
+        let (ann, bob, host) = (&b"user1"[..], &b"user2"[..], &b"host"[..]);
+        assert_eq!(told, [(ann, host, 1_767_700_000), (bob, host, 5), (ann, host, 6)]);
+        assert_eq!(other.len(), all.len());
+    }
+
+    #[test]
     fn sessions_of_systemd() {
         let text = b"# This is private data. Do not parse.\nUID=1000\nUSER=ann\nACTIVE=1\nSTATE=active\n\
             REMOTE=1\nTYPE=tty\nCLASS=user\nTTY=pts/0\nREMOTE_HOST=login1\nLEADER=4711\nREALTIME=1767700000000000\n";
@@ -171,6 +214,7 @@ mod tests {
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
             utmp(&bytes).for_each(drop);
             logind(&bytes);
+            without_names(&bytes);
         }
     }
 }
