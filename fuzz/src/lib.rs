@@ -77,6 +77,7 @@ fn node(bytes: &[u8]) {
     }
     each(kernel::schedstat::schedstat(bytes));
     each(kernel::meminfo::node_meminfo(bytes));
+    each(kernel::cpuinfo::frequencies_khz(bytes));
     kernel::cpulist::cpus_in(bytes).ok();
     kernel::addresses::parse(bytes).ok();
     drop(kernel::mounts::unescape(bytes));

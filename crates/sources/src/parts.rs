@@ -108,11 +108,22 @@ impl Roster {
         boot: Timestamp,
         shown: impl FnOnce(&str) -> bool,
     ) -> Option<(&str, Timestamp)> {
+        self.see_as(name, boot, shown, |name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// As [`Self::see`], of a part whose label is not its name but made of it, once.
+    pub(crate) fn see_as(
+        &mut self,
+        name: &[u8],
+        boot: Timestamp,
+        shown: impl FnOnce(&str) -> bool,
+        label: impl FnOnce(&[u8]) -> String,
+    ) -> Option<(&str, Timestamp)> {
         let is_it = |part: &Part| *part.name == *name;
         let place = match self.parts.get(self.place) {
             Some(part) if is_it(part) => self.place,
             _ => self.parts.iter().position(is_it).unwrap_or_else(|| {
-                let label = String::from_utf8_lossy(name).into_owned().into_boxed_str();
+                let label = label(name).into_boxed_str();
                 let shown = shown(&label);
                 let start = self.read_at.unwrap_or(boot);
                 let place = self.place.min(self.parts.len());

@@ -82,7 +82,7 @@ fn nor_do_they_on_machines_with_more_hardware() {
         ),
     ];
     for (host, names) in of_hosts {
-        let root = Root::recorded(&hosts.join(host).join("1")).unwrap();
+        let root = Root::recorded(&hosts.join(host).join("2")).unwrap();
         for name in names {
             let spec = sources::list::find(name).unwrap();
             let options = Options::defaults(spec.options);

@@ -15,15 +15,21 @@
 //! `scaling_cur_freq` is what the processor ran at in the last tick where it measures that (Intel and AMD, from
 //! `aperf` and `mperf`), else what the governor asked for. Told are mean, lowest and highest over the processors on
 //! line, with the option `cores` each one. A core's throttling is read at the first of its hardware threads, a
-//! package's at the first of its processors; each counts since the first reading. A virtual machine has neither.
+//! package's at the first of its processors; each counts since the first reading.
+//!
+//! Without a driver of frequencies, as in a virtual machine, those of `/proc/cpuinfo` are told, see
+//! [`kernel::cpuinfo`]: mostly what the machine was told when it booted. There is then no limit, and no processor alone.
 
+use crate::file::{TickFile, broken};
 use crate::values::{Values, Walk};
 use crate::wrapping::{Sum, Wrapping};
 use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use kernel::cpuinfo::frequencies_khz;
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const DIR: &str = "sys/devices/system/cpu";
+const CPUINFO: &str = "proc/cpuinfo";
 /// No processor is faster.
 const HERTZ_MAX: f64 = 20e9;
 /// No processor is held back more often in a second, nor for more milliseconds of it.
@@ -36,6 +42,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/devices/system/cpu/cpu*/cpufreq/{scaling_cur,scaling_min,scaling_max,cpuinfo_min,cpuinfo_max}_freq",
         "/sys/devices/system/cpu/cpu*/thermal_throttle/{core,package}_throttle_{count,total_time_ms}",
         "/sys/devices/system/cpu/cpu*/topology/{physical_package_id,core_id}",
+        "/proc/cpuinfo",
     ],
     cost: "about 2 µs a file: one a processor, 2 a core and 2 a package; once a minute four more a processor",
     every: Every::Tick,
@@ -139,6 +146,10 @@ enum Kept {
 
 struct Cpufreq {
     files: Values<Kept>,
+    /// Whether the first processor has any of them.
+    has_files: bool,
+    /// Where it has no frequency.
+    cpuinfo: Option<TickFile>,
     cores_wanted: bool,
     /// As the last walk found them.
     limits: [Spread; LIMITS.len()],
@@ -147,8 +158,20 @@ struct Cpufreq {
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let has = |dir: &str| open.root.stat(&format!("{DIR}/cpu0/{dir}")).is_ok();
+    let (driver, throttle) = (has("cpufreq"), has("thermal_throttle"));
+    let cpuinfo = match driver {
+        true => None,
+        false => TickFile::open(open.root, CPUINFO).ok(),
+    };
+    if cpuinfo.is_none() && !driver && !throttle {
+        let why = "/sys/devices/system/cpu/cpu0: neither cpufreq nor thermal_throttle, and no /proc/cpuinfo";
+        return Err(SourceError::absent(why));
+    }
     Ok(Box::new(Cpufreq {
         files: Values::default(),
+        has_files: driver || throttle,
+        cpuinfo,
         cores_wanted: open.options.switch("cores"),
         limits: Default::default(),
         throttles: Sum::default(),
@@ -180,11 +203,18 @@ impl Spread {
 
 impl Source for Cpufreq {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent =
-            "/sys/devices/system/cpu/cpu*: neither cpufreq nor thermal_throttle; a virtual machine has none";
-        let Self { files, cores_wanted, limits, throttles, throttled_ms } = self;
+        let absent = "/sys/devices/system/cpu/cpu*: neither cpufreq nor thermal_throttle any more";
+        let mut now = self.of_cpuinfo()?;
+        if !self.has_files {
+            if now.count == 0 {
+                return Err(SourceError::absent("/proc/cpuinfo: it tells no frequency here"));
+            }
+            push(&now, &[], &mut out.of_device());
+            return Ok(());
+        }
+        let Self { files, cores_wanted, limits, throttles, throttled_ms, .. } = self;
         files.look(cx.root, cx.now, absent, |found| *limits = walk(found))?;
-        let (mut now, mut cores, mut of) = (Spread::default(), false, out.of_device());
+        let (mut cores, mut of) = (false, out.of_device());
         let read = files.each(|file, number| {
             let Ok(count) = u64::try_from(number) else { return };
             let counts = file.is(&THROTTLES);
@@ -212,6 +242,17 @@ impl Source for Cpufreq {
 }
 
 impl Cpufreq {
+    /// The frequencies of `/proc/cpuinfo`; none where a driver tells them.
+    fn of_cpuinfo(&mut self) -> Result<Spread, SourceError> {
+        let mut now = Spread::default();
+        let Some(file) = &mut self.cpuinfo else { return Ok(now) };
+        for khz in frequencies_khz(file.read()?).map_err(|e| broken(CPUINFO, e))? {
+            let khz = khz.map_err(|e| broken(CPUINFO, e))?;
+            now.add(i64::try_from(khz).unwrap_or(i64::MAX));
+        }
+        Ok(now)
+    }
+
     fn push_throttling(&mut self, now: Timestamp, of: &mut Of<'_>) {
         let (count, start) = self.throttles.told(now);
         of.counter(&THROTTLES, &[], count as f64, start);

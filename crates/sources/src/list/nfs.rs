@@ -158,28 +158,29 @@ impl Source for Nfs {
         };
         out.part("client", state);
         let Self { file, choice, one_by_one, roster, exports, .. } = self;
-        let mut of = out.of_device();
         exports.clear();
         roster.begin(cx.boot);
+        let mut of = out.of_device();
+        let mut telling = Telling { roster, choice, boot: cx.boot, of: &mut of };
         let mut mount = Mount::default();
         mountstats(file.read()?, |told| match told {
             Told::Mount { export, path } => {
-                mount.push(roster, cx.boot, &mut of);
+                mount.push(&mut telling);
                 let known = exports.split(|byte| *byte == b'\n').any(|known| known == export);
                 exports.extend_from_slice(export);
                 exports.push(b'\n');
-                mount = if known { Mount::default() } else { Mount::new(export, path, choice) };
+                mount = if known { Mount::default() } else { Mount::new(export, path) };
             }
             Told::Bytes(told) => mount.bytes = Some(told),
             Told::Operation { name, numbers } => {
                 mount.totals.get_or_insert_default().add(&numbers);
                 if *one_by_one {
-                    mount.push_operation(name, &numbers, roster, cx.boot, &mut of);
+                    mount.push_operation(name, &numbers, &mut telling);
                 }
             }
         })
         .map_err(|e| broken(PATH, e))?;
-        mount.push(roster, cx.boot, &mut of);
+        mount.push(&mut telling);
         roster.end(cx.now);
         Ok(())
     }
@@ -199,13 +200,40 @@ impl Nfs {
     }
 }
 
-/// A mount while it is read; an empty path is none that is shown.
+/// A mount while it is read; an empty path is none, or one whose export has been read.
 #[derive(Default)]
 struct Mount<'a> {
     export: Cow<'a, str>,
-    path: Cow<'a, [u8]>,
+    path: &'a [u8],
     bytes: Option<kernel::nfs::Bytes>,
     totals: Option<Totals>,
+}
+
+/// What is needed to tell of a mount.
+struct Telling<'a, 'b> {
+    roster: &'a mut Roster,
+    choice: &'a Choice,
+    boot: Timestamp,
+    of: &'a mut Of<'b>,
+}
+
+impl Telling<'_, '_> {
+    /// Shows the labels of a mount and its start, if it is to be shown.
+    fn with(
+        &mut self,
+        mount: &Mount<'_>,
+        tell: impl FnOnce(&mut Of<'_>, [(&str, &str); 2], Timestamp),
+    ) {
+        if mount.path.is_empty() {
+            return;
+        }
+        let shown = |path: &str| self.choice.says(path).unwrap_or(true);
+        let label = |path: &[u8]| String::from_utf8_lossy(&unescape(path)).into_owned();
+        let seen = self.roster.see_as(mount.path, self.boot, shown, label);
+        if let Some((path, start)) = seen {
+            tell(self.of, [("mount", path), ("export", &mount.export)], start);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -253,59 +281,40 @@ impl Totals {
 }
 
 impl<'a> Mount<'a> {
-    fn new(export: &'a [u8], path: &'a [u8], choice: &Choice) -> Self {
-        let path = match path.contains(&b'\\') {
-            true => Cow::Owned(unescape(path)),
-            false => Cow::Borrowed(path),
-        };
-        if !choice.says(&String::from_utf8_lossy(&path)).unwrap_or(true) {
-            return Self::default();
-        }
+    fn new(export: &'a [u8], path: &'a [u8]) -> Self {
         Self { export: String::from_utf8_lossy(export), path, bytes: None, totals: None }
     }
 
-    fn push(&self, roster: &mut Roster, boot: Timestamp, of: &mut Of<'_>) {
-        if self.path.is_empty() {
-            return;
-        }
-        let Some((mount, start)) = roster.see(&self.path, boot, |_| true) else { return };
-        let labels = [("mount", mount), ("export", &*self.export)];
-        if let Some(told) = &self.bytes {
-            let columns = [
-                told.read,
-                told.written,
-                told.direct_read,
-                told.direct_written,
-                told.server_read,
-                told.server_written,
-            ];
-            for (metric, value) in BYTES.iter().zip(columns) {
-                of.counter(metric, &labels, value as f64, start);
+    fn push(&self, telling: &mut Telling<'_, '_>) {
+        telling.with(self, |of, labels, start| {
+            if let Some(told) = &self.bytes {
+                let columns = [
+                    told.read,
+                    told.written,
+                    told.direct_read,
+                    told.direct_written,
+                    told.server_read,
+                    told.server_written,
+                ];
+                for (metric, value) in BYTES.iter().zip(columns) {
+                    of.counter(metric, &labels, value as f64, start);
+                }
             }
-        }
-        let Some(totals) = &self.totals else { return };
-        for (metric, value) in REQUESTS.iter().zip(totals.columns()) {
-            if let Some(value) = value {
-                of.counter(metric, &labels, value as f64 / f64::from(metric.divisor), start);
+            let Some(totals) = &self.totals else { return };
+            for (metric, value) in REQUESTS.iter().zip(totals.columns()) {
+                if let Some(value) = value {
+                    of.counter(metric, &labels, value as f64 / f64::from(metric.divisor), start);
+                }
             }
-        }
+        });
     }
 
-    fn push_operation(
-        &self,
-        name: &[u8],
-        numbers: &Operation,
-        roster: &mut Roster,
-        boot: Timestamp,
-        of: &mut Of<'_>,
-    ) {
-        if self.path.is_empty() {
-            return;
-        }
-        let Some((mount, start)) = roster.see(&self.path, boot, |_| true) else { return };
-        let name = String::from_utf8_lossy(name);
-        let labels = [("mount", mount), ("export", &*self.export), ("operation", &*name)];
-        of.counter(&OPERATIONS, &labels, numbers.requests as f64, start);
-        of.counter(&OPERATION_TIME, &labels, numbers.total_ms as f64 / 1e3, start);
+    fn push_operation(&self, name: &[u8], numbers: &Operation, telling: &mut Telling<'_, '_>) {
+        telling.with(self, |of, [mount, export], start| {
+            let name = String::from_utf8_lossy(name);
+            let labels = [mount, export, ("operation", &*name)];
+            of.counter(&OPERATIONS, &labels, numbers.requests as f64, start);
+            of.counter(&OPERATION_TIME, &labels, numbers.total_ms as f64 / 1e3, start);
+        });
     }
 }
