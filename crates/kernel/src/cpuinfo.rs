@@ -2,9 +2,9 @@
 //! arch/x86/kernel/cpu/proc.c, Linux 6.18).
 //!
 //! ```text
-//! processor	: 0
-//! model name	: Intel(R) Xeon(R) Processor @ 2.60GHz
-//! cpu MHz		: 2599.998
+//! processor  : 0
+//! model name  : Intel(R) Xeon(R) Processor @ 2.60GHz
+//! cpu MHz  : 2599.998
 //! ```
 //!
 //! On x86 alone; a virtual machine's is what it was told when it booted.
