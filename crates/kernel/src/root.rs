@@ -1,5 +1,9 @@
 //! A machine's files: at `/`, or under a recorded copy of them.
 
+mod kept;
+
+pub use kept::KeptFile;
+
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,9 +11,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-
-/// Largest kernel file that is read; none comes near it, a recorded tree may hold anything.
-const FILE_BYTES_MAX: usize = 16 << 20;
 
 /// The machine's files. Every path is given without its leading `/`.
 ///
@@ -261,10 +262,10 @@ impl Root {
             .within(|dir| rustix::fs::openat(dir, path, flags, Mode::empty()))
             .map_err(|errno| ReadError::new(path, errno))?;
         if self.live {
-            return Ok(KeptFile(Kept::Live(fd)));
+            return Ok(KeptFile::live(fd));
         }
         let path = path.to_owned();
-        Ok(KeptFile(Kept::Recorded { dir: Arc::clone(&self.dir), path }))
+        Ok(KeptFile::recorded(Arc::clone(&self.dir), path))
     }
 
     /// Shows every entry of a directory but `.` and `..`, in the kernel's order, without allocating.
@@ -338,98 +339,6 @@ fn within<T>(
     call(dir.read().unwrap_or_else(PoisonError::into_inner).as_fd())
 }
 
-/// A file that stays open. On a recorded machine it is opened at each reading, as the next tick lies in
-/// another folder.
-#[derive(Debug)]
-pub struct KeptFile(Kept);
-
-#[derive(Debug)]
-enum Kept {
-    Live(OwnedFd),
-    Recorded { dir: Arc<RwLock<OwnedFd>>, path: String },
-}
-
-impl KeptFile {
-    /// The descriptor, to wait on; none on a recorded machine, where nothing happens by itself.
-    pub fn live_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.0 {
-            Kept::Live(fd) => Some(fd.as_fd()),
-            Kept::Recorded { .. } => None,
-        }
-    }
-
-    /// Reads the whole file from its start into `buf`, which is emptied first and keeps its memory.
-    ///
-    /// # Errors
-    /// The system's: `ENODEV` when a kept cgroup file's cgroup is gone, `ESRCH` when the process is.
-    pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
-        match &self.0 {
-            Kept::Live(fd) => read_whole(fd.as_fd(), buf),
-            Kept::Recorded { dir, path } => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
-                read_whole(fd.as_fd(), buf)
-            }
-        }
-    }
-
-    /// Shows the whole file from its start, part by part of at most the size of `part`, for files that may
-    /// be larger than what should be held of them.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn read_in_parts(&self, part: &mut [u8], mut show: impl FnMut(&[u8])) -> Result<(), Errno> {
-        match &self.0 {
-            Kept::Live(fd) => read_parts(fd.as_fd(), part, &mut show),
-            Kept::Recorded { dir, path } => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
-                read_parts(fd.as_fd(), part, &mut show)
-            }
-        }
-    }
-}
-
-fn read_parts(
-    fd: BorrowedFd<'_>,
-    part: &mut [u8],
-    show: &mut impl FnMut(&[u8]),
-) -> Result<(), Errno> {
-    let mut offset = 0_u64;
-    loop {
-        match rustix::io::pread(fd, &mut *part, offset) {
-            Ok(0) => return Ok(()),
-            Ok(bytes) => {
-                show(part.get(..bytes).unwrap_or_default());
-                offset = offset.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
-    buf.clear();
-    if buf.capacity() == 0 {
-        buf.reserve(4096);
-    }
-    loop {
-        if buf.len() == buf.capacity() {
-            if buf.len() >= FILE_BYTES_MAX {
-                return Err(Errno::FBIG);
-            }
-            buf.reserve(buf.len());
-        }
-        let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
-        match rustix::io::pread(fd, rustix::buffer::spare_capacity(buf), offset) {
-            Ok(0) => return Ok(()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,22 +351,6 @@ mod tests {
         std::os::unix::fs::symlink("proc/stat", dir.path().join("link")).unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         (dir, root)
-    }
-
-    #[test]
-    fn parts_of_a_file_are_the_file() {
-        let (dir, root) = tree();
-        let large = dir.path().join("proc/large").to_str().unwrap().to_owned();
-        let live = Root::live().unwrap().open(large.trim_start_matches('/')).unwrap();
-        for file in [root.open("proc/large").unwrap(), live] {
-            let (mut whole, mut parts) = (Vec::new(), 0);
-            file.read_in_parts(&mut [0; 999], |part| {
-                whole.extend_from_slice(part);
-                parts += 1;
-            })
-            .unwrap();
-            assert_eq!((whole.len(), parts), (10_000, 11));
-        }
     }
 
     #[test]
