@@ -35,7 +35,7 @@ fn flag(setting: &Setting) -> Arg {
         .hide_short_help(setting.key.starts_with("sources."));
     match setting.kind {
         Kind::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        Kind::List(_) => flag.action(ArgAction::Append),
+        kind if kind.is_list() => flag.action(ArgAction::Append),
         _ => flag,
     }
 }
@@ -72,7 +72,7 @@ pub fn given(
         let Some(texts) = matches.get_many::<String>(&setting.key) else { continue };
         let texts: Vec<String> = texts.cloned().collect();
         let raw = match (&*texts, setting.kind) {
-            ([text], kind) if !matches!(kind, Kind::List(_)) => Raw::One(text.clone()),
+            ([text], kind) if !kind.is_list() => Raw::One(text.clone()),
             _ => Raw::Many(texts),
         };
         flags.push((setting.key.to_string(), raw));

@@ -12,7 +12,6 @@ mod file;
 mod flags;
 mod load;
 pub mod log;
-mod near;
 pub mod place;
 mod remote;
 mod server;
@@ -32,7 +31,7 @@ pub use flags::{Flags, flags, given};
 pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use log::LogConfig;
 pub use model::setting::{parse_bytes, parse_duration};
-pub use near::nearest;
+pub use model::nearest;
 pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
 pub use server::{

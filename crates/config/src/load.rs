@@ -1,6 +1,6 @@
 //! Default, file, environment, flag: one above the other, each value with its origin.
 
-use crate::near::nearest;
+use model::nearest;
 use crate::setting::Setting;
 use crate::text::{Raw, Value};
 use std::collections::BTreeMap;

@@ -43,6 +43,7 @@ impl Setting {
     pub(crate) fn check(&self, raw: &Raw) -> Result<(), String> {
         match self.kind {
             Kind::List(_) => Ok(()),
+            Kind::ListOf(_, check) => check(&raw.list().join(",")),
             kind => kind.check(raw.one()?),
         }
     }
@@ -170,5 +171,13 @@ mod tests {
         assert_eq!(enabled.check(&Raw::Many(vec![])), Err("one value, not a list".to_owned()));
         let list = Setting { kind: Kind::List("WORD"), ..top.clone() };
         assert_eq!(list.check(&Raw::Many(vec![])), Ok(()));
+        let none_is_long = |text: &str| match text.split(',').find(|word| word.len() > 3) {
+            Some(word) => Err(format!("`{word}` is long")),
+            None => Ok(()),
+        };
+        let list = Setting { kind: Kind::ListOf("WORD", none_is_long), ..top.clone() };
+        assert_eq!(list.check(&one("a, b")), Ok(()));
+        let both = Raw::Many(vec!["a".to_owned(), "long".to_owned()]);
+        assert_eq!(list.check(&both), Err("`long` is long".to_owned()));
     }
 }

@@ -40,7 +40,7 @@ fn is_empty(raw: &Raw) -> bool {
 
 fn value(setting: &Setting, raw: &Raw) -> String {
     match (setting.kind, raw) {
-        (Kind::List(_), raw) => {
+        (kind, raw) if kind.is_list() => {
             let texts: Vec<_> = raw.list().iter().map(|text| quoted(text)).collect();
             format!("[{}]", texts.join(", "))
         }

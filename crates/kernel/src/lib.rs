@@ -24,6 +24,8 @@ pub mod net_dev;
 pub mod nfs;
 pub mod nvml;
 pub mod parse;
+pub mod perf;
+pub mod pmu;
 pub mod pressure;
 pub mod proc_connector;
 pub mod process;

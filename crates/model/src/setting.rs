@@ -17,7 +17,7 @@ pub struct OptionSpec {
 }
 
 /// What a setting may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
     Switch,
@@ -48,6 +48,9 @@ pub enum Kind {
     Text(&'static str),
     /// A list of texts, separated by commas where only one text can be given.
     List(&'static str),
+    /// Such a list whose words must be understood: what is wrong with it, if anything, given all of it
+    /// as one text.
+    ListOf(&'static str, fn(&str) -> Result<(), String>),
 }
 
 impl Kind {
@@ -65,6 +68,7 @@ impl Kind {
             Self::Bytes { min, max } => parse_bytes(text).is_some_and(|n| (min..=max).contains(&n)),
             Self::Choice(words) => words.contains(&text),
             Self::Text(_) | Self::List(_) => true,
+            Self::ListOf(_, check) => return check(text),
         };
         if ok { Ok(()) } else { Err(self.wants()) }
     }
@@ -83,8 +87,13 @@ impl Kind {
             }
             Self::Choice(words) => words.join(", "),
             Self::Text(word) => word.to_owned(),
-            Self::List(word) => format!("{word}, any number of them"),
+            Self::List(word) | Self::ListOf(word, _) => format!("{word}, any number of them"),
         }
+    }
+
+    /// Whether it is a list.
+    pub const fn is_list(self) -> bool {
+        matches!(self, Self::List(_) | Self::ListOf(..))
     }
 
     /// The word that stands for the value in the manual.
@@ -95,7 +104,7 @@ impl Kind {
             Self::Duration { .. } => "TIME",
             Self::Bytes { .. } => "SIZE",
             Self::Choice(_) => "WORD",
-            Self::Text(word) | Self::List(word) => word,
+            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) => word,
         }
     }
 }

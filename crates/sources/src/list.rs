@@ -42,6 +42,7 @@ sources! {
     sockets,
     nfs,
     lustre,
+    perf,
 }
 
 /// The source of a name.

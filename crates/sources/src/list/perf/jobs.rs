@@ -1,0 +1,254 @@
+//! The counters of jobs: opened when a job comes, by its cgroup if it can be, closed when it has ended.
+
+use super::counted::{Budget, NotOpened, Subject};
+use super::plan::Plan;
+use super::tasks::{Lists, Tasks};
+use super::{begin, not_opened};
+use crate::{Context, PartState, Sink, SourceError};
+use cgroups::{Hierarchies, Hierarchy, JobCgroup};
+use kernel::perf::PerfError;
+use model::{JobKey, Timestamp};
+
+/// How often what could not be opened is tried again.
+const RETRY_US: i64 = 60 * Timestamp::SECOND;
+const PART: &str = "jobs";
+
+/// A job that is counted.
+#[derive(Debug)]
+struct Job {
+    key: JobKey,
+    created: Timestamp,
+    /// Its directory for counters, if it has one.
+    dir: Option<Box<str>>,
+    counts: Counts,
+    /// Why it is not counted, or not all of it.
+    fault: Option<SourceError>,
+}
+
+#[derive(Debug)]
+enum Counts {
+    Cgroup(Subject),
+    Tasks(Subject, Tasks),
+    /// Not now, and since when.
+    Not(Timestamp),
+}
+
+/// What stands in the way of counting jobs well, by the first job that it was seen at.
+#[derive(Debug)]
+struct Faults {
+    refused: Option<SourceError>,
+    /// A job whose processes are followed.
+    followed: Option<JobKey>,
+}
+
+/// The counters of all jobs.
+#[derive(Debug, Default)]
+pub(super) struct OfJobs {
+    generation: u64,
+    /// Ordered by key.
+    jobs: Vec<Job>,
+    hierarchies: Hierarchies,
+    lists: Lists,
+    /// What was told of them.
+    faults: Option<Faults>,
+}
+
+impl OfJobs {
+    /// Jobs that are not counted, or not all of them.
+    pub(super) fn uncounted(&self) -> usize {
+        self.jobs.iter().filter(|job| job.fault.is_some()).count()
+    }
+
+    /// Reads all jobs.
+    pub(super) fn collect(
+        &mut self,
+        (plan, online): (&Plan, &[u32]),
+        cx: &Context<'_>,
+        budget: &mut Budget,
+        out: &mut Sink,
+    ) {
+        self.follow(cx, budget);
+        for job in &mut self.jobs {
+            let Some(cgroup) = cx.jobs.get(&job.key) else { continue };
+            job.open(cgroup, (plan, online), cx, budget);
+            job.read(cgroup, (plan, cx), budget, &mut self.lists);
+            job.tell(cgroup, plan, cx, out);
+        }
+        self.tell_faults(out);
+    }
+
+    /// Takes up new jobs, and closes the counters of those that went.
+    fn follow(&mut self, cx: &Context<'_>, budget: &mut Budget) {
+        let is_same = self.generation == cx.jobs.generation()
+            && self.jobs.len() == cx.jobs.iter().len()
+            && self.jobs.iter().zip(cx.jobs.iter()).all(|(job, now)| job.key == now.key);
+        if is_same {
+            return;
+        }
+        self.generation = cx.jobs.generation();
+        // Where it cannot be read, jobs have no directories either.
+        self.hierarchies = Hierarchies::read(cx.root).unwrap_or_default();
+        let mut old = std::mem::take(&mut self.jobs);
+        for now in cx.jobs.iter() {
+            let dir = dir_of(now, &self.hierarchies);
+            let is_it = |job: &mut Job| job.key == now.key;
+            let known = old.extract_if(.., is_it).next();
+            let is_ending = now.dirs.is_empty();
+            self.jobs.push(match known {
+                // A job that is ending loses its directory before its counters.
+                Some(job) if job.created == now.created && (is_ending || job.dir.as_deref() == dir) => {
+                    job
+                }
+                known => {
+                    known.into_iter().for_each(|mut job| job.counts.close(budget));
+                    let dir = dir.map(Into::into);
+                    let counts = Counts::Not(Timestamp(i64::MIN));
+                    Job { key: now.key.clone(), created: now.created, dir, counts, fault: None }
+                }
+            });
+        }
+        old.iter_mut().for_each(|job| job.counts.close(budget));
+    }
+
+    /// A job's last processes have ended, or its cgroup has: it is read a last time, and closed if it
+    /// cannot go on.
+    pub(super) fn ended(
+        &mut self,
+        key: &JobKey,
+        plan: &Plan,
+        cx: &Context<'_>,
+        budget: &mut Budget,
+        out: &mut Sink,
+    ) {
+        let Ok(place) = self.jobs.binary_search_by(|job| job.key.cmp(key)) else { return };
+        let (Some(job), Some(cgroup)) = (self.jobs.get_mut(place), cx.jobs.get(key)) else { return };
+        job.read(cgroup, (plan, cx), budget, &mut self.lists);
+        job.tell(cgroup, plan, cx, out);
+        if cgroup.dirs.is_empty() {
+            job.counts.close(budget);
+            self.jobs.remove(place);
+        }
+    }
+
+    /// Closes all counters; they are opened anew at the next reading.
+    pub(super) fn close(&mut self, budget: &mut Budget) {
+        self.jobs.iter_mut().for_each(|job| job.counts.close(budget));
+        self.jobs.clear();
+    }
+
+    /// Tells what stands in the way, if it is news.
+    fn tell_faults(&mut self, out: &mut Sink) {
+        let is_followed = |job: &&Job| matches!(job.counts, Counts::Tasks(..));
+        let refused = self.jobs.iter().find_map(|job| job.fault.as_ref());
+        let followed = self.jobs.iter().find(is_followed).map(|job| &job.key);
+        let told = self.faults.as_ref();
+        if told.is_some_and(|told| (told.refused.as_ref(), told.followed.as_ref()) == (refused, followed)) {
+            return;
+        }
+        let faults = Faults { refused: refused.cloned(), followed: followed.cloned() };
+        let state = match (&faults.refused, &faults.followed) {
+            (Some(error), _) => PartState::Not(error.clone()),
+            (None, Some(key)) => PartState::Not(SourceError::absent(format!(
+                "job {key} has no cgroup that counters can have: its processes are followed from when they are seen, which can miss some; let the scheduler make its directory in the hierarchy perf_event, or use version 2 without that hierarchy"
+            ))),
+            (None, None) => PartState::Ok,
+        };
+        out.part(PART, state);
+        self.faults = Some(faults);
+    }
+}
+
+impl Job {
+    /// Opens its counters, if they are not and it is time to try.
+    fn open(
+        &mut self,
+        cgroup: &JobCgroup,
+        (plan, online): (&Plan, &[u32]),
+        cx: &Context<'_>,
+        budget: &mut Budget,
+    ) {
+        let Counts::Not(tried) = &self.counts else { return };
+        let is_due = cx.now.0.saturating_sub(tried.0) >= RETRY_US || cx.now < *tried;
+        if !is_due || cgroup.dirs.is_empty() {
+            return;
+        }
+        self.fault = None;
+        let start = begin(cx.now, self.created);
+        let followed = || Counts::Tasks(Subject::new(plan, start), Tasks::default());
+        let Some(path) = self.dir.as_deref() else {
+            self.counts = followed();
+            return;
+        };
+        let opened = match cx.root.open(path) {
+            Ok(dir) => Subject::of_cgroup(cx.root, plan, online, start, (&dir, path), budget),
+            Err(_) => Err(PerfError::Gone.into()),
+        };
+        self.counts = match opened {
+            Ok(subject) => Counts::Cgroup(subject),
+            // Such a cgroup, or such an event of a cgroup, is not counted here.
+            Err(NotOpened::Kernel(PerfError::Absent | PerfError::Refused)) => followed(),
+            Err(error) => {
+                self.refused(error, *budget);
+                Counts::Not(cx.now)
+            }
+        };
+    }
+
+    /// Reads its counters; what was not counted stays a fault for as long as it may be missing.
+    fn read(
+        &mut self,
+        cgroup: &JobCgroup,
+        (plan, cx): (&Plan, &Context<'_>),
+        budget: &mut Budget,
+        lists: &mut Lists,
+    ) {
+        let read = match &mut self.counts {
+            Counts::Cgroup(subject) => {
+                self.fault = None;
+                subject.read().map_err(NotOpened::from)
+            }
+            Counts::Tasks(subject, tasks) => {
+                let followed = tasks.follow((cx.root, plan), cgroup, (subject, budget), lists);
+                let read = subject.read();
+                tasks.end(subject, budget);
+                followed.and(read.map_err(NotOpened::from))
+            }
+            Counts::Not(_) => Ok(()),
+        };
+        if let Err(error) = read {
+            self.refused(error, *budget);
+        }
+    }
+
+    fn refused(&mut self, error: NotOpened, budget: Budget) {
+        self.fault = Some(not_opened(&format!("job {}", self.key), error, budget));
+    }
+
+    /// Tells what was counted, of a job that has or had a process.
+    fn tell(&self, cgroup: &JobCgroup, plan: &Plan, cx: &Context<'_>, out: &mut Sink) {
+        let (Counts::Cgroup(subject) | Counts::Tasks(subject, _)) = &self.counts else { return };
+        // A tick that is late may lie before a job that is here already.
+        if cgroup.populated && cgroup.created <= cx.now {
+            subject.tell(plan, &mut out.of_job(&self.key));
+        }
+    }
+}
+
+impl Counts {
+    fn close(&mut self, budget: &mut Budget) {
+        if let Self::Cgroup(subject) | Self::Tasks(subject, _) = self {
+            subject.close(budget);
+        }
+        *self = Self::Not(Timestamp(i64::MIN));
+    }
+}
+
+/// The job's directory whose tasks the kernel can count: where version 1 has the hierarchy, nowhere
+/// else.
+fn dir_of<'a>(job: &'a JobCgroup, hierarchies: &Hierarchies) -> Option<&'a str> {
+    let is_v1 = hierarchies
+        .mounts()
+        .iter()
+        .any(|mount| mount.hierarchies.contains(&Hierarchy::PerfEvent));
+    job.dir(if is_v1 { Hierarchy::PerfEvent } else { Hierarchy::Unified })
+}

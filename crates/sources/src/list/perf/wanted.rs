@@ -1,0 +1,228 @@
+//! What the option `events` asks for.
+//!
+//! ```text
+//! cpu_cycles, instructions          events with names of their own
+//! {cpu_cycles,instructions}         a group: counted together or not at all
+//! r01c2                             the processor's own number of an event, in hexadecimal
+//! cpu/event=0x3c,umask=0x0/         a PMU and its fields
+//! uncore_imc_0/cas_count_read/      a PMU and one of its events
+//! uncore_imc/cas_count_read/        the same of uncore_imc_0, uncore_imc_1, …, added up
+//! ```
+
+use super::events::{self, Named};
+use kernel::{perf::GROUP_MAX, pmu};
+use std::ptr;
+
+/// Most events at once; a PMU has about eight counters.
+const EVENTS_MAX: usize = 64;
+
+/// An event to be counted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) what: What,
+    /// As it is written.
+    pub(super) text: Box<str>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Named(&'static Named),
+    Raw(u64),
+    OfPmu { pmu: Box<str>, terms: Box<str> },
+}
+
+/// For the option's declaration: what is wrong with it, in words.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
+}
+
+/// Reads the option: groups of events, most of one. What is there twice is taken once.
+pub(super) fn parse(text: &str) -> Result<Vec<Vec<Wanted>>, String> {
+    let mut groups: Vec<Vec<Wanted>> = Vec::new();
+    let mut count = 0;
+    for item in split(text)? {
+        let (words, is_group) = match item.strip_prefix('{') {
+            Some(inner) => {
+                let inner = inner.strip_suffix('}');
+                (split(inner.ok_or_else(|| format!("`{item}` lacks its `}}`"))?)?, true)
+            }
+            None => (vec![item], false),
+        };
+        if is_group && words.iter().any(|word| word.contains(['{', '}'])) {
+            return Err(format!("`{item}` is a group within a group"));
+        }
+        let mut group: Vec<Wanted> = Vec::new();
+        for word in words {
+            let wanted = Wanted::parse(word)?;
+            if !groups.iter().flatten().chain(&group).any(|known| known.is(&wanted)) {
+                group.push(wanted);
+                count += 1;
+            }
+        }
+        if group.len() > GROUP_MAX {
+            return Err(format!("a group has {} events; {GROUP_MAX} are the most", group.len()));
+        }
+        groups.extend((!group.is_empty()).then_some(group));
+    }
+    match count {
+        ..=EVENTS_MAX => Ok(groups),
+        count => Err(format!("there are {count} events; {EVENTS_MAX} are the most")),
+    }
+}
+
+/// What stands between commas that are within no braces and no slashes.
+fn split(text: &str) -> Result<Vec<&str>, String> {
+    let mut items = Vec::new();
+    let (mut start, mut in_braces, mut in_slashes) = (0, false, false);
+    for (place, letter) in text.char_indices() {
+        match letter {
+            '/' => in_slashes = !in_slashes,
+            '{' if !in_slashes => in_braces = true,
+            '}' if !in_slashes => in_braces = false,
+            ',' if !in_slashes && !in_braces => {
+                items.extend(text.get(start..place));
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    items.extend(text.get(start..));
+    if in_slashes {
+        let item = items.last().copied().unwrap_or_default();
+        return Err(format!("`{}` lacks its second `/`", item.trim()));
+    }
+    Ok(items.into_iter().map(str::trim).filter(|item| !item.is_empty()).collect())
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (what, text) = match text.split_once('/') {
+            Some((pmu, rest)) => of_pmu(text, pmu, rest)?,
+            None => match (events::find(text), raw(text)) {
+                (Some(named), _) => (What::Named(named), named.name.into()),
+                (_, Some(config)) => (What::Raw(config), text.into()),
+                _ => return Err(no_such(text)),
+            },
+        };
+        Ok(Self { what, text })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (&self.what, &other.what) {
+            (What::Named(a), What::Named(b)) => ptr::eq(*a, *b),
+            (What::Raw(a), What::Raw(b)) => a == b,
+            (What::OfPmu { .. }, What::OfPmu { .. }) => self.text == other.text,
+            _ => false,
+        }
+    }
+}
+
+fn of_pmu(text: &str, pmu: &str, rest: &str) -> Result<(What, Box<str>), String> {
+    let ok = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if pmu.is_empty() || pmu.starts_with('.') || !pmu.bytes().all(ok) {
+        return Err(format!("`{pmu}` of `{text}` is no name of a PMU"));
+    }
+    let lacks = || format!("`{text}` does not end in its second `/`");
+    let terms = rest.strip_suffix('/').filter(|terms| !terms.contains('/')).ok_or_else(lacks)?;
+    pmu::terms(terms).map_err(|wrong| {
+        format!("`{wrong}` of `{text}` is neither an event nor a field and its number")
+    })?;
+    // Written alike, whatever blanks there were.
+    let text = format!("{pmu}/{terms}/").replace(' ', "").into();
+    Ok((What::OfPmu { pmu: pmu.into(), terms: terms.into() }, text))
+}
+
+/// The number of `r01c2`.
+fn raw(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('r')?;
+    let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+fn no_such(text: &str) -> String {
+    let meant = model::nearest(text, events::names());
+    let meant = meant.map_or_else(
+        || "write a name, rHEX or PMU/TERMS/".to_owned(),
+        |near| format!("is `{near}` meant?"),
+    );
+    format!("there is no event `{text}`; {meant}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(text: &str) -> Vec<Vec<String>> {
+        let groups = parse(text).unwrap();
+        let own = |wanted: &Wanted| wanted.text.to_string();
+        groups.iter().map(|group| group.iter().map(own).collect()).collect()
+    }
+
+    #[test]
+    fn events_of_all_kinds() {
+        let all = "cpu_cycles, r01C2,{instructions,cache_misses},cpu/event=0x3c, umask=0x0/,\
+            uncore_imc/cas_count_read/,";
+        let expected: [&[&str]; 5] = [
+            &["cpu_cycles"],
+            &["r01C2"],
+            &["instructions", "cache_misses"],
+            &["cpu/event=0x3c,umask=0x0/"],
+            &["uncore_imc/cas_count_read/"],
+        ];
+        assert_eq!(texts(all), expected);
+        assert!(matches!(parse("r01c2").unwrap()[0][0].what, What::Raw(0x1c2)));
+        assert!(texts("").is_empty() && texts("{}").is_empty());
+    }
+
+    #[test]
+    fn what_is_there_twice_is_taken_once() {
+        let expected = [vec!["cache_l1d_read_access"], vec!["r1c2"], vec!["page_faults"]];
+        assert_eq!(
+            texts("cache_l1d,cache_op_read,r1c2,r01c2,{cache_l1d_read_access,page_faults}"),
+            expected
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_near_match() {
+        for (text, told) in [
+            ("cpu_cycle", "there is no event `cpu_cycle`; is `cpu_cycles` meant?"),
+            ("cache_l1d_raed_miss", "there is no event `cache_l1d_raed_miss`; is `cache_l1d_read_miss` meant?"),
+            ("x", "there is no event `x`; write a name, rHEX or PMU/TERMS/"),
+            ("rxyz", "there is no event `rxyz`; write a name, rHEX or PMU/TERMS/"),
+            ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks its second `/`"),
+            ("cpu/a/b", "`cpu/a/b` does not end in its second `/`"),
+            ("../a/", "`..` of `../a/` is no name of a PMU"),
+            ("cpu/event=x/", "`event=x` of `cpu/event=x/` is neither an event nor a field and its number"),
+            ("{dummy", "`{dummy` lacks its `}`"),
+            ("{dummy,{cpu_cycles}}", "`{dummy,{cpu_cycles}}` is a group within a group"),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), told, "{text}");
+        }
+        let many: Vec<_> = (0..65).map(|number| format!("r{number:x}")).collect();
+        assert_eq!(check(&many.join(",")).unwrap_err(), "there are 65 events; 64 are the most");
+        let group = format!("{{{}}}", many[..33].join(","));
+        assert_eq!(check(&group).unwrap_err(), "a group has 33 events; 32 are the most");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_what_is_taken_is_taken_again(
+            text in "([a-z_/{},=r0-9 ]|cpu_cycles|\\PC){0,20}",
+        ) {
+            if let Ok(groups) = parse(&text) {
+                let braced = |group: &Vec<Wanted>| {
+                    let texts: Vec<_> = group.iter().map(|wanted| &*wanted.text).collect();
+                    if texts.len() > 1 { format!("{{{}}}", texts.join(",")) } else { texts[0].to_owned() }
+                };
+                let again: Vec<_> = groups.iter().map(braced).collect();
+                let again = parse(&again.join(",")).unwrap();
+                let count = |groups: &[Vec<Wanted>]| -> Vec<usize> {
+                    groups.iter().map(Vec::len).collect()
+                };
+                prop_assert_eq!(count(&again), count(&groups));
+            }
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! The source `perf` on this machine: a known load in a cgroup that the test makes, beside `perf stat`
+//! and the kernel's other counts.
+//!
+//! It needs root and a kernel that lets version 1's hierarchy `perf_event` be mounted; elsewhere it says so
+//! and passes. What is mounted takes that controller from version 2: one test at a time.
+
+#![expect(clippy::disallowed_methods, reason = "real processes in real time")]
+#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+
+use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir, Jobs};
+use kernel::Root;
+use kernel::allocations::{CountingAllocator, on_this_thread};
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use sources::{Context, Open, Options, PartState, Sink, Source, SourceError};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// What a virtual machine without a PMU counts.
+const SOFTWARE: &str = "task_clock,page_faults,page_faults_min,context_switches,cpu_migrations";
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed leaves nothing half done here.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(i64::try_from(since.as_micros()).unwrap())
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    match Command::new(program).args(arguments).output() {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into()),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+/// Version 1's hierarchy, mounted where nobody else has it, until the test ends.
+struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_str().unwrap();
+        match run("mount", &["-t", "cgroup", "-o", "perf_event", "none", at]) {
+            Ok(_) => Some(Self { dir }),
+            Err(error) => {
+                eprintln!("not run: the hierarchy perf_event cannot be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let at = self.dir.path().to_str().unwrap();
+        assert!((0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            run("umount", &[at]).is_ok()
+        }));
+    }
+}
+
+/// A job of our own in one hierarchy.
+struct Group {
+    path: PathBuf,
+    job: JobCgroup,
+}
+
+impl Group {
+    fn new(mount: &Path, hierarchy: Hierarchy, id: i64) -> Option<Self> {
+        let path = mount.join(format!("jobmeter-test-perf-{}-{id}", std::process::id()));
+        if let Err(error) = fs::create_dir(&path) {
+            eprintln!("not run: {}: {error}", path.display());
+            return None;
+        }
+        let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
+        let job = JobCgroup {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
+            spelling: id.to_string().into(),
+            user: None,
+            uid: None,
+            dirs: vec![JobDir { hierarchy, path: dir }],
+            created: now(),
+            populated: true,
+        };
+        Some(Self { path, job })
+    }
+
+    fn jobs(&self) -> Jobs {
+        Jobs::new(vec![self.job.clone()], Vec::new())
+    }
+
+    /// The words of a shell that join the job before anything else.
+    fn joined(&self, script: &str) -> String {
+        format!("echo $$ > {}/cgroup.procs && {script}", self.path.display())
+    }
+
+    fn start(&self, script: &str) -> Child {
+        let shell = Command::new("sh").arg("-c").arg(self.joined(script)).stdin(Stdio::piped()).spawn();
+        let shell = shell.unwrap();
+        while fs::read_to_string(self.path.join("cgroup.procs")).unwrap().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        shell
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let gone = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            fs::remove_dir(&self.path).is_ok() || !self.path.exists()
+        });
+        assert!(gone, "{} cannot be removed", self.path.display());
+    }
+}
+
+/// The source as the agent calls it.
+struct Observer {
+    root: Root,
+    source: Box<dyn Source>,
+    sink: Sink,
+    opened: Timestamp,
+}
+
+type Told = BTreeMap<(String, bool), f64>;
+
+impl Observer {
+    fn open(settings: &[(&str, &str)]) -> Result<Self, SourceError> {
+        let root = Root::live().unwrap();
+        let spec = sources::list::find("perf").unwrap();
+        let options = Options::of(spec, settings.iter().copied()).unwrap();
+        let open = Open { root: &root, options: &options, boot: Timestamp(0) };
+        let source = (spec.open)(&open)?;
+        let sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());
+        Ok(Self { root, source, sink, opened: now() })
+    }
+
+    fn counting(events: &str) -> Option<Self> {
+        match Self::open(&[("events", events)]) {
+            Ok(observer) => Some(observer),
+            Err(error) => {
+                eprintln!("not run: {error}");
+                None
+            }
+        }
+    }
+
+    /// A tick: metrics by name and whether they are a job's.
+    fn tick(&mut self, jobs: &Jobs) -> Told {
+        let now = now();
+        self.sink.sealed();
+        self.sink.begin(now);
+        let (root, boot) = (&self.root, Timestamp(0));
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        self.source.collect(&cx, &mut self.sink).unwrap();
+        let named = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
+            ((entry.metric.name.to_string(), entry.job.is_some()), value)
+        };
+        self.sink.samples().map(named).collect()
+    }
+
+    fn ended(&mut self, jobs: &Jobs) {
+        let (root, now, boot) = (&self.root, now(), Timestamp(0));
+        self.sink.begin(now);
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
+        for key in keys {
+            self.source.job_ended(&key, &cx, &mut self.sink).unwrap();
+        }
+    }
+
+    fn part(&self, name: &str) -> PartState {
+        self.sink.parts().iter().find(|(part, _)| *part == name).unwrap().1.clone()
+    }
+}
+
+fn of_job(told: &Told, metric: &str) -> f64 {
+    told[&(format!("perf_{metric}"), true)]
+}
+
+fn of_node(told: &Told, metric: &str) -> f64 {
+    told[&(format!("perf_{metric}"), false)]
+}
+
+fn assert_close(what: &str, found: f64, expected: f64, share: f64) {
+    let off = (found - expected) / expected;
+    eprintln!("{what}: {found} beside {expected}, {:+.3} %", off * 100.0);
+    assert!(off.abs() <= share, "{what}: {found} instead of {expected}");
+}
+
+fn counters_open() -> usize {
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        fs::read_link(entry.unwrap().path()).ok()
+    });
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+/// About a second of processes that come and go, and the memory that they touch.
+const LOAD: &str =
+    "i=0; while [ $i -lt 400 ]; do i=$((i+1)); head -c 300000 /dev/zero | tail -c 1; done >/dev/null";
+
+/// Runs the load in a job under `perf stat`: what that says, by the names of its events; none where
+/// there is no such program.
+fn perf_stat(group: &Group) -> Option<BTreeMap<String, f64>> {
+    let told = tempfile::NamedTempFile::new().unwrap();
+    let events = "task-clock,page-faults,minor-faults,context-switches,cpu-migrations";
+    let script = group.joined(LOAD);
+    let mut arguments = vec!["stat", "-x", ";", "-o", told.path().to_str().unwrap()];
+    arguments.extend(["-e", events, "--", "sh", "-c", &script]);
+    if let Err(error) = run("perf", &arguments) {
+        eprintln!("not run: perf stat, of Debian's linux-perf: {error}");
+        return None;
+    }
+    let text = fs::read_to_string(told.path()).unwrap();
+    let fields = |line: &str| {
+        let fields: Vec<_> = line.split(';').collect();
+        Some(((*fields.get(2)?).to_owned(), fields.first()?.parse().ok()?))
+    };
+    Some(text.lines().filter_map(fields).collect())
+}
+
+/// The same load in a job, counted by us and by `perf stat`.
+fn agrees_with_perf_stat(group: &Group) {
+    let Some(mut observer) = Observer::counting(SOFTWARE) else { return };
+    observer.tick(&group.jobs());
+    assert_eq!(observer.part("jobs"), PartState::Ok);
+    let Some(stat) = perf_stat(group) else { return };
+    let told = observer.tick(&group.jobs());
+    let job = |metric: &str| of_job(&told, metric);
+    // Milliseconds.
+    assert_close("task_clock", job("task_clock_seconds_total") * 1e3, stat["task-clock"], 0.01);
+    assert_close("page_faults", job("page_faults_total"), stat["page-faults"], 0.01);
+    assert_close("minor", job("page_faults_min_total"), stat["minor-faults"], 0.01);
+    assert_close("switches", job("context_switches_total"), stat["context-switches"], 0.01);
+    let migrations = (job("cpu_migrations_total"), stat["cpu-migrations"]);
+    assert!((migrations.0 - migrations.1).abs() <= 0.01 * migrations.1 + 3.0, "{migrations:?}");
+    assert!(of_node(&told, "page_faults_total") >= job("page_faults_total"));
+}
+
+#[test]
+fn a_cgroups_counters_agree_with_perf_stat_in_both_versions() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::new() else { return };
+    if let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 1) {
+        agrees_with_perf_stat(&group);
+    }
+    drop(mounted);
+    let hierarchies = Hierarchies::read(&Root::live().unwrap()).unwrap();
+    let unified =
+        hierarchies.mounts().iter().find(|it| it.hierarchies.contains(&Hierarchy::Unified));
+    let Some(unified) = unified.filter(|_| {
+        !hierarchies.mounts().iter().any(|it| it.hierarchies.contains(&Hierarchy::PerfEvent))
+    }) else {
+        return eprintln!("not run: version 2 is not mounted, or version 1 has perf_event");
+    };
+    let mount = Path::new("/").join(&unified.path);
+    let Some(group) = Group::new(&mount, Hierarchy::Unified, 2) else { return };
+    wait_for_version_2(&group);
+    agrees_with_perf_stat(&group);
+}
+
+/// The kernel takes a moment to give a controller back that version 1 had.
+fn wait_for_version_2(group: &Group) {
+    let is_counted = || {
+        let mut observer = Observer::counting("dummy")?;
+        observer.tick(&group.jobs());
+        Some(observer.part("jobs") == PartState::Ok)
+    };
+    for _ in 0..200 {
+        if is_counted() != Some(false) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the controller perf_event does not come back to version 2");
+}
+
+#[test]
+fn the_nodes_switches_are_those_of_proc_stat() {
+    let _alone = alone();
+    let Some(mut observer) = Observer::counting("context_switches,cpu_clock") else { return };
+    let switches = || {
+        let text = fs::read_to_string("/proc/stat").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap();
+        line.parse::<f64>().unwrap()
+    };
+    let jobs = Jobs::default();
+    let (told, before) = (observer.tick(&jobs), switches());
+    let began = kernel::clock::monotonic_us();
+    run("sh", &["-c", LOAD]).unwrap();
+    let (again, after) = (observer.tick(&jobs), switches());
+    let seconds = (kernel::clock::monotonic_us() - began) as f64 / 1e6;
+    let grown = |metric: &str| of_node(&again, metric) - of_node(&told, metric);
+    assert_close("switches", grown("context_switches_total"), after - before, 0.01);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus = kernel::pmu::cpus(&online).unwrap().len() as f64;
+    assert_close("cpu_clock", grown("cpu_clock_seconds_total"), seconds * cpus, 0.01);
+}
+
+#[test]
+fn a_pmu_of_sysfs_counts_by_its_own_names() {
+    let _alone = alone();
+    if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
+        return eprintln!("not run: this machine has no PMU msr");
+    }
+    let Some(mut observer) = Observer::counting("msr/tsc/,msr/event=0x0/,cpu_cycle_s/x/,dummy") else {
+        return;
+    };
+    let jobs = Jobs::default();
+    observer.tick(&jobs);
+    let steps = |observer: &Observer| -> Vec<(String, f64)> {
+        let samples = observer.sink.samples().filter(|(it, ..)| it.metric.name == "perf_event_total");
+        samples.map(|(entry, _, value)| (entry.labels.to_string(), value)).collect()
+    };
+    let (before, began) = (steps(&observer), kernel::clock::monotonic_us());
+    std::thread::sleep(Duration::from_millis(200));
+    observer.tick(&jobs);
+    let (after, us) = (steps(&observer), (kernel::clock::monotonic_us() - began) as f64);
+    assert_eq!(after.len(), 2, "{after:?}");
+    assert_eq!(after[0].0, r#"{"event": "msr/tsc/"}"#);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus = kernel::pmu::cpus(&online).unwrap().len() as f64;
+    let mhz = (after[0].1 - before[0].1) / us / cpus;
+    assert!((500.0..10_000.0).contains(&mhz), "{mhz} MHz");
+    assert_close("the same by its number", after[1].1 - before[1].1, mhz * us * cpus, 0.05);
+    let PartState::Not(missing) = observer.part("events") else { panic!("a PMU that is none") };
+    assert_eq!(missing, SourceError::absent("this machine has no PMU `cpu_cycle_s`"));
+}
+
+/// Page faults of a process and of the children that it waited for, as the kernel says of it.
+fn faults_of(pid: u32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = text.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
+    fields[7..11].iter().map(|count| count.parse::<f64>().unwrap()).sum()
+}
+
+/// Lets a shell that reads go on, and waits until it reads again.
+fn step(shell: &mut Child, done: &Path) {
+    use std::io::Write;
+    fs::remove_file(done).ok();
+    shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    while !done.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
+    let _alone = alone();
+    let mount = Path::new("/sys/fs/cgroup/cpuacct");
+    let Some(group) = Group::new(mount, Hierarchy::Cpuacct, 3) else { return };
+    let Some(mut observer) = Observer::counting("page_faults,task_clock") else { return };
+    let done = tempfile::tempdir().unwrap();
+    let done = |name: &str| done.path().join(name);
+    let script = |name: &str| {
+        let touch = format!("touch {}", done(name).display());
+        format!("while read line; do {LOAD}; {touch}; done")
+    };
+    let jobs = group.jobs();
+    let idle = counters_open();
+    let mut first = group.start(&script("first"));
+    let told = observer.tick(&jobs);
+    assert!(of_job(&told, "page_faults_total") < 1000.0);
+    let PartState::Not(error) = observer.part("jobs") else { panic!("by its processes") };
+    assert!(error.to_string().starts_with("absent: job local:3 has no cgroup"), "{error}");
+
+    let before = faults_of(first.id());
+    step(&mut first, &done("first"));
+    let told = observer.tick(&jobs);
+    let of_first = faults_of(first.id()) - before;
+    assert_close("inherited", of_job(&told, "page_faults_total"), of_first, 0.01);
+
+    // One that comes from elsewhere is followed from when it is seen, and counts once.
+    let mut second = group.start(&script("second"));
+    while fs::read_to_string(group.path.join("cgroup.procs")).unwrap().lines().count() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let began = of_job(&observer.tick(&jobs), "page_faults_total");
+    let before = faults_of(second.id());
+    step(&mut second, &done("second"));
+    let open = counters_open();
+    let told = observer.tick(&jobs);
+    let of_second = faults_of(second.id()) - before;
+    assert_close("newcomer", of_job(&told, "page_faults_total") - began, of_second, 0.01);
+    // The children that it started are counted with it.
+    assert_eq!(counters_open(), open);
+
+    // What has ended stays counted, and its descriptors close.
+    for shell in [&mut first, &mut second] {
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+    }
+    let last = observer.tick(&jobs);
+    assert!(of_job(&last, "page_faults_total") >= of_job(&told, "page_faults_total"));
+    observer.tick(&Jobs::default());
+    drop(observer);
+    assert_eq!(counters_open(), idle);
+}
+
+#[test]
+fn a_job_that_ends_is_read_once_more_and_closed() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 4) else { return };
+    let Some(mut observer) = Observer::counting("page_faults") else { return };
+    observer.tick(&Jobs::default());
+    let idle = counters_open();
+    let told = observer.tick(&group.jobs());
+    let of_job_alone = counters_open() - idle;
+    assert!(of_job_alone > 0);
+    assert_eq!(of_node(&told, "descriptors"), counters_open() as f64);
+    group.start(LOAD).wait().unwrap();
+    let mut ended = group.job.clone();
+    ended.dirs.clear();
+    drop(group);
+    observer.sink.sealed();
+    observer.ended(&Jobs::new(vec![ended], Vec::new()));
+    let value = observer.sink.samples().map(|(_, _, value)| value).next().unwrap();
+    assert!(value > 10_000.0, "{value}");
+    assert_eq!(counters_open(), idle);
+}
+
+#[test]
+fn what_is_more_than_the_limit_is_told_and_not_opened() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 5) else { return };
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus = kernel::pmu::cpus(&online).unwrap().len();
+    let max = (2 * cpus + 1).to_string();
+    let settings = [("events", "page_faults,dummy"), ("descriptors_max", &*max)];
+    let Ok(mut observer) = Observer::open(&settings) else { return eprintln!("not run") };
+    let told = observer.tick(&group.jobs());
+    assert_eq!(of_node(&told, "descriptors"), 2.0 * cpus as f64);
+    assert_eq!(of_node(&told, "uncounted_jobs"), 1.0);
+    assert!(!told.contains_key(&("perf_page_faults_total".to_owned(), true)));
+    let PartState::Not(error) = observer.part("jobs") else { panic!("beyond the limit") };
+    let expected = format!(
+        "broken: job local:5: {} descriptors are needed, 1 of {max} are left; set descriptors_max or LimitNOFILE higher, or count less",
+        2 * cpus
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn another_list_of_events_opens_counters_that_begin_then() {
+    let _alone = alone();
+    let Some(mut observer) = Observer::counting("page_faults,context_switches") else { return };
+    observer.tick(&Jobs::default());
+    run("sh", &["-c", LOAD]).unwrap();
+    let before = of_node(&observer.tick(&Jobs::default()), "page_faults_total");
+    let Some(mut observer) = Observer::counting("context_switches,page_faults") else { return };
+    let told = observer.tick(&Jobs::default());
+    assert!(of_node(&told, "page_faults_total") < before / 2.0);
+    let opened = observer.opened;
+    let begins = |(entry, ..): (&model::SeriesEntry, _, _)| entry.start.unwrap() >= opened;
+    assert!(observer.sink.samples().filter(|(entry, ..)| entry.start.is_some()).all(begins));
+}
+
+#[test]
+fn the_steady_state_asks_for_no_memory() {
+    let _alone = alone();
+    let mount = Path::new("/sys/fs/cgroup/cpuacct");
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 6) else { return };
+    let Some(followed) = Group::new(mount, Hierarchy::Cpuacct, 7) else { return };
+    let mut shells = [&group, &followed].map(|group| group.start("exec sleep 60"));
+    let Some(mut observer) = Observer::counting(&format!("{SOFTWARE},msr/tsc/,r01c2")) else { return };
+    let jobs = Jobs::new(vec![group.job.clone(), followed.job.clone()], Vec::new());
+    let mut counts = Vec::new();
+    for _ in 0..20 {
+        let now = now();
+        observer.sink.begin(now);
+        let (root, boot) = (&observer.root, Timestamp(0));
+        let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+        let before = on_this_thread();
+        observer.source.collect(&cx, &mut observer.sink).unwrap();
+        counts.push(on_this_thread() - before);
+        assert!(observer.sink.len() > 15, "{}", observer.sink.len());
+        observer.sink.sealed();
+    }
+    for shell in &mut shells {
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+    assert!(counts[3..].iter().all(|count| *count == 0), "{counts:?}");
+}
+
+/// `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test perf -- --ignored --nocapture`
+#[test]
+#[ignore = "prints numbers to read; asserts nothing that a busy machine could keep"]
+fn processor_time_of_a_reading() {
+    const TICKS: u64 = 2000;
+    let _alone = alone();
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 8) else { return };
+    for (jobs, whose) in [(Jobs::default(), "the node"), (group.jobs(), "the node and a job")] {
+        for events in ["page_faults", SOFTWARE, "msr/tsc/"] {
+            let Some(mut observer) = Observer::counting(events) else { return };
+            observer.tick(&jobs);
+            let (root, now, boot) = (&observer.root, now(), Timestamp(0));
+            let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            let start = kernel::clock::thread_cpu_us();
+            for _ in 0..TICKS {
+                observer.sink.begin(now);
+                observer.source.collect(&cx, &mut observer.sink).unwrap();
+                observer.sink.sealed();
+            }
+            let us = (kernel::clock::thread_cpu_us() - start) as f64 / TICKS as f64;
+            eprintln!("{whose}, {events}: {us:.1} µs with {} descriptors", counters_open());
+        }
+    }
+}
