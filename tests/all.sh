@@ -42,6 +42,7 @@ packages() {
     command -v cpio >/dev/null || missing+=(cpio)
     [ -x /usr/sbin/dmsetup ] || missing+=(dmsetup)
     [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
+    command -v perf >/dev/null || missing+=(linux-perf)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo

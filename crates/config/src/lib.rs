@@ -30,8 +30,8 @@ pub use command::{agent_command, server_command};
 pub use flags::{Flags, flags, given};
 pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use log::LogConfig;
-pub use model::setting::{parse_bytes, parse_duration};
 pub use model::nearest;
+pub use model::setting::{parse_bytes, parse_duration};
 pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
 pub use server::{

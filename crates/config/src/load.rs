@@ -1,8 +1,8 @@
 //! Default, file, environment, flag: one above the other, each value with its origin.
 
-use model::nearest;
 use crate::setting::Setting;
 use crate::text::{Raw, Value};
+use model::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};

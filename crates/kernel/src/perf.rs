@@ -296,7 +296,7 @@ fn open(
     target: Target<'_>,
     leader: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, PerfError> {
-    let id = |number: u32| c_long::try_from(number).map_err(|_| PerfError::Absent);
+    let id = |number: u32| i32::try_from(number).map(c_long::from).map_err(|_| PerfError::Absent);
     let (pid, cpu, flags) = match target {
         Target::Cpu(cpu) => (-1, id(cpu)?, FLAG_CLOEXEC),
         Target::Cgroup(dir, _, cpu) => {
@@ -375,9 +375,8 @@ mod tests {
             return;
         }
         let root = Root::live().unwrap();
-        let open = |events: &[Event]| {
-            Counters::open(&root, events, Target::Task(own_tid())).unwrap_err()
-        };
+        let open =
+            |events: &[Event]| Counters::open(&root, events, Target::Task(own_tid())).unwrap_err();
         assert_eq!(open(&[Event { kind: 0x7fff_ffff, ..Event::default() }]), PerfError::Absent);
         assert_eq!(open(&[]), PerfError::Refused);
         assert_eq!(open(&[TASK_CLOCK; GROUP_MAX + 1]), PerfError::Refused);

@@ -151,9 +151,13 @@ mod tests {
         let read = terms("event=0x2e,umask=65,any\n").unwrap();
         let read: Vec<_> = read.iter().map(|term| (term.name, term.value)).collect();
         assert_eq!(read, [("event", Some(0x2e)), ("umask", Some(65)), ("any", None)]);
-        for (wrong, at) in
-            [("", ""), ("event=,x", "event="), ("a=0xg", "a=0xg"), ("core=?", "core=?"), ("a b", "a b")]
-        {
+        for (wrong, at) in [
+            ("", ""),
+            ("event=,x", "event="),
+            ("a=0xg", "a=0xg"),
+            ("core=?", "core=?"),
+            ("a b", "a b"),
+        ] {
             assert_eq!(terms(wrong), Err(at), "{wrong}");
         }
     }

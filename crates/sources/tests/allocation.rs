@@ -16,12 +16,13 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const ATTEMPTS_MAX: usize = 10;
 
 /// Options under which more is read: source, name, value.
-const MORE: [(&str, &str, &str); 8] = [
+const MORE: [(&str, &str, &str); 9] = [
     ("cpu", "cores", "true"),
     ("cpufreq", "cores", "true"),
     ("disk", "include", "*"),
     ("interfaces", "virtual", "true"),
     ("network", "virtual", "true"),
+    ("perf", "events", "page_faults,task_clock,msr/tsc/"),
     ("schedstat", "cores", "true"),
     ("softirqs", "cores", "true"),
     ("users", "sessions", "true"),

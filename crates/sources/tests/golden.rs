@@ -185,3 +185,73 @@ fn a_mount_without_a_recorded_reply_gives_no_sample_and_no_error() {
     ];
     assert_eq!(labels(&values), expected);
 }
+
+/// What the machine `perf-intel` tells of these events at the second tick: metrics with their labels and
+/// jobs.
+fn counted(events: &'static str) -> Vec<String> {
+    let told = hosts::read("perf-intel", &[("perf", "events", events)]);
+    let second = hosts::FIRST_TICK.plus(hosts::PERIOD_US);
+    let told = told.iter().filter(|told| told.spec.name == "perf");
+    let samples = told.flat_map(|told| told.sink.samples()).filter(|(_, at, _)| *at == second);
+    let line = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
+        let job = entry.job.as_ref().map_or("-".to_owned(), ToString::to_string);
+        format!("{} {job} {} {value}", entry.metric.name, entry.labels)
+    };
+    let mut lines: Vec<_> = samples.map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn counters_are_summed_over_processors_and_scaled_to_all_of_the_time() {
+    // Of the node each of four processors counted 30e9 instructions, then 15e9 in half of the time; of job
+    // 12 two processors, the second time in half of it; the tasks of job 13 always.
+    let expected = [
+        "perf_cpu_cycles_total - {} 140000000000",
+        "perf_cpu_cycles_total oar:12 {} 16000000000",
+        "perf_cpu_cycles_total oar:13 {} 12000000000",
+        "perf_descriptors - {} 20",
+        "perf_instructions_total - {} 240000000000",
+        "perf_instructions_total oar:12 {} 24000000000",
+        "perf_instructions_total oar:13 {} 16000000000",
+        "perf_running_ratio - {\"event\": \"cpu_cycles\"} 1",
+        "perf_running_ratio - {\"event\": \"instructions\"} 0.5",
+        "perf_running_ratio oar:12 {\"event\": \"cpu_cycles\"} 1",
+        "perf_running_ratio oar:12 {\"event\": \"instructions\"} 0.5",
+        "perf_running_ratio oar:13 {\"event\": \"cpu_cycles\"} 1",
+        "perf_running_ratio oar:13 {\"event\": \"instructions\"} 1",
+        "perf_uncounted_jobs - {} 0",
+    ];
+    assert_eq!(counted("cpu_cycles,instructions"), expected);
+    // Without a turn nothing is known, and nothing is added.
+    let misses = counted("cache_l1d_read_miss");
+    assert!(misses.contains(&"perf_cache_l1d_read_miss_total - {} 20000".to_owned()), "{misses:?}");
+    let ratio = "perf_running_ratio - {\"event\": \"cache_l1d_read_miss\"} 0";
+    assert!(misses.contains(&ratio.to_owned()), "{misses:?}");
+}
+
+#[test]
+fn events_of_pmus_are_told_in_the_unit_of_their_files() {
+    let lines = counted(
+        "power/energy-pkg/,uncore_imc/cas_count_read/,cpu/event=0x2e,umask=0x41/,page_faults",
+    );
+    for expected in [
+        // 2 sockets with 2^32 * 100 steps of 2^-32 J.
+        "perf_event_joules_total - {\"event\": \"power/energy-pkg/\"} 200",
+        // 16384 steps are a MiB: 200 and 400 of them on each of 2 sockets.
+        "perf_event_bytes_total - {\"event\": \"uncore_imc/cas_count_read/\"} 1258291200",
+        "perf_event_total - {\"event\": \"cpu/event=0x2e,umask=0x41/\"} 72000",
+        "perf_event_total oar:12 {\"event\": \"cpu/event=0x2e,umask=0x41/\"} 4000",
+        "perf_page_faults_total oar:12 {} 2000",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}\n{}", lines.join("\n"));
+    }
+    // What is beside the cores cannot be counted for a job.
+    assert!(!lines.iter().any(|line| line.contains("oar") && line.contains("imc")));
+    let by_names = "page_faults,cpu/cache-misses/,uncore_imc/cas_count_read/,power/energy-pkg/";
+    let by_names: Vec<_> = counted(by_names)
+        .iter()
+        .map(|line| line.replace("cpu/cache-misses/", "cpu/event=0x2e,umask=0x41/"))
+        .collect();
+    assert_eq!(lines, by_names);
+}

@@ -4,20 +4,29 @@
 //! It needs root and a kernel that lets version 1's hierarchy `perf_event` be mounted; elsewhere it says so
 //! and passes. What is mounted takes that controller from version 2: one test at a time.
 
-#![expect(clippy::disallowed_methods, reason = "real processes in real time")]
-#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+#![expect(clippy::disallowed_methods, reason = "waits for real processes")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "what cannot be read or made here fails the test"
+)]
 
-use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir, Jobs};
+mod perf_ground;
+
+use cgroups::{Hierarchies, Hierarchy, Jobs};
 use kernel::Root;
 use kernel::allocations::{CountingAllocator, on_this_thread};
-use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
-use sources::{Context, Open, Options, PartState, Sink, Source, SourceError};
+use model::Timestamp;
+use perf_ground::{
+    Group, Mounted, Observer, alone, assert_close, counters_open, now, of_job, of_node, run,
+};
+use sources::{Context, PartState, SourceError};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -25,204 +34,19 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// What a virtual machine without a PMU counts.
 const SOFTWARE: &str = "task_clock,page_faults,page_faults_min,context_switches,cpu_migrations";
 
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing half done here.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    Timestamp(i64::try_from(since.as_micros()).unwrap())
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    match Command::new(program).args(arguments).output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into()),
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into()),
-        Err(error) => Err(format!("{program}: {error}")),
-    }
-}
-
-/// Version 1's hierarchy, mounted where nobody else has it, until the test ends.
-struct Mounted {
-    dir: tempfile::TempDir,
-}
-
-impl Mounted {
-    fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().to_str().unwrap();
-        match run("mount", &["-t", "cgroup", "-o", "perf_event", "none", at]) {
-            Ok(_) => Some(Self { dir }),
-            Err(error) => {
-                eprintln!("not run: the hierarchy perf_event cannot be mounted: {error}");
-                None
-            }
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().to_owned()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let at = self.dir.path().to_str().unwrap();
-        assert!((0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            run("umount", &[at]).is_ok()
-        }));
-    }
-}
-
-/// A job of our own in one hierarchy.
-struct Group {
-    path: PathBuf,
-    job: JobCgroup,
-}
-
-impl Group {
-    fn new(mount: &Path, hierarchy: Hierarchy, id: i64) -> Option<Self> {
-        let path = mount.join(format!("jobmeter-test-perf-{}-{id}", std::process::id()));
-        if let Err(error) = fs::create_dir(&path) {
-            eprintln!("not run: {}: {error}", path.display());
-            return None;
-        }
-        let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
-        let job = JobCgroup {
-            key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
-            spelling: id.to_string().into(),
-            user: None,
-            uid: None,
-            dirs: vec![JobDir { hierarchy, path: dir }],
-            created: now(),
-            populated: true,
-        };
-        Some(Self { path, job })
-    }
-
-    fn jobs(&self) -> Jobs {
-        Jobs::new(vec![self.job.clone()], Vec::new())
-    }
-
-    /// The words of a shell that join the job before anything else.
-    fn joined(&self, script: &str) -> String {
-        format!("echo $$ > {}/cgroup.procs && {script}", self.path.display())
-    }
-
-    fn start(&self, script: &str) -> Child {
-        let shell = Command::new("sh").arg("-c").arg(self.joined(script)).stdin(Stdio::piped()).spawn();
-        let shell = shell.unwrap();
-        while fs::read_to_string(self.path.join("cgroup.procs")).unwrap().is_empty() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        shell
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let gone = (0..200).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            fs::remove_dir(&self.path).is_ok() || !self.path.exists()
-        });
-        assert!(gone, "{} cannot be removed", self.path.display());
-    }
-}
-
-/// The source as the agent calls it.
-struct Observer {
-    root: Root,
-    source: Box<dyn Source>,
-    sink: Sink,
-    opened: Timestamp,
-}
-
-type Told = BTreeMap<(String, bool), f64>;
-
-impl Observer {
-    fn open(settings: &[(&str, &str)]) -> Result<Self, SourceError> {
-        let root = Root::live().unwrap();
-        let spec = sources::list::find("perf").unwrap();
-        let options = Options::of(spec, settings.iter().copied()).unwrap();
-        let open = Open { root: &root, options: &options, boot: Timestamp(0) };
-        let source = (spec.open)(&open)?;
-        let sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());
-        Ok(Self { root, source, sink, opened: now() })
-    }
-
-    fn counting(events: &str) -> Option<Self> {
-        match Self::open(&[("events", events)]) {
-            Ok(observer) => Some(observer),
-            Err(error) => {
-                eprintln!("not run: {error}");
-                None
-            }
-        }
-    }
-
-    /// A tick: metrics by name and whether they are a job's.
-    fn tick(&mut self, jobs: &Jobs) -> Told {
-        let now = now();
-        self.sink.sealed();
-        self.sink.begin(now);
-        let (root, boot) = (&self.root, Timestamp(0));
-        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
-        self.source.collect(&cx, &mut self.sink).unwrap();
-        let named = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
-            ((entry.metric.name.to_string(), entry.job.is_some()), value)
-        };
-        self.sink.samples().map(named).collect()
-    }
-
-    fn ended(&mut self, jobs: &Jobs) {
-        let (root, now, boot) = (&self.root, now(), Timestamp(0));
-        self.sink.begin(now);
-        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
-        let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
-        for key in keys {
-            self.source.job_ended(&key, &cx, &mut self.sink).unwrap();
-        }
-    }
-
-    fn part(&self, name: &str) -> PartState {
-        self.sink.parts().iter().find(|(part, _)| *part == name).unwrap().1.clone()
-    }
-}
-
-fn of_job(told: &Told, metric: &str) -> f64 {
-    told[&(format!("perf_{metric}"), true)]
-}
-
-fn of_node(told: &Told, metric: &str) -> f64 {
-    told[&(format!("perf_{metric}"), false)]
-}
-
-fn assert_close(what: &str, found: f64, expected: f64, share: f64) {
-    let off = (found - expected) / expected;
-    eprintln!("{what}: {found} beside {expected}, {:+.3} %", off * 100.0);
-    assert!(off.abs() <= share, "{what}: {found} instead of {expected}");
-}
-
-fn counters_open() -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        fs::read_link(entry.unwrap().path()).ok()
-    });
-    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
-}
-
 /// About a second of processes that come and go, and the memory that they touch.
-const LOAD: &str =
-    "i=0; while [ $i -lt 400 ]; do i=$((i+1)); head -c 300000 /dev/zero | tail -c 1; done >/dev/null";
+const LOAD: &str = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); head -c 300000 /dev/zero | tail -c 1; done >/dev/null";
+
+/// The same in few processes: counters that are inherited miss the end of each, a cgroup's do not.
+const LONG_LOAD: &str = "i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done; \
+    for n in 1 2 3; do head -c 100000000 /dev/zero | tail -c 100000000 >/dev/null; done";
 
 /// Runs the load in a job under `perf stat`: what that says, by the names of its events; none where
 /// there is no such program.
 fn perf_stat(group: &Group) -> Option<BTreeMap<String, f64>> {
     let told = tempfile::NamedTempFile::new().unwrap();
     let events = "task-clock,page-faults,minor-faults,context-switches,cpu-migrations";
-    let script = group.joined(LOAD);
+    let script = group.joined(LONG_LOAD);
     let mut arguments = vec!["stat", "-x", ";", "-o", told.path().to_str().unwrap()];
     arguments.extend(["-e", events, "--", "sh", "-c", &script]);
     if let Err(error) = run("perf", &arguments) {
@@ -321,13 +145,15 @@ fn a_pmu_of_sysfs_counts_by_its_own_names() {
     if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
         return eprintln!("not run: this machine has no PMU msr");
     }
-    let Some(mut observer) = Observer::counting("msr/tsc/,msr/event=0x0/,cpu_cycle_s/x/,dummy") else {
+    let Some(mut observer) = Observer::counting("msr/tsc/,msr/event=0x0/,cpu_cycle_s/x/,dummy")
+    else {
         return;
     };
     let jobs = Jobs::default();
     observer.tick(&jobs);
     let steps = |observer: &Observer| -> Vec<(String, f64)> {
-        let samples = observer.sink.samples().filter(|(it, ..)| it.metric.name == "perf_event_total");
+        let samples =
+            observer.sink.samples().filter(|(it, ..)| it.metric.name == "perf_event_total");
         samples.map(|(entry, _, value)| (entry.labels.to_string(), value)).collect()
     };
     let (before, began) = (steps(&observer), kernel::clock::monotonic_us());
@@ -386,7 +212,9 @@ fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
     step(&mut first, &done("first"));
     let told = observer.tick(&jobs);
     let of_first = faults_of(first.id()) - before;
-    assert_close("inherited", of_job(&told, "page_faults_total"), of_first, 0.01);
+    // The kernel counts faults of its own, as it puts a new program's arguments down, for the process and
+    // not for perf: one a program.
+    assert_close("inherited", of_job(&told, "page_faults_total"), of_first, 0.015);
 
     // One that comes from elsewhere is followed from when it is seen, and counts once.
     let mut second = group.start(&script("second"));
@@ -399,7 +227,7 @@ fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
     let open = counters_open();
     let told = observer.tick(&jobs);
     let of_second = faults_of(second.id()) - before;
-    assert_close("newcomer", of_job(&told, "page_faults_total") - began, of_second, 0.01);
+    assert_close("newcomer", of_job(&told, "page_faults_total") - began, of_second, 0.015);
     // The children that it started are counted with it.
     assert_eq!(counters_open(), open);
 
@@ -483,7 +311,9 @@ fn the_steady_state_asks_for_no_memory() {
     let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 6) else { return };
     let Some(followed) = Group::new(mount, Hierarchy::Cpuacct, 7) else { return };
     let mut shells = [&group, &followed].map(|group| group.start("exec sleep 60"));
-    let Some(mut observer) = Observer::counting(&format!("{SOFTWARE},msr/tsc/,r01c2")) else { return };
+    let Some(mut observer) = Observer::counting(&format!("{SOFTWARE},msr/tsc/,r01c2")) else {
+        return;
+    };
     let jobs = Jobs::new(vec![group.job.clone(), followed.job.clone()], Vec::new());
     let mut counts = Vec::new();
     for _ in 0..20 {

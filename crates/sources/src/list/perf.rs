@@ -45,7 +45,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/bus/event_source/devices/",
         "/sys/devices/system/cpu/online",
     ],
-    cost: "1 µs for each processor and event (all software events together are one) of the node and of each job",
+    cost: "8 µs for each processor and event of the node and of each job that runs there, on a virtual machine where asking another processor is dear, 1 µs where nothing runs; all software events together are one",
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[],
@@ -100,7 +100,8 @@ struct Online {
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     // The check of the option has read it before.
-    let wanted = wanted::parse(&open.options.words("events").join(",")).map_err(SourceError::broken)?;
+    let wanted =
+        wanted::parse(&open.options.words("events").join(",")).map_err(SourceError::broken)?;
     if wanted.is_empty() {
         return Err(SourceError::absent("no events are asked for; sources.perf.events lists them"));
     }

@@ -96,7 +96,9 @@ impl OfJobs {
             let is_ending = now.dirs.is_empty();
             self.jobs.push(match known {
                 // A job that is ending loses its directory before its counters.
-                Some(job) if job.created == now.created && (is_ending || job.dir.as_deref() == dir) => {
+                Some(job)
+                    if job.created == now.created && (is_ending || job.dir.as_deref() == dir) =>
+                {
                     job
                 }
                 known => {
@@ -121,7 +123,9 @@ impl OfJobs {
         out: &mut Sink,
     ) {
         let Ok(place) = self.jobs.binary_search_by(|job| job.key.cmp(key)) else { return };
-        let (Some(job), Some(cgroup)) = (self.jobs.get_mut(place), cx.jobs.get(key)) else { return };
+        let (Some(job), Some(cgroup)) = (self.jobs.get_mut(place), cx.jobs.get(key)) else {
+            return;
+        };
         job.read(cgroup, (plan, cx), budget, &mut self.lists);
         job.tell(cgroup, plan, cx, out);
         if cgroup.dirs.is_empty() {
@@ -142,7 +146,9 @@ impl OfJobs {
         let refused = self.jobs.iter().find_map(|job| job.fault.as_ref());
         let followed = self.jobs.iter().find(is_followed).map(|job| &job.key);
         let told = self.faults.as_ref();
-        if told.is_some_and(|told| (told.refused.as_ref(), told.followed.as_ref()) == (refused, followed)) {
+        if told.is_some_and(|told| {
+            (told.refused.as_ref(), told.followed.as_ref()) == (refused, followed)
+        }) {
             return;
         }
         let faults = Faults { refused: refused.cloned(), followed: followed.cloned() };
@@ -246,9 +252,7 @@ impl Counts {
 /// The job's directory whose tasks the kernel can count: where version 1 has the hierarchy, nowhere
 /// else.
 fn dir_of<'a>(job: &'a JobCgroup, hierarchies: &Hierarchies) -> Option<&'a str> {
-    let is_v1 = hierarchies
-        .mounts()
-        .iter()
-        .any(|mount| mount.hierarchies.contains(&Hierarchy::PerfEvent));
+    let is_v1 =
+        hierarchies.mounts().iter().any(|mount| mount.hierarchies.contains(&Hierarchy::PerfEvent));
     job.dir(if is_v1 { Hierarchy::PerfEvent } else { Hierarchy::Unified })
 }

@@ -47,6 +47,9 @@ pub(super) struct Plan {
     pub(super) sets: Vec<Set>,
 }
 
+/// What a PMU's files say that a step is: the metric, and how much of its unit.
+type Worth = (&'static Metric, f64);
+
 /// A PMU's way to count an event.
 #[derive(Debug)]
 struct Way {
@@ -114,11 +117,7 @@ impl Plan {
     }
 
     /// The events of a group as they are told, and what is to be opened for them.
-    fn sets_of(
-        &self,
-        root: &Root,
-        group: &[Wanted],
-    ) -> Result<(Vec<Told>, Vec<Set>), SourceError> {
+    fn sets_of(&self, root: &Root, group: &[Wanted]) -> Result<(Vec<Told>, Vec<Set>), SourceError> {
         let mut told = Vec::new();
         let mut ways = Vec::new();
         for wanted in group {
@@ -128,7 +127,8 @@ impl Plan {
         }
         let first = self.told.len();
         if let [ways] = &mut ways[..] {
-            let set = |Way { event, cpus, of_jobs }| Set { events: vec![(first, event)], cpus, of_jobs };
+            let set =
+                |Way { event, cpus, of_jobs }| Set { events: vec![(first, event)], cpus, of_jobs };
             return Ok((told, std::mem::take(ways).into_iter().map(set).collect()));
         }
         let mut set = Set { events: Vec::new(), cpus: None, of_jobs: true };
@@ -215,8 +215,7 @@ fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
             !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
         })
     };
-    let parts: Vec<_> =
-        names.iter().filter(is_part).map(|name| format!("{PMUS}/{name}")).collect();
+    let parts: Vec<_> = names.iter().filter(is_part).map(|name| format!("{PMUS}/{name}")).collect();
     if parts.is_empty() {
         let meant = meant(pmu, &names);
         return Err(SourceError::absent(format!("this machine has no PMU `{pmu}`{meant}")));
@@ -239,7 +238,7 @@ struct OfPmu<'a> {
 
 impl OfPmu<'_> {
     /// How this PMU counts it, and what its steps are worth where its files say.
-    fn way(&self, written: &str) -> Result<(Way, Option<(&'static Metric, f64)>), SourceError> {
+    fn way(&self, written: &str) -> Result<(Way, Option<Worth>), SourceError> {
         let Self { dir, .. } = self;
         let kind = self.text_of(&format!("{dir}/type"))?.unwrap_or_default();
         let kind = kind.parse().map_err(|_| self.broken(&format!("/{dir}/type is no number")))?;
@@ -305,9 +304,9 @@ impl OfPmu<'_> {
         SourceError::absent(what)
     }
 
-    /// What a step of an event is worth, where its files say: the metric, and the factor to its unit. A
-    /// unit that is not known here leaves the steps as they are.
-    fn worth(&self, name: &str) -> Result<Option<(&'static Metric, f64)>, SourceError> {
+    /// What a step of an event is worth, where its files say; a unit that is not known here leaves the steps
+    /// as they are.
+    fn worth(&self, name: &str) -> Result<Option<Worth>, SourceError> {
         let file = |ending: &str| self.text_of(&format!("{}/events/{name}.{ending}", self.dir));
         let Some(unit) = file("unit")? else { return Ok(None) };
         let scale = file("scale")?.map_or(Some(1.0), |text| text.parse::<f64>().ok());

@@ -188,13 +188,19 @@ mod tests {
     fn what_is_wrong_is_told_with_the_near_match() {
         for (text, told) in [
             ("cpu_cycle", "there is no event `cpu_cycle`; is `cpu_cycles` meant?"),
-            ("cache_l1d_raed_miss", "there is no event `cache_l1d_raed_miss`; is `cache_l1d_read_miss` meant?"),
+            (
+                "cache_l1d_raed_miss",
+                "there is no event `cache_l1d_raed_miss`; is `cache_l1d_read_miss` meant?",
+            ),
             ("x", "there is no event `x`; write a name, rHEX or PMU/TERMS/"),
             ("rxyz", "there is no event `rxyz`; write a name, rHEX or PMU/TERMS/"),
             ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks its second `/`"),
             ("cpu/a/b", "`cpu/a/b` does not end in its second `/`"),
             ("../a/", "`..` of `../a/` is no name of a PMU"),
-            ("cpu/event=x/", "`event=x` of `cpu/event=x/` is neither an event nor a field and its number"),
+            (
+                "cpu/event=x/",
+                "`event=x` of `cpu/event=x/` is neither an event nor a field and its number",
+            ),
             ("{dummy", "`{dummy` lacks its `}`"),
             ("{dummy,{cpu_cycles}}", "`{dummy,{cpu_cycles}}` is a group within a group"),
         ] {

@@ -1,0 +1,223 @@
+//! What the tests of the source `perf` share: a job of their own, version 1's hierarchy while they need
+//! it, and the source as the agent calls it.
+
+#![expect(clippy::disallowed_methods, reason = "real processes in real time")]
+#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+
+use cgroups::{Hierarchy, JobCgroup, JobDir, Jobs};
+use kernel::Root;
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use sources::{Context, Open, Options, PartState, Sink, Source, SourceError};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed leaves nothing half done here.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(i64::try_from(since.as_micros()).unwrap())
+}
+
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    match Command::new(program).args(arguments).output() {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into()),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+/// Version 1's hierarchy, mounted where nobody else has it, until the test ends.
+pub(crate) struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    pub(crate) fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_str().unwrap();
+        match run("mount", &["-t", "cgroup", "-o", "perf_event", "none", at]) {
+            Ok(_) => Some(Self { dir }),
+            Err(error) => {
+                eprintln!("not run: the hierarchy perf_event cannot be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+}
+
+impl Drop for Mounted {
+    /// A hierarchy that is unmounted while a removed cgroup of it is still being freed stays for ever, and
+    /// version 2 without its controller: so it is mounted and unmounted until the kernel has let it go.
+    fn drop(&mut self) {
+        let at = self.dir.path().to_str().unwrap();
+        let let_go = || {
+            std::thread::sleep(Duration::from_millis(20));
+            hierarchy_number() == "0"
+        };
+        let is_gone = (0..20).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            if run("umount", &[at]).is_ok() && (0..50).any(|_| let_go()) {
+                return true;
+            }
+            run("mount", &["-t", "cgroup", "-o", "perf_event", "none", at]).ok();
+            false
+        });
+        assert!(is_gone, "the hierarchy perf_event stays");
+    }
+}
+
+/// Which of version 1's hierarchies has the controller; 0 for none.
+pub(crate) fn hierarchy_number() -> String {
+    let text = fs::read_to_string("/proc/cgroups").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("perf_event")).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
+/// A job of our own in one hierarchy.
+pub(crate) struct Group {
+    pub(crate) path: PathBuf,
+    pub(crate) job: JobCgroup,
+}
+
+impl Group {
+    pub(crate) fn new(mount: &Path, hierarchy: Hierarchy, id: i64) -> Option<Self> {
+        let path = mount.join(format!("jobmeter-test-perf-{}-{id}", std::process::id()));
+        if let Err(error) = fs::create_dir(&path) {
+            eprintln!("not run: {}: {error}", path.display());
+            return None;
+        }
+        let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
+        let job = JobCgroup {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
+            spelling: id.to_string().into(),
+            user: None,
+            uid: None,
+            dirs: vec![JobDir { hierarchy, path: dir }],
+            created: now(),
+            populated: true,
+        };
+        Some(Self { path, job })
+    }
+
+    pub(crate) fn jobs(&self) -> Jobs {
+        Jobs::new(vec![self.job.clone()], Vec::new())
+    }
+
+    /// The words of a shell that join the job before anything else.
+    pub(crate) fn joined(&self, script: &str) -> String {
+        format!("echo $$ > {}/cgroup.procs && {script}", self.path.display())
+    }
+
+    pub(crate) fn start(&self, script: &str) -> Child {
+        let shell =
+            Command::new("sh").arg("-c").arg(self.joined(script)).stdin(Stdio::piped()).spawn();
+        let shell = shell.unwrap();
+        while fs::read_to_string(self.path.join("cgroup.procs")).unwrap().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        shell
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let gone = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            fs::remove_dir(&self.path).is_ok() || !self.path.exists()
+        });
+        assert!(gone, "{} cannot be removed", self.path.display());
+    }
+}
+
+/// The source as the agent calls it.
+pub(crate) struct Observer {
+    pub(crate) root: Root,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) sink: Sink,
+    pub(crate) opened: Timestamp,
+}
+
+pub(crate) type Told = BTreeMap<(String, bool), f64>;
+
+impl Observer {
+    pub(crate) fn open(settings: &[(&str, &str)]) -> Result<Self, SourceError> {
+        let root = Root::live().unwrap();
+        let spec = sources::list::find("perf").unwrap();
+        let options = Options::of(spec, settings.iter().copied()).unwrap();
+        let open = Open { root: &root, options: &options, boot: Timestamp(0) };
+        let source = (spec.open)(&open)?;
+        let sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());
+        Ok(Self { root, source, sink, opened: now() })
+    }
+
+    pub(crate) fn counting(events: &str) -> Option<Self> {
+        match Self::open(&[("events", events)]) {
+            Ok(observer) => Some(observer),
+            Err(error) => {
+                eprintln!("not run: {error}");
+                None
+            }
+        }
+    }
+
+    /// A tick: metrics by name and whether they are a job's.
+    pub(crate) fn tick(&mut self, jobs: &Jobs) -> Told {
+        let now = now();
+        self.sink.sealed();
+        self.sink.begin(now);
+        let (root, boot) = (&self.root, Timestamp(0));
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        self.source.collect(&cx, &mut self.sink).unwrap();
+        let named = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
+            ((entry.metric.name.to_string(), entry.job.is_some()), value)
+        };
+        self.sink.samples().map(named).collect()
+    }
+
+    pub(crate) fn ended(&mut self, jobs: &Jobs) {
+        let (root, now, boot) = (&self.root, now(), Timestamp(0));
+        self.sink.begin(now);
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
+        for key in keys {
+            self.source.job_ended(&key, &cx, &mut self.sink).unwrap();
+        }
+    }
+
+    pub(crate) fn part(&self, name: &str) -> PartState {
+        self.sink.parts().iter().find(|(part, _)| *part == name).unwrap().1.clone()
+    }
+}
+
+pub(crate) fn of_job(told: &Told, metric: &str) -> f64 {
+    told[&(format!("perf_{metric}"), true)]
+}
+
+pub(crate) fn of_node(told: &Told, metric: &str) -> f64 {
+    told[&(format!("perf_{metric}"), false)]
+}
+
+pub(crate) fn assert_close(what: &str, found: f64, expected: f64, share: f64) {
+    let off = (found - expected) / expected;
+    eprintln!("{what}: {found} beside {expected}, {:+.3} %", off * 100.0);
+    assert!(off.abs() <= share, "{what}: {found} instead of {expected}");
+}
+
+pub(crate) fn counters_open() -> usize {
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
