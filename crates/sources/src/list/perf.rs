@@ -107,6 +107,8 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }
     let online = Online::open(open.root)?;
     let (plan, missing) = Plan::of(open.root, &wanted, &online.cpus)?;
+    // PMUs beside the cores count nobody's in particular.
+    let is_of_jobs = plan.sets.iter().any(|set| set.of_jobs);
     let max = usize::try_from(open.options.number("descriptors_max")).unwrap_or(usize::MAX);
     let half = open_files_max().map_or(u64::MAX, |files| files / 2);
     let max = max.min(usize::try_from(half).unwrap_or(usize::MAX));
@@ -114,7 +116,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         plan,
         node: None,
         counts_node: open.options.switch("node"),
-        jobs: open.options.switch("jobs").then(OfJobs::default),
+        jobs: (open.options.switch("jobs") && is_of_jobs).then(OfJobs::default),
         online,
         budget: Budget { used: 0, max },
         missing,
@@ -127,13 +129,20 @@ impl Source for Perf {
         if self.online.changed()? {
             self.close();
         }
-        let counted = self.count_node(cx, out);
+        let node = if self.counts_node { self.count_node(cx, out) } else { Ok(()) };
+        let (plan, online) = (&self.plan, self.online.cpus.as_slice());
         if let Some(jobs) = &mut self.jobs {
-            let (plan, online) = (&self.plan, self.online.cpus.as_slice());
             jobs.collect((plan, online), cx, &mut self.budget, out);
         }
         self.tell(out);
-        counted
+        match node {
+            // Jobs are counted all the same.
+            Err(error) if self.jobs.is_some() => out.part("node", PartState::Not(error)),
+            Err(error) => return Err(error),
+            Ok(()) if self.counts_node => out.part("node", PartState::Ok),
+            Ok(()) => {}
+        }
+        Ok(())
     }
 
     fn job_ended(
@@ -161,9 +170,6 @@ impl Perf {
     }
 
     fn count_node(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        if !self.counts_node {
-            return Ok(());
-        }
         let node = match &mut self.node {
             Some(node) => node,
             none => {

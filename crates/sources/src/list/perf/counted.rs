@@ -29,14 +29,28 @@ impl From<PerfError> for NotOpened {
 }
 
 impl Budget {
+    fn has_room(&self, count: usize) -> Result<(), NotOpened> {
+        let has_room = count <= self.max.saturating_sub(self.used);
+        if has_room { Ok(()) } else { Err(NotOpened::Budget(count)) }
+    }
+
     /// Takes so many, if they are there.
     fn take(&mut self, count: usize) -> Result<(), NotOpened> {
-        if count > self.max.saturating_sub(self.used) {
-            return Err(NotOpened::Budget(count));
-        }
+        self.has_room(count)?;
         self.used += count;
         Ok(())
     }
+}
+
+/// The processors on which a set is opened: a PMU's own list may have some that are off.
+fn cpus_of<'a>(set: &'a Set, online: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+    let own = set.cpus.as_deref();
+    online.iter().filter(move |cpu| own.is_none_or(|own| own.contains(cpu))).copied()
+}
+
+/// How many descriptors that takes.
+fn needed(set: &Set, online: &[u32]) -> usize {
+    set.events.len() * cpus_of(set, online).count()
 }
 
 /// Counters opened together, and what they told last.
@@ -88,15 +102,22 @@ impl Subject {
         now: Timestamp,
         budget: &mut Budget,
     ) -> Result<Self, NotOpened> {
+        budget.has_room(plan.sets.iter().map(|set| needed(set, online)).sum())?;
         let mut subject = Self::new(plan, now);
-        subject.open_on_cpus(root, plan.sets.iter(), online, Target::Cpu, budget)?;
+        for set in &plan.sets {
+            if let Err(error) = subject.open_on_cpus(root, set, online, Target::Cpu, budget) {
+                subject.close(budget);
+                return Err(error);
+            }
+        }
         Ok(subject)
     }
 
-    /// Counters of a cgroup: its directory, open and by its path.
+    /// Counters of a cgroup, its directory given open and by its path; and the first event that the kernel
+    /// does not count for it, while others are.
     ///
     /// # Errors
-    /// As [`Self::of_node`].
+    /// As [`Self::of_node`]; of the events none can be counted.
     pub(super) fn of_cgroup(
         root: &Root,
         plan: &Plan,
@@ -104,44 +125,54 @@ impl Subject {
         now: Timestamp,
         (dir, path): (&KeptFile, &str),
         budget: &mut Budget,
-    ) -> Result<Self, NotOpened> {
+    ) -> Result<(Self, Option<(usize, PerfError)>), NotOpened> {
+        let sets = || plan.sets.iter().filter(|set| set.of_jobs);
+        budget.has_room(sets().map(|set| needed(set, online)).sum())?;
         let mut subject = Self::new(plan, now);
-        let sets = plan.sets.iter().filter(|set| set.of_jobs);
-        let target = |cpu| Target::Cgroup(dir, path, cpu);
-        subject.open_on_cpus(root, sets, online, target, budget)?;
-        Ok(subject)
+        let mut lacking = None;
+        for set in sets() {
+            let target = |cpu| Target::Cgroup(dir, path, cpu);
+            match subject.open_on_cpus(root, set, online, target, budget) {
+                Ok(()) => {}
+                Err(NotOpened::Kernel(error @ (PerfError::Absent | PerfError::Refused))) => {
+                    lacking = lacking.or(set.events.first().map(|(event, _)| (*event, error)));
+                }
+                Err(error) => {
+                    subject.close(budget);
+                    return Err(error);
+                }
+            }
+        }
+        match lacking {
+            Some((_, error)) if subject.cells.is_empty() => Err(error.into()),
+            lacking => Ok((subject, lacking)),
+        }
     }
 
-    fn open_on_cpus<'a, 'b>(
+    /// Opens a set on each processor that counts it, or on none.
+    fn open_on_cpus<'a>(
         &mut self,
         root: &Root,
-        sets: impl Iterator<Item = &'b Set> + Clone,
+        set: &Set,
         online: &[u32],
         target: impl Fn(u32) -> Target<'a>,
         budget: &mut Budget,
     ) -> Result<(), NotOpened> {
-        // A PMU's own list may have processors that are off.
-        let cpus_of = |set: &'b Set| {
-            let own = set.cpus.as_deref();
-            let counts = move |cpu: &&u32| own.is_none_or(|own| own.contains(cpu));
-            online.iter().filter(counts).copied()
-        };
-        let needed = sets.clone().map(|set| set.events.len() * cpus_of(set).count()).sum();
+        let needed = needed(set, online);
         budget.take(needed)?;
-        for set in sets {
-            let numbers = set.numbers();
-            for cpu in cpus_of(set) {
-                match Counters::open(root, &numbers, target(cpu)) {
-                    Ok(counters) => self.add(&set.events, None, counters),
-                    Err(error) => {
-                        budget.used -= needed;
-                        self.cells.clear();
-                        return Err(error.into());
-                    }
-                }
+        let numbers = set.numbers();
+        let opened: Result<Vec<_>, _> =
+            cpus_of(set, online).map(|cpu| Counters::open(root, &numbers, target(cpu))).collect();
+        match opened {
+            Ok(opened) => {
+                opened.into_iter().for_each(|counters| self.add(&set.events, None, counters));
+                Ok(())
+            }
+            Err(error) => {
+                budget.used -= needed;
+                Err(error.into())
             }
         }
-        Ok(())
     }
 
     /// Counters of a process and all that it starts: of these tasks, which are its own.

@@ -1,7 +1,7 @@
 //! The counters of jobs: opened when a job comes, by its cgroup if it can be, closed when it has ended.
 
 use super::counted::{Budget, NotOpened, Subject};
-use super::plan::Plan;
+use super::plan::{Plan, worded};
 use super::tasks::{Lists, Tasks};
 use super::{begin, not_opened};
 use crate::{Context, PartState, Sink, SourceError};
@@ -190,7 +190,13 @@ impl Job {
             Err(_) => Err(PerfError::Gone.into()),
         };
         self.counts = match opened {
-            Ok(subject) => Counts::Cgroup(subject),
+            Ok((subject, lacking)) => {
+                if let Some((event, error)) = lacking {
+                    let name = plan.told.get(event).map_or("", |told| &told.name);
+                    self.fault = Some(worded(&format!("{name} of job {}", self.key), error));
+                }
+                Counts::Cgroup(subject)
+            }
             // Such a cgroup, or such an event of a cgroup, is not counted here.
             Err(NotOpened::Kernel(PerfError::Absent | PerfError::Refused)) => followed(),
             Err(error) => {
@@ -200,7 +206,7 @@ impl Job {
         };
     }
 
-    /// Reads its counters; what was not counted stays a fault for as long as it may be missing.
+    /// Reads its counters; what could not be read or followed stays a fault, as it is missing from then on.
     fn read(
         &mut self,
         cgroup: &JobCgroup,
@@ -209,10 +215,7 @@ impl Job {
         lists: &mut Lists,
     ) {
         let read = match &mut self.counts {
-            Counts::Cgroup(subject) => {
-                self.fault = None;
-                subject.read().map_err(NotOpened::from)
-            }
+            Counts::Cgroup(subject) => subject.read().map_err(NotOpened::from),
             Counts::Tasks(subject, tasks) => {
                 let followed = tasks.follow((cx.root, plan), cgroup, (subject, budget), lists);
                 let read = subject.read();

@@ -168,3 +168,113 @@ fn tids_of(root: &Root, pid: u32, path: &mut String) -> Vec<u32> {
     root.list(path, |entry| tids.extend(entry.name.parse::<u32>().ok())).ok();
     tids
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{plan::Plan, wanted};
+    use super::*;
+    use cgroups::{Hierarchy, JobDir};
+    use model::{ClusterId, JobId, JobKey, Timestamp};
+    use std::path::Path;
+
+    /// A job whose processes are these: number, parent, start.
+    fn write(dir: &Path, processes: &[(u32, u32, u64)]) {
+        let at = |path: &str| dir.join(path);
+        let numbers: Vec<_> = processes.iter().map(|(pid, ..)| format!("{pid}\n")).collect();
+        std::fs::create_dir_all(at("cg/job")).unwrap();
+        std::fs::write(at("cg/job/cgroup.procs"), numbers.concat()).unwrap();
+        for cpu in ["cpu0/1-2", "cpu0/1-3"] {
+            let file = at(&format!(".jobmeter/perf/{cpu}"));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "0 0 0\n").unwrap();
+        }
+        for (pid, parent, start) in processes {
+            std::fs::create_dir_all(at(&format!("proc/{pid}/task/{pid}"))).unwrap();
+            let fields = "1 1 0 -1 4194304 99 0 0 0 3 1 0 0 20 0 1 0";
+            let stat = format!("{pid} (x) R {parent} {fields} {start} 3133440 382\n");
+            std::fs::write(at(&format!("proc/{pid}/stat")), stat).unwrap();
+            std::fs::create_dir_all(at(&format!(".jobmeter/perf/task/{pid}"))).unwrap();
+            for event in ["1-2", "1-3"] {
+                let file = at(&format!(".jobmeter/perf/task/{pid}/{event}"));
+                std::fs::write(file, "100 5 5\n").unwrap();
+            }
+        }
+    }
+
+    struct Job {
+        dir: tempfile::TempDir,
+        plan: Plan,
+        subject: Subject,
+        tasks: Tasks,
+        budget: Budget,
+        lists: Lists,
+    }
+
+    impl Job {
+        fn new(max: usize) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            write(dir.path(), &[]);
+            let wanted = wanted::parse("page_faults,context_switches").unwrap();
+            let root = Root::recorded(dir.path()).unwrap();
+            let (plan, _) = Plan::of(&root, &wanted, &[0]).unwrap();
+            let subject = Subject::new(&plan, Timestamp(0));
+            let budget = Budget { used: 0, max };
+            let (tasks, lists) = (Tasks::default(), Lists::default());
+            Self { dir, plan, subject, tasks, budget, lists }
+        }
+
+        /// Who has counters of their own once the job has these processes, and whether any was refused.
+        fn round(&mut self, processes: &[(u32, u32, u64)]) -> (Vec<u32>, bool) {
+            write(self.dir.path(), processes);
+            let root = Root::recorded(self.dir.path()).unwrap();
+            let job = JobCgroup {
+                key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
+                spelling: "1".into(),
+                user: None,
+                uid: None,
+                dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path: "cg/job".to_owned() }],
+                created: Timestamp(0),
+                populated: true,
+            };
+            let Self { plan, subject, tasks, budget, lists, .. } = self;
+            let followed = tasks.follow((&root, plan), &job, (subject, budget), lists);
+            subject.read().unwrap();
+            tasks.end(subject, budget);
+            let mut own: Vec<_> = tasks.followed.iter().map(|(pid, _)| *pid).collect();
+            own.sort_unstable();
+            assert_eq!(budget.used, own.len() * 2);
+            (own, followed.is_err())
+        }
+    }
+
+    #[test]
+    fn who_was_there_and_who_comes_from_elsewhere_has_counters_and_who_is_inherited_has_none() {
+        let mut job = Job::new(100);
+        // All that are there at first, parents and children.
+        assert_eq!(job.round(&[(10, 5, 100), (11, 10, 110)]), (vec![10, 11], false));
+        // A child, its child, an orphan; one of elsewhere, and its child of before it was seen.
+        let all = [(10, 5, 100), (11, 10, 110), (12, 10, 120), (13, 12, 121), (14, 1, 122)];
+        let others = [(20, 5, 130), (21, 20, 131)];
+        let (own, _) = job.round(&[&all[..], &others].concat());
+        assert_eq!(own, [10, 11, 20, 21]);
+        // Process 10 has ended, and what descends from it lives; nobody of 20 does.
+        assert_eq!(job.round(&[(11, 1, 110), (13, 1, 121), (21, 1, 131)]).0, [10, 11, 21]);
+        assert_eq!(job.round(&[(11, 1, 110)]).0, [11]);
+        assert_eq!(job.round(&[]), (vec![], false));
+    }
+
+    #[test]
+    fn an_orphan_keeps_the_counters_that_it_may_be_counted_with() {
+        let mut job = Job::new(100);
+        assert_eq!(job.round(&[(10, 5, 100)]).0, [10]);
+        assert_eq!(job.round(&[(14, 1, 122)]).0, [10]);
+        assert_eq!(job.round(&[]).0, [0; 0]);
+    }
+
+    #[test]
+    fn what_is_beyond_the_budget_is_not_followed_and_takes_nothing() {
+        let mut job = Job::new(3);
+        assert_eq!(job.round(&[(10, 5, 100), (11, 5, 110)]), (vec![10], true));
+        assert_eq!(job.round(&[(10, 5, 100), (11, 5, 110), (12, 11, 120)]), (vec![10], false));
+    }
+}
