@@ -255,3 +255,10 @@ fn events_of_pmus_are_told_in_the_unit_of_their_files() {
         .collect();
     assert_eq!(lines, by_names);
 }
+
+#[test]
+fn without_powercap_energy_is_that_of_the_pmu() {
+    let values = second_tick("perf-intel", &[], "rapl_package_joules_total");
+    let package = |number| (format!(r#"{{"package": "{number}"}}"#), 100.0);
+    assert_eq!(values, [package(0), package(1)]);
+}

@@ -18,6 +18,7 @@
 //! at most `descriptors_max` of them, and half of what the process may have; jobs beyond it are not counted,
 //! and told.
 
+mod beside;
 mod counted;
 mod events;
 mod jobs;
@@ -26,6 +27,7 @@ mod tasks;
 mod wanted;
 
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+pub(super) use beside::Beside;
 use counted::{Budget, NotOpened, Subject};
 use events::{DESCRIPTORS, METRICS, UNCOUNTED};
 use jobs::OfJobs;

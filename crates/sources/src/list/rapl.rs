@@ -17,6 +17,10 @@
 //! The counters begin anywhere and go round after some minutes; told is what was counted since the first
 //! reading. After a sleep of the machine longer than a round they count anew. Only root may read them
 //! since Linux 5.10: their steps tell what other programs compute (CVE-2020-8694).
+//!
+//! Where powercap has no zone the same counters are read through the kernel's PMU `power`, see `rapl/pmu.rs`.
+
+mod pmu;
 
 use crate::values::{Values, Walk};
 use crate::wrapping::Wrapping;
@@ -32,7 +36,10 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(20);
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "rapl",
     help: "Energy of processors and memory, as the processor counts it.",
-    reads: &["/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}"],
+    reads: &[
+        "/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}",
+        "perf_event_open(2) of the PMU power where that has none",
+    ],
     cost: "about 2 µs a zone, and more where the kernel asks another socket",
     every: Every::Tick,
     metrics: &[&PACKAGE, &CORE, &UNCORE, &DRAM, &PSYS],
@@ -77,14 +84,21 @@ struct Rapl {
     zones: Values<Zone>,
 }
 
-fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+const ABSENT: &str = "/sys/class/powercap: no zone counts energy, and no PMU power; needs CONFIG_INTEL_RAPL and a processor with RAPL";
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let zones = Values::default().look(open.root, open.boot, ABSENT, walk);
+    if let Err(SourceError::Absent(_)) = zones
+        && let Some(source) = pmu::open(open.root)?
+    {
+        return Ok(source);
+    }
     Ok(Box::new(Rapl::default()))
 }
 
 impl Source for Rapl {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/sys/class/powercap: no zone counts energy; needs CONFIG_INTEL_RAPL and a processor with RAPL";
-        self.zones.look(cx.root, cx.now, absent, walk).map_err(worded)?;
+        self.zones.look(cx.root, cx.now, ABSENT, walk).map_err(worded)?;
         let mut of = out.of_device();
         let read = self.zones.each(|zone, energy_uj| {
             if let Some((total, start)) = zone.kept.count(cx.now, energy_uj) {
