@@ -1,6 +1,6 @@
 //! Default, file, environment, flag: one above the other, each value with its origin.
 
-use crate::setting::Setting;
+use crate::setting::{Kind, Setting};
 use crate::text::{Raw, Value};
 use model::nearest;
 use std::collections::BTreeMap;
@@ -167,7 +167,11 @@ impl Values {
         let empty = raw == Raw::One(String::new()) && setting.default.is_empty();
         match setting.check(&raw) {
             Err(want) if !empty => {
-                let what = format!("`{key}` is {}; it wants {want}", show(&raw));
+                let what = match setting.kind {
+                    // It says itself which of its words is wrong.
+                    Kind::ListOf(..) => format!("`{key}`: {want}"),
+                    _ => format!("`{key}` is {}; it wants {want}", show(&raw)),
+                };
                 errors.push(ConfigError { place: origin, what });
             }
             _ => {

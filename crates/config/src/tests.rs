@@ -199,3 +199,28 @@ fn every_default_fits_its_own_setting_and_every_setting_has_its_help() {
     let text = reference(&agent_settings(&sources()));
     assert!(text.contains("| `spool_sync` | `--spool-sync` | `JOBMETER_SPOOL_SYNC` |"), "{text}");
 }
+
+#[test]
+fn a_list_that_is_checked_says_itself_what_is_wrong() {
+    static EVENTS: [OptionSpec; 1] = [OptionSpec {
+        name: "events",
+        kind: Kind::ListOf("EVENT", |text| match text.contains("cycle,") {
+            true => Err("there is no event `cycle`".to_owned()),
+            false => Ok(()),
+        }),
+        default: "",
+        help: "Events.",
+    }];
+    let perf = SourceSettings { name: "perf", help: "Perf.", period: None, options: &EVENTS };
+    let load = |text| {
+        let flags = [("sources.perf.events", text)];
+        load_agent(&given(ConfigFile::None, NOTHING, &flags), std::slice::from_ref(&perf))
+    };
+    let error = load("cycle,faults").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "flag --sources-perf-events: `sources.perf.events`: there is no event `cycle`"
+    );
+    let loaded = load("cpu/event=1,umask=2/,faults").unwrap();
+    assert_eq!(loaded.config.sources["perf"].options["events"], "cpu/event=1,umask=2/,faults");
+}
