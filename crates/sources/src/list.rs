@@ -43,6 +43,7 @@ sources! {
     nfs,
     lustre,
     perf,
+    resctrl,
 }
 
 /// The source of a name.

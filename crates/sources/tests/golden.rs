@@ -262,3 +262,23 @@ fn without_powercap_energy_is_that_of_the_pmu() {
     let package = |number| (format!(r#"{{"package": "{number}"}}"#), 100.0);
     assert_eq!(values, [package(0), package(1)]);
 }
+
+#[test]
+fn traffic_to_memory_is_told_group_by_group_since_the_first_reading() {
+    let values = second_tick("perf-intel", &[], "resctrl_memory_bytes_total");
+    let of =
+        |group, cache, bytes| (format!(r#"{{"cache": "{cache}", "group": "{group}"}}"#), bytes);
+    let mut expected = [
+        of("default", "00", 2e10),
+        of("default", "01", 4e10),
+        of("batch", "00", 2e10),
+        // It was set back.
+        of("batch", "01", 0.0),
+    ];
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(values, expected);
+    // What is unavailable is no 0.
+    let values = second_tick("perf-intel", &[], "resctrl_memory_local_bytes_total");
+    assert!(!labels(&values).contains(&r#"{"cache": "00", "group": "batch"}"#), "{values:?}");
+    assert_eq!(values.len(), 3);
+}

@@ -1,0 +1,99 @@
+//! Traffic between the caches and memory, and the share of the cache in use, as the processor's monitoring
+//! tells (Intel RDT, AMD QoS).
+//!
+//! Reads `/sys/fs/resctrl/[GROUP/]mon_data/mon_L3_NN/` (Linux 4.14; Documentation/arch/x86/resctrl.rst):
+//!
+//! ```text
+//! mon_data/mon_L3_00/llc_occupancy       16234000       bytes
+//! mon_data/mon_L3_00/mbm_total_bytes     121330765824   bytes since the group was made
+//! mon_data/mon_L3_00/mbm_local_bytes     118223044608   of them, from and to memory of the same socket
+//! batch/mon_data/mon_L3_00/…             a group of its own
+//! ```
+//!
+//! Needs a processor that monitors and the file system mounted: `mount -t resctrl resctrl /sys/fs/resctrl`,
+//! which is the administrator's to decide. Without groups all is in the
+//! group `default`; a task is in one group alone, so that groups add up. Told is what was counted since the
+//! first reading. The kernel follows counters that go round; one that falls counts anew.
+
+use crate::values::{Values, Walk};
+use crate::wrapping::Wrapping;
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use model::{Metric, Unit};
+
+const DIR: &str = "sys/fs/resctrl";
+/// No socket moves more in a second: a hundred times what the fastest memory does.
+const BYTES_MAX: u64 = 100_000_000_000_000;
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "resctrl",
+    help: "Traffic between caches and memory, and the cache in use, as the processor's monitoring tells.",
+    reads: &["/sys/fs/resctrl/*/mon_data/mon_L3_*/{llc_occupancy,mbm_total_bytes,mbm_local_bytes}"],
+    cost: "some microseconds a file, as the kernel asks a processor of that cache",
+    every: Every::Tick,
+    metrics: &[&TOTAL, &LOCAL, &CACHE],
+    sane: &[],
+    options: &[],
+    open,
+};
+
+static TOTAL: Metric = Metric::counter(
+    "resctrl_memory_bytes_total",
+    Unit::Bytes,
+    "Bytes moved between a last cache and memory, wherever that is.",
+);
+static LOCAL: Metric = Metric::counter(
+    "resctrl_memory_local_bytes_total",
+    Unit::Bytes,
+    "The part of resctrl_memory_bytes_total from and to memory of the same socket.",
+);
+static CACHE: Metric =
+    Metric::gauge("resctrl_cache_bytes", Unit::Bytes, "Bytes of a last cache in use by a group.");
+
+static FILES: [(&str, &Metric); 3] =
+    [("mbm_total_bytes", &TOTAL), ("mbm_local_bytes", &LOCAL), ("llc_occupancy", &CACHE)];
+
+#[derive(Debug, Default)]
+struct Resctrl {
+    files: Values<Option<Wrapping>>,
+}
+
+fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    Ok(Box::new(Resctrl::default()))
+}
+
+impl Source for Resctrl {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let absent = "/sys/fs/resctrl: nothing is monitored; needs a processor with RDT or QoS monitoring and the file system mounted";
+        self.files.look(cx.root, cx.now, absent, walk)?;
+        let mut of = out.of_device();
+        let read = self.files.each(|file, bytes| {
+            if file.is(&CACHE) {
+                return file.gauge(&mut of, bytes);
+            }
+            let Ok(bytes) = u64::try_from(bytes) else { return };
+            let counted = file.kept.get_or_insert(Wrapping::new(cx.now, bytes));
+            let (total, start) = counted.add(cx.now, bytes, u64::MAX, BYTES_MAX);
+            file.counter(&mut of, total, start);
+        });
+        read.state("groups", out)
+    }
+}
+
+/// The files of the default group and of each other that controls; groups that only monitor are parts of these.
+fn walk(walk: &mut Walk<'_, Option<Wrapping>>) {
+    for entry in [String::new()].into_iter().chain(walk.names(DIR)) {
+        // Files and the folders of the default group itself have no such folder below them.
+        let dir = match &*entry {
+            "" => format!("{DIR}/mon_data"),
+            group => format!("{DIR}/{group}/mon_data"),
+        };
+        let group = if entry.is_empty() { "default" } else { &*entry };
+        for domain in walk.names(&dir) {
+            let Some(cache) = domain.strip_prefix("mon_L3_") else { continue };
+            for (file, metric) in FILES {
+                let labels = [("group", group), ("cache", cache)];
+                walk.file(&format!("{dir}/{domain}/{file}"), metric, &labels, 1.0, None);
+            }
+        }
+    }
+}
