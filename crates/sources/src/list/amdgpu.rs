@@ -96,7 +96,8 @@ impl Source for Amdgpu {
 fn walk(walk: &mut Walk<'_, ()>) {
     for card in walk.names(DIR) {
         // `card0-DP-1` is a plug of `card0`.
-        let is_card = |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        let is_card =
+            |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
         if !card.strip_prefix("card").is_some_and(is_card) {
             continue;
         }

@@ -161,7 +161,14 @@ fn walk(walk: &mut Walk<'_, ()>) {
                 }
                 let status = format!("{dir}/status");
                 walk.file_as(&status, &CHARGING, &labels, 1.0, |text| is(text, b"Charging"), ());
-                walk.file_as(&status, &DISCHARGING, &labels, 1.0, |text| is(text, b"Discharging"), ());
+                walk.file_as(
+                    &status,
+                    &DISCHARGING,
+                    &labels,
+                    1.0,
+                    |text| is(text, b"Discharging"),
+                    (),
+                );
             }
             Some("Mains") => walk.file(&format!("{dir}/online"), &MAINS, &labels, 1.0, ()),
             _ => {}

@@ -29,10 +29,7 @@ const PRESENT: &str = "sys/devices/system/cpu/present";
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "boot",
     help: "What kernel runs, for how many processors, and whether it has been marked.",
-    reads: &[
-        "/proc/sys/kernel/{osrelease,version,tainted}",
-        "/sys/devices/system/cpu/present",
-    ],
+    reads: &["/proc/sys/kernel/{osrelease,version,tainted}", "/sys/devices/system/cpu/present"],
     cost: "about 1 µs on 2 virtual cores, Linux 6.18, once a minute",
     every: Every::AtLeast(Duration::from_secs(60)),
     metrics: &[&KERNEL, &TAINTED_BITS, &CPUS],

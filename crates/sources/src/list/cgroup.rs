@@ -30,9 +30,7 @@ mod subject;
 
 use crate::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::sink::Of;
-use crate::{
-    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
-};
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use disks::{BlkioRule, Disks};
 use files::{OF_JOBS, OF_UNITS, Part, Telling};

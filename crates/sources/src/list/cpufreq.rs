@@ -293,7 +293,8 @@ fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
         let path = format!("{dir}/cpufreq/scaling_cur_freq");
         walk.file(&path, &MEAN, &[("cpu", &cpu)], 1e-3, Kept::Nothing);
         for ((file, _), limit) in LIMITS.iter().zip(&mut limits) {
-            let khz = walk.text(&format!("{dir}/cpufreq/{file}")).and_then(|text| text.parse().ok());
+            let khz =
+                walk.text(&format!("{dir}/cpufreq/{file}")).and_then(|text| text.parse().ok());
             khz.into_iter().for_each(|khz| limit.add(khz));
         }
         // A processor off line has no topology.

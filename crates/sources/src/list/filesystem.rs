@@ -17,9 +17,7 @@
 
 use crate::file::{TickFile, broken};
 use crate::parts::{Choice, any_matches, exclude, include};
-use crate::{
-    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
-};
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::ReadError;
 use kernel::mounts::{Mount, mounts, unescape};
 use kernel::statfs::{StatFs, statfs};
@@ -48,10 +46,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         include(
             "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
         ),
-        exclude(
-            "",
-            "Places to leave out if `include` names none: paths, or patterns with `*`.",
-        ),
+        exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
     ],
     open,
 };

@@ -47,14 +47,17 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&POWER_MEAN).within(0.0, WATTS_MAX as f64),
     ],
     options: &[
-        include("Only these chips, by their driver's name: names, or patterns with `*`; none means all."),
+        include(
+            "Only these chips, by their driver's name: names, or patterns with `*`; none means all.",
+        ),
         exclude("", "Chips to leave out if `include` names none: names, or patterns with `*`."),
     ],
     open,
 };
 
 static TEMPERATURE: Metric =
-    Metric::gauge("hwmon_temperature_celsius", Unit::Celsius, "Temperature at a sensor.").steps(1000);
+    Metric::gauge("hwmon_temperature_celsius", Unit::Celsius, "Temperature at a sensor.")
+        .steps(1000);
 static FAN: Metric = Metric::gauge("hwmon_fan_hertz", Unit::Hertz, "Turns of a fan in a second.");
 static VOLTAGE: Metric =
     Metric::gauge("hwmon_voltage_volts", Unit::Volts, "Voltage at a sensor.").steps(1000);

@@ -78,23 +78,41 @@ static SPEED: Metric = Metric::gauge(
 static PORT: [(&str, Metric); 19] = [
     ("port_xmit_data", bytes("infiniband_transmitted_bytes_total", "Bytes sent.")),
     ("port_rcv_data", bytes("infiniband_received_bytes_total", "Bytes received.")),
-    ("port_xmit_packets", count("infiniband_transmitted_packets_total", "Packets sent, also bad ones.")),
-    ("port_rcv_packets", count("infiniband_received_packets_total", "Packets received, also bad ones.")),
+    (
+        "port_xmit_packets",
+        count("infiniband_transmitted_packets_total", "Packets sent, also bad ones."),
+    ),
+    (
+        "port_rcv_packets",
+        count("infiniband_received_packets_total", "Packets received, also bad ones."),
+    ),
     (
         "multicast_xmit_packets",
-        count("infiniband_transmitted_multicast_total", "The part of infiniband_transmitted_packets_total to many."),
+        count(
+            "infiniband_transmitted_multicast_total",
+            "The part of infiniband_transmitted_packets_total to many.",
+        ),
     ),
     (
         "multicast_rcv_packets",
-        count("infiniband_received_multicast_total", "The part of infiniband_received_packets_total to many."),
+        count(
+            "infiniband_received_multicast_total",
+            "The part of infiniband_received_packets_total to many.",
+        ),
     ),
     (
         "port_xmit_wait",
-        count("infiniband_transmit_waits_total", "Ticks of the port's clock with data to send and no credit to send it."),
+        count(
+            "infiniband_transmit_waits_total",
+            "Ticks of the port's clock with data to send and no credit to send it.",
+        ),
     ),
     (
         "port_xmit_discards",
-        count("infiniband_transmitted_dropped_total", "Packets not sent as the port was down or congested."),
+        count(
+            "infiniband_transmitted_dropped_total",
+            "Packets not sent as the port was down or congested.",
+        ),
     ),
     (
         "port_rcv_errors",
@@ -102,21 +120,36 @@ static PORT: [(&str, Metric); 19] = [
     ),
     (
         "port_rcv_remote_physical_errors",
-        count("infiniband_received_remote_errors_total", "Packets received that were marked bad on their way."),
+        count(
+            "infiniband_received_remote_errors_total",
+            "Packets received that were marked bad on their way.",
+        ),
     ),
     (
         "port_rcv_switch_relay_errors",
-        count("infiniband_received_relay_errors_total", "Packets received that could not be passed on."),
+        count(
+            "infiniband_received_relay_errors_total",
+            "Packets received that could not be passed on.",
+        ),
     ),
     (
         "port_xmit_constraint_errors",
-        count("infiniband_transmitted_constraint_errors_total", "Packets not sent as a rule forbade it."),
+        count(
+            "infiniband_transmitted_constraint_errors_total",
+            "Packets not sent as a rule forbade it.",
+        ),
     ),
     (
         "port_rcv_constraint_errors",
-        count("infiniband_received_constraint_errors_total", "Packets received and dropped as a rule forbade them."),
+        count(
+            "infiniband_received_constraint_errors_total",
+            "Packets received and dropped as a rule forbade them.",
+        ),
     ),
-    ("symbol_error", count("infiniband_symbol_errors_total", "Small errors on the lanes of the link.")),
+    (
+        "symbol_error",
+        count("infiniband_symbol_errors_total", "Small errors on the lanes of the link."),
+    ),
     (
         "link_error_recovery",
         count("infiniband_link_recoveries_total", "Times that the link recovered by itself."),
@@ -124,15 +157,24 @@ static PORT: [(&str, Metric); 19] = [
     ("link_downed", count("infiniband_link_downs_total", "Times that the link went down.")),
     (
         "local_link_integrity_errors",
-        count("infiniband_integrity_errors_total", "Times that errors of the link passed their threshold."),
+        count(
+            "infiniband_integrity_errors_total",
+            "Times that errors of the link passed their threshold.",
+        ),
     ),
     (
         "excessive_buffer_overrun_errors",
-        count("infiniband_buffer_overruns_total", "Times that the port's buffers ran over again and again."),
+        count(
+            "infiniband_buffer_overruns_total",
+            "Times that the port's buffers ran over again and again.",
+        ),
     ),
     (
         "VL15_dropped",
-        count("infiniband_management_dropped_total", "Packets of the subnet's management dropped for want of room."),
+        count(
+            "infiniband_management_dropped_total",
+            "Packets of the subnet's management dropped for want of room.",
+        ),
     ),
 ];
 
@@ -152,11 +194,17 @@ static DRIVER: [(&[&str], Metric); 12] = [
     ),
     (
         &["local_ack_timeout_err", "to_retransmits", "RcTimeOut"],
-        count("infiniband_timeouts_total", "Times that an answer did not come in time and was asked for again."),
+        count(
+            "infiniband_timeouts_total",
+            "Times that an answer did not come in time and was asked for again.",
+        ),
     ),
     (
         &["rnr_nak_retry_err", "rnr_naks_rcvd", "RnrNak"],
-        count("infiniband_not_ready_total", "Refusals received as the other side had no receive request."),
+        count(
+            "infiniband_not_ready_total",
+            "Refusals received as the other side had no receive request.",
+        ),
     ),
     (
         &["duplicate_request", "dup_req", "RcDupRew"],
@@ -164,7 +212,10 @@ static DRIVER: [(&[&str], Metric); 12] = [
     ),
     (
         &["implied_nak_seq_err"],
-        count("infiniband_implied_naks_total", "Answers that came out of order and so refused what was before them."),
+        count(
+            "infiniband_implied_naks_total",
+            "Answers that came out of order and so refused what was before them.",
+        ),
     ),
     (
         &["np_cnp_sent", "tx_cnp_pkts", "cnpSent"],
@@ -176,15 +227,24 @@ static DRIVER: [(&[&str], Metric); 12] = [
     ),
     (
         &["np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"],
-        count("infiniband_congestion_marks_total", "Packets received that were marked for congestion."),
+        count(
+            "infiniband_congestion_marks_total",
+            "Packets received that were marked for congestion.",
+        ),
     ),
     (
         &["rx_icrc_encapsulated"],
-        count("infiniband_checksum_errors_total", "Packets of RoCE received with a wrong checksum."),
+        count(
+            "infiniband_checksum_errors_total",
+            "Packets of RoCE received with a wrong checksum.",
+        ),
     ),
     (
         &["roce_adp_retrans"],
-        count("infiniband_adaptive_retransmits_total", "Packets of RoCE sent again by the adaptive rule."),
+        count(
+            "infiniband_adaptive_retransmits_total",
+            "Packets of RoCE sent again by the adaptive rule.",
+        ),
     ),
 ];
 
@@ -198,7 +258,10 @@ const fn bytes(name: &'static str, help: &'static str) -> Metric {
 
 static METRICS: [&Metric; 3 + PORT.len() + DRIVER.len()] = metrics();
 
-#[expect(clippy::indexing_slicing, reason = "below the lengths, and evaluated when the program is built")]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "below the lengths, and evaluated when the program is built"
+)]
 const fn metrics() -> [&'static Metric; 3 + PORT.len() + DRIVER.len()] {
     let mut metrics = [&ACTIVE; 3 + PORT.len() + DRIVER.len()];
     (metrics[1], metrics[2]) = (&LINK_UP, &SPEED);
@@ -253,7 +316,14 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
             let layer = walk.text(&format!("{dir}/link_layer")).unwrap_or_default();
             let labels = [("device", &*device), ("port", &port), ("link_layer", &layer)];
             walk.file_as(&format!("{dir}/state"), &ACTIVE, &labels, 1.0, |t| is_state(t, 4), ());
-            walk.file_as(&format!("{dir}/phys_state"), &LINK_UP, &labels, 1.0, |t| is_state(t, 5), ());
+            walk.file_as(
+                &format!("{dir}/phys_state"),
+                &LINK_UP,
+                &labels,
+                1.0,
+                |t| is_state(t, 5),
+                (),
+            );
             // Hundredths of a gigabit are 1 250 000 bytes.
             let rate = format!("{dir}/rate");
             walk.file_as(&rate, &SPEED, &labels, 1.0 / 1_250_000.0, hundredths_of_gigabits, ());

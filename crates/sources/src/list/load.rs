@@ -28,8 +28,11 @@ static LOAD_5M: Metric =
     Metric::gauge("load_5m", Unit::Count, "The load averaged over 5 minutes.").steps(100);
 static LOAD_15M: Metric =
     Metric::gauge("load_15m", Unit::Count, "The load averaged over 15 minutes.").steps(100);
-static RUNNABLE: Metric =
-    Metric::gauge("load_runnable_tasks", Unit::Count, "Tasks that run or wait for a processor now.");
+static RUNNABLE: Metric = Metric::gauge(
+    "load_runnable_tasks",
+    Unit::Count,
+    "Tasks that run or wait for a processor now.",
+);
 static TASKS: Metric =
     Metric::gauge("load_tasks", Unit::Count, "All tasks of the node, every thread counted.");
 
@@ -44,11 +47,14 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Load {
     fn collect(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        self.file.read(&mut self.buf).map_err(|e| SourceError::broken(format!("/proc/loadavg: {e}")))?;
-        let load = loadavg(&self.buf)
+        self.file
+            .read(&mut self.buf)
             .map_err(|e| SourceError::broken(format!("/proc/loadavg: {e}")))?;
+        let load =
+            loadavg(&self.buf).map_err(|e| SourceError::broken(format!("/proc/loadavg: {e}")))?;
         let mut out = out.of_device();
-        for (metric, hundredths) in [&LOAD_1M, &LOAD_5M, &LOAD_15M].into_iter().zip(load.hundredths) {
+        for (metric, hundredths) in [&LOAD_1M, &LOAD_5M, &LOAD_15M].into_iter().zip(load.hundredths)
+        {
             out.gauge(metric, &[], hundredths as f64 / 100.0);
         }
         out.gauge(&RUNNABLE, &[], load.runnable as f64);

@@ -77,8 +77,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     open,
 };
 
-static READS: Metric =
-    count("lustre_reads_total", "Reads of programs.");
+static READS: Metric = count("lustre_reads_total", "Reads of programs.");
 static READ_BYTES: Metric = bytes("lustre_read_bytes_total", "Bytes that programs read.");
 static WRITES: Metric = count("lustre_writes_total", "Writes of programs.");
 static WRITTEN_BYTES: Metric = bytes("lustre_written_bytes_total", "Bytes that programs wrote.");
@@ -86,9 +85,12 @@ static OPERATIONS: Metric =
     count("lustre_operations_total", "Operations of one kind that programs asked for.");
 static OPERATION_TIME: Metric =
     micros("lustre_operation_seconds_total", "Time that operations of one kind took.");
-static REQUESTS: Metric = count("lustre_requests_total", "Requests to a target that were answered.");
-static REQUEST_TIME: Metric =
-    micros("lustre_request_seconds_total", "Time that requests to a target waited for their answers.");
+static REQUESTS: Metric =
+    count("lustre_requests_total", "Requests to a target that were answered.");
+static REQUEST_TIME: Metric = micros(
+    "lustre_request_seconds_total",
+    "Time that requests to a target waited for their answers.",
+);
 static TARGET_READ_BYTES: Metric =
     bytes("lustre_target_read_bytes_total", "Bytes read from a target.");
 static TARGET_WRITTEN_BYTES: Metric =
@@ -265,7 +267,8 @@ fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
         for dir in DIRS {
             for name in walk.names(&format!("{dir}/{kind}")) {
                 let Some((filesystem, part, client)) = parts(&name) else { continue };
-                let wanted = prefix.is_empty() || prefix.iter().any(|prefix| **prefix == *filesystem);
+                let wanted =
+                    prefix.is_empty() || prefix.iter().any(|prefix| **prefix == *filesystem);
                 if !wanted || known.contains(&name) {
                     continue;
                 }
@@ -319,10 +322,7 @@ mod tests {
         for (name, expected) in [
             ("scratch-ffff9e0c4e1a3000", Some(("scratch", "", "ffff9e0c4e1a3000"))),
             ("my-fs-ffff9e0c", Some(("my-fs", "", "ffff9e0c"))),
-            (
-                "scratch-OST0003-osc-ffff9e0c",
-                Some(("scratch", "scratch-OST0003", "ffff9e0c")),
-            ),
+            ("scratch-OST0003-osc-ffff9e0c", Some(("scratch", "scratch-OST0003", "ffff9e0c"))),
             ("my-fs-MDT0000-mdc-ffff9e0c", Some(("my-fs", "my-fs-MDT0000", "ffff9e0c"))),
             // Those of a server, which is no client.
             ("scratch-OST0003-osc-MDT0000", None),

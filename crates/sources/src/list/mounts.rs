@@ -37,7 +37,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     metrics: &[&OF_TYPE, &ON_DISK],
     sane: &[],
     options: &[
-        include("Only mounts at these places are told one by one: paths, or patterns with `*`; none means all but those of `exclude`."),
+        include(
+            "Only mounts at these places are told one by one: paths, or patterns with `*`; none means all but those of `exclude`.",
+        ),
         exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
     ],
     open,
@@ -147,7 +149,8 @@ impl Mounts {
 
 /// Whether the file system lies on a disk: its type is not `nodev`. ZFS is, and lies on disks of its own.
 fn is_on_disk(mount: &Mount<'_>, types: &[u8]) -> bool {
-    !mount.device.is_empty() && (lines(types).any(|line| line.trim_ascii() == mount.kind) || mount.kind == b"zfs")
+    !mount.device.is_empty()
+        && (lines(types).any(|line| line.trim_ascii() == mount.kind) || mount.kind == b"zfs")
 }
 
 impl OnDisk {
@@ -183,8 +186,12 @@ mod tests {
     #[test]
     fn a_text_that_is_too_long_is_left_out_and_not_cut() {
         let options = "x".repeat(LABEL_BYTES_MAX + 1);
-        let mount =
-            Mount { device: b"/dev/a", path: b"/a\\040b", kind: b"ext4", options: options.as_bytes() };
+        let mount = Mount {
+            device: b"/dev/a",
+            path: b"/a\\040b",
+            kind: b"ext4",
+            options: options.as_bytes(),
+        };
         let on = OnDisk::new(&mount);
         assert_eq!((&*on.mount, &*on.options), ("/a b", ""));
     }

@@ -61,7 +61,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     ],
     sane: &[],
     options: &[
-        include("Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`."),
+        include(
+            "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
+        ),
         exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
         OptionSpec {
             name: "operations",
@@ -75,8 +77,14 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 /// In the order of [`kernel::nfs::Bytes`].
 static BYTES: [Metric; 6] = [
-    bytes("nfs_read_bytes_total", "Bytes that programs read, those past the page cache not included."),
-    bytes("nfs_written_bytes_total", "Bytes that programs wrote, those past the page cache not included."),
+    bytes(
+        "nfs_read_bytes_total",
+        "Bytes that programs read, those past the page cache not included.",
+    ),
+    bytes(
+        "nfs_written_bytes_total",
+        "Bytes that programs wrote, those past the page cache not included.",
+    ),
     bytes("nfs_direct_read_bytes_total", "Bytes that programs read past the page cache."),
     bytes("nfs_direct_written_bytes_total", "Bytes that programs wrote past the page cache."),
     bytes("nfs_server_read_bytes_total", "Bytes of files read from the server."),
@@ -88,18 +96,22 @@ static REQUESTS: [Metric; 9] = [
     count("nfs_requests_total", "Requests to the server that were answered."),
     count("nfs_retransmits_total", "Times that a request was sent again."),
     count("nfs_timeouts_total", "Times that an answer did not come in time."),
-    bytes("nfs_sent_bytes_total", "Bytes sent to the server, what stands around the data included."),
-    bytes("nfs_received_bytes_total", "Bytes received from the server, what stands around the data included."),
+    bytes(
+        "nfs_sent_bytes_total",
+        "Bytes sent to the server, what stands around the data included.",
+    ),
+    bytes(
+        "nfs_received_bytes_total",
+        "Bytes received from the server, what stands around the data included.",
+    ),
     millis("nfs_queue_seconds_total", "Time that requests waited to be sent."),
     millis("nfs_response_seconds_total", "Time that requests waited for their answers."),
     millis("nfs_request_seconds_total", "Time that requests took in all."),
     count("nfs_errors_total", "Requests that failed."),
 ];
 
-static OPERATIONS: Metric = count(
-    "nfs_operation_requests_total",
-    "The part of nfs_requests_total of one operation.",
-);
+static OPERATIONS: Metric =
+    count("nfs_operation_requests_total", "The part of nfs_requests_total of one operation.");
 static OPERATION_TIME: Metric = millis(
     "nfs_operation_seconds_total",
     "The part of nfs_request_seconds_total of one operation.",
@@ -107,8 +119,14 @@ static OPERATION_TIME: Metric = millis(
 
 static CLIENT: [Metric; 3] = [
     count("nfs_client_requests_total", "Requests of all mounts, since the first reading."),
-    count("nfs_client_retransmits_total", "Requests of all mounts sent again, since the first reading."),
-    count("nfs_client_refreshes_total", "Credentials of all mounts refreshed, since the first reading."),
+    count(
+        "nfs_client_retransmits_total",
+        "Requests of all mounts sent again, since the first reading.",
+    ),
+    count(
+        "nfs_client_refreshes_total",
+        "Credentials of all mounts refreshed, since the first reading.",
+    ),
 ];
 
 const fn bytes(name: &'static str, help: &'static str) -> Metric {

@@ -41,14 +41,38 @@ static ROWS: [Row; 17] = [
         "numa_cached_bytes",
         "The part of numa_total_bytes with the contents of files, what is shared in memory included.",
     ),
-    bytes(&["AnonPages"], "numa_anon_bytes", "The part of numa_total_bytes that processes made for themselves."),
+    bytes(
+        &["AnonPages"],
+        "numa_anon_bytes",
+        "The part of numa_total_bytes that processes made for themselves.",
+    ),
     bytes(&["Mapped"], "numa_mapped_bytes", "The part of numa_cached_bytes that processes map."),
-    bytes(&["Shmem"], "numa_shared_bytes", "The part of numa_cached_bytes shared in memory, tmpfs included."),
-    bytes(&["Dirty"], "numa_dirty_bytes", "The part of numa_cached_bytes that waits to be written to a disk."),
-    bytes(&["Slab"], "numa_slab_bytes", "The part of numa_total_bytes with the kernel's own structures."),
-    bytes(&["AnonHugePages"], "numa_anon_huge_bytes", "The part of numa_anon_bytes in transparent huge pages."),
+    bytes(
+        &["Shmem"],
+        "numa_shared_bytes",
+        "The part of numa_cached_bytes shared in memory, tmpfs included.",
+    ),
+    bytes(
+        &["Dirty"],
+        "numa_dirty_bytes",
+        "The part of numa_cached_bytes that waits to be written to a disk.",
+    ),
+    bytes(
+        &["Slab"],
+        "numa_slab_bytes",
+        "The part of numa_total_bytes with the kernel's own structures.",
+    ),
+    bytes(
+        &["AnonHugePages"],
+        "numa_anon_huge_bytes",
+        "The part of numa_anon_bytes in transparent huge pages.",
+    ),
     pages(&["HugePages_Total"], "numa_huge_pages", "Huge pages of the pool on the node."),
-    pages(&["HugePages_Free"], "numa_huge_pages_free", "The part of numa_huge_pages that is not allocated."),
+    pages(
+        &["HugePages_Free"],
+        "numa_huge_pages_free",
+        "The part of numa_huge_pages that is not allocated.",
+    ),
     events(&["numa_hit"], "numa_hits_total", "Pages taken from the node as wanted."),
     events(
         &["numa_miss"],
@@ -131,7 +155,11 @@ fn meminfo(table: &mut Table, file: &Value<File>, text: &[u8]) -> Result<(), Sou
         match (line.amount, row.unit()) {
             (Amount::KibiBytes(kib), Unit::Bytes) => row.add(kib.saturating_mul(1024)),
             (Amount::Count(count), Unit::Count) => row.add(count),
-            _ => return Err(file.broken(format_args!("`{}` has another unit", line.name.escape_ascii()))),
+            _ => {
+                return Err(
+                    file.broken(format_args!("`{}` has another unit", line.name.escape_ascii()))
+                );
+            }
         }
     }
     Ok(())

@@ -24,9 +24,7 @@ mod metrics;
 use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
 use crate::exits::{Exits, Lists, RECEIVE_MIB, Watched};
-use crate::{
-    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
-};
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use book::Book;
 use files::Files;
 use kernel::clock;

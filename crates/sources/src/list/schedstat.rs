@@ -40,7 +40,10 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 /// In the order of the columns.
 static ALL: [Metric; 3] = [
-    nanos("schedstat_run_seconds_total", "Time that tasks ran, summed over processors, since the first reading."),
+    nanos(
+        "schedstat_run_seconds_total",
+        "Time that tasks ran, summed over processors, since the first reading.",
+    ),
     nanos(
         "schedstat_wait_seconds_total",
         "Time that tasks could have run and waited for a processor, summed over tasks, since the first reading.",
@@ -54,8 +57,14 @@ static ALL: [Metric; 3] = [
 
 /// In the order of the columns.
 static CORE: [Metric; 3] = [
-    nanos("schedstat_core_run_seconds_total", "The part of schedstat_run_seconds_total of one processor."),
-    nanos("schedstat_core_wait_seconds_total", "The part of schedstat_wait_seconds_total of one processor."),
+    nanos(
+        "schedstat_core_run_seconds_total",
+        "The part of schedstat_run_seconds_total of one processor.",
+    ),
+    nanos(
+        "schedstat_core_wait_seconds_total",
+        "The part of schedstat_wait_seconds_total of one processor.",
+    ),
     Metric::counter(
         "schedstat_core_slices_total",
         Unit::Count,

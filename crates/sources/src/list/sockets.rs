@@ -68,8 +68,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     open,
 };
 
-static USED: Metric =
-    Metric::gauge("sockets_used", Unit::Count, "Sockets of every kind.");
+static USED: Metric = Metric::gauge("sockets_used", Unit::Count, "Sockets of every kind.");
 static STATE: Metric = Metric::gauge(
     "sockets_tcp_in_state",
     Unit::Count,
@@ -94,17 +93,47 @@ enum Amount {
 }
 
 static ROWS: [Row; 12] = [
-    count([b"TCP", b"TCP6"], b"inuse", "sockets_tcp", "Sockets of TCP in use, those that wait after their end not counted."),
-    count([b"TCP", b""], b"orphan", "sockets_tcp_orphans", "Sockets of TCP that no process holds any more."),
-    count([b"TCP", b""], b"tw", "sockets_tcp_time_wait", "Sockets of TCP that wait after their end."),
-    count([b"TCP", b""], b"alloc", "sockets_tcp_allocated", "Sockets of TCP with memory of their own, in use or not."),
+    count(
+        [b"TCP", b"TCP6"],
+        b"inuse",
+        "sockets_tcp",
+        "Sockets of TCP in use, those that wait after their end not counted.",
+    ),
+    count(
+        [b"TCP", b""],
+        b"orphan",
+        "sockets_tcp_orphans",
+        "Sockets of TCP that no process holds any more.",
+    ),
+    count(
+        [b"TCP", b""],
+        b"tw",
+        "sockets_tcp_time_wait",
+        "Sockets of TCP that wait after their end.",
+    ),
+    count(
+        [b"TCP", b""],
+        b"alloc",
+        "sockets_tcp_allocated",
+        "Sockets of TCP with memory of their own, in use or not.",
+    ),
     memory(b"TCP", "sockets_tcp_memory_bytes", "Memory of TCP's queues."),
     count([b"UDP", b"UDP6"], b"inuse", "sockets_udp", "Sockets of UDP in use."),
     memory(b"UDP", "sockets_udp_memory_bytes", "Memory of UDP's queues."),
     count([b"UDPLITE", b"UDPLITE6"], b"inuse", "sockets_udplite", "Sockets of UDP-Lite in use."),
     count([b"RAW", b"RAW6"], b"inuse", "sockets_raw", "Raw sockets in use."),
-    count([b"FRAG", b""], b"inuse", "sockets_fragments", "Packets of IPv4 of which not all pieces have come."),
-    count([b"FRAG6", b""], b"inuse", "sockets_fragments6", "Packets of IPv6 of which not all pieces have come."),
+    count(
+        [b"FRAG", b""],
+        b"inuse",
+        "sockets_fragments",
+        "Packets of IPv4 of which not all pieces have come.",
+    ),
+    count(
+        [b"FRAG6", b""],
+        b"inuse",
+        "sockets_fragments6",
+        "Packets of IPv6 of which not all pieces have come.",
+    ),
     Row {
         protocols: [b"FRAG", b"FRAG6"],
         name: b"memory",
@@ -126,11 +155,7 @@ const fn count(
     Row { protocols, name, amount: Amount::Count, metric: Metric::gauge(metric, Unit::Count, help) }
 }
 
-const fn memory(
-    protocol: &'static [u8],
-    metric: &'static str,
-    help: &'static str,
-) -> Row {
+const fn memory(protocol: &'static [u8], metric: &'static str, help: &'static str) -> Row {
     let metric = Metric::gauge(metric, Unit::Bytes, help);
     Row { protocols: [protocol, b""], name: b"mem", amount: Amount::Pages, metric }
 }

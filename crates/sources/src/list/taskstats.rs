@@ -31,9 +31,7 @@ use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
 use crate::exits::{Exits, Lists, RECEIVE_MIB};
 use crate::file::broken;
-use crate::{
-    Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec,
-};
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use kernel::taskstats::{Answer, Asked, Counter, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
@@ -41,8 +39,8 @@ use metrics::{
     BEGIN, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
     RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU, UNREAD,
 };
-use model::setting::{Kind, OptionSpec};
 use model::Timestamp;
+use model::setting::{Kind, OptionSpec};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use sums::{Sum, Sums};

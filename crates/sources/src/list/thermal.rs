@@ -30,7 +30,10 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     sane: &[Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 128.0])],
     options: &[
         include("Only these zones, by their type: names, or patterns with `*`; none means all."),
-        exclude("", "Types of zones to leave out if `include` names none: names, or patterns with `*`."),
+        exclude(
+            "",
+            "Types of zones to leave out if `include` names none: names, or patterns with `*`.",
+        ),
     ],
     open,
 };

@@ -36,8 +36,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     open,
 };
 
-static COUNT: Metric =
-    Metric::gauge("users_sessions", Unit::Count, "Sessions that are logged in.");
+static COUNT: Metric = Metric::gauge("users_sessions", Unit::Count, "Sessions that are logged in.");
 static USERS: Metric =
     Metric::gauge("users_logged_in", Unit::Count, "Users who have a session, each counted once.");
 static SINCE: Metric = Metric::gauge(

@@ -10,8 +10,8 @@
 //!
 //! Version 2 has a program there that cannot be read. Then the environment of a process of the job tells.
 
-use cgroups::{Hierarchy, JobCgroup, Members, processes};
 use crate::Context;
+use cgroups::{Hierarchy, JobCgroup, Members, processes};
 use kernel::Root;
 use kernel::nvml::{Gpu, Number};
 use kernel::parse::{lines, number};
