@@ -61,7 +61,12 @@ python() {
         cp tests/requirements.txt "$stamp"
 }
 fetch() { cargo fetch --locked; }
-format() { cargo fmt --all --check; }
+# The modules that a macro names are not reached by cargo.
+format() {
+    cargo fmt --all --check &&
+        rustfmt --edition 2024 --check --config-path . \
+            crates/sources/src/list/*.rs crates/sources/src/list/*/*.rs
+}
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 build() {
     cargo build --locked --workspace --bins && cargo build --locked --release -p agent
