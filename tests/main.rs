@@ -14,6 +14,7 @@
 mod backup;
 mod conservation;
 mod docs_fresh;
+mod exec;
 mod faults;
 mod golden;
 mod layers;

@@ -302,6 +302,10 @@ impl Entry {
         let every = slot.source.as_ref().and_then(|source| source.drain_every());
         self.drain_every_us =
             every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
+        if let Some(every_us) = self.drain_every_us {
+            // One that begins to want it has no instant for it yet.
+            self.drain_due_us = self.drain_due_us.min(steady_us.saturating_add(every_us));
+        }
         self.series = slot.sink.series();
         let refused = slot.sink.counts();
         self.stats.refused = refused.all();

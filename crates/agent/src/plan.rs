@@ -94,7 +94,8 @@ pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Resul
             own = enabled.then_some(period);
         } else {
             let settings = source.options.iter().map(|(name, value)| (&**name, &**value));
-            let options = Arc::new(Options::of(spec, settings).map_err(|e| e.to_string())?);
+            let options = Options::of(spec, settings).map_err(|e| e.to_string())?;
+            let options = Arc::new(options.distrusted(source.distrust.clone()));
             list.push(SourcePlan { spec, enabled, period, options });
         }
     }

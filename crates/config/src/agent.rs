@@ -2,7 +2,7 @@
 
 use crate::load::{ConfigError, Values};
 use crate::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
-use crate::text::{Bytes, ServerUrl, Spool};
+use crate::text::{Bytes, Raw, ServerUrl, Spool};
 use crate::{LogConfig, Setting, log_settings};
 use model::setting::OptionSpec;
 use model::{DeviceId, Timestamp};
@@ -137,6 +137,8 @@ pub struct SourceConfig {
     pub period: Option<Duration>,
     /// Its own options, checked.
     pub options: BTreeMap<String, String>,
+    /// Of a source that runs a program: why the file that names it is not believed, and how to make it so.
+    pub distrust: Option<String>,
 }
 
 /// What an agent runs with.
@@ -238,9 +240,25 @@ fn source_config(
     // The source's own wish is a lower bound, what somebody wrote is exact.
     let by_default = values.is_default(&key("period"));
     let mut options = BTreeMap::new();
-    for OptionSpec { name, .. } in source.options {
-        let texts: Vec<String> = values.get(&key(name), errors)?;
-        options.insert((*name).to_owned(), texts.join(","));
+    for OptionSpec { name, kind, .. } in source.options {
+        let text = match kind {
+            Kind::List(_) => values.get::<Vec<String>>(&key(name), errors)?.join(","),
+            Kind::Command(_) => command(&values.raw(&key(name))?.0),
+            _ => values.get(&key(name), errors)?,
+        };
+        options.insert((*name).to_owned(), text);
     }
-    Some(SourceConfig { enabled: enabled?, period: period?.filter(|_| !by_default), options })
+    let distrust = values.distrust().filter(|_| source.runs_a_program()).map(str::to_owned);
+    let period = period?.filter(|_| !by_default);
+    Some(SourceConfig { enabled: enabled?, period, options, distrust })
+}
+
+/// A command as one text: each word with what ends it.
+fn command(raw: &Raw) -> String {
+    let words = match raw {
+        Raw::One(text) if text.is_empty() => &[],
+        Raw::One(text) => std::slice::from_ref(text),
+        Raw::Many(texts) => &**texts,
+    };
+    words.iter().flat_map(|word| [word.as_str(), "\0"]).collect()
 }

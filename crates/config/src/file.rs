@@ -126,6 +126,7 @@ mod tests {
             unset: "",
             help: "".into(),
             topic: "".into(),
+            in_file_only: false,
         };
         vec![
             setting("period"),

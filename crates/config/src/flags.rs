@@ -21,7 +21,7 @@ pub fn flags(settings: &[Setting]) -> Vec<Arg> {
         .help("Say more; -vv and -vvv still more")
         .help_heading("Log");
     let mut flags = vec![config, more];
-    flags.extend(settings.iter().map(flag));
+    flags.extend(settings.iter().filter(|setting| !setting.in_file_only).map(flag));
     flags
 }
 
@@ -69,7 +69,8 @@ pub fn given(
 ) -> Flags {
     let mut flags = Vec::new();
     for setting in settings {
-        let Some(texts) = matches.get_many::<String>(&setting.key) else { continue };
+        // One of the file alone has no flag, and clap falls over a name that it does not know.
+        let Ok(Some(texts)) = matches.try_get_many::<String>(&setting.key) else { continue };
         let texts: Vec<String> = texts.cloned().collect();
         let raw = match (&*texts, setting.kind) {
             ([text], kind) if !kind.is_list() => Raw::One(text.clone()),

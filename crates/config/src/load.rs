@@ -5,6 +5,9 @@ use crate::text::{Raw, Value};
 use model::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,6 +95,8 @@ pub enum ConfigFile {
 pub struct Values {
     settings: Vec<Setting>,
     values: BTreeMap<String, (Raw, Origin)>,
+    /// Why the file is not believed where it names a program to run.
+    distrust: Option<String>,
 }
 
 /// What was given beside the file.
@@ -122,9 +127,10 @@ impl Values {
             let raw = Raw::One(setting.default.to_string());
             (setting.key.to_string(), (raw, Origin::Default))
         });
-        let mut all = Self { values: values.collect(), settings };
-        if let Some((path, text)) = file_text(&given.file, errors) {
+        let mut all = Self { values: values.collect(), settings, distrust: None };
+        if let Some(FileText { path, text, distrust }) = file_text(&given.file, errors) {
             all.add_file(&path, &text, errors);
+            all.distrust = distrust;
         }
         for setting in all.settings.clone() {
             let name = setting.variable();
@@ -136,7 +142,23 @@ impl Values {
             let flag = format!("--{}", key.replace(['_', '.'], "-"));
             all.add(key, raw.clone(), Origin::Flag(flag), errors);
         }
+        all.only_the_file_has(errors);
         all
+    }
+
+    /// What has another origin than the file, though only the file may say it.
+    fn only_the_file_has(&self, errors: &mut Vec<ConfigError>) {
+        for setting in self.settings.iter().filter(|setting| setting.in_file_only) {
+            if let Some((_, Origin::Environment(_) | Origin::Flag(_))) = self.raw(&setting.key) {
+                let what = format!("`{}` may stand only in the agent's own file", setting.key);
+                errors.push(self.error(&setting.key, &what));
+            }
+        }
+    }
+
+    /// Why the file is not believed where it names a program to run, and how to make it so.
+    pub(crate) fn distrust(&self) -> Option<&str> {
+        self.distrust.as_deref()
     }
 
     /// The settings of a text that is no file of this machine.
@@ -146,7 +168,7 @@ impl Values {
         text: &str,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
-        let mut all = Self { values: BTreeMap::new(), settings };
+        let mut all = Self { values: BTreeMap::new(), settings, distrust: None };
         all.add_file(name, text, errors);
         all
     }
@@ -237,14 +259,29 @@ pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
     format!("unknown key `{key}`{meant}")
 }
 
-fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<(Arc<Path>, String)> {
+/// A file that was read.
+struct FileText {
+    path: Arc<Path>,
+    text: String,
+    distrust: Option<String>,
+}
+
+fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileText> {
     let (path, must) = match file {
         ConfigFile::Given(path) => (path, true),
         ConfigFile::Default(path) => (path, false),
         ConfigFile::None => return None,
     };
-    match std::fs::read_to_string(path) {
-        Ok(text) => Some((Arc::from(&**path), text)),
+    // Whose it is, is asked of the very file that is read.
+    let read = || -> std::io::Result<FileText> {
+        let mut file = File::open(path)?;
+        let distrust = distrust(path, &file.metadata()?);
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(FileText { path: Arc::from(&**path), text, distrust })
+    };
+    match read() {
+        Ok(text) => Some(text),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must => None,
         Err(e) => {
             let what = format!("{}: {e}", path.display());
@@ -252,6 +289,21 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<(Arc<Pa
             None
         }
     }
+}
+
+/// Why a file that names a program to run is not believed: somebody other than root can write it.
+fn distrust(path: &Path, told: &Metadata) -> Option<String> {
+    let path = path.display();
+    if told.uid() != 0 {
+        return Some(format!(
+            "{path} belongs to user {}, not to root: chown root {path}",
+            told.uid()
+        ));
+    }
+    let mode = told.mode() & 0o7777;
+    (mode & 0o022 != 0).then(|| {
+        format!("{path} can be written by others than root (mode {mode:o}): chmod go-w {path}")
+    })
 }
 
 fn show(raw: &Raw) -> String {

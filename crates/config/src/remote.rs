@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Never a path, command, address or credential: of a source it may name `enabled` and `period`, and
-//! nothing beside them but `until`. What is not allowed is refused entry by entry, and reported.
+//! nothing beside them but `until`; of a source that runs a program, nothing at all. What is not allowed is refused entry by entry, and reported.
 
 use crate::RemoteSettings;
 use crate::load::{ConfigError, Values};
@@ -59,6 +59,15 @@ pub fn read_remote(
         let key = |name: &str| format!("sources.{}.{name}", source.name);
         let mut enabled = optional(&values, &key("enabled"), &mut errors);
         let mut period: Option<Duration> = optional(&values, &key("period"), &mut errors);
+        if source.runs_a_program() {
+            for name in ["enabled", "period"] {
+                if values.raw(&key(name)).is_some() {
+                    let what = "it runs a program, and only the node's own file changes it";
+                    errors.push(values.error(&key(name), what));
+                }
+            }
+            continue;
+        }
         if enabled.is_some() && !allows("sources") {
             errors.push(values.error(&key("enabled"), "`remote.allow` has no `sources`"));
             enabled = None;
@@ -109,6 +118,7 @@ fn settings(sources: &[SourceSettings]) -> Vec<Setting> {
         unset: "",
         help: "".into(),
         topic: "".into(),
+        in_file_only: false,
     });
     list
 }
@@ -120,6 +130,9 @@ mod tests {
 
     static OPTIONS: [OptionSpec; 1] =
         [OptionSpec { name: "enabled_too", kind: Kind::Switch, default: "true", help: "" }];
+
+    static COMMAND: [OptionSpec; 1] =
+        [OptionSpec { name: "command", kind: Kind::Command("WORD"), default: "", help: "" }];
 
     fn source(name: &'static str) -> SourceSettings {
         SourceSettings { name, help: "", period: None, options: &OPTIONS }
@@ -134,7 +147,8 @@ mod tests {
     }
 
     fn read(text: &str, allow: &[&str]) -> RemoteChange {
-        let sources = [source("load"), source("cgroup")];
+        let run = SourceSettings { options: &COMMAND, ..source("run") };
+        let sources = [source("load"), source("cgroup"), run];
         read_remote(text.as_bytes(), Timestamp(0), &bounds(allow), &sources)
     }
 
@@ -168,6 +182,15 @@ mod tests {
                 "server:5:11: `remote.allow` has no `sources`",
             ]
         );
+    }
+
+    #[test]
+    fn a_source_that_runs_a_program_is_not_the_servers() {
+        let text = "[sources.run]\nenabled = true\nperiod = \"1s\"\ncommand = [\"/bin/sh\"]\n";
+        let change = read(text, &["sources", "periods"]);
+        assert!(change.sources.is_empty(), "{change:?}");
+        assert_eq!(change.refused.len(), 3, "{change:?}");
+        assert!(change.refused[1].contains("only the node's own file"), "{change:?}");
     }
 
     #[test]

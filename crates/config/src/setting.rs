@@ -22,6 +22,8 @@ pub struct Setting {
     pub help: Cow<'static, str>,
     /// Under which heading the manual lists it.
     pub topic: Cow<'static, str>,
+    /// Whether only the program's own file may set it: it has no flag and no variable.
+    pub in_file_only: bool,
 }
 
 impl Setting {
@@ -44,6 +46,10 @@ impl Setting {
         match self.kind {
             Kind::List(_) => Ok(()),
             Kind::ListOf(_, check) => check(&raw.list().join(",")),
+            kind @ Kind::Command(_) => match raw {
+                Raw::One(text) => kind.check(text),
+                Raw::Many(texts) => kind.check(texts.first().map_or("", String::as_str)),
+            },
             kind => kind.check(raw.one()?),
         }
     }
@@ -69,6 +75,12 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(1);
 pub const PERIOD_MAX: Duration = Duration::from_secs(86_400);
 
 impl SourceSettings {
+    /// Whether it runs a program that the configuration names: such a source is the business of the
+    /// node's own file alone.
+    pub(crate) fn runs_a_program(&self) -> bool {
+        self.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
+    }
+
     /// The settings of the source's table.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let topic: Cow<'static, str> = format!("Source `{}`: {}", self.name, self.help).into();
@@ -80,6 +92,7 @@ impl SourceSettings {
                 unset,
                 help: help.into(),
                 topic: topic.clone(),
+                in_file_only: self.runs_a_program() && !matches!(name, "enabled" | "period"),
             };
         let period = Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         let default = self.period.map_or(Cow::Borrowed(""), |period| show_duration(period).into());
@@ -119,6 +132,7 @@ macro_rules! settings {
             unset: concat!("", $($unset)?),
             help: std::borrow::Cow::Borrowed(concat!($($help),+)),
             topic: std::borrow::Cow::Borrowed($topic),
+            in_file_only: false,
         }),*];
 
         impl $struct {
@@ -179,5 +193,8 @@ mod tests {
         assert_eq!(list.check(&one("a, b")), Ok(()));
         let both = Raw::Many(vec!["a".to_owned(), "long".to_owned()]);
         assert_eq!(list.check(&both), Err("`long` is long".to_owned()));
+        let command = Setting { kind: Kind::Command("WORD"), ..top.clone() };
+        assert_eq!(command.check(&Raw::Many(vec!["/bin/a".to_owned(), "b".to_owned()])), Ok(()));
+        assert!(command.check(&Raw::Many(vec!["a".to_owned()])).is_err());
     }
 }

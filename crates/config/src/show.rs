@@ -44,10 +44,18 @@ fn value(setting: &Setting, raw: &Raw) -> String {
             let texts: Vec<_> = raw.list().iter().map(|text| quoted(text)).collect();
             format!("[{}]", texts.join(", "))
         }
+        (Kind::Command(_), Raw::Many(texts)) => {
+            let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
+            format!("[{}]", texts.join(", "))
+        }
         (_, Raw::Many(texts)) => texts.first().map_or_else(|| quoted(""), |text| quoted(text)),
         (Kind::Switch | Kind::Number { .. }, Raw::One(text)) if !text.is_empty() => text.clone(),
         (_, Raw::One(text)) => quoted(text),
     }
+}
+
+fn unless_in_file_only(setting: &Setting, name: fn(&Setting) -> String) -> String {
+    if setting.in_file_only { "none".to_owned() } else { format!("`{}`", name(setting)) }
 }
 
 /// A basic string of TOML.
@@ -84,8 +92,8 @@ pub fn reference(settings: &[Setting]) -> String {
         };
         let cells = [
             format!("`{}`", setting.key),
-            format!("`{}`", setting.flag()),
-            format!("`{}`", setting.variable()),
+            unless_in_file_only(setting, Setting::flag),
+            unless_in_file_only(setting, Setting::variable),
             setting.kind.wants(),
             default,
             setting.help.trim().to_owned(),

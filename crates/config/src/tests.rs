@@ -224,3 +224,74 @@ fn a_list_that_is_checked_says_itself_what_is_wrong() {
     let loaded = load("cpu/event=1,umask=2/,faults").unwrap();
     assert_eq!(loaded.config.sources["perf"].options["events"], "cpu/event=1,umask=2/,faults");
 }
+
+static COMMAND: [OptionSpec; 2] = [
+    OptionSpec { name: "command", kind: Kind::Command("WORD"), default: "", help: "What to run." },
+    OptionSpec {
+        name: "pattern",
+        kind: Kind::Text("REGEX"),
+        default: "x, y",
+        help: "What to find.",
+    },
+];
+
+fn with_a_program() -> Vec<SourceSettings> {
+    let run = SourceSettings { name: "run", help: "Runs.", period: None, options: &COMMAND };
+    [sources(), vec![run]].concat()
+}
+
+#[test]
+fn a_program_to_run_stands_in_the_file_alone_word_by_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    let text = "[sources.run]\ncommand = [\"/bin/a\", \"b, c\", \"\"]\npattern = \"a{1,2}, b\"\n";
+    std::fs::write(&file, text).unwrap();
+    let load = |environment, flags: &[_]| {
+        let given = given(ConfigFile::Given(file.clone()), environment, flags);
+        load_agent(&given, &with_a_program())
+    };
+    let loaded = load(NOTHING, &[]).unwrap();
+    assert_eq!(loaded.config.sources["run"].options["command"], "/bin/a\0b, c\0\0");
+    assert_eq!(loaded.config.sources["run"].options["pattern"], "a{1,2}, b");
+    assert!(loaded.show().contains("command = [\"/bin/a\", \"b, c\", \"\"]"), "{}", loaded.show());
+    // From the environment or a flag it is an error, as is a program that is looked for somewhere.
+    let in_environment =
+        |name: &str| (name == "JOBMETER_SOURCES_RUN_COMMAND").then(|| "/bin/sh".to_owned());
+    let error = load(&in_environment, &[]).unwrap_err().to_string();
+    assert!(error.contains("may stand only in the agent's own file"), "{error}");
+    let error = load(NOTHING, &[("sources.run.pattern", "z")]).unwrap_err().to_string();
+    assert!(error.contains("may stand only in the agent's own file"), "{error}");
+    let command = agent_command(&with_a_program());
+    let names: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
+    assert!(names.contains(&"sources-run-period"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("sources-run-command")), "{names:?}");
+    std::fs::write(&file, "[sources.run]\ncommand = [\"sh\"]\n").unwrap();
+    let error = load(NOTHING, &[]).unwrap_err().to_string();
+    assert!(error.ends_with("a program with its path from /, and each WORD to it"), "{error}");
+}
+
+#[test]
+fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_program() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    std::fs::write(&file, "[sources.run]\ncommand = [\"/bin/a\"]\n").unwrap();
+    let distrust = || {
+        let given = given(ConfigFile::Given(file.clone()), NOTHING, &[]);
+        let config = load_agent(&given, &with_a_program()).unwrap().config;
+        assert_eq!(config.sources["load"].distrust, None);
+        config.sources["run"].distrust.clone()
+    };
+    if std::fs::metadata(&file).unwrap().uid() != 0 {
+        assert!(distrust().unwrap().contains("not to root: chown root "));
+        return;
+    }
+    for (mode, why) in [(0o644, None), (0o664, Some("mode 664")), (0o646, Some("chmod go-w"))] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let told = distrust();
+        assert_eq!(told.is_some(), why.is_some(), "{mode:o} {told:?}");
+        assert!(why.is_none_or(|why| told.unwrap().contains(why)), "{mode:o}");
+    }
+    chown(&file, Some(65_534), None).unwrap();
+    assert!(distrust().unwrap().contains("belongs to user 65534, not to root"));
+}

@@ -51,7 +51,13 @@ pub enum Kind {
     /// Such a list whose words must be understood: what is wrong with it, if anything, given all of it
     /// as one text.
     ListOf(&'static str, fn(&str) -> Result<(), String>),
+    /// A program with its path from `/`, and its arguments: a list whose words stand as they are, and
+    /// which only a program's own file may give. As one text, the words end in zero bytes.
+    Command(&'static str),
 }
+
+/// What ends each word of a command in one text: no argument of a program can have it.
+pub const WORD_END: char = '\0';
 
 impl Kind {
     /// Whether a text fits; else what would.
@@ -69,6 +75,7 @@ impl Kind {
             Self::Choice(words) => words.contains(&text),
             Self::Text(_) | Self::List(_) => true,
             Self::ListOf(_, check) => return check(text),
+            Self::Command(_) => text.is_empty() || text.starts_with('/'),
         };
         if ok { Ok(()) } else { Err(self.wants()) }
     }
@@ -88,6 +95,7 @@ impl Kind {
             Self::Choice(words) => words.join(", "),
             Self::Text(word) => word.to_owned(),
             Self::List(word) | Self::ListOf(word, _) => format!("{word}, any number of them"),
+            Self::Command(word) => format!("a program with its path from /, and each {word} to it"),
         }
     }
 
@@ -104,7 +112,7 @@ impl Kind {
             Self::Duration { .. } => "TIME",
             Self::Bytes { .. } => "SIZE",
             Self::Choice(_) => "WORD",
-            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) => word,
+            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) | Self::Command(word) => word,
         }
     }
 }
@@ -188,6 +196,8 @@ mod tests {
         assert_eq!(Kind::Choice(&["a", "b"]).check("c"), Err("a, b".to_owned()));
         assert!(Kind::Switch.check("yes").is_err());
         assert!(Kind::Bytes { min: 1, max: 8 }.check("1KiB").is_err());
+        assert!(Kind::Command("WORD").check("/bin/a\0b\0").is_ok());
+        assert!(Kind::Command("WORD").check("a\0").is_err());
     }
 
     #[test]

@@ -44,6 +44,7 @@ sources! {
     lustre,
     perf,
     resctrl,
+    exec,
 }
 
 /// The source of a name.

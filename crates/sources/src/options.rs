@@ -1,13 +1,15 @@
 //! A source's options: declared once, checked once, then read without a doubt.
 
-use crate::SourceSpec;
-use model::setting::{OptionSpec, words};
+use crate::{SourceError, SourceSpec};
+use model::setting::{OptionSpec, WORD_END, parse_duration, words};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The checked options of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     texts: BTreeMap<&'static str, String>,
+    distrust: Option<String>,
 }
 
 /// Why an option is refused.
@@ -38,7 +40,8 @@ pub enum OptionError {
 impl Options {
     /// The defaults of a declaration.
     pub fn defaults(specs: &'static [OptionSpec]) -> Self {
-        Self { texts: specs.iter().map(|spec| (spec.name, spec.default.to_owned())).collect() }
+        let texts = specs.iter().map(|spec| (spec.name, spec.default.to_owned())).collect();
+        Self { texts, distrust: None }
     }
 
     /// The options of a source: its defaults, and what was set otherwise, by name.
@@ -76,6 +79,40 @@ impl Options {
         }
         self.texts.insert(spec.name, value.to_owned());
         Ok(())
+    }
+
+    /// The same, from a file that is not believed where it names a program to run: why, and how to make
+    /// it so.
+    #[must_use]
+    pub fn distrusted(mut self, why: Option<String>) -> Self {
+        self.distrust = why;
+        self
+    }
+
+    /// A program and its arguments; none if it is not declared, or names none.
+    ///
+    /// # Errors
+    /// Somebody other than root could have written it.
+    pub(crate) fn command(&self, name: &str) -> Result<Vec<String>, SourceError> {
+        let text = self.texts.get(name).map_or("", String::as_str);
+        let words = text.split_terminator(WORD_END).map(str::to_owned).collect::<Vec<_>>();
+        match &self.distrust {
+            Some(why) if !words.is_empty() => {
+                let what = "the file that names a program to run is not root's alone";
+                Err(SourceError::denied(what, format!("it to root alone; {why}")))
+            }
+            _ => Ok(words),
+        }
+    }
+
+    /// A text; empty if it is not declared.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.texts.get(name).map_or("", String::as_str)
+    }
+
+    /// A time; none at all if it is not declared.
+    pub(crate) fn duration(&self, name: &str) -> Duration {
+        parse_duration(self.text(name)).unwrap_or_default()
     }
 
     /// A switch; false if it is not declared.
@@ -121,5 +158,18 @@ mod tests {
         assert_eq!(error, "option budget_ms of source x is `10`: a whole number from 1 to 9");
         let error = options.set("x", SPECS, "budget", "1").unwrap_err().to_string();
         assert_eq!(error, "source x has no option `budget`");
+    }
+
+    #[test]
+    fn a_command_has_its_words_as_they_are_and_is_taken_from_root_alone() {
+        static RUN: &[OptionSpec] =
+            &[OptionSpec { name: "command", kind: Kind::Command("WORD"), default: "", help: "" }];
+        let mut options = Options::defaults(RUN).distrusted(Some("chown it".to_owned()));
+        assert_eq!(options.command("command"), Ok(Vec::new()));
+        options.set("x", RUN, "command", "/bin/a\0b, c\0\0").unwrap();
+        let error = options.command("command").unwrap_err();
+        assert!(error.state() == "denied" && error.to_string().ends_with("chown it"), "{error}");
+        let words = options.distrusted(None).command("command").unwrap();
+        assert_eq!(words, ["/bin/a", "b, c", ""]);
     }
 }

@@ -135,6 +135,35 @@ fn every_source_says_what_it_reads_and_costs_and_its_options_are_sound() {
     }
 }
 
+#[test]
+fn no_source_but_one_starts_a_process() {
+    let starts = ["kernel::command", "std::process::Command", "process::Command"];
+    let mut found = Vec::new();
+    let mut left = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            // Tests start what they look at.
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let is_test = path.components().any(|part| part.as_os_str() == "tests")
+                || path.file_stem().is_some_and(|stem| stem == "tests");
+            let words = || code.split(|c: char| !(c.is_ascii_alphanumeric() || "_:".contains(c)));
+            let does = |start: &str| {
+                words().any(|word| word == start || word.starts_with(&format!("{start}::")))
+            };
+            if !is_test && starts.iter().any(|start| does(start)) {
+                found.push(path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!(found, [Path::new("src/list/exec.rs")]);
+}
+
 /// On recorded machines the golden test looks at it.
 #[test]
 fn every_sample_of_the_live_machine_is_of_a_declared_metric() {

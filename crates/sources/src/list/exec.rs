@@ -1,0 +1,392 @@
+//! A number that a site's own program prints: what no other source reads, such as a vendor's power tool.
+//!
+//! Off until the agent's own file names a program, which root alone must be able to write:
+//!
+//! ```toml
+//! [sources.exec]
+//! command = ["/usr/sbin/ipmi-oem", "dell", "power-monitoring-over-interval", "5", "systempower"]
+//! pattern = ".*: (\\d+) .*"
+//! metric = "exec_value_watts"
+//! user = "ipmi"
+//! ```
+//!
+//! No shell is between: the words go to the program as they stand. It runs as `user`, never as root, with that user's
+//! groups, no environment, `/` as its directory and `/dev/null` to read from. It must end within `time_max` with exit code 0;
+//! later it is killed with all of its process group. The number is the group `value` of the pattern's first match, else
+//! its first group, else all of it. A pattern with a group `name` gives a sample for each match, labelled so: one program
+//! tells many numbers. A site with several programs writes one that runs them.
+//!
+//! The program is looked at while it runs, never waited for, but at the first reading; its samples carry the instant at
+//! which it was seen to have ended. A recorded machine has what it printed in `.jobmeter/exec`.
+
+use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use kernel::command::{Ended, Killed, OUTPUT_BYTES_MAX, Running};
+use kernel::login::{Login, login};
+use model::setting::{Kind as Holds, OptionSpec, show_duration};
+use model::{Kind, Metric, Timestamp, Unit};
+use regex_lite::{Captures, Regex};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// Where a recorded machine has what the program printed.
+const REPLY: &str = ".jobmeter/exec";
+/// Most numbers that one run may give; the others are left out and told.
+const NUMBERS_MAX: usize = 64;
+/// Longest name of a number, in characters; what is longer is cut.
+const NAME_CHARS_MAX: usize = 64;
+/// How long a killed program may take to be gone.
+const DYING_MAX: Duration = Duration::from_millis(100);
+/// How often a program that runs is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub(super) static SPEC: SourceSpec = SourceSpec {
+    name: "exec",
+    help: "Numbers that a site's own program prints; off until the agent's file names one.",
+    reads: &["the output of `command`"],
+    cost: "that of the program, and about a millisecond to start it",
+    every: Every::AtLeast(Duration::from_secs(30)),
+    metrics: &[
+        &PLAIN,
+        &RATIO,
+        &SECONDS,
+        &BYTES,
+        &JOULES,
+        &WATTS,
+        &CELSIUS,
+        &HERTZ,
+        &VOLTS,
+        &AMPERES,
+        &PLAIN_TOTAL,
+        &SECONDS_TOTAL,
+        &BYTES_TOTAL,
+        &JOULES_TOTAL,
+    ],
+    sane: &[],
+    options: &[
+        OptionSpec {
+            name: "command",
+            kind: Holds::Command("WORD"),
+            default: "",
+            help: "The program and its arguments, a list of words that no shell reads; root alone may be able to \
+                   write the file where it stands.",
+        },
+        OptionSpec {
+            name: "user",
+            kind: Holds::Text("USER"),
+            default: "nobody",
+            help: "Whose rights it has, by name or number as in /etc/passwd; never root's.",
+        },
+        OptionSpec {
+            name: "pattern",
+            kind: Holds::Text("REGEX"),
+            default: r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?",
+            help: "Where its output has the number: group `value`, else the first, else all; with a group \
+                   `name` each match counts, else the first one alone.",
+        },
+        OptionSpec {
+            name: "metric",
+            kind: Holds::Choice(&[
+                "exec_value",
+                "exec_value_ratio",
+                "exec_value_seconds",
+                "exec_value_bytes",
+                "exec_value_joules",
+                "exec_value_watts",
+                "exec_value_celsius",
+                "exec_value_hertz",
+                "exec_value_volts",
+                "exec_value_amperes",
+                "exec_value_total",
+                "exec_value_seconds_total",
+                "exec_value_bytes_total",
+                "exec_value_joules_total",
+            ]),
+            default: "exec_value",
+            help: "What the number is, unit and kind; those in `_total` only grow.",
+        },
+        OptionSpec {
+            name: "name",
+            kind: Holds::Text("NAME"),
+            default: "command",
+            help: "Label `name` of the number where the pattern has no group of that name.",
+        },
+        OptionSpec {
+            name: "time_max",
+            kind: Holds::Duration { min: Duration::from_millis(10), max: Duration::from_secs(600) },
+            default: "10s",
+            help: "Longest time it may run; then it is killed.",
+        },
+    ],
+    open,
+};
+
+static PLAIN: Metric = gauge("exec_value", Unit::Count);
+static RATIO: Metric = gauge("exec_value_ratio", Unit::Ratio);
+static SECONDS: Metric = gauge("exec_value_seconds", Unit::Seconds);
+static BYTES: Metric = gauge("exec_value_bytes", Unit::Bytes);
+static JOULES: Metric = gauge("exec_value_joules", Unit::Joules);
+static WATTS: Metric = gauge("exec_value_watts", Unit::Watts);
+static CELSIUS: Metric = gauge("exec_value_celsius", Unit::Celsius);
+static HERTZ: Metric = gauge("exec_value_hertz", Unit::Hertz);
+static VOLTS: Metric = gauge("exec_value_volts", Unit::Volts);
+static AMPERES: Metric = gauge("exec_value_amperes", Unit::Amperes);
+static PLAIN_TOTAL: Metric = counter("exec_value_total", Unit::Count);
+static SECONDS_TOTAL: Metric = counter("exec_value_seconds_total", Unit::Seconds);
+static BYTES_TOTAL: Metric = counter("exec_value_bytes_total", Unit::Bytes);
+static JOULES_TOTAL: Metric = counter("exec_value_joules_total", Unit::Joules);
+
+const fn gauge(name: &'static str, unit: Unit) -> Metric {
+    Metric::gauge(name, unit, "What the site's program printed.")
+}
+
+const fn counter(name: &'static str, unit: Unit) -> Metric {
+    let help = "What the site's program counted since it was first read, or began anew.";
+    Metric::counter(name, unit, help)
+}
+
+struct Exec {
+    words: Vec<String>,
+    /// None on a recorded machine, where nothing is run.
+    login: Option<Login>,
+    finder: Finder,
+    time_max: Duration,
+    running: Option<Running>,
+    /// How the last run failed, until the next tick tells it.
+    failed: Option<SourceError>,
+    /// Whether a run was waited for.
+    is_begun: bool,
+    counted: HashMap<Box<str>, Counted>,
+}
+
+fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let words = open.options.command("command")?;
+    if words.is_empty() {
+        return Err(SourceError::absent("`command` in [sources.exec] names no program"));
+    }
+    let user = open.options.text("user");
+    let login = if open.root.is_live() { Some(login_of(open, user)?) } else { None };
+    let pattern = Regex::new(open.options.text("pattern"))
+        .map_err(|e| SourceError::broken(format!("`pattern` in [sources.exec]: {e}")))?;
+    let metric = SPEC.metrics.iter().find(|metric| metric.name == open.options.text("metric"));
+    let finder = Finder::new(pattern, metric.unwrap_or(&&PLAIN), open.options.text("name"));
+    let time_max = open.options.duration("time_max");
+    Ok(Box::new(Exec {
+        words,
+        login,
+        finder,
+        time_max,
+        running: None,
+        failed: None,
+        is_begun: false,
+        counted: HashMap::new(),
+    }))
+}
+
+fn login_of(open: &Open<'_>, user: &str) -> Result<Login, SourceError> {
+    match login(open.root, user)? {
+        None => Err(SourceError::broken(format!(
+            "`user` in [sources.exec] is `{user}`, whom /etc/passwd does not have"
+        ))),
+        Some(login) if login.uid == 0 => Err(SourceError::denied(
+            format!("`user` in [sources.exec] is `{user}`, and no program is run as root"),
+            "another user what the program needs, and name that one",
+        )),
+        Some(login) => Ok(login),
+    }
+}
+
+impl Source for Exec {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        if self.login.is_none() {
+            let mut text = Vec::new();
+            cx.root.read(REPLY, &mut text)?;
+            return self.tell(&text, cx, out);
+        }
+        self.go_on(Duration::ZERO, cx, out);
+        let failed = self.failed.take();
+        if self.running.as_ref().is_some_and(|running| running.age() > self.time_max + DYING_MAX) {
+            return Err(self.broken("it timed out, was killed and is still there"));
+        }
+        if self.running.is_none() {
+            self.start()?;
+            // So that the first tick has a number; where there is but one, it is the only one.
+            if !self.is_begun {
+                self.is_begun = true;
+                self.go_on(self.time_max, cx, out);
+            }
+        }
+        match failed.or_else(|| self.failed.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        self.go_on(Duration::ZERO, cx, out);
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        self.running.as_ref().map(|_| LOOK_EVERY)
+    }
+}
+
+impl Exec {
+    fn start(&mut self) -> Result<(), SourceError> {
+        let Some(login) = &self.login else { return Ok(()) };
+        let program = self.words.first().map_or("", String::as_str);
+        let running = Running::start(&self.words, login).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => SourceError::absent(format!("{program}: not there")),
+            ErrorKind::PermissionDenied => SourceError::denied(
+                format!("{program} cannot be run as user {}", login.uid),
+                "that user to execute it, and the agent CAP_SETUID, CAP_SETGID and CAP_KILL (or name as \
+                 `user` whom the agent runs as)",
+            ),
+            _ => SourceError::broken(format!("{program}: {e}")),
+        })?;
+        self.running = Some(running);
+        Ok(())
+    }
+
+    /// Looks at what runs: tells its numbers if it has ended, kills it if it runs too long.
+    fn go_on(&mut self, patience: Duration, cx: &Context<'_>, out: &mut Sink) {
+        let Some(running) = &mut self.running else { return };
+        let mut looked = running.look(patience);
+        if matches!(looked, Ok(None)) && running.age() >= self.time_max {
+            running.kill(Killed::Late);
+            looked = running.look(if patience.is_zero() { patience } else { DYING_MAX });
+        }
+        match looked {
+            Ok(None) => {}
+            Ok(Some(ended)) => {
+                self.running = None;
+                let told = self.output(ended).and_then(|output| {
+                    if cx.root.is_recording() {
+                        cx.root.note_reply(REPLY, &output);
+                    }
+                    self.tell(&output, cx, out)
+                });
+                self.failed = told.err();
+            }
+            Err(e) => {
+                self.running = None;
+                self.failed = Some(self.broken(&e.to_string()));
+            }
+        }
+    }
+
+    /// What a program wrote that ended well.
+    fn output(&self, ended: Ended) -> Result<Vec<u8>, SourceError> {
+        let time_max = show_duration(self.time_max);
+        let why = match (ended.killed, ended.code, ended.signal) {
+            (Some(Killed::Late), ..) => format!("timed out: it ran longer than {time_max}"),
+            (Some(Killed::Full), ..) => format!("it wrote more than {OUTPUT_BYTES_MAX} bytes"),
+            (None, Some(0), _) => return Ok(ended.output),
+            (None, Some(code), _) => format!("exit code {code}"),
+            (None, None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None, None) => "ended in no known way".to_owned(),
+        };
+        let errors = String::from_utf8_lossy(&ended.errors);
+        let errors = errors.trim().replace('\n', "; ");
+        Err(self.broken(&if errors.is_empty() { why } else { format!("{why}: {errors}") }))
+    }
+
+    fn broken(&self, why: &str) -> SourceError {
+        let program = self.words.first().map_or("", String::as_str);
+        SourceError::broken(format!("{program}: {why}"))
+    }
+
+    fn tell(&mut self, output: &[u8], cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let text = String::from_utf8_lossy(output);
+        let mut told = Vec::new();
+        let mut left_out = 0;
+        for (name, value) in self.finder.numbers(&text) {
+            // Of several numbers of one name the first is told.
+            if told.len() >= NUMBERS_MAX || told.contains(&name) {
+                left_out += 1;
+                continue;
+            }
+            let labels = [("name", &*name)];
+            if self.finder.metric.kind == Kind::Gauge {
+                out.of_device().gauge(self.finder.metric, &labels, value);
+            } else {
+                let counted = self.counted.entry(name.as_str().into());
+                let counted = counted.or_insert(Counted::new(cx.now, value));
+                let (total, start) = counted.add(cx.now, value);
+                out.of_device().counter(self.finder.metric, &labels, total, start);
+            }
+            told.push(name);
+        }
+        self.counted.retain(|_, counted| counted.at == cx.now);
+        let state = match left_out {
+            0 => PartState::Ok,
+            _ => PartState::Not(self.broken(&format!(
+                "{left_out} numbers are left out: more than {NUMBERS_MAX}, or of one name"
+            ))),
+        };
+        out.part("numbers", state);
+        if told.is_empty() { Err(self.broken("its output has no number where `pattern` looks")) } else { Ok(()) }
+    }
+}
+
+/// Finds the numbers in a text.
+struct Finder {
+    pattern: Regex,
+    is_named: bool,
+    /// Which group is the number's; 0: there is none, and it is all that was found.
+    group: usize,
+    metric: &'static Metric,
+    name: Box<str>,
+}
+
+impl Finder {
+    fn new(pattern: Regex, metric: &'static Metric, name: &str) -> Self {
+        let names: Vec<_> = pattern.capture_names().collect();
+        let place = |is_it: &dyn Fn(&Option<&str>) -> bool| names.iter().skip(1).position(is_it);
+        let is_named = place(&|name| *name == Some("name")).is_some();
+        let group = place(&|name| *name == Some("value"));
+        let group = group.or_else(|| place(&|name| *name != Some("name")));
+        let group = group.map_or(0, |place| place + 1);
+        Self { pattern, is_named, group, metric, name: name.into() }
+    }
+
+    /// The numbers with their names. What is no number where one belongs is passed over.
+    fn numbers<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (String, f64)> + 'a {
+        let most = if self.is_named { usize::MAX } else { 1 };
+        self.pattern.captures_iter(text).take(most).filter_map(|found| self.number(&found))
+    }
+
+    fn number(&self, found: &Captures<'_>) -> Option<(String, f64)> {
+        let value: f64 = found.get(self.group)?.as_str().trim().parse().ok()?;
+        let name = found.name("name").map_or(&*self.name, |name| name.as_str());
+        value.is_finite().then(|| (name.chars().take(NAME_CHARS_MAX).collect(), value))
+    }
+}
+
+/// A counter of the program's, which may have begun anywhere, and begins anew where it falls.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    first: f64,
+    last: f64,
+    start: Timestamp,
+    at: Timestamp,
+}
+
+impl Counted {
+    const fn new(now: Timestamp, value: f64) -> Self {
+        Self { first: value, last: value, start: now, at: now }
+    }
+
+    /// Takes the next value: what was counted, and since when.
+    fn add(&mut self, now: Timestamp, value: f64) -> (f64, Timestamp) {
+        if value < self.last {
+            *self = Self::new(now, value);
+        }
+        (self.last, self.at) = (value, now);
+        (value - self.first, self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests;

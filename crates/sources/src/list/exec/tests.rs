@@ -1,0 +1,197 @@
+//! Tests of the source `exec`: real programs, run as root and as an ordinary user, whichever the test is.
+
+#![expect(clippy::disallowed_methods, reason = "real programs in real time")]
+
+use super::*;
+use crate::Options;
+use cgroups::Jobs;
+use kernel::Root;
+use model::DeviceId;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+/// A user whose rights this process can give: an ordinary one as root, else its own.
+fn user() -> String {
+    let own = rustix::process::geteuid();
+    if own.is_root() { "nobody".to_owned() } else { own.as_raw().to_string() }
+}
+
+fn opened(settings: &[(&str, &str)], root: &Root) -> Result<Box<dyn Source>, SourceError> {
+    let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
+    (SPEC.open)(&Open { root, options: &options, boot: Timestamp(0) })
+}
+
+fn sh(script: &str) -> String {
+    format!("/bin/sh\0-c\0{script}\0")
+}
+
+struct Run {
+    source: Box<dyn Source>,
+    root: Root,
+    sink: Sink,
+    at: i64,
+}
+
+impl Run {
+    fn of(script: &str, settings: &[(&str, &str)]) -> Self {
+        let (command, user, root) = (sh(script), user(), Root::live().unwrap());
+        let all = [&[("command", &*command), ("user", &*user)], settings].concat();
+        let source = opened(&all, &root).unwrap();
+        Self { source, root, sink: Sink::of_source(&SPEC, DeviceId::new("n1").unwrap()), at: 0 }
+    }
+
+    fn step(&mut self, is_tick: bool) -> Result<(), SourceError> {
+        self.at += 1;
+        let (now, jobs) = (Timestamp::from_seconds(self.at), Jobs::default());
+        let cx =
+            Context { root: &self.root, now, boot: Timestamp(0), jobs: &jobs, budget_us: 1_000_000 };
+        self.sink.begin(now);
+        let step = if is_tick { Source::collect } else { Source::drain };
+        step(&mut *self.source, &cx, &mut self.sink)
+    }
+
+    fn tick(&mut self) -> Result<(), SourceError> {
+        self.step(true)
+    }
+
+    /// What its next samples are, once the program has ended.
+    fn drained(&mut self) -> Vec<(String, f64)> {
+        let begun = Instant::now();
+        while let Some(every) = self.source.drain_every() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is waited for, for ever");
+            std::thread::sleep(every);
+            self.step(false).unwrap();
+        }
+        self.samples()
+    }
+
+    fn samples(&mut self) -> Vec<(String, f64)> {
+        let line = |(entry, _, value): (&model::SeriesEntry, Timestamp, f64)| {
+            (format!("{}{}", entry.metric.name, entry.labels), value)
+        };
+        let lines = self.sink.samples().map(line).collect();
+        self.sink.sealed();
+        lines
+    }
+}
+
+#[test]
+fn the_first_match_is_a_sample_at_the_first_reading_and_later_when_the_program_has_ended() {
+    let settings = [("pattern", r".*: (\d+) .*"), ("metric", "exec_value_watts")];
+    let mut run = Run::of("echo 'System Power Average : 245 Watts, at 3: 00'; sleep 0.1", &settings);
+    let sample = [("exec_value_watts{\"name\": \"command\"}".to_owned(), 245.0)];
+    run.tick().unwrap();
+    assert_eq!(run.samples(), sample);
+    assert_eq!(run.source.drain_every(), None);
+    let begun = Instant::now();
+    run.tick().unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(90), "the tick waited for the program");
+    assert_eq!(run.samples(), []);
+    assert_eq!(run.drained(), sample);
+}
+
+#[test]
+fn a_group_for_the_name_tells_many_numbers() {
+    let settings = [("pattern", r"(?m)^(?P<name>\w+)=(-?[\d.]+|n/a)$"), ("metric", "exec_value_celsius")];
+    let mut run = Run::of("printf 'inlet=21.5\\nnone=n/a\\noutlet=-3\\ninlet=9\\n'", &settings);
+    run.tick().unwrap();
+    let named = |name: &str| format!("exec_value_celsius{{\"name\": \"{name}\"}}");
+    assert_eq!(run.samples(), [(named("inlet"), 21.5), (named("outlet"), -3.0)]);
+    assert!(matches!(run.sink.parts(), [("numbers", PartState::Not(_))]));
+    let mut run = Run::of("seq -f 'n%.0f=1' 1000", &settings);
+    run.tick().unwrap();
+    assert_eq!(run.samples().len(), NUMBERS_MAX);
+}
+
+#[test]
+fn a_counter_counts_from_its_first_reading_and_anew_where_it_falls() {
+    let settings = [("metric", "exec_value_joules_total")];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("n");
+    let mut run = Run::of(&format!("cat {}", file.display()), &settings);
+    // The program has another user's rights where the test is root.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut counts = |number: &str| {
+        std::fs::write(&file, number).unwrap();
+        run.tick().unwrap();
+        run.drained();
+        run.tick().unwrap();
+        let told = run.drained();
+        told.last().map(|(_, value)| *value)
+    };
+    assert_eq!(counts("1000.5"), Some(0.0));
+    assert_eq!(counts("1010.5"), Some(10.0));
+    assert_eq!(counts("7"), Some(0.0));
+    assert_eq!(counts("8e0"), Some(1.0));
+}
+
+#[test]
+fn what_goes_wrong_is_told_at_the_next_tick_and_never_a_number() {
+    for (script, why) in [
+        ("echo 7; echo no sensor >&2; exit 3", "broken: /bin/sh: exit code 3: no sensor"),
+        ("echo 7; kill -11 $$", "broken: /bin/sh: ended by signal 11"),
+        ("echo 7; sleep 100", "broken: /bin/sh: timed out: it ran longer than 200ms"),
+        ("yes 7", "broken: /bin/sh: it wrote more than 65536 bytes"),
+        ("echo none", "broken: /bin/sh: its output has no number where `pattern` looks"),
+        (":", "broken: /bin/sh: its output has no number where `pattern` looks"),
+    ] {
+        let time_max = if script.contains("sleep") { "200ms" } else { "10s" };
+        let mut run = Run::of(script, &[("time_max", time_max)]);
+        for reading in ["first", "later"] {
+            let told = match (reading, run.tick()) {
+                ("first", told) => told,
+                // The one before is told while the next one runs.
+                (_, told) => {
+                    run.drained();
+                    told.and_then(|()| run.tick())
+                }
+            };
+            assert_eq!(told.unwrap_err().to_string(), why, "{script}: {reading}");
+            assert_eq!(run.samples(), [], "{script}");
+        }
+    }
+}
+
+#[test]
+fn absent_denied_and_broken_are_told_before_anything_runs() {
+    let root = Root::live().unwrap();
+    let why = |settings: &[(&str, &str)]| opened(settings, &root).err().unwrap().to_string();
+    assert_eq!(why(&[]), "absent: `command` in [sources.exec] names no program");
+    let command = ("command", "/bin/true\0");
+    assert!(why(&[command, ("user", "root")]).starts_with("denied: `user` in [sources.exec] is"));
+    assert!(why(&[command, ("user", "0")]).contains("no program is run as root"));
+    assert!(why(&[command, ("user", "no such")]).contains("whom /etc/passwd does not have"));
+    assert!(why(&[command, ("pattern", "(")]).starts_with("broken: `pattern`"));
+    let user = user();
+    let begin = |command: &str| {
+        let mut run = Run::of("", &[("command", command), ("user", &user)]);
+        run.tick().unwrap_err().to_string()
+    };
+    assert_eq!(begin("/no/such/tool\0"), "absent: /no/such/tool: not there");
+    assert!(begin("/etc/passwd\0").starts_with("denied: /etc/passwd cannot be run as user "));
+}
+
+#[test]
+fn a_file_that_is_not_roots_alone_runs_nothing() {
+    let root = Root::live().unwrap();
+    let command = sh("echo 7");
+    let options = Options::of(&SPEC, [("command", &*command)]).unwrap();
+    let options = options.distrusted(Some("/f belongs to user 7: chown root /f".to_owned()));
+    let told = (SPEC.open)(&Open { root: &root, options: &options, boot: Timestamp(0) }).err();
+    let told = told.unwrap().to_string();
+    assert!(told.starts_with("denied: ") && told.ends_with("chown root /f"), "{told}");
+}
+
+#[test]
+fn a_recorded_machine_runs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join(".jobmeter")).unwrap();
+    std::fs::write(dir.path().join(REPLY), "power: 12.5 W\n").unwrap();
+    let root = Root::recorded(dir.path()).unwrap();
+    let source = opened(&[("command", "/no/such/tool\0")], &root).unwrap();
+    let sink = Sink::of_source(&SPEC, DeviceId::new("n1").unwrap());
+    let mut run = Run { source, root, sink, at: 0 };
+    run.tick().unwrap();
+    assert_eq!(run.samples(), [("exec_value{\"name\": \"command\"}".to_owned(), 12.5)]);
+}

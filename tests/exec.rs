@@ -1,0 +1,131 @@
+//! The real agent with a program of the site's (`[sources.exec]`): by whom it may be named, whose rights it has, and
+//! that one which hangs holds up nobody.
+
+use crate::programs::{Running, output, program};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A file that names a program, in a folder that everybody may read; only root has one that counts.
+fn file(dir: &Path, command: &str, more: &str) -> Option<PathBuf> {
+    std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    let file = dir.join("agent.toml");
+    std::fs::write(&file, format!("[sources.exec]\ncommand = {command}\n{more}")).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    if std::fs::metadata(&file).unwrap().uid() == 0 {
+        return Some(file);
+    }
+    println!("not run: only root's file may name a program");
+    None
+}
+
+fn agent(file: &Path) -> Command {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.arg("--config").arg(file).args(["--device", "n1", "--spool", "none", "--print"]);
+    command
+}
+
+/// What one tick tells of the program: its samples, and the log.
+fn once(command: &mut Command) -> (Vec<String>, String) {
+    let (code, out, errors) = output(command.args(["--once", "-v"]));
+    assert_eq!(code, 0, "{errors}");
+    let lines = out.lines().filter(|line| line.starts_with("exec_"));
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        [fields[0], fields[3], fields[fields.len() - 1]].join(" ")
+    };
+    (lines.map(line).collect(), errors)
+}
+
+const IDS: &str = r#"["/bin/sh", "-c", "echo uid: $(id -u) of $PWD; echo env: $(env | wc -l), x"]"#;
+const MATCH: &str = "pattern = '(?<name>\\w+): (\\d+)'\n";
+
+#[test]
+fn a_sites_program_is_run_with_an_ordinary_users_rights() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(file) = file(dir.path(), IDS, MATCH) else { return };
+    let (samples, errors) = once(&mut agent(&file));
+    // The shell itself sets PWD, and no more.
+    let told = |uid| {
+        [
+            "exec_value {\"name\": \"uid\"} UID".replace("UID", uid),
+            "exec_value {\"name\": \"env\"} 1".to_owned(),
+        ]
+    };
+    let sorted = |mut lines: Vec<String>| {
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(samples), sorted(told("65534").to_vec()), "{errors}");
+    // An agent that is no root runs it with its own rights, if that is what the file says, and no others.
+    let as_user = |id: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
+        let agent = agent(&file);
+        command.arg(agent.get_program()).args(agent.get_args()).env("HOME", "/");
+        once(&mut command)
+    };
+    if others_can_run_the_agent() {
+        let (samples, errors) = as_user("65534");
+        assert_eq!(sorted(samples), sorted(told("65534").to_vec()), "{errors}");
+        let (samples, errors) = as_user("1");
+        assert!(samples.is_empty() && errors.contains("cannot be run as user 65534"), "{errors}");
+    }
+}
+
+/// Not where it is built in a folder that is closed to them.
+fn others_can_run_the_agent() -> bool {
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    output(other.arg(program("jobmeter-agent")).arg("--version")).0 == 0
+}
+
+#[test]
+fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(file) = file(dir.path(), IDS, MATCH) else { return };
+    std::fs::set_permissions(&file, Permissions::from_mode(0o664)).unwrap();
+    let (samples, errors) = once(&mut agent(&file));
+    assert!(samples.is_empty(), "{samples:?}");
+    assert!(errors.contains("denied") && errors.contains("chmod go-w"), "{errors}");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    chown(&file, Some(65_534), None).unwrap();
+    let (samples, errors) = once(&mut agent(&file));
+    assert!(samples.is_empty() && errors.contains("belongs to user 65534"), "{errors}");
+    chown(&file, Some(0), None).unwrap();
+    let variable = ("JOBMETER_SOURCES_EXEC_COMMAND", "/bin/true");
+    let (code, _, errors) = output(agent(&file).arg("--once").env(variable.0, variable.1));
+    assert!(code != 0 && errors.contains("may stand only in the agent's own file"), "{errors}");
+    let (code, _, errors) =
+        output(agent(&file).args(["--once", "--sources-exec-command", "/bin/true"]));
+    assert!(code != 0 && errors.contains("--sources-exec-command"), "{errors}");
+}
+
+/// Another source every 20 ms beside a program that hangs until it is killed.
+#[test]
+fn a_program_that_hangs_holds_up_no_other_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let hangs = r#"["/bin/sh", "-c", "echo 7; sleep 1013"]"#;
+    let more = "period = \"1s\"\ntime_max = \"400ms\"\n[sources.load]\nperiod = \"20ms\"\n";
+    let Some(file) = file(dir.path(), hangs, more) else { return };
+    let out = dir.path().join("out");
+    let mut agent = agent(&file);
+    agent.stdout(std::fs::File::create(&out).unwrap());
+    let mut running = Running::start(&mut agent);
+    let begun = Instant::now();
+    while !running.errors().contains("timed out: it ran longer than 400ms") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", running.errors());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(running.end(), 0, "{}", running.errors());
+    let out = std::fs::read_to_string(out).unwrap();
+    assert!(!out.contains("exec_value"), "{out}");
+    let loads = out.lines().filter(|line| line.starts_with("load_1m\t")).count();
+    // Four seconds of it are 200; while a reading begins anew the others wait for a twentieth of a second.
+    assert!(loads >= 100, "{loads} readings of load");
+    let left = output(Command::new("pgrep").args(["-fx", "sleep 1013", "-u", "nobody"]));
+    assert_eq!(left.1, "", "a program that was killed is alive");
+}
