@@ -17,6 +17,7 @@ mod docs_fresh;
 mod exec;
 mod faults;
 mod golden;
+mod ipmi;
 mod layers;
 mod line;
 mod nested;

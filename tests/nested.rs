@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Runs a script in the nested machine with programs, after the command was changed; what it prints.
-fn nested(script: &str, programs: &[PathBuf], change: impl FnOnce(&mut Command)) -> String {
+pub(crate) fn nested(
+    script: &str,
+    programs: &[PathBuf],
+    change: impl FnOnce(&mut Command),
+) -> String {
     let here = ["qemu-system-x86_64", "busybox", "cpio", "flock"];
     let there = |name: &str| output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
     let mut missing: Vec<_> =
@@ -24,7 +28,7 @@ fn nested(script: &str, programs: &[PathBuf], change: impl FnOnce(&mut Command))
 }
 
 /// The value of a printed sample: metric, job, labels.
-fn samples(out: &str) -> BTreeMap<(String, String, String), f64> {
+pub(crate) fn samples(out: &str) -> BTreeMap<(String, String, String), f64> {
     let mut samples = BTreeMap::new();
     for line in out.lines() {
         let fields: Vec<&str> = line.split('\t').collect();

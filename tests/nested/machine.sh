@@ -6,7 +6,8 @@
 #     machine.sh SCRIPT PROGRAM...
 #
 # The script runs under busybox sh as /init's child, with the words of NESTED_ARGUMENTS; the programs lie in
-# /bin, and the kernel modules that NESTED_MODULES names in /modules. Packages: qemu-system-x86,
+# /bin, and the kernel modules that NESTED_MODULES names in /modules. NESTED_DEVICES are
+# more words for qemu. Packages: qemu-system-x86,
 # busybox-static, cpio and the package of Debian's current kernel, unpacked and not installed.
 set -eu
 script=$1
@@ -59,5 +60,5 @@ INIT
 chmod +x "$tree/init"
 (cd "$tree" && find . | cpio -o -H newc --quiet | gzip -1) >"$initrd"
 timeout "${NESTED_SECONDS:-120}" qemu-system-x86_64 -accel tcg -cpu Skylake-Server -smp 2 -m 768 -nographic \
-    -no-reboot -kernel "$kernel" -initrd "$initrd" -net none \
+    -no-reboot -kernel "$kernel" -initrd "$initrd" -net none ${NESTED_DEVICES:-} \
     -append "console=ttyS0 quiet psi=1 panic=1" </dev/null 2>&1 | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g'

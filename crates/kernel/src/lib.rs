@@ -16,6 +16,7 @@ pub mod command;
 pub mod diskstats;
 pub mod heap;
 pub mod inotify;
+pub mod ipmi;
 pub mod limits;
 pub mod loadavg;
 pub mod lustre;

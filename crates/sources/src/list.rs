@@ -44,6 +44,7 @@ sources! {
     lustre,
     perf,
     resctrl,
+    ipmi,
     exec,
 }
 
