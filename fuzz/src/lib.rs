@@ -15,6 +15,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("cgroup", cgroup),
     ("filesystems", filesystems),
     ("frames", frames),
+    ("ipmi", ipmi),
     ("labels", labels),
     ("node", node),
     ("process", process),
@@ -84,7 +85,21 @@ fn node(bytes: &[u8]) {
     drop(kernel::cgroup::cgroup_mounts(bytes));
 }
 
+/// A sensor's record, and a reading of it: what is a number is one.
+fn ipmi(bytes: &[u8]) {
+    use kernel::ipmi::{DcmiPower, DellPower, Identity, Record, find};
+    find(bytes, &[0x18, 0x01]).ok();
+    DcmiPower::parse(bytes);
+    DellPower::parse(bytes);
+    DellPower::watt_hours(bytes);
+    Identity::parse(bytes);
+    if let (Some(Record::Analog(sensor)), Some(raw)) = (Record::parse(bytes), bytes.last()) {
+        assert!(sensor.value(&[0, *raw, 0xc0]).is_none_or(f64::is_finite));
+    }
+}
+
 fn process(bytes: &[u8]) {
+    drop(kernel::login::parse(bytes, bytes, "nobody"));
     kernel::process::process_stat(bytes).ok();
     kernel::process::process_status(bytes).ok();
     kernel::process::process_io(bytes).ok();

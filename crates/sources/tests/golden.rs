@@ -176,6 +176,18 @@ fn parts_add_up_to_the_whole_that_has_a_name_of_its_own() {
 }
 
 #[test]
+fn options_choose_sensors_of_the_boards_computer() {
+    let shown = |settings: &[Setting]| {
+        let values = second_tick("bmc", settings, "ipmi_temperature_celsius");
+        values.iter().map(|(labels, value)| format!("{labels} {value:.1}")).collect::<Vec<_>>()
+    };
+    let inlet = r#"{"number": "1", "sensor": "Inlet Temp"} -3.0"#;
+    assert_eq!(shown(&[]), [inlet, r#"{"number": "3", "sensor": "Front F"} 21.7"#]);
+    assert_eq!(shown(&[("ipmi", "include", "*Temp, 12V")]), [inlet]);
+    assert_eq!(shown(&[("ipmi", "exclude", "Front*")]), [inlet]);
+}
+
+#[test]
 fn a_mount_without_a_recorded_reply_gives_no_sample_and_no_error() {
     let values = second_tick("bare-4.18", &[], "filesystem_size_bytes");
     let expected = [

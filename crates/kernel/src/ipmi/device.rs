@@ -184,6 +184,6 @@ mod tests {
         // As gcc lays them out on 64-bit machines, and as ipmitool calls them there.
         assert_eq!((size_of::<Address>(), size_of::<Message>()), (8, 16));
         assert_eq!((size_of::<Sent>(), size_of::<Received>()), (40, 48));
-        assert_eq!((u64::from(SEND as u32), u64::from(RECEIVE as u32)), (0x8028_690d, 0xc030_690b));
+        assert_eq!((SEND, RECEIVE), (0x8028_690d, 0xc030_690b));
     }
 }

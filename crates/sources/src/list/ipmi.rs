@@ -9,9 +9,9 @@
 //! 30h/B3h, 30h/9Ch     the node's power, current and energy, where the BMC is Dell's
 //! ```
 //!
-//! A sensor has the labels `sensor`, its maker's name, and `number`, its own. One that is off, absent or not scanned
-//! gives no sample. Not told: sensors of states, of other controllers, of units without a metric, of curves that only
-//! the BMC knows.
+//! A sensor has the labels `sensor`, its maker's name, and `number`, its own; within a unit of the BMC other than the
+//! first, the unit's stands before it: `1:106`. One that is off, absent or not scanned gives no sample. Not told:
+//! sensors of states, of other controllers, of units without a metric, of curves that only the BMC knows.
 //!
 //! BMCs are slow: milliseconds to a tenth of a second a request. So this source is read rarely, sends one request
 //! at a time, and does not wait for it: it looks for the answer every 5 ms and goes on. Only at the first reading it
@@ -148,7 +148,12 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let mut questions = Vec::new();
     for sensor in read_repository(&mut bmc).map_err(worded)?.sensors {
         if choice.says(&sensor.name).unwrap_or(true) {
-            let number = sensor.number.to_string().into();
+            // Each unit of the BMC counts its own.
+            let number = match sensor.unit {
+                0 => sensor.number.to_string(),
+                unit => format!("{unit}:{}", sensor.number),
+            };
+            let number = number.into();
             questions.push(Question::Sensor { sensor, number });
         }
     }
