@@ -103,6 +103,42 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
     assert!(code != 0 && errors.contains("--sources-exec-command"), "{errors}");
 }
 
+/// Be it waited for, as at the first reading, or only looked at, as at later ones.
+#[test]
+fn a_program_that_runs_ends_with_the_agent() {
+    for (script, is_first) in
+        [("sleep 1019", true), ("[ -e DIR/f ] && exec sleep 1019; echo 7", false)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let script = script.replace("DIR", &dir.path().display().to_string());
+        let command = format!("[\"/bin/sh\", \"-c\", \"{script}\"]");
+        let Some(file) = file(dir.path(), &command, "period = \"1s\"\n") else { return };
+        let out = dir.path().join("out");
+        let mut agent = agent(&file);
+        agent.stdout(std::fs::File::create(&out).unwrap());
+        let mut running = Running::start(&mut agent);
+        if !is_first {
+            until("its first number", || {
+                std::fs::read_to_string(&out).unwrap().contains("exec_value")
+            });
+            std::fs::write(dir.path().join("f"), "").unwrap();
+        }
+        let sleeps =
+            || output(Command::new("pgrep").args(["-fx", "sleep 1019", "-u", "nobody"])).0 == 0;
+        until("the program", sleeps);
+        assert_eq!(running.end(), 0, "{}", running.errors());
+        until("its end", || !sleeps());
+    }
+}
+
+fn until(what: &str, has_come: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !has_come() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Another source every 20 ms beside a program that hangs until it is killed.
 #[test]
 fn a_program_that_hangs_holds_up_no_other_source() {

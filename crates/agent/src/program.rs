@@ -264,6 +264,8 @@ impl Program {
     /// Seals what was read, gives the server a moment to take it, and spools the rest.
     fn end(self) {
         self.sampling.end(LAST_READING);
+        // A thread that still reads holds what it started.
+        kernel::command::kill_all();
         self.order(Order::End);
         self.queue.end();
         if self.keeper.join().is_err() {
@@ -299,6 +301,7 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 pub(crate) fn or_end(run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         log::error!("a part of the agent fell; it ends, to be started again");
+        kernel::command::kill_all();
         std::process::exit(FALLEN);
     }
 }

@@ -21,6 +21,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Most bytes that are kept of what a program writes; one that writes more is told so.
@@ -114,6 +115,7 @@ impl Running {
             since_us: monotonic_us(),
             killed: None,
         };
+        with_all(|all| all.push(pid));
         // Dropped, and so killed, where this fails.
         running.child.stdout.as_ref().map_or(Ok(()), |out| unblock(out.as_fd()))?;
         running.child.stderr.as_ref().map_or(Ok(()), |out| unblock(out.as_fd()))?;
@@ -196,6 +198,7 @@ impl Running {
         // Mostly there is nobody left.
         kill_process_group(self.pid, Signal::KILL).ok();
         self.read()?;
+        forget(self.pid);
         let status = self.child.wait()?;
         let (output, errors) = (std::mem::take(&mut self.output), std::mem::take(&mut self.errors));
         let killed = match self.killed {
@@ -209,11 +212,12 @@ impl Running {
 /// Whoever starts a program and forgets it ends it.
 impl Drop for Running {
     fn drop(&mut self) {
-        // Once reaped its number may be another's.
-        if !matches!(self.child.try_wait(), Ok(None)) {
+        // It ends once; once reaped its number may be another's.
+        if with_all(|all| !all.contains(&self.pid)) {
             return;
         }
         self.kill(Killed::Late);
+        forget(self.pid);
         for _ in 0..REAP_TIMES {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -221,6 +225,29 @@ impl Drop for Running {
             std::thread::sleep(REAP_EVERY);
         }
     }
+}
+
+/// Those that run: whoever ends without dropping them kills them by this list.
+static ALL: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn with_all<T>(act: impl FnOnce(&mut Vec<Pid>) -> T) -> T {
+    act(&mut ALL.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Strikes one from the list, before it is reaped and its number may be another's.
+fn forget(pid: Pid) {
+    with_all(|all| all.retain(|one| *one != pid));
+}
+
+/// Kills every program that was started and has not ended, with all of its process group: for a process that
+/// is about to end, whose threads may hold some.
+pub fn kill_all() {
+    with_all(|all| {
+        for pid in all {
+            // Gone already is as good.
+            kill_process_group(*pid, Signal::KILL).ok();
+        }
+    });
 }
 
 /// A user's rights as the calls want them, made before the fork.
