@@ -382,12 +382,12 @@ mod tests {
     /// As root it has another user's rights; an ordinary user cannot give any but its own.
     #[test]
     fn it_has_the_rights_that_it_is_given_and_no_others() {
-        let login = Login { uid: 65_534, gid: 65_533, groups: vec![65_533, 44] };
+        let login = Login { uid: 65_532, gid: 65_533, groups: vec![65_533, 44] };
         match Running::start(&words("id -u; id -g; id -G; grep CapEff /proc/self/status"), &login) {
             Ok(mut running) => {
                 let ended = running.look(LONG).unwrap().unwrap();
                 let text = String::from_utf8(ended.output).unwrap();
-                assert_eq!(text, "65534\n65533\n65533 44\nCapEff:\t0000000000000000\n");
+                assert_eq!(text, "65532\n65533\n65533 44\nCapEff:\t0000000000000000\n");
             }
             Err(error) => {
                 assert!(!geteuid().is_root(), "{error}");
