@@ -49,6 +49,8 @@ struct Obedient {
     file: &'static str,
     metric: &'static Metric,
     reads: u32,
+    /// Told to `begin`, it is to be looked at once more before its next tick.
+    has_begun: bool,
 }
 
 fn obedient(
@@ -57,7 +59,7 @@ fn obedient(
     metric: &'static Metric,
 ) -> Result<Box<dyn Source>, SourceError> {
     open.root.read_text(file)?;
-    Ok(Box::new(Obedient { file, metric, reads: 0 }))
+    Ok(Box::new(Obedient { file, metric, reads: 0, has_begun: false }))
 }
 
 impl Source for Obedient {
@@ -67,6 +69,10 @@ impl Source for Obedient {
         match &*cx.root.read_text(self.file)? {
             "panic" => panic!("told to"),
             "broken" => Err(SourceError::broken("told to")),
+            "begin" => {
+                self.has_begun = true;
+                Ok(())
+            }
             "denied" => Err(SourceError::denied("all of it", "something")),
             _ => Ok(()),
         }
@@ -74,11 +80,13 @@ impl Source for Obedient {
 
     fn drain(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         out.of_device().gauge(self.metric, &[("drained", "yes")], 1.0);
+        self.has_begun = false;
         Ok(())
     }
 
     fn drain_every(&self) -> Option<Duration> {
-        (self.file == "second").then_some(Duration::from_millis(400))
+        let always = (self.file == "second").then_some(Duration::from_millis(400));
+        if self.has_begun { Some(Duration::from_millis(100)) } else { always }
     }
 
     fn job_ended(
@@ -230,6 +238,18 @@ fn one_reading_a_tick_at_the_scheduled_instant() {
     assert_eq!(Bench::samples(&batches)["first_value"], [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]);
     assert_eq!(batches.len(), 3, "sealed once a second");
     assert_eq!(Bench::gaps(&batches), []);
+}
+
+#[test]
+fn a_source_that_begins_to_want_it_is_drained_before_its_next_tick_and_no_longer_than_it_wants() {
+    let mut bench = Bench::new(&first_only());
+    bench.pass(1_500_000);
+    bench.tell("first", "begin");
+    bench.pass(1_000_000);
+    bench.tell("first", "ok");
+    bench.pass(1_000_000);
+    let told = &Bench::samples(&bench.batches())["first_value"];
+    assert_eq!(told[..], [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (2.1, 1.0), (3.0, 4.0)]);
 }
 
 #[test]
