@@ -14,6 +14,7 @@
 mod backup;
 mod conservation;
 mod docs_fresh;
+mod doctor;
 mod exec;
 mod faults;
 mod golden;

@@ -2,8 +2,8 @@
 //! sends.
 
 use crate::http::Http;
-use crate::program::{environment, is_root};
-use config::{AgentConfig, ServerSettings, ServerUrl, place};
+use crate::standing::server_asked;
+use config::{AgentConfig, ServerSettings, ServerUrl};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The settings of the connection.
@@ -78,6 +78,6 @@ impl Connect {
 
 impl State {
     fn url(&self) -> Option<ServerUrl> {
-        self.settings.server.clone().or_else(|| place::server_here(is_root(), &environment))
+        server_asked(&self.settings)
     }
 }

@@ -122,6 +122,33 @@ impl Http {
         &self.url
     }
 
+    /// Asks whether batches would be taken, and sends none: the server looks at who asks first, then at the
+    /// kind of the body, and refuses this one as no kind that it knows, without counting anything.
+    ///
+    /// # Errors
+    /// It is not reached, or does not take batches from here.
+    pub(crate) fn knock(&self) -> Result<(), Failure> {
+        let mut request = self.agent.post(&self.url).header("User-Agent", &self.user_agent);
+        if let Some(Authorization(text)) = &self.authorization {
+            request = request.header("Authorization", text);
+        }
+        let request = request.header("Content-Type", "application/x-jobmeter-knock");
+        let unreached =
+            |why: &dyn std::fmt::Display| Failure::Unreached(format!("{}: {why}", self.url));
+        let mut response = request.send(&[][..]).map_err(|e| unreached(&e))?;
+        let (status, after) = (response.status(), retry_after(response.headers()));
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return Ok(());
+        }
+        let mut body = Vec::new();
+        let mut reader = response.body_mut().as_reader().take(REASON_BYTES_MAX);
+        reader.read_to_end(&mut body).map_err(|e| unreached(&e))?;
+        if status.is_success() {
+            return Err(unreached(&"it is no server of jobmeter"));
+        }
+        Err(refusal(status, &body, after))
+    }
+
     /// Sends frames and waits for the answer.
     ///
     /// # Errors

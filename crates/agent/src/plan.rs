@@ -10,32 +10,32 @@ use std::time::Duration;
 
 /// How a source is to be read.
 #[derive(Clone, Debug)]
-pub(crate) struct SourcePlan {
+pub struct SourcePlan {
     /// Which.
-    pub(crate) spec: &'static SourceSpec,
+    pub spec: &'static SourceSpec,
     /// Whether it is read.
-    pub(crate) enabled: bool,
+    pub enabled: bool,
     /// How often.
-    pub(crate) period: Duration,
+    pub period: Duration,
     /// Its checked options.
-    pub(crate) options: Arc<Options>,
+    pub options: Arc<Options>,
 }
 
 /// How everything is to be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Each source, in the order of reading.
-    pub(crate) sources: Vec<SourcePlan>,
+    pub sources: Vec<SourcePlan>,
     /// Period of the tick.
-    pub(crate) period: Duration,
+    pub period: Duration,
     /// Whether the agent's own metrics are taken, and how often.
-    pub(crate) own: Option<Duration>,
+    pub own: Option<Duration>,
     /// Longest time a source may take; its period, and a second at least, where there is none.
-    pub(crate) source_time_max: Option<Duration>,
+    pub source_time_max: Option<Duration>,
     /// Processor time that one reading should not pass.
-    pub(crate) budget: Duration,
+    pub budget: Duration,
     /// Hundredths of a processor that a source may take; beyond, it is read more rarely.
-    pub(crate) source_percent_max: u64,
+    pub source_percent_max: u64,
 }
 
 /// Every source, that of the agent itself last.
@@ -77,7 +77,7 @@ pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
 ///
 /// # Errors
 /// An option does not fit its source.
-pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
+pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
     let base = config.sampling.period;
     let mut list = Vec::new();
     let mut own = None;
@@ -113,7 +113,7 @@ pub(crate) fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Resul
 ///
 /// # Errors
 /// A pattern is none, or a cluster has no name.
-pub(crate) fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
+pub fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
     let jobs = &config.jobs;
     let looked_for = |name: &str| jobs.schedulers.iter().any(|scheduler| scheduler == name);
     let layout = |name: &str, roots: &[String]| -> Result<_, String> {

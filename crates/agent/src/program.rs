@@ -19,11 +19,10 @@ use crate::sender::{Order, Sender, Wanted};
 use crate::signals::{Signal, Signals};
 use crate::site::Site;
 use crate::spool::{Spool, SpoolLimits};
-use config::{AgentConfig, ConfigErrors, RemoteChange, SpoolSettings, place, read_remote};
+use config::{AgentConfig, ConfigErrors, RemoteChange, SpoolSettings, read_remote};
 use model::{Boot, Cause, Timestamp};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -335,12 +334,11 @@ pub(crate) fn folders(
     notes: &Arc<Notes>,
     counters: &Arc<Counters>,
 ) -> Result<Folders, StartError> {
-    let (dir, named) = match &settings.spool {
-        Some(config::Spool::None) => return Ok(Folders::default()),
-        Some(config::Spool::Folder(dir)) => (Some(dir.clone()), true),
-        None => (default_spool(), false),
-    };
-    let Some(dir) = dir else {
+    if matches!(settings.spool, Some(config::Spool::None)) {
+        return Ok(Folders::default());
+    }
+    let named = settings.spool.is_some();
+    let Some(dir) = crate::standing::spool_dir(settings) else {
         log::warn!("no place for a spool: what the server does not take is lost; give `spool`");
         return Ok(Folders::default());
     };
@@ -366,11 +364,6 @@ pub(crate) fn folders(
             Ok(Folders::default())
         }
     }
-}
-
-fn default_spool() -> Option<PathBuf> {
-    let state = place::state_dir(is_root(), &environment)?;
-    Some(state.join("spool"))
 }
 
 /// Whether this process is root's.

@@ -21,6 +21,7 @@ pub(crate) fn command() -> Command {
             get(),
             sql(),
             sources(),
+            doctor(),
             capture(),
             check(),
             verify(),
@@ -172,6 +173,18 @@ fn sources() -> Command {
             json(),
         ])
         .after_help("Example: jobmeter sources cgroup")
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("What keeps this node from telling all it can: each source, what to grant, its cost, and the machine")
+        .args([
+            value("for", "TIME", "How long the cost of each source is measured [default: 1m]"),
+            value("agent", "FILE", "The agent's settings [default: /etc/jobmeter/agent.toml]"),
+            value("root", "DIR", "A recorded machine instead of this one; no cost is measured"),
+            json(),
+        ])
+        .after_help("Example: jobmeter doctor --for 10s")
 }
 
 fn capture() -> Command {

@@ -6,8 +6,10 @@ mod capture;
 mod check;
 mod cli;
 mod client;
+mod doctor;
 mod exec;
 mod manual;
+mod probe;
 mod questions;
 mod report;
 mod run;
@@ -86,6 +88,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
+        Some(("doctor", matches)) => return doctor::doctor(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
         Some(("backup", matches)) => backup::backup(matches),
         Some(("check", matches)) => return check::check(matches),

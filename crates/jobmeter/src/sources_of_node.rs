@@ -1,16 +1,21 @@
 //! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
 
+use crate::probe::{Probe, Site, Told};
 use crate::show::Table;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use clap::ArgMatches;
-use kernel::{Root, clock};
+use kernel::Root;
 use model::setting::OptionSpec;
 use model::{DeviceId, Metric, Timestamp};
 use serde::Serialize;
-use sources::{Context, Every, Open, Options, PartState, SOURCES, Sink, SourceError, SourceSpec};
+use sources::{Every, Options, SOURCES, SourceSpec};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::time::Duration;
+
+/// Processor time that a reading should not pass.
+const BUDGET: Duration = Duration::from_secs(1);
 
 /// One line of the table.
 #[derive(Serialize)]
@@ -40,8 +45,7 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         markdown(&mut out)?;
         return Ok(out.flush()?);
     }
-    let root = root_of(matches)?;
-    let lines = probe(&root, &DeviceId::new(device)?)?;
+    let lines = probe(&Site::new(root_of(matches)?, device)?);
     if matches.get_flag("json") {
         writeln!(out, "{}", serde_json::to_string(&lines)?)?;
         return Ok(out.flush()?);
@@ -69,14 +73,9 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
 }
 
 /// Opens and reads every source twice; the second reading is what a tick costs.
-fn probe(root: &Root, device: &DeviceId) -> anyhow::Result<Vec<Line>> {
-    let boot = agent::boot_of(root)?;
-    let jobs = jobs_of(root, crate::clock());
-    let mut lines = Vec::new();
-    for spec in SOURCES {
-        probe_one(spec, root, device, boot, &jobs, &mut lines);
-    }
-    Ok(lines)
+fn probe(site: &Site) -> Vec<Line> {
+    let jobs = jobs_of(&site.root, crate::clock());
+    SOURCES.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
 }
 
 /// The jobs that an agent without any configuration finds there.
@@ -87,58 +86,29 @@ pub(crate) fn jobs_of(root: &Root, now: Timestamp) -> Jobs {
 }
 
 /// The machine that was named, else this one.
-fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
+pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
     Ok(match matches.get_one::<String>("root") {
         Some(dir) => Root::recorded(Path::new(dir))?,
         None => Root::live()?,
     })
 }
 
-fn probe_one(
-    spec: &'static SourceSpec,
-    root: &Root,
-    device: &DeviceId,
-    boot: Timestamp,
-    jobs: &Jobs,
-    lines: &mut Vec<Line>,
-) {
-    let options = Options::defaults(spec.options);
-    let mut sink = Sink::of_source(spec, device.clone());
+fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
+    let mut probe = Probe::open(spec, &Options::defaults(spec.options), site);
     let mut cost = None;
-    let result = (spec.open)(&Open { root, options: &options, boot }).and_then(|mut source| {
-        for _ in 0..2 {
-            sink.sealed();
-            let before = clock::thread_cpu_us();
-            let now = crate::clock();
-            sink.begin(now);
-            source.collect(&Context { root, now, boot, jobs, budget_us: 1_000_000 }, &mut sink)?;
-            cost = Some(clock::thread_cpu_us().saturating_sub(before));
-        }
-        Ok(())
-    });
-    let mut metrics: Vec<&str> = sink.samples().map(|(entry, _, _)| &*entry.metric.name).collect();
-    metrics.sort_unstable();
-    metrics.dedup();
-    let (metrics, samples) = (metrics.len(), sink.len());
-    let (state, reason) = told(result.err().as_ref());
+    for _ in 0..2 {
+        cost = probe.read(site, jobs, BUDGET);
+    }
+    let (metrics, samples) = (probe.metrics(), probe.sink().len());
     let cpu_seconds = cost.map(|micros| micros as f64 / 1e6);
-    lines.push(Line { source: spec.name.to_owned(), state, reason, metrics, samples, cpu_seconds });
-    for (part, state) in sink.parts() {
-        if let PartState::Not(error) = state {
-            let (state, reason) = told(Some(error));
-            let source = format!("{}/{part}", spec.name);
-            lines.push(Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None });
+    let line = |(source, told): (String, Told)| {
+        let (state, reason) = (told.state.word(), told.reason());
+        if source == spec.name {
+            return Line { source, state, reason, metrics, samples, cpu_seconds };
         }
-    }
-}
-
-fn told(error: Option<&SourceError>) -> (&'static str, String) {
-    match error {
-        None => ("ok", String::new()),
-        Some(SourceError::Absent(what)) => ("absent", what.to_string()),
-        Some(SourceError::Denied { what, grant }) => ("denied", format!("{what}; grant {grant}")),
-        Some(SourceError::Broken(what)) => ("broken", what.to_string()),
-    }
+        Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None }
+    };
+    probe.told().into_iter().map(line).collect()
 }
 
 fn every(spec: &SourceSpec) -> String {

@@ -21,6 +21,28 @@ pub fn thread_cpu_us() -> u64 {
     micros(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// How the kernel holds the wall clock (adjtimex(2); Documentation/timers/, kernel/time/ntp.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discipline {
+    /// Whether something (NTP, PTP) has told the kernel the true time and goes on doing so.
+    pub synchronised: bool,
+    /// How far off the clock may be at most, in microseconds, by that account.
+    pub error_max_us: u64,
+}
+
+/// How the wall clock is held; `None` where the kernel does not tell.
+pub fn discipline() -> Option<Discipline> {
+    let mut told = std::mem::MaybeUninit::<libc::timex>::zeroed();
+    #[expect(unsafe_code, reason = "adjtimex has no safe wrapper in rustix")]
+    // SAFETY: `modes` is 0, so that the kernel changes nothing and writes one `struct timex` through a
+    // valid pointer to one; all its fields are integers, for which zeroes are valid where the call fails.
+    let (state, told) = unsafe { (libc::adjtimex(told.as_mut_ptr()), told.assume_init()) };
+    (state >= 0).then(|| Discipline {
+        synchronised: told.status & libc::STA_UNSYNC == 0,
+        error_max_us: u64::try_from(told.maxerror).unwrap_or(0),
+    })
+}
+
 fn micros(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -30,6 +52,14 @@ fn micros(time: Timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_tells_how_it_holds_the_clock() {
+        // NTP_PHASE_LIMIT: what the error of a clock that nobody holds grows to.
+        let told = discipline().unwrap();
+        assert!(told.error_max_us <= 16_000_000, "{told:?}");
+        assert_eq!(Some(told.synchronised), discipline().map(|again| again.synchronised));
+    }
 
     #[test]
     fn clocks_advance() {

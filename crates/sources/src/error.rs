@@ -52,7 +52,7 @@ impl SourceError {
 impl From<ReadError> for SourceError {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Absent { path } => Self::Absent(path.into()),
+            ReadError::Absent { path } => Self::Absent(format!("{path}: not there").into()),
             ReadError::Denied { path } => {
                 Self::denied(path, "root, or CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE")
             }

@@ -448,7 +448,10 @@ pub(crate) fn now_us(cx: &Context<'_>) -> u64 {
 fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
     match error {
         TaskstatsError::Absent => SourceError::absent(format!("exits: {error}")),
-        TaskstatsError::Denied => SourceError::denied("notifications of exits", "CAP_NET_ADMIN"),
+        TaskstatsError::Denied => SourceError::denied(
+            "what ended tasks used (netlink TASKSTATS)",
+            "CAP_NET_ADMIN, or root",
+        ),
         TaskstatsError::OtherNamespace => SourceError::denied(
             "notifications of exits: the kernel gives them in its first process and user namespaces alone",
             "the host's process namespace to the agent, and root there",
@@ -472,7 +475,10 @@ fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
 fn forks_error(error: &ConnectorError) -> SourceError {
     match error {
         ConnectorError::Absent => SourceError::absent(error.to_string()),
-        ConnectorError::Denied => SourceError::denied("fork events", "CAP_NET_ADMIN"),
+        ConnectorError::Denied => SourceError::denied(
+            "who started whom (netlink process connector)",
+            "CAP_NET_ADMIN, or root",
+        ),
         ConnectorError::OtherNamespace => SourceError::denied(
             "fork events: the kernel gives them in its first process, user and network namespaces alone",
             "the host's namespaces to the agent",

@@ -1,0 +1,167 @@
+//! A source that is opened and read outside the agent: for `jobmeter sources` and `jobmeter doctor`.
+
+use cgroups::Jobs;
+use kernel::{Root, clock};
+use model::{DeviceId, Timestamp};
+use serde::Serialize;
+use sources::{Context, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
+use std::time::Duration;
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// It is there and read.
+    Ok,
+    /// This machine does not have it.
+    Absent,
+    /// It is there and closed to us.
+    Denied,
+    /// It is there and makes no sense, or does not work.
+    Broken,
+    /// The settings say that it is not read.
+    Off,
+}
+
+impl State {
+    /// Its word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Absent => "absent",
+            Self::Denied => "denied",
+            Self::Broken => "broken",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// How a source, or a part of it, stands: what is missing, and what opens it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) state: State,
+    pub(crate) what: String,
+    pub(crate) grant: String,
+}
+
+impl Told {
+    pub(crate) const OK: Self =
+        Self { state: State::Ok, what: String::new(), grant: String::new() };
+
+    /// What an error says.
+    pub(crate) fn of(error: &SourceError) -> Self {
+        let (state, what, grant) = match error {
+            SourceError::Absent(what) => (State::Absent, what, ""),
+            SourceError::Denied { what, grant } => (State::Denied, what, &**grant),
+            SourceError::Broken(what) => (State::Broken, what, ""),
+        };
+        Self { state, what: what.to_string(), grant: grant.to_owned() }
+    }
+
+    /// In one sentence.
+    pub(crate) fn reason(&self) -> String {
+        match &*self.grant {
+            "" => self.what.clone(),
+            grant => format!("{}; grant {grant}", self.what),
+        }
+    }
+}
+
+/// Of which machine a source tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) root: Root,
+    pub(crate) device: DeviceId,
+    pub(crate) boot: Timestamp,
+}
+
+impl Site {
+    /// The machine of a root.
+    pub(crate) fn new(root: Root, device: &str) -> anyhow::Result<Self> {
+        let boot = agent::boot_of(&root)?;
+        Ok(Self { root, device: DeviceId::new(device)?, boot })
+    }
+}
+
+/// A source that was opened, and what came of its readings.
+pub(crate) struct Probe {
+    spec: &'static SourceSpec,
+    source: Option<Box<dyn Source>>,
+    sink: Sink,
+    failed: Option<SourceError>,
+}
+
+impl Probe {
+    /// Opens a source; that it could not be is told with [`Self::told`].
+    pub(crate) fn open(spec: &'static SourceSpec, options: &Options, site: &Site) -> Self {
+        let sink = Sink::of_source(spec, site.device.clone());
+        let opened = (spec.open)(&Open { root: &site.root, options, boot: site.boot });
+        let (source, failed) = match opened {
+            Ok(source) => (Some(source), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { spec, source, sink, failed }
+    }
+
+    /// Reads everything once, and gives the processor time that it took in microseconds; `None` where the
+    /// source is not open. One that is absent or closed to us is let go, as the agent does, which opens it
+    /// again later.
+    pub(crate) fn read(&mut self, site: &Site, jobs: &Jobs, budget: Duration) -> Option<u64> {
+        let source = self.source.as_mut()?;
+        self.sink.sealed();
+        let now = crate::clock();
+        self.sink.begin(now);
+        let before = clock::thread_cpu_us();
+        let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
+        let cx = Context { root: &site.root, now, boot: site.boot, jobs, budget_us };
+        self.failed = source.collect(&cx, &mut self.sink).err();
+        let cpu_us = clock::thread_cpu_us().saturating_sub(before);
+        if matches!(self.failed, Some(SourceError::Absent(_) | SourceError::Denied { .. })) {
+            self.source = None;
+        }
+        Some(cpu_us)
+    }
+
+    /// How often the kernel's queue must be emptied between readings, if there is one.
+    pub(crate) fn drain_every(&self) -> Option<Duration> {
+        self.source.as_ref()?.drain_every()
+    }
+
+    /// Empties the kernel's queue; processor time as [`Self::read`].
+    pub(crate) fn drain(&mut self, site: &Site, jobs: &Jobs) -> u64 {
+        let Some(source) = self.source.as_mut() else { return 0 };
+        let before = clock::thread_cpu_us();
+        let now = crate::clock();
+        let cx = Context { root: &site.root, now, boot: site.boot, jobs, budget_us: u64::MAX };
+        if let Err(error) = source.drain(&cx, &mut self.sink) {
+            self.failed = Some(error);
+        }
+        clock::thread_cpu_us().saturating_sub(before)
+    }
+
+    /// Samples of the last reading.
+    pub(crate) const fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Metrics that gave a sample in the last reading.
+    pub(crate) fn metrics(&self) -> usize {
+        let mut names: Vec<&str> =
+            self.sink.samples().map(|(entry, _, _)| &*entry.metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    }
+
+    /// How the source stands, then those of its parts that give nothing: each with its name.
+    pub(crate) fn told(&self) -> Vec<(String, Told)> {
+        let whole = self.failed.as_ref().map_or(Told::OK, Told::of);
+        let mut all = vec![(self.spec.name.to_owned(), whole)];
+        for (part, state) in self.sink.parts() {
+            if let PartState::Not(error) = state {
+                all.push((format!("{}/{part}", self.spec.name), Told::of(error)));
+            }
+        }
+        all
+    }
+}
