@@ -36,6 +36,8 @@ packages() {
     command -v node >/dev/null || missing+=(nodejs)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v git >/dev/null || missing+=(git)
+    command -v tmux >/dev/null || missing+=(tmux)
+    command -v pgrep >/dev/null || missing+=(procps)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
     busybox --list >/dev/null 2>&1 || missing+=(busybox-static)

@@ -28,4 +28,5 @@ mod page;
 mod programs;
 mod readers;
 mod tidy;
+mod top;
 mod truth;

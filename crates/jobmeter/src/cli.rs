@@ -20,6 +20,7 @@ pub(crate) fn command() -> Command {
             job(),
             get(),
             sql(),
+            top(),
             sources(),
             doctor(),
             capture(),
@@ -158,6 +159,13 @@ fn sql() -> Command {
                 .help("One SELECT statement, or EXPLAIN or EXPLAIN ANALYZE of one"),
         ])
         .after_help("Example: jobmeter sql \"SELECT metric_id, count(*) FROM metrics GROUP BY 1\"")
+}
+
+fn top() -> Command {
+    Command::new("top")
+        .about("Shows, live in a terminal, what this node's jobs and processes use")
+        .args([value("period", "TIME", "How often everything is read [default: 2s]")])
+        .after_help("Example: jobmeter top --period 1s")
 }
 
 fn sources() -> Command {

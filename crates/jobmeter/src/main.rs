@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod show;
 mod sources_of_node;
+mod top;
 mod unknown;
 mod unreachable;
 mod up;
@@ -88,6 +89,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
+        Some(("top", matches)) => top::top(matches, &device()?),
         Some(("doctor", matches)) => return doctor::doctor(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
         Some(("backup", matches)) => backup::backup(matches),

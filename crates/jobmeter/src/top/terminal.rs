@@ -1,0 +1,173 @@
+//! The terminal while `top` has it: raw, on its other screen, without a cursor; given back as it was on every
+//! way out.
+
+use anyhow::{Context as _, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::time::Timespec;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::{flag, low_level::pipe};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How the terminal was. A panic finds it here, too.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// The other screen, no cursor, no line broken by itself.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
+/// All of that undone.
+const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// What woke [`Terminal::wait`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Bytes of keys.
+    Typed(Vec<u8>),
+    /// The window has another size, or the terminal was somebody else's for a while.
+    Changed,
+    /// A signal asks for the end, or nobody is at the terminal any more.
+    End,
+    /// Nothing within the time.
+    Nothing,
+}
+
+/// The terminal of standard input and output.
+pub(super) struct Terminal {
+    end: Arc<AtomicBool>,
+    changed: Arc<AtomicBool>,
+    continued: Arc<AtomicBool>,
+    wakes: UnixStream,
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// Standard input or output is none.
+    pub(super) fn take() -> anyhow::Result<Self> {
+        if !isatty(io::stdin()) || !isatty(io::stdout()) {
+            bail!("`jobmeter top` needs a terminal; `jobmeter jobs` and `jobmeter get` do not");
+        }
+        let (wakes, waker) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let new = || Arc::new(AtomicBool::new(false));
+        let terminal = Self { end: new(), changed: new(), continued: new(), wakes };
+        for (signal, raised) in [
+            (SIGTERM, &terminal.end),
+            (SIGINT, &terminal.end),
+            (SIGHUP, &terminal.end),
+            (SIGWINCH, &terminal.changed),
+            (SIGCONT, &terminal.continued),
+        ] {
+            flag::register(signal, Arc::clone(raised))?;
+            pipe::register(signal, waker.try_clone()?)?;
+        }
+        let before = tcgetattr(io::stdin()).context("the terminal's settings")?;
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // First, or the other screen takes the words with it.
+            give_back();
+            told(panic);
+        }));
+        terminal.enter()?;
+        Ok(terminal)
+    }
+
+    fn enter(&self) -> anyhow::Result<()> {
+        let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut raw = before.context("the terminal was given back")?;
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw).context("the terminal's settings")?;
+        write(ENTER).context("writing to the terminal")
+    }
+
+    /// Columns and rows; 80 and 24 where nobody knows.
+    pub(super) fn size(&self) -> (usize, usize) {
+        match tcgetwinsize(io::stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+                (usize::from(size.ws_col), usize::from(size.ws_row))
+            }
+            _ => (80, 24),
+        }
+    }
+
+    /// Waits for keys or a signal, so long at most.
+    ///
+    /// # Errors
+    /// The terminal cannot be read.
+    pub(super) fn wait(&self, at_most: Duration) -> anyhow::Result<Woken> {
+        let timeout = Timespec::try_from(at_most).ok();
+        let stdin = io::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&self.wakes, PollFlags::IN)];
+        // Interrupted by the very signal: what it said is looked at below.
+        poll(&mut fds, timeout.as_ref()).ok();
+        let typed = !fds.first().is_none_or(|fd| fd.revents().is_empty());
+        let mut bytes = [0; 64];
+        while matches!((&self.wakes).read(&mut bytes), Ok(1..)) {}
+        if self.end.load(Ordering::Relaxed) {
+            return Ok(Woken::End);
+        }
+        if self.continued.swap(false, Ordering::Relaxed) {
+            self.enter()?;
+            return Ok(Woken::Changed);
+        }
+        if self.changed.swap(false, Ordering::Relaxed) {
+            return Ok(Woken::Changed);
+        }
+        if !typed {
+            return Ok(Woken::Nothing);
+        }
+        match rustix::io::read(&stdin, &mut bytes) {
+            Ok(0) => Ok(Woken::End),
+            Ok(length) => Ok(Woken::Typed(bytes.get(..length).unwrap_or_default().to_vec())),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(Woken::Nothing),
+            // The window is gone.
+            Err(rustix::io::Errno::IO) => Ok(Woken::End),
+            Err(errno) => Err(errno).context("reading the terminal"),
+        }
+    }
+
+    /// Shows these lines, and nothing else.
+    ///
+    /// # Errors
+    /// The terminal cannot be written.
+    pub(super) fn show(&self, lines: &[String]) -> anyhow::Result<()> {
+        let mut bytes = Vec::from(b"\x1b[H");
+        for (place, line) in lines.iter().enumerate() {
+            if place > 0 {
+                bytes.extend_from_slice(b"\r\n");
+            }
+            bytes.extend_from_slice(line.as_bytes());
+            bytes.extend_from_slice(b"\x1b[0m\x1b[K");
+        }
+        bytes.extend_from_slice(b"\x1b[J");
+        write(&bytes).context("writing to the terminal")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Leaves the terminal as it was, once.
+fn give_back() {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(before) = before {
+        // Of a terminal that is gone nothing is left to give back.
+        write(LEAVE).ok();
+        tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
+    }
+}
+
+fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
