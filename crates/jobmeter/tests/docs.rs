@@ -51,6 +51,11 @@ fn the_openapi_document() {
 }
 
 #[test]
+fn the_reference_of_what_others_call_it() {
+    fresh("mapping.md", &sources::mapping::reference());
+}
+
+#[test]
 fn the_reference_of_sources() {
     #[expect(clippy::disallowed_methods, reason = "the program itself prints it")]
     let mut jobmeter = Command::new(env!("CARGO_BIN_EXE_jobmeter"));

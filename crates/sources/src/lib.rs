@@ -8,6 +8,7 @@ mod error;
 mod exits;
 mod file;
 pub mod list;
+pub mod mapping;
 mod options;
 mod parts;
 mod sane;

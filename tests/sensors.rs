@@ -1,0 +1,284 @@
+//! psutil beside us on the same machine: each of FrUCToSA's 20 sensors, computed from our metrics by the formulas
+//! of docs/reference/mapping.md, is what psutil says, within what we read before and after it.
+
+use crate::formula::{Interval, Reading, compute, total};
+use crate::layers::repository;
+use crate::programs::{output, program};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// How often is tried before two that differ do not agree: gauges go up and down between two looks.
+const TRIES: usize = 12;
+/// Between the two readings of what grows.
+const BETWEEN: Duration = Duration::from_millis(1500);
+
+/// What a field is here.
+#[derive(Clone, Debug)]
+enum Ours {
+    Is(String),
+    Grows(String),
+    Label(String, String),
+    Nothing(String),
+}
+
+/// Sensor, field, and what it is here, as the page has them.
+fn mapping() -> BTreeMap<(String, String), Ours> {
+    let page = std::fs::read_to_string(repository().join("docs/reference/mapping.md")).unwrap();
+    let (_, ours) = page.split_once("## FrUCToSA\n").unwrap();
+    let mut sensor = "";
+    let mut all = BTreeMap::new();
+    for line in ours.lines() {
+        if let Some(name) = line.strip_prefix("### ") {
+            sensor = name;
+        }
+        let Some((theirs, ours)) = line.strip_prefix("| `").and_then(|it| it.split_once("` | "))
+        else {
+            continue;
+        };
+        let ours = ours.strip_suffix(" |").unwrap();
+        let words: Vec<&str> = ours.split('`').collect();
+        let of = match words[..] {
+            ["", formula, ""] => Ours::Is(formula.to_owned()),
+            ["growth: ", formula, ""] => Ours::Grows(formula.to_owned()),
+            ["label ", label, " of ", metric, ""] => {
+                Ours::Label(metric.to_owned(), label.to_owned())
+            }
+            _ => Ours::Nothing(ours.strip_prefix("nothing: ").expect(line).to_owned()),
+        };
+        all.insert((sensor.to_owned(), theirs.to_owned()), of);
+    }
+    all
+}
+
+/// A running psutil.
+struct Beside {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Beside {
+    /// Starts it; gives the fields of each sensor, too.
+    fn start() -> (Self, Value) {
+        let mut python = Command::new(repository().join("target/python/bin/python"));
+        python.arg(repository().join("tests/sensors.py"));
+        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut psutil = Self { child, stdin, stdout: BufReader::new(stdout) };
+        let fields = psutil.line();
+        (psutil, fields)
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("psutil says `{line}`"))
+    }
+
+    fn ask(&mut self) -> Value {
+        writeln!(self.stdin).unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What the agent reads of the device now.
+fn read(settings: &Path) -> Reading {
+    let mut agent = Command::new(program("jobmeter-agent"));
+    agent.args(["--once", "--print", "--spool", "none", "--config"]).arg(settings);
+    let (code, out, errors) = output(&mut agent);
+    assert_eq!(code, 0, "{errors}");
+    let mut reading = Reading::new();
+    for line in out.lines().filter(|line| !line.starts_with('#')) {
+        let parts: Vec<&str> = line.split('\t').collect();
+        let [metric, _, "-", labels, _, _, value] = parts[..] else { continue };
+        let series = (serde_json::from_str(labels).unwrap(), value.parse().unwrap());
+        reading.entry(metric.to_owned()).or_default().push(series);
+    }
+    assert!(reading.len() > 100, "{out}");
+    reading
+}
+
+/// What was read around two answers of psutil.
+struct Round {
+    before: [Reading; 2],
+    said: [Value; 2],
+    after: [Reading; 2],
+}
+
+impl Round {
+    fn make(psutil: &mut Beside, settings: &Path) -> Self {
+        let mut once = || {
+            let before = read(settings);
+            let said = psutil.ask();
+            (before, said, read(settings))
+        };
+        let (before_1, said_1, after_1) = once();
+        std::thread::sleep(BETWEEN);
+        let (before_2, said_2, after_2) = once();
+        Self { before: [before_1, before_2], said: [said_1, said_2], after: [after_1, after_2] }
+    }
+
+    /// Where a metric was while psutil looked the second time.
+    fn value(&self, metric: &str, label: Option<(&str, &str)>) -> Option<Interval> {
+        let before = total(&self.before[1], metric, label)?;
+        let after = total(&self.after[1], metric, label)?;
+        Some(Interval(before.min(after), before.max(after)))
+    }
+
+    /// How much a metric grew between psutil's two looks.
+    fn growth(&self, metric: &str, label: Option<(&str, &str)>) -> Option<Interval> {
+        let at = |reading: &Reading| total(reading, metric, label);
+        let least = at(&self.before[1])? - at(&self.after[0])?;
+        let most = at(&self.after[1])? - at(&self.before[0])?;
+        Some(Interval(least, most))
+    }
+
+    /// Whether a field of a sensor that answers numbers agrees; else what was found.
+    fn number(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
+        let said = &self.said[1][sensor];
+        let found = |formula: &str, grows: bool| {
+            if grows {
+                compute(formula, &|metric, label| self.growth(metric, label))
+            } else {
+                compute(formula, &|metric, label| self.value(metric, label))
+            }
+        };
+        let each: Vec<(f64, Option<Interval>)> = match ours {
+            Ours::Grows(formula) if field == "N" => {
+                let cores = said.as_object().unwrap().iter();
+                let of = |(core, said): (&String, &Value)| {
+                    let formula = formula.replace("\"N\"", &format!("\"{core}\""));
+                    (said.as_f64().unwrap(), found(&formula, true))
+                };
+                cores.map(of).collect()
+            }
+            Ours::Is(formula) | Ours::Grows(formula) => {
+                let found = found(formula, matches!(ours, Ours::Grows(_)));
+                match said[field].as_f64() {
+                    Some(said) => vec![(said, found)],
+                    // What psutil has no answer for, this machine lacks for us, too.
+                    None if found.is_none() => vec![],
+                    None => return Err(format!("psutil has none, we {found:?}")),
+                }
+            }
+            Ours::Label(..) | Ours::Nothing(_) => vec![],
+        };
+        each.into_iter().try_for_each(|(said, found)| agrees(said, found, sensor, field))
+    }
+
+    /// Whether what the entries of a list say is what our series say, in any order.
+    fn list(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
+        let said = self.said[1][sensor][field].as_array().unwrap();
+        match ours {
+            Ours::Label(metric, label) => {
+                let series = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
+                let text =
+                    |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let mut found: Vec<String> =
+                    series.iter().map(|(labels, _)| text(&labels[label])).collect();
+                let mut said: Vec<String> = said.iter().map(text).collect();
+                found.sort();
+                said.sort();
+                if found == said { Ok(()) } else { Err(format!("psutil {said:?}, we {found:?}")) }
+            }
+            Ours::Is(formula) => {
+                let metric = formula.split_whitespace().find(|word| word.contains('_')).unwrap();
+                let series = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
+                let one =
+                    |value: f64| compute(formula, &|_, _| Some(Interval(value, value))).unwrap().0;
+                let mut found: Vec<f64> = series.iter().map(|(_, value)| one(*value)).collect();
+                let mut said: Vec<f64> = said.iter().filter_map(Value::as_f64).collect();
+                found.sort_by(f64::total_cmp);
+                said.sort_by(f64::total_cmp);
+                let same = found.len() == said.len()
+                    && found.iter().zip(&said).all(|(a, b)| (a - b).abs() <= 0.02 * b.abs());
+                if same { Ok(()) } else { Err(format!("psutil {said:?}, we {found:?}")) }
+            }
+            Ours::Grows(_) | Ours::Nothing(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether a number lies where it was found to be. psutil rounds percentages to tenths and cuts milliseconds,
+/// and its doubles are not always ours in the last bit.
+fn agrees(said: f64, found: Option<Interval>, sensor: &str, field: &str) -> Result<(), String> {
+    let slack = match (sensor, field) {
+        ("CPUPercent" | "CPUTimesPercent", _) | (_, "percent") => 0.05 + 1e-9,
+        (_, "read_time" | "write_time" | "busy_time") => 1.0,
+        _ => said.abs() * 1e-9,
+    };
+    match found {
+        Some(Interval(least, most)) if (least - slack..=most + slack).contains(&said) => Ok(()),
+        // psutil has zeroes where Linux has nothing, and where nothing is a part of nothing.
+        None | Some(Interval(f64::INFINITY, _)) if said == 0.0 => Ok(()),
+        other => Err(format!("psutil {said}, we {other:?}")),
+    }
+}
+
+#[test]
+fn every_sensor_of_psutil_is_what_our_metrics_say() {
+    let mapping = mapping();
+    let (mut psutil, fields) = Beside::start();
+    // Completeness: each field that psutil has is on the page, and nothing else.
+    let theirs = fields.as_object().unwrap().iter().flat_map(|(sensor, fields)| {
+        let of = move |field: &Value| (sensor.clone(), field.as_str().unwrap().to_owned());
+        fields.as_array().unwrap().iter().map(of)
+    });
+    let mut theirs: Vec<(String, String)> = theirs.collect();
+    theirs.sort();
+    assert_eq!(mapping.keys().cloned().collect::<Vec<_>>(), theirs);
+    assert_eq!(fields.as_object().unwrap().len(), 20);
+
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("agent.toml");
+    let text = "[sources.cpu]\ncores = true\n[sources.network]\ninclude = [\"*\"]\n";
+    std::fs::write(&settings, text).unwrap();
+    // The first answer of what is counted between two answers is of no known time.
+    psutil.ask();
+    let mut open = mapping.clone();
+    let mut differ = Vec::new();
+    let (mut compared, mut passed_over) = (0, Vec::new());
+    for _ in 0..TRIES {
+        let round = Round::make(&mut psutil, &settings);
+        differ.clear();
+        open.retain(|(sensor, field), ours| {
+            if let Ours::Nothing(why) = ours {
+                passed_over.push(format!("{sensor}.{field}: {why}"));
+                return false;
+            }
+            let is_list = round.said[1][sensor]
+                .as_object()
+                .is_some_and(|said| said.values().all(Value::is_array));
+            let result = if is_list {
+                round.list(sensor, field, ours)
+            } else {
+                round.number(sensor, field, ours)
+            };
+            match result {
+                Ok(()) => compared += 1,
+                Err(why) => {
+                    differ.push(format!("{sensor}.{field}: {why}"));
+                    return true;
+                }
+            }
+            false
+        });
+        if open.is_empty() {
+            break;
+        }
+    }
+    println!("{compared} fields agree; not compared:\n  {}", passed_over.join("\n  "));
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    assert!(compared >= 55, "{compared}");
+}
