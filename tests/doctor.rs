@@ -75,6 +75,10 @@ fn doctor_tells_what_this_machine_lacks_and_what_reading_it_costs() {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(line(&report, "kernel")["what"], format!("Linux {}", kernel.trim()));
 
+    // What is not there is not read, and costs nothing.
+    let costs = |line: &&Value| line["state"] != "ok" && !line["cost"].is_null();
+    assert_eq!(sources(&report).iter().find(costs), None);
+
     let (_, text, _) = output(jobmeter().args(["doctor", "--for", "10ms"]));
     let cost = text.lines().find(|line| line.starts_with("cpu ")).unwrap();
     assert!(cost.contains(" ms ") && cost.ends_with('%'), "{text}");

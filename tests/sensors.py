@@ -4,6 +4,7 @@ Scalars and tuples are objects of numbers, sensors that answer lists are objects
 answer for (no battery, no frequency) is null. The first line tells the fields that each sensor has at all.
 """
 
+import ipaddress
 import json
 import socket
 import sys
@@ -32,6 +33,18 @@ def inet(address):
     return address.family in (socket.AF_INET, socket.AF_INET6)
 
 
+def short(address):
+    """An address without its scope, its netmask by its length."""
+    length = bin(int(ipaddress.ip_address(address.netmask))).count("1")
+    return address._replace(address=address.address.split("%")[0], netmask=str(length))
+
+
+def tcp(sockets):
+    """Sockets of TCP by their states as the kernel writes them; others have none."""
+    states = [entry._replace(status=entry.status.lower()) for entry in sockets]
+    return [entry for entry in states if entry.type == socket.SOCK_STREAM]
+
+
 def plain(value):
     """A value as a number or a text."""
     if isinstance(value, bool):
@@ -44,8 +57,8 @@ def lists():
     addresses = [entry for entry in every(psutil.net_if_addrs()) if inet(entry)]
     return {
         "DiskPartitions": psutil.disk_partitions(),
-        "NetConnections": psutil.net_connections(),
-        "NetIFAddrs": [entry._replace(address=entry.address.split("%")[0]) for entry in addresses],
+        "NetConnections": tcp(psutil.net_connections()),
+        "NetIFAddrs": [short(entry) for entry in addresses],
         "NetIFStats": list(psutil.net_if_stats().values()),
         "SensorsTemperatures": every(psutil.sensors_temperatures()),
         "SensorsFans": every(psutil.sensors_fans()),

@@ -75,6 +75,8 @@ impl Window {
 
     /// `top` has ended with this code, and left nothing on the screen.
     fn ended(&self, code: &str) {
+        // What is typed before is still its own.
+        self.wait_for("the shell", |screen| !screen.contains("q quit"));
         self.press(&["C-l"]);
         self.line("echo code=$?.");
         let screen = self.wait(&format!("code={code}."));

@@ -201,6 +201,9 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             out,
             "{series} series for {day:.2} s of processor time a day, {core:.4} % of a core"
         )?;
+        if cfg!(debug_assertions) {
+            writeln!(out, "this is a development build: a release build costs less")?;
+        }
     }
     writeln!(out, "{good} denied or broken")
 }

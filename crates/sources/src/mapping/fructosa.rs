@@ -226,7 +226,7 @@ static NET_CONNECTIONS: Group = Group {
 
 static NET_IF_ADDRS: Group = Group {
     name: "NetIFAddrs",
-    note: "`net_if_addrs()`, of each interface.",
+    note: "`net_if_addrs()`, of each interface, the netmask by its length; with `include = \"*\"` of the source interfaces.",
     rows: &[
         not(
             "family",
@@ -241,7 +241,7 @@ static NET_IF_ADDRS: Group = Group {
 
 static NET_IF_STATS: Group = Group {
     name: "NetIFStats",
-    note: "`net_if_stats()`, of each interface; the speed in megabits a second.",
+    note: "`net_if_stats()`, of each interface; the speed in megabits a second. psutil has 0 for what is not known, ours have no value.",
     rows: &[
         is("isup", "interfaces_up"),
         is("duplex", "1 + interfaces_full_duplex"),
