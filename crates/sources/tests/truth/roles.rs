@@ -136,7 +136,10 @@ pub(crate) fn expect_denied() {
     let options = Options::defaults(spec.options);
     let error = (spec.open)(&Open { root: &root, options: &options, boot: Timestamp(0) });
     let error = error.err().unwrap().to_string();
-    assert_eq!(error, "denied: taskstats; grant CAP_NET_ADMIN");
+    assert_eq!(
+        error,
+        "denied: what the kernel counts of each task (netlink TASKSTATS); grant CAP_NET_ADMIN, or root"
+    );
 }
 
 /// Where the kernel does not tell of exits, that part says so and the rest works.
