@@ -112,7 +112,9 @@ impl Kind {
             Self::Duration { .. } => "TIME",
             Self::Bytes { .. } => "SIZE",
             Self::Choice(_) => "WORD",
-            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) | Self::Command(word) => word,
+            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) | Self::Command(word) => {
+                word
+            }
         }
     }
 }

@@ -130,7 +130,9 @@ struct Reader {
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let hierarchies = Hierarchies::read(open.root)?;
     if hierarchies.mounts().is_empty() {
-        return Err(SourceError::absent("no cgroups are mounted; `mount -t cgroup2 none /sys/fs/cgroup` does it"));
+        return Err(SourceError::absent(
+            "no cgroups are mounted; `mount -t cgroup2 none /sys/fs/cgroup` does it",
+        ));
     }
     let blkio =
         hierarchies.mounts().iter().find(|mount| mount.hierarchies.contains(&Hierarchy::Blkio));

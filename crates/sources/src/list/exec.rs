@@ -326,7 +326,11 @@ impl Exec {
             ))),
         };
         out.part("numbers", state);
-        if told.is_empty() { Err(self.broken("its output has no number where `pattern` looks")) } else { Ok(()) }
+        if told.is_empty() {
+            Err(self.broken("its output has no number where `pattern` looks"))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -171,7 +171,9 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         }
     }
     if questions.is_empty() {
-        return Err(SourceError::absent("the BMC has no sensor of numbers that the options choose"));
+        return Err(SourceError::absent(
+            "the BMC has no sensor of numbers that the options choose",
+        ));
     }
     Ok(Box::new(Ipmi {
         bmc,
@@ -292,7 +294,9 @@ fn tell(
             of.gauge(&DELL_CURRENT, &[], f64::from(power.deci_amperes) / 10.0);
         }
         Question::DellEnergy => {
-            let Some(watt_hours) = DellPower::watt_hours(answer).map(u64::from) else { return false };
+            let Some(watt_hours) = DellPower::watt_hours(answer).map(u64::from) else {
+                return false;
+            };
             let counted = energy.get_or_insert(Wrapping::new(cx.now, watt_hours));
             // Somebody may set it to zero; it does not go round within a node's life.
             let a_second = u64::from(WATTS_MAX / 3600);

@@ -229,9 +229,9 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 fn worded(error: NvmlError) -> SourceError {
     match error {
-        NvmlError::Absent(why) => {
-            SourceError::absent(format!("{why}; needs an NVIDIA GPU and its driver, which brings NVML"))
-        }
+        NvmlError::Absent(why) => SourceError::absent(format!(
+            "{why}; needs an NVIDIA GPU and its driver, which brings NVML"
+        )),
         NvmlError::Denied(why) => SourceError::denied(why, "read and write on /dev/nvidia*"),
         NvmlError::Failed(why) => SourceError::broken(why),
     }

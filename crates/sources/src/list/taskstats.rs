@@ -87,7 +87,10 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
             SourceError::absent("no taskstats were recorded")
         }
         TaskstatsError::Absent => SourceError::absent(error.to_string()),
-        TaskstatsError::Denied => SourceError::denied("what the kernel counts of each task (netlink TASKSTATS)", "CAP_NET_ADMIN, or root"),
+        TaskstatsError::Denied => SourceError::denied(
+            "what the kernel counts of each task (netlink TASKSTATS)",
+            "CAP_NET_ADMIN, or root",
+        ),
         other => SourceError::broken(other.to_string()),
     })?;
     let poll_s = i64::try_from(open.options.number("poll_s")).unwrap_or(30);

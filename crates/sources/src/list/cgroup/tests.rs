@@ -420,7 +420,10 @@ fn a_machine_without_cgroups_has_no_such_source() {
     machine.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let open = Open { root: &machine.root, options: &machine.options, boot: Timestamp(0) };
     let error = (SPEC.open)(&open).map(|_| ()).unwrap_err();
-    assert_eq!(error, SourceError::absent(
+    assert_eq!(
+        error,
+        SourceError::absent(
             "no cgroups are mounted; `mount -t cgroup2 none /sys/fs/cgroup` does it"
-        ));
+        )
+    );
 }

@@ -44,8 +44,13 @@ impl Run {
     fn step(&mut self, is_tick: bool) -> Result<(), SourceError> {
         self.at += 1;
         let (now, jobs) = (Timestamp::from_seconds(self.at), Jobs::default());
-        let cx =
-            Context { root: &self.root, now, boot: Timestamp(0), jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context {
+            root: &self.root,
+            now,
+            boot: Timestamp(0),
+            jobs: &jobs,
+            budget_us: 1_000_000,
+        };
         self.sink.begin(now);
         let step = if is_tick { Source::collect } else { Source::drain };
         step(&mut *self.source, &cx, &mut self.sink)
@@ -79,7 +84,8 @@ impl Run {
 #[test]
 fn the_first_match_is_a_sample_at_the_first_reading_and_later_when_the_program_has_ended() {
     let settings = [("pattern", r".*: (\d+) .*"), ("metric", "exec_value_watts")];
-    let mut run = Run::of("echo 'System Power Average : 245 Watts, at 3: 00'; sleep 0.1", &settings);
+    let mut run =
+        Run::of("echo 'System Power Average : 245 Watts, at 3: 00'; sleep 0.1", &settings);
     let sample = [("exec_value_watts{\"name\": \"command\"}".to_owned(), 245.0)];
     run.tick().unwrap();
     assert_eq!(run.samples(), sample);
@@ -93,7 +99,8 @@ fn the_first_match_is_a_sample_at_the_first_reading_and_later_when_the_program_h
 
 #[test]
 fn a_group_for_the_name_tells_many_numbers() {
-    let settings = [("pattern", r"(?m)^(?P<name>\w+)=(-?[\d.]+|n/a)$"), ("metric", "exec_value_celsius")];
+    let settings =
+        [("pattern", r"(?m)^(?P<name>\w+)=(-?[\d.]+|n/a)$"), ("metric", "exec_value_celsius")];
     let mut run = Run::of("printf 'inlet=21.5\\nnone=n/a\\noutlet=-3\\ninlet=9\\n'", &settings);
     run.tick().unwrap();
     let named = |name: &str| format!("exec_value_celsius{{\"name\": \"{name}\"}}");
