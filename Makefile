@@ -3,6 +3,9 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
+# The agent alone is optimised as one: a tenth smaller, so that all sources fit into 5 MB. The server would take
+# twice as long to build for nothing.
+AGENT_LTO := CARGO_PROFILE_RELEASE_LTO=fat
 
 .PHONY: run build programs test check golden bench fuzz sim docs soak install release ready
 
@@ -19,7 +22,7 @@ programs: build
 # The agent alone is built in release: its cost is the product. The rest shares the tests' profile.
 build: ready
 	$(CARGO) build --locked -p server -p jobmeter
-	$(CARGO) build --locked --release -p agent
+	$(AGENT_LTO) $(CARGO) build --locked --release -p agent
 
 # Says in one line what is missing on this machine, and asks for it when it may.
 ready:
@@ -76,4 +79,4 @@ install: release
 # Built apart, so that the agent has no feature of a library that only the server asks for.
 release: ready
 	$(CARGO) build --locked --release -p server -p jobmeter
-	$(CARGO) build --locked --release -p agent
+	$(AGENT_LTO) $(CARGO) build --locked --release -p agent

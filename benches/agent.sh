@@ -7,7 +7,7 @@
 # version 2 alone, where colmet-node finds no jobs, which is then printed. Needs python3 with venv,
 # libzstd.so.1 (Debian's libzstd1, there on every Debian), the network for the first run, some
 # 2 GB of memory for 5000 processes, and a release build of the agent
-# (`cargo build --release -p agent`) or JOBMETER_AGENT_PROGRAM naming another.
+# (`make programs`) or JOBMETER_AGENT_PROGRAM naming another.
 #
 # The peers are put below target/bench: colmet-node from PyPI in a virtual environment, and the
 # program out of Debian's package prometheus-node-exporter, which is unpacked and not installed, so
@@ -33,7 +33,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 agent=${JOBMETER_AGENT_PROGRAM:-target/release/jobmeter-agent}
 if [ ! -x "$agent" ]; then
-    echo "$agent is missing: cargo build --locked --release -p agent" >&2
+    echo "$agent is missing: make programs" >&2
     exit 1
 fi
 

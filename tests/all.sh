@@ -71,7 +71,9 @@ format() {
 }
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 build() {
-    cargo build --locked --workspace --bins && cargo build --locked --release -p agent
+    # As the Makefile builds it.
+    cargo build --locked --workspace --bins &&
+        CARGO_PROFILE_RELEASE_LTO=fat cargo build --locked --release -p agent
 }
 crates() { cargo test --locked --workspace --exclude whole; }
 whole() {
