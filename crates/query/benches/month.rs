@@ -1,0 +1,317 @@
+//! Dataset A for a month: 100 nodes × 10 metrics × 1 Hz, 86.4 million samples a day, taken in, merged, rolled up
+//! and settled as a server would do it, then asked.
+//!
+//! ```text
+//! cargo bench -p query --bench month -- [DIR [DAYS]]
+//! ```
+//!
+//! DIR (a whole path) is kept: where it holds so many days already, they are only asked. Without it, it is one
+//! day in a temporary directory. `make bench-month` takes 30 days below `target/bench`: 2.6 billion samples,
+//! 5 GB. The clock is the data's: a block is written each half an hour of it, as by a server. Taking in and
+//! asking each happen in a process of their own. Processor time is told by thread, since the one that makes the
+//! frames is no part of the store.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
+#![expect(clippy::disallowed_methods, reason = "a bench times, and starts itself")]
+
+#[path = "../../store/benches/agents/mod.rs"]
+mod agents;
+
+use agents::{Agent, T0};
+use jobs::{Reader, Registry};
+use model::{DeviceId, Timestamp};
+use query::{Asker, Format, GetMetrics, Questions, RangeQuestion, Rate, Settings};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+use store::{Incoming, Outcome, Selector, Store};
+use wire::{Decoder, Frames};
+
+const NODES: u64 = 100;
+const METRICS: u64 = 10;
+const HOUR: i64 = 3600 * Timestamp::SECOND;
+const DAY: i64 = 24 * HOUR;
+/// Seconds in a frame.
+const FRAME: i64 = 600;
+const ROUNDS_A_DAY: i64 = DAY / Timestamp::SECOND / FRAME;
+/// A block is written each so many rounds.
+const ROUNDS_A_BLOCK: i64 = 3;
+/// What taking in came to, as text; its presence says that the directory is complete.
+const TOLD: &str = "bench.txt";
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let days = |word: &str| word.parse::<i64>().unwrap();
+    match words[..] {
+        ["fill", dir, n] => fill(Path::new(dir), days(n)),
+        ["ask", dir, n] => ask(Path::new(dir), days(n)),
+        [] => both(tempfile::tempdir().unwrap().path(), 1),
+        [dir] => both(Path::new(dir), 30),
+        [dir, n] => both(Path::new(dir), days(n)),
+        _ => say("arguments: [DIR [DAYS]]"),
+    }
+}
+
+fn both(dir: &Path, days: i64) {
+    let place = dir.join(format!("{days}-days"));
+    if !place.join(TOLD).try_exists().unwrap() {
+        let part = dir.join("part");
+        if part.try_exists().unwrap() {
+            std::fs::remove_dir_all(&part).unwrap();
+        }
+        std::fs::create_dir_all(&part).unwrap();
+        child("fill", &part, days);
+        std::fs::rename(&part, &place).unwrap();
+    }
+    say(std::fs::read_to_string(place.join(TOLD)).unwrap().trim_end());
+    child("ask", &place, days);
+}
+
+/// Runs a part in a process of its own.
+fn child(part: &str, dir: &Path, days: i64) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let status = command.arg(part).arg(dir).arg(days.to_string()).status();
+    assert!(status.unwrap().success(), "{part} failed");
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
+}
+
+/// A number behind a name in one of this process's files below /proc/self.
+fn own(file: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(Path::new("/proc/self").join(file)).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn resident() -> String {
+    let mib = |name| own("status", name) / 1024;
+    format!("{} MiB resident, {} at most so far", mib("VmRSS:"), mib("VmHWM:"))
+}
+
+/// Processor time of each thread so far, in seconds, by its name.
+fn threads() -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    let main = std::process::id().to_string();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap();
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+        let (name, fields) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks = |place: usize| fields.get(place).unwrap().parse::<f64>().unwrap();
+        let is_main = task.file_name() == *main;
+        let name = if is_main { "main" } else { name.split_once('(').unwrap().1 }.to_owned();
+        *all.entry(name).or_insert(0.0) += (ticks(11) + ticks(12)) / 100.0;
+    }
+    all
+}
+
+fn open(dir: &Path, now: &Arc<AtomicI64>) -> Store {
+    let now = Arc::clone(now);
+    let clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
+    Store::open(dir, store::Settings::default(), clock).unwrap().0
+}
+
+fn fill(dir: &Path, days: i64) {
+    let now = Arc::new(AtomicI64::new(T0));
+    let store = open(dir, &now);
+    let (to, from) = sync_channel::<Vec<Vec<u8>>>(2);
+    let make = move || {
+        let mut agents: Vec<Agent> = (0..NODES).map(|number| Agent::new(number, METRICS)).collect();
+        for _ in 0..days * ROUNDS_A_DAY {
+            to.send(agents.iter_mut().map(|agent| agent.frame(FRAME)).collect()).unwrap();
+        }
+        *threads().get("make").unwrap()
+    };
+    let (begin, written) = (Instant::now(), own("io", "write_bytes:"));
+    let maker = std::thread::Builder::new().name("make".into()).spawn(make).unwrap();
+    let bytes = take_in(&store, &from, &now);
+    let making = maker.join().unwrap();
+    let taken = begin.elapsed().as_secs_f64();
+    store.tend().unwrap();
+    let wall = begin.elapsed().as_secs_f64();
+    let (cpu, written) = (threads(), own("io", "write_bytes:") - written);
+    let stats = store.stats();
+    let samples = stats.block_samples;
+    assert_eq!(samples, NODES * METRICS * 86_400 * u64::try_from(days).unwrap());
+    let (of, per) =
+        (|name: &str| cpu.get(name).copied().unwrap_or(0.0), |n| n as f64 / samples as f64);
+    let mut told = format!(
+        "{days} days of dataset A: {samples} samples, by the clock in {taken:.0} s ({wall:.0} s with what was \
+         left to merge)\n  processor time: {:.0} s of decoding, {:.0} s of log and memory, {:.0} s of blocks, \
+         {:.0} s of merging, rollups and settling = {:.1} M samples/s; {making:.0} s of making frames\n  \
+         {}\n  bytes a sample: {:.3} in frames, {:.3} written to the disk in all\n",
+        of("main"),
+        of("store-log"),
+        of("store-block"),
+        of("store-tend"),
+        samples as f64 / 1e6 / of("store-tend"),
+        resident(),
+        per(bytes),
+        per(written),
+    );
+    let (merges, merged) = (stats.merges, per(stats.merged_bytes));
+    told += &format!("  {merges} merges, of {merged:.3} bytes a sample\n");
+    drop(store);
+    told += &left(dir, samples, written, bytes);
+    std::fs::write(dir.join(TOLD), told).unwrap();
+}
+
+/// Takes in what comes, as a server that runs meanwhile; tells the bytes of the frames.
+fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64 {
+    let (mut decoder, mut bytes, begin) = (Decoder::default(), 0, Instant::now());
+    for (round, frames) in (1..).zip(from) {
+        let received = Timestamp(T0 + round * FRAME * Timestamp::SECOND);
+        now.store(received.0, Ordering::SeqCst);
+        let (to, told) = sync_channel(5);
+        for request in frames.chunks(20) {
+            let batch = |frame: &Vec<u8>| {
+                let decoded = decoder.decode(&Frames::of(frame).next().unwrap().unwrap()).unwrap();
+                Incoming { frame: frame.clone(), decoded, received }
+            };
+            let batches: Vec<Incoming> = request.iter().map(batch).collect();
+            let to = to.clone();
+            store.append(batches, move |outcomes| to.send(outcomes).unwrap());
+        }
+        drop(to);
+        let stored =
+            |outcome: &Outcome| matches!(outcome, Outcome::Stored { samples_refused: 0, .. });
+        assert!(told.iter().flatten().all(|outcome| stored(&outcome)));
+        bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        if round % ROUNDS_A_BLOCK == 0 {
+            store.flush().unwrap();
+        }
+        if round % ROUNDS_A_DAY == 0 {
+            let (day, stats, wall) =
+                (round / ROUNDS_A_DAY, store.stats(), begin.elapsed().as_secs());
+            say(&format!(
+                "  day {day} after {wall} s: {} blocks of {} MB, rollups of {} MB, {}",
+                stats.blocks,
+                stats.block_bytes / 1_000_000,
+                stats.rollup_bytes / 1_000_000,
+                resident(),
+            ));
+        }
+    }
+    bytes
+}
+
+/// What lies in the directory at the end.
+fn left(dir: &Path, samples: u64, written: u64, frames: u64) -> String {
+    let (mut text, mut sum, mut files) = (String::new(), 0, 0);
+    for folder in ["blocks", "rollups", "log", ""] {
+        let entries = std::fs::read_dir(dir.join(folder)).unwrap().map(Result::unwrap);
+        let data: Vec<_> = entries.map(|e| e.metadata().unwrap()).filter(|m| m.is_file()).collect();
+        let bytes: u64 = data.iter().map(std::fs::Metadata::len).sum();
+        (sum, files) = (sum + bytes, files + data.len());
+        let what = if folder.is_empty() { "beside them" } else { folder };
+        let each = bytes as f64 / samples as f64;
+        text += &format!("  {what}: {} files, {bytes} bytes, {each:.3} a sample\n", data.len());
+    }
+    let (sum, written, frames) = (sum as f64, written as f64, frames as f64);
+    text += &format!(
+        "  everything: {files} files, {:.3} bytes a sample; written {:.2} times what is left, {:.2} times \
+         what came in\n",
+        sum / samples as f64,
+        written / sum,
+        written / frames
+    );
+    text
+}
+
+/// A question of some run, which tells how many rows its answer has and how many bytes.
+type Answer<'a> = dyn Fn(i64) -> (usize, usize) + 'a;
+
+/// Asks so often, each time of something else; tells the first run apart, as nothing is in memory yet.
+fn time(what: &str, runs: i64, rows: usize, answer: &Answer<'_>) {
+    let (mut times, mut bytes) = (Vec::new(), 0);
+    for run in 0..runs {
+        let begin = Instant::now();
+        let told = answer(run);
+        times.push(begin.elapsed().as_secs_f64() * 1e3);
+        assert_eq!(told.0, rows, "{what}");
+        bytes = told.1;
+    }
+    let first = *times.first().unwrap();
+    times.sort_by(f64::total_cmp);
+    let at = |place: usize| times.get(place).copied().unwrap_or(f64::NAN);
+    say(&format!(
+        "  {what}: {rows} rows, {bytes} bytes; least {:.2} ms, median {:.2} ms, most {:.2} ms of {runs}; the \
+         first {first:.2} ms",
+        at(0),
+        at(times.len() / 2),
+        at(times.len() - 1),
+    ));
+}
+
+fn ask(dir: &Path, days: i64) {
+    let now = Arc::new(AtomicI64::new(T0 + days * DAY));
+    let begin = Instant::now();
+    let store = Arc::new(open(dir, &now));
+    let opened = begin.elapsed().as_secs_f64() * 1e3;
+    say(&format!("opened in {opened:.0} ms; {}", resident()));
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("registry.sqlite");
+    let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
+    // A range of so many points is more than the page may ask for.
+    let settings = Settings { points_max: 2_000_000, ..Settings::default() };
+    let questions = Questions::new(Arc::clone(&store), Arc::new(registry), settings);
+    let asker = Asker::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
+    // Each run asks for another day, some of them settled.
+    let day = |run: i64| T0 + (run * 7 + 3) % days * DAY;
+    time("one node, one hour: get_metrics", 40, 36_000, &|run| {
+        let node = format!("node-{:04}", run * 13 % 100);
+        let from = day(run) + run % 24 * HOUR;
+        let (from, to) = (from / Timestamp::SECOND, (from + HOUR) / Timestamp::SECOND - 1);
+        let (from, to) = (from.to_string(), to.to_string());
+        let pairs = [("nodes", &*node), ("start_time", &*from), ("end_time", &*to)];
+        let question = GetMetrics::from_pairs(pairs).unwrap();
+        let (mut rows, mut bytes) = (1, 0);
+        for piece in questions.get_metrics(&question, Format::Json, &asker).unwrap() {
+            let piece = piece.unwrap();
+            rows += piece.iter().filter(|byte| **byte == b'\n').count();
+            bytes += piece.len();
+        }
+        (rows, bytes)
+    });
+    let last = || {
+        let values = questions.last(&Selector::default(), &asker).unwrap();
+        (values.len(), serde_json::to_vec(&values).unwrap().len())
+    };
+    time("last values of all nodes", 40, 1000, &|_| last());
+    let range = |run: i64, select: Selector, hours: i64, step: i64| {
+        let from = Timestamp(day(run));
+        let to = from.plus(hours * HOUR - 1);
+        let rate = Rate::Counters;
+        let question = RangeQuestion { select, from, to, step_us: step * Timestamp::SECOND, rate };
+        let range = questions.range(&question, &asker).unwrap();
+        let points = range.series.iter().map(|series| series.times.len()).sum();
+        (points, serde_json::to_vec(&range).unwrap().len())
+    };
+    let devices = |count: u64| {
+        let names = (0..count).map(|number| DeviceId::new(&format!("node-{number:04}")).unwrap());
+        Selector { devices: Some(names.collect()), ..Selector::default() }
+    };
+    let all = devices(NODES);
+    time("5-minute averages of everything, a day", 20, 288_000, &|run| {
+        range(run, Selector::default(), 24, 300)
+    });
+    time("a job of 1000 series, 24 h, steps of 5 min", 20, 288_000, &|run| {
+        range(run, all.clone(), 24, 300)
+    });
+    time("a job of 1000 series, 1 h, steps of 60 s", 20, 60_000, &|run| {
+        range(run, all.clone(), 1, 60)
+    });
+    time("a job of 1000 series, 24 h, steps of 60 s", 20, 1_440_000, &|run| {
+        range(run, all.clone(), 24, 60)
+    });
+    say(&format!("  asked: {}", resident()));
+}
