@@ -49,6 +49,7 @@ docs:
 # the agent is measured on jobs of its own making, beside what it replaces.
 bench: release
 	$(CARGO) bench --locked -p store -p query
+	benches/victoria.sh
 	benches/agent.sh
 
 # A month of dataset A: 2.6 billion samples, taken in once (a quarter of an hour of 2 cores, 5 GB below target/bench,

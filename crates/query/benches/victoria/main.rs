@@ -1,0 +1,203 @@
+//! The store beside VictoriaMetrics: the same samples in the same run, taken in, merged, asked for.
+//!
+//! ```text
+//! cargo bench -p query --bench victoria -- PROGRAM
+//! ```
+//!
+//! `benches/victoria.sh` gets the program and gives it. An hour of 100 nodes × 20 metrics × 1 Hz, dataset A's
+//! shapes; requests of 20 nodes with half a minute each (12 000 samples), two or more under way. Ours takes
+//! frames as agents send them, in this process and without HTTP: decoded, logged with fdatasync, put into memory,
+//! written as blocks, merged and rolled up. VictoriaMetrics takes Prometheus' remote write over loopback, made
+//! beforehand, not compressed (a snappy block may be one literal), and, as what it takes most easily, its own
+//! native export of the same. Processor time is each one's own, by its /proc/PID/stat. Both are asked in turn.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
+#![expect(clippy::disallowed_methods, reason = "a bench times, and starts what it measures")]
+
+#[path = "../../../store/benches/agents/mod.rs"]
+mod agents;
+#[path = "../../../store/benches/measure/mod.rs"]
+#[expect(dead_code, reason = "the store's benches use more of it")]
+mod measure;
+mod peer;
+mod questions;
+mod remote_write;
+
+use agents::Agent;
+use measure::{cpu_seconds, say};
+use peer::{Peer, files};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use store::{Settings, Store};
+
+pub(crate) const NODES: u64 = 100;
+pub(crate) const METRICS: u64 = 20;
+const SECONDS: i64 = 3600;
+/// Seconds in a frame.
+const FRAME: i64 = 30;
+/// Frames, so nodes, in a request.
+const A_REQUEST: usize = 20;
+const SAMPLES: u64 = NODES * METRICS * 3600;
+/// Ours writes so many blocks, which are then merged.
+const BLOCKS: usize = 8;
+const ROUNDS: usize = 3;
+
+fn main() {
+    let mut words = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let Some(program) = words.next().map(PathBuf::from) else {
+        say("beside VictoriaMetrics: benches/victoria.sh gets its program and runs this");
+        return;
+    };
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let mut agents: Vec<Agent> = (0..NODES).map(|number| Agent::new(number, METRICS)).collect();
+    let rounds = 0..SECONDS / FRAME;
+    let frames: Vec<Vec<u8>> = rounds
+        .flat_map(|_| agents.iter_mut().map(|a| a.frame(FRAME)).collect::<Vec<_>>())
+        .collect();
+    let bodies: Vec<Vec<u8>> = frames.chunks(A_REQUEST).map(remote_write::body).collect();
+    let bytes = |all: &[Vec<u8>]| all.iter().map(Vec::len).sum::<usize>() as f64 / SAMPLES as f64;
+    say(&format!(
+        "{NODES} nodes x {METRICS} metrics x {SECONDS} s: {SAMPLES} samples, {:.2} bytes a sample in our frames, \
+         {:.2} in remote write; {ROUNDS} rounds in turn",
+        bytes(&frames),
+        bytes(&bodies)
+    ));
+    let mut all = Vec::new();
+    let mut last = None;
+    for round in 0..ROUNDS {
+        // What the round before left is measured and gone.
+        drop(last.take());
+        let ours = ours(&dir.join(format!("ours-{round}")), &frames);
+        let theirs = theirs(&program, &dir.join(format!("theirs-{round}")), &bodies);
+        let native = native(&program, &dir.join(format!("native-{round}")), &theirs.1);
+        all.push([ours.0, theirs.0, native]);
+        last = Some((ours.1, theirs.1));
+    }
+    let names = ["jobmeter's store", "VictoriaMetrics, remote write", "VictoriaMetrics, native"];
+    for (place, name) in names.into_iter().enumerate() {
+        let of: Vec<&Costs> = all.iter().filter_map(|costs| costs.get(place)).collect();
+        report(name, &of);
+    }
+    let (store, theirs) = last.unwrap();
+    questions::ask(store, &theirs, dir);
+    let place = theirs.end();
+    let (sum, cache) = (files(&place), files(&place.join("cache")));
+    say(&format!(
+        "VictoriaMetrics after its end: {:.3} bytes a sample, of it caches {:.3}",
+        sum as f64 / SAMPLES as f64,
+        cache as f64 / SAMPLES as f64
+    ));
+}
+
+/// What one costs until some point: processor seconds and seconds by the clock, and the bytes that then lie on
+/// the disk.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) what: &'static str,
+    pub(crate) cpu: f64,
+    pub(crate) wall: f64,
+    pub(crate) bytes: u64,
+}
+
+type Costs = Vec<Cost>;
+
+/// Costs since a point, as far as a program goes.
+pub(crate) struct Course {
+    cpu: f64,
+    wall: Instant,
+    costs: Costs,
+}
+
+impl Course {
+    pub(crate) fn begin(cpu: f64) -> Self {
+        Self { cpu, wall: Instant::now(), costs: Costs::new() }
+    }
+
+    pub(crate) fn reached(&mut self, what: &'static str, cpu: f64, dir: &Path) {
+        let wall = self.wall.elapsed().as_secs_f64();
+        self.costs.push(Cost { what, cpu: cpu - self.cpu, wall, bytes: files(dir) });
+    }
+}
+
+/// For each point the median of the rounds, and the least and most of processor time.
+fn report(name: &str, rounds: &[&Costs]) {
+    say(name);
+    let million = SAMPLES as f64 / 1e6;
+    for place in 0..rounds.first().unwrap().len() {
+        let each: Vec<Cost> = rounds.iter().map(|costs| *costs.get(place).unwrap()).collect();
+        let middle = |of: &dyn Fn(&Cost) -> f64| {
+            let mut values: Vec<f64> = each.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            let at = |place: usize| values.get(place).copied().unwrap();
+            (at(0), at(values.len() / 2), at(values.len() - 1))
+        };
+        let (least, cpu, most) = middle(&|cost| cost.cpu / million);
+        let wall = middle(&|cost| cost.wall).1;
+        let bytes = middle(&|cost| cost.bytes as f64 / SAMPLES as f64).1;
+        say(&format!(
+            "  until {}: {cpu:.3} s of processor time a million samples ({least:.3} to {most:.3}), {wall:.1} s \
+             by the clock, {bytes:.3} bytes a sample on disk",
+            each.first().unwrap().what,
+        ));
+    }
+}
+
+fn ours(dir: &Path, frames: &[Vec<u8>]) -> (Costs, Store) {
+    let age = i64::MAX;
+    let settings =
+        Settings { head_age_us: age, merge_blocks: BLOCKS, tends: false, ..Settings::default() };
+    let store = measure::open(dir, settings);
+    let mut course = Course::begin(cpu_seconds());
+    let mut samples = 0;
+    for of_a_block in frames.chunks(frames.len() / BLOCKS) {
+        samples += measure::send(&store, of_a_block, A_REQUEST);
+        store.flush().unwrap();
+    }
+    course.reached("acknowledged, all in blocks", cpu_seconds(), dir);
+    store.tend().unwrap();
+    course.reached("merged and rolled up", cpu_seconds(), dir);
+    let stats = store.stats();
+    assert_eq!((samples, stats.block_samples, stats.blocks), (SAMPLES, SAMPLES, 1));
+    (course.costs, store)
+}
+
+fn theirs(program: &Path, dir: &Path, bodies: &[Vec<u8>]) -> (Costs, Peer) {
+    let peer = Peer::start(program, dir);
+    let mut course = Course::begin(peer.cpu_seconds());
+    std::thread::scope(|scope| {
+        for sender in 0..2 {
+            let every_second = bodies.iter().skip(sender).step_by(2);
+            let peer = &peer;
+            scope.spawn(move || {
+                for body in every_second {
+                    peer.post("/api/v1/write", "Content-Encoding: snappy\r\n", body);
+                }
+            });
+        }
+    });
+    course.reached("acknowledged", peer.cpu_seconds(), dir);
+    settle(&peer, &mut course, dir);
+    (course.costs, peer)
+}
+
+/// The same samples from its own export.
+fn native(program: &Path, dir: &Path, from: &Peer) -> Costs {
+    let export = from.get("/api/v1/export/native?match[]=%7B__name__!=%22%22%7D");
+    let peer = Peer::start(program, dir);
+    let mut course = Course::begin(peer.cpu_seconds());
+    peer.post("/api/v1/import/native", "", &export);
+    course.reached("acknowledged", peer.cpu_seconds(), dir);
+    settle(&peer, &mut course, dir);
+    let place = peer.end();
+    std::fs::remove_dir_all(place).unwrap();
+    course.costs
+}
+
+fn settle(peer: &Peer, course: &mut Course, dir: &Path) {
+    peer.get("/internal/force_flush");
+    course.reached("flushed", peer.cpu_seconds(), dir);
+    peer.merge();
+    course.reached("merged", peer.cpu_seconds(), dir);
+    assert_eq!(peer.count(), SAMPLES);
+}
