@@ -287,31 +287,29 @@ fn ask(dir: &Path, days: i64) {
         (values.len(), serde_json::to_vec(&values).unwrap().len())
     };
     time("last values of all nodes", 40, 1000, &|_| last());
-    let range = |run: i64, select: Selector, hours: i64, step: i64| {
+    let range = |run: i64, select: &Selector, hours: i64, step: i64| {
         let from = Timestamp(day(run));
-        let to = from.plus(hours * HOUR - 1);
-        let rate = Rate::Counters;
+        let (to, select, rate) = (from.plus(hours * HOUR - 1), select.clone(), Rate::Counters);
         let question = RangeQuestion { select, from, to, step_us: step * Timestamp::SECOND, rate };
-        let range = questions.range(&question, &asker).unwrap();
-        let points = range.series.iter().map(|series| series.times.len()).sum();
-        (points, serde_json::to_vec(&range).unwrap().len())
+        questions.range(&question, &asker).unwrap()
     };
-    let devices = |count: u64| {
-        let names = (0..count).map(|number| DeviceId::new(&format!("node-{number:04}")).unwrap());
-        Selector { devices: Some(names.collect()), ..Selector::default() }
-    };
-    let all = devices(NODES);
+    let points = |range: &api::Range| range.series.iter().map(|series| series.times.len()).sum();
+    let printed = |range: api::Range| (points(&range), serde_json::to_vec(&range).unwrap().len());
+    let every = Selector::default();
     time("5-minute averages of everything, a day", 20, 288_000, &|run| {
-        range(run, Selector::default(), 24, 300)
+        printed(range(run, &every, 24, 300))
+    });
+    let names = (0..NODES).map(|number| DeviceId::new(&format!("node-{number:04}")).unwrap());
+    let job = Selector { devices: Some(names.collect()), ..Selector::default() };
+    time("a job of 1000 series, 1 h, steps of 60 s", 20, 60_000, &|run| {
+        printed(range(run, &job, 1, 60))
     });
     time("a job of 1000 series, 24 h, steps of 5 min", 20, 288_000, &|run| {
-        range(run, all.clone(), 24, 300)
-    });
-    time("a job of 1000 series, 1 h, steps of 60 s", 20, 60_000, &|run| {
-        range(run, all.clone(), 1, 60)
+        printed(range(run, &job, 24, 300))
     });
     time("a job of 1000 series, 24 h, steps of 60 s", 20, 1_440_000, &|run| {
-        range(run, all.clone(), 24, 60)
+        printed(range(run, &job, 24, 60))
     });
+    time("the same without JSON", 20, 1_440_000, &|run| (points(&range(run, &job, 24, 60)), 0));
     say(&format!("  asked: {}", resident()));
 }
