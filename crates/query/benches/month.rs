@@ -231,8 +231,8 @@ fn left(dir: &Path, samples: u64, written: u64, frames: u64) -> String {
 type Answer<'a> = dyn Fn(i64) -> (usize, usize) + 'a;
 
 /// Asks so often, each time of something else; tells the first run apart, as nothing is in memory yet.
-fn time(what: &str, runs: i64, rows: usize, answer: &Answer<'_>) {
-    let (mut times, mut bytes) = (Vec::new(), 0);
+fn time(store: &Store, what: &str, runs: i64, rows: usize, answer: &Answer<'_>) {
+    let (mut times, mut bytes, before) = (Vec::new(), 0, store.stats().read);
     for run in 0..runs {
         let begin = Instant::now();
         let told = answer(run);
@@ -240,15 +240,19 @@ fn time(what: &str, runs: i64, rows: usize, answer: &Answer<'_>) {
         assert_eq!(told.0, rows, "{what}");
         bytes = told.1;
     }
-    let first = *times.first().unwrap();
+    let (read, first) = (store.stats().read, *times.first().unwrap());
+    let each = |before: u64, after: u64| (after - before) as f64 / runs as f64;
     times.sort_by(f64::total_cmp);
     let at = |place: usize| times.get(place).copied().unwrap_or(f64::NAN);
     say(&format!(
         "  {what}: {rows} rows, {bytes} bytes; least {:.2} ms, median {:.2} ms, most {:.2} ms of {runs}; the \
-         first {first:.2} ms",
+         first {first:.2} ms; each read {:.3} M rows of {:.0} row groups, {:.2} MB",
         at(0),
         at(times.len() / 2),
         at(times.len() - 1),
+        each(before.rows, read.rows) / 1e6,
+        each(before.row_groups, read.row_groups),
+        each(before.bytes, read.bytes) / 1e6,
     ));
 }
 
@@ -267,7 +271,7 @@ fn ask(dir: &Path, days: i64) {
     let asker = Asker::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
     // Each run asks for another day, some of them settled.
     let day = |run: i64| T0 + (run * 7 + 3) % days * DAY;
-    time("one node, one hour: get_metrics", 40, 36_000, &|run| {
+    time(&store, "one node, one hour: get_metrics", 40, 36_000, &|run| {
         let node = format!("node-{:04}", run * 13 % 100);
         let from = day(run) + run % 24 * HOUR;
         let (from, to) = (from / Timestamp::SECOND, (from + HOUR) / Timestamp::SECOND - 1);
@@ -286,7 +290,7 @@ fn ask(dir: &Path, days: i64) {
         let values = questions.last(&Selector::default(), &asker).unwrap();
         (values.len(), serde_json::to_vec(&values).unwrap().len())
     };
-    time("last values of all nodes", 40, 1000, &|_| last());
+    time(&store, "last values of all nodes", 40, 1000, &|_| last());
     let range = |run: i64, select: &Selector, hours: i64, step: i64| {
         let from = Timestamp(day(run));
         let (to, select, rate) = (from.plus(hours * HOUR - 1), select.clone(), Rate::Counters);
@@ -296,20 +300,22 @@ fn ask(dir: &Path, days: i64) {
     let points = |range: &api::Range| range.series.iter().map(|series| series.times.len()).sum();
     let printed = |range: api::Range| (points(&range), serde_json::to_vec(&range).unwrap().len());
     let every = Selector::default();
-    time("5-minute averages of everything, a day", 20, 288_000, &|run| {
+    time(&store, "5-minute averages of everything, a day", 20, 288_000, &|run| {
         printed(range(run, &every, 24, 300))
     });
     let names = (0..NODES).map(|number| DeviceId::new(&format!("node-{number:04}")).unwrap());
     let job = Selector { devices: Some(names.collect()), ..Selector::default() };
-    time("a job of 1000 series, 1 h, steps of 60 s", 20, 60_000, &|run| {
+    time(&store, "a job of 1000 series, 1 h, steps of 60 s", 20, 60_000, &|run| {
         printed(range(run, &job, 1, 60))
     });
-    time("a job of 1000 series, 24 h, steps of 5 min", 20, 288_000, &|run| {
+    time(&store, "a job of 1000 series, 24 h, steps of 5 min", 20, 288_000, &|run| {
         printed(range(run, &job, 24, 300))
     });
-    time("a job of 1000 series, 24 h, steps of 60 s", 20, 1_440_000, &|run| {
+    time(&store, "a job of 1000 series, 24 h, steps of 60 s", 20, 1_440_000, &|run| {
         printed(range(run, &job, 24, 60))
     });
-    time("the same without JSON", 20, 1_440_000, &|run| (points(&range(run, &job, 24, 60)), 0));
+    time(&store, "the same without JSON", 20, 1_440_000, &|run| {
+        (points(&range(run, &job, 24, 60)), 0)
+    });
     say(&format!("  asked: {}", resident()));
 }
