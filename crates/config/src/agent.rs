@@ -242,7 +242,9 @@ fn source_config(
     let mut options = BTreeMap::new();
     for OptionSpec { name, kind, .. } in source.options {
         let text = match kind {
-            Kind::List(_) => values.get::<Vec<String>>(&key(name), errors)?.join(","),
+            Kind::List(_) | Kind::ListOf(..) => {
+                values.get::<Vec<String>>(&key(name), errors)?.join(",")
+            }
             Kind::Command(_) => command(&values.raw(&key(name))?.0),
             _ => values.get(&key(name), errors)?,
         };

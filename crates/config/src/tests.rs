@@ -221,6 +221,13 @@ fn a_list_that_is_checked_says_itself_what_is_wrong() {
         error,
         "flag --sources-perf-events: `sources.perf.events`: there is no event `cycle`"
     );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    std::fs::write(&file, "[sources.perf]\nevents = [\"cpu/event=1,umask=2/\", \"faults\"]\n")
+        .unwrap();
+    let given_file = given(ConfigFile::Given(file), NOTHING, &[]);
+    let loaded = load_agent(&given_file, std::slice::from_ref(&perf)).unwrap();
+    assert_eq!(loaded.config.sources["perf"].options["events"], "cpu/event=1,umask=2/,faults");
     let loaded = load("cpu/event=1,umask=2/,faults").unwrap();
     assert_eq!(loaded.config.sources["perf"].options["events"], "cpu/event=1,umask=2/,faults");
 }

@@ -120,6 +120,8 @@ pub struct Gpu {
     numbers: [Option<u64>; NUMBERS],
     /// The processes that compute or draw on it; of a divided GPU those of its slices stand with these.
     pub processes: Vec<GpuProcess>,
+    /// Whether it is known that these are all.
+    pub lists_processes: bool,
     /// Why it could not be asked, if so.
     pub trouble: Option<Cow<'static, str>>,
 }
@@ -178,7 +180,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Gpu>, ParseError> {
             if gpus.len() >= GPUS_MAX {
                 return Err(ParseError::at(line));
             }
-            gpus.push(Gpu { index, slice, uuid, name, ..Gpu::default() });
+            gpus.push(Gpu { index, slice, uuid, name, lists_processes: true, ..Gpu::default() });
             continue;
         }
         let gpu = gpus.last_mut().ok_or_else(|| ParseError::at(line))?;
@@ -189,7 +191,9 @@ pub fn parse(text: &[u8]) -> Result<Vec<Gpu>, ParseError> {
             gpu.processes.push(GpuProcess { pid, memory_bytes, sm_percent });
         } else if key == b"trouble" {
             let why = String::from_utf8_lossy(fields.rest().trim_ascii()).into_owned();
-            gpu.trouble = Some(why.into());
+            (gpu.trouble, gpu.lists_processes) = (Some(why.into()), false);
+        } else if key == b"processes_unknown" {
+            gpu.lists_processes = false;
         } else if let Some((_, number)) = NAMES.iter().find(|(name, _)| name.as_bytes() == key) {
             gpu.set(*number, Some(fields.number()?));
         }
@@ -217,8 +221,10 @@ impl fmt::Display for Gpu {
                 writeln!(f, "{name} {value}")?;
             }
         }
-        if let Some(why) = &self.trouble {
-            writeln!(f, "trouble {why}")?;
+        match &self.trouble {
+            Some(why) => writeln!(f, "trouble {why}")?,
+            None if !self.lists_processes => writeln!(f, "processes_unknown")?,
+            None => {}
         }
         for GpuProcess { pid, memory_bytes, sm_percent } in &self.processes {
             let memory = memory_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
@@ -239,7 +245,8 @@ mod tests {
         for (place, (_, number)) in NAMES.iter().enumerate() {
             assert_eq!(*number as usize, place);
         }
-        let mut gpu = Gpu { uuid: "GPU-1".into(), name: "NVIDIA H200".into(), ..Gpu::default() };
+        let (uuid, name) = ("GPU-1".into(), "NVIDIA H200".into());
+        let mut gpu = Gpu { uuid, name, lists_processes: true, ..Gpu::default() };
         gpu.set(Number::PowerMw, Some(71_234));
         gpu.processes = vec![
             GpuProcess { pid: 7, memory_bytes: Some(1 << 30), sm_percent: Some(35) },
@@ -248,8 +255,9 @@ mod tests {
         let mut slice = gpu.clone();
         (slice.slice, slice.uuid) = (Some(3), "MIG-1".into());
         let trouble = Some("the GPU is lost: it fell off the bus".into());
-        let other = Gpu { index: 1, trouble, ..gpu.clone() };
-        let gpus = vec![gpu, slice, other];
+        let other = Gpu { index: 1, trouble, lists_processes: false, ..gpu.clone() };
+        let unknown = Gpu { index: 2, lists_processes: false, ..gpu.clone() };
+        let gpus = vec![gpu, slice, other, unknown];
         let text = text(&gpus);
         assert_eq!(parse(text.as_bytes()).as_ref(), Ok(&gpus));
         assert!(parse(b"power_mw 3\n").is_err() && parse(b"gpu 0 GPU-1 x\npower_mw -1\n").is_err());

@@ -45,7 +45,9 @@ fn samples(bytes_max: Option<Bytes>, age_max: Option<Duration>, file_system: Opt
 
 fn archive(retention: &RetentionSettings) -> Option<ArchiveSettings> {
     let RetentionSettings { archive, archive_bytes_max, archive_age_max, .. } = retention;
-    let dir = archive.clone()?;
+    // The manifest names it, whoever reads that from wherever.
+    let dir =
+        archive.as_ref().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()))?;
     let most = file_system_bytes(&dir).map(|bytes| Bytes(bytes / 10 * 9));
     let keep = kept(archive_bytes_max.or(most), *archive_age_max);
     Some(ArchiveSettings { dir, keep })

@@ -40,12 +40,14 @@ pub(crate) struct Values<T = ()> {
     walked: Option<Timestamp>,
     /// Why the last walk found nothing.
     nothing: Option<SourceError>,
+    /// Files for which there was no room at the last walk.
+    left_out: usize,
     buf: Vec<u8>,
 }
 
 impl<T> Default for Values<T> {
     fn default() -> Self {
-        Self { list: Vec::new(), walked: None, nothing: None, buf: Vec::new() }
+        Self { list: Vec::new(), walked: None, nothing: None, left_out: 0, buf: Vec::new() }
     }
 }
 
@@ -180,10 +182,7 @@ impl<T> Values<T> {
         let Walk { found, refused, left_out, .. } = found;
         self.walked = Some(now);
         self.replace(found);
-        if left_out > 0 {
-            let why = format!("{left_out} files are more than {FILES_MAX} and left out");
-            return Err(SourceError::broken(why));
-        }
+        self.left_out = left_out;
         self.nothing = match refused {
             _ if !self.list.is_empty() => None,
             Some(error) => Some(error.into()),
@@ -219,6 +218,10 @@ impl<T> Values<T> {
         mut tell: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
     ) -> Read {
         let mut read = Read::default();
+        if self.left_out > 0 {
+            let why = format!("{} files are more than {FILES_MAX} and left out", self.left_out);
+            read.refused = Some(SourceError::broken(why));
+        }
         for value in &mut self.list {
             let told = match value.file.read(&mut self.buf) {
                 Ok(()) => tell(value, &self.buf),

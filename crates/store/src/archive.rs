@@ -52,31 +52,50 @@ impl Archive {
     /// there.
     ///
     /// # Errors
-    /// The directory is not there though no block is in it yet, is another's, or the disk fails.
+    /// It holds no block of ours yet and the directory is not there or not empty; it is another's; or the
+    /// disk fails. The manifest names the one before then.
     pub(crate) fn open(
         ledger: &Ledger,
         dir: &Path,
         now: Timestamp,
     ) -> Result<(Self, bool), OpenError> {
         let disk = &*ledger.disk;
-        let known = ledger.manifest().archive.clone();
-        let id = match &known {
-            Some(note) => note.id,
-            None => begin(disk, dir, now)?,
+        let (known, holds_some) = {
+            let manifest = ledger.manifest();
+            (manifest.archive.clone(), manifest.blocks.iter().any(|block| block.archived))
         };
-        let note = ArchiveNote { id, dir: dir.to_owned() };
-        if known.as_ref() != Some(&note) {
-            ledger.swap(|manifest| {
-                manifest.archive = Some(note.clone());
-                Ok::<(), DiskError>(())
-            })?;
+        let id = known.as_ref().map_or(now.0, |note| note.id);
+        let archive =
+            Self { note: ArchiveNote { id, dir: dir.to_owned() }, lock: Mutex::default() };
+        let path = dir.join(ARCHIVE_FILE);
+        if !holds_some && read_id(disk, &path)?.is_none() {
+            may_begin(disk, dir)?;
+            // First the manifest: a mark that no manifest knows would be nobody's.
+            archive.name(ledger, known)?;
+            let text = format!("{ARCHIVE_WORDS}{id}\n");
+            write_whole(disk, dir, ARCHIVE_FILE, text.as_bytes())?;
+            archive.ready(disk)?;
+            return Ok((archive, true));
         }
-        let archive = Self { note, lock: Mutex::default() };
         match archive.ready(disk) {
-            Ok(()) => Ok((archive, true)),
+            Ok(()) => {
+                archive.name(ledger, known)?;
+                Ok((archive, true))
+            }
             Err(error) if error.error.kind() == ErrorKind::NotFound => Ok((archive, false)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Says in the manifest where it is, unless it says so already.
+    fn name(&self, ledger: &Ledger, known: Option<ArchiveNote>) -> Result<(), DiskError> {
+        if known.as_ref() == Some(&self.note) {
+            return Ok(());
+        }
+        ledger.swap(|manifest| {
+            manifest.archive = Some(self.note.clone());
+            Ok(())
+        })
     }
 
     /// Whether it is there, and ours alone.
@@ -118,16 +137,20 @@ impl Archive {
         self.ready(&**disk)?;
         let path = self.note.dir.join(&block.note.file);
         let other = self.note.dir.join(format!("{}.tmp", block.note.file));
-        let copied = copy(shared, &**disk, block, &other);
-        if !matches!(copied, Ok(true)) {
-            // Where this fails the next try writes over it.
-            disk.remove(&other).unwrap_or_default();
-            return Ok(copied?);
-        }
-        disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
-        disk.sync_dir(&self.note.dir).map_err(DiskError::of("sync", &self.note.dir))?;
         let note = BlockNote { archived: true, ..block.note.clone() };
         let new = Arc::new(Block::archived(disk, &self.note.dir, note));
+        if disk.open(&path).is_err() {
+            let copied = copy(shared, &**disk, block, &other);
+            if !matches!(copied, Ok(true)) {
+                // Where this fails the next try writes over it.
+                disk.remove(&other).unwrap_or_default();
+                return Ok(copied?);
+            }
+            disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
+            disk.sync_dir(&self.note.dir).map_err(DiskError::of("sync", &self.note.dir))?;
+        }
+        // One that was there is this one, copied before a crash; or of a server that was started with a
+        // copy of this data directory, and has other samples: it is never written over.
         new.check()?;
         let is_it = |note: &BlockNote| note.file == block.note.file && note.window_us == 0;
         ledger.exchange(shared, &Change { block: Some(&new), ..Change::of(&is_it) })?;
@@ -140,23 +163,22 @@ pub(crate) fn archive_dir(manifest: &Manifest) -> PathBuf {
     manifest.archive.as_ref().map_or_else(PathBuf::new, |note| note.dir.clone())
 }
 
-/// Makes an archive of a directory that is there and empty, or was left so by a start that did not end; its
-/// number.
-fn begin(disk: &dyn Disk, dir: &Path, now: Timestamp) -> Result<i64, OpenError> {
-    let path = dir.join(ARCHIVE_FILE);
-    let others = || OpenError::NotOurs {
-        path: path.clone(),
-        why: "it is the archive of another data directory".to_owned(),
+/// Whether an archive may begin in a directory: it is there, and nothing is in it but what a file system has
+/// when it is new, or a start that did not end left.
+fn may_begin(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let not = |why: String| OpenError::NotOurs { path: dir.to_owned(), why };
+    let names = match disk.list(dir) {
+        Ok(names) => names,
+        Err(error) => return Err(not(format!("it cannot be the archive: {error}"))),
     };
-    let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
-    match read_id(disk, &path)? {
-        Some(_) if names.iter().any(|name| name.ends_with(".parquet")) => Err(others()),
-        Some(id) => id.ok_or_else(others),
-        None => {
-            let text = format!("{ARCHIVE_WORDS}{}\n", now.0);
-            write_whole(disk, dir, ARCHIVE_FILE, text.as_bytes())?;
-            Ok(now.0)
+    let is_new =
+        |name: &String| name == LOCK_FILE || name == "lost+found" || name.starts_with(ARCHIVE_FILE);
+    match names.iter().find(|name| !is_new(name)) {
+        Some(name) => Err(not(format!("it cannot become the archive: it has `{name}` in it"))),
+        None if names.is_empty() && disk.sync_dir(dir).is_err() => {
+            Err(not("it cannot become the archive: make the folder first".to_owned()))
         }
+        None => Ok(()),
     }
 }
 

@@ -13,14 +13,17 @@ const LIBRARY: &CStr = c"libnvidia-ml.so.1";
 // Return codes (nvml.h, nvmlReturn_enum).
 const SUCCESS: c_int = 0;
 const UNINITIALIZED: c_int = 1;
+const INVALID: c_int = 2;
 const NOT_SUPPORTED: c_int = 3;
 const NO_PERMISSION: c_int = 4;
 const NOT_FOUND: c_int = 6;
 const INSUFFICIENT_SIZE: c_int = 7;
 const DRIVER_NOT_LOADED: c_int = 9;
+const NO_FUNCTION: c_int = 13;
 const GPU_IS_LOST: c_int = 15;
 const RESET_REQUIRED: c_int = 16;
 const VERSION_MISMATCH: c_int = 18;
+const OTHER_VERSION: c_int = 25;
 
 /// Longest name and UUID, with the zero at their end (`NVML_DEVICE_UUID_V2_BUFFER_SIZE`).
 const TEXT_BYTES: usize = 96;
@@ -144,6 +147,7 @@ impl Library {
             let Some(gpu) = gpus.get_mut(place) else { break };
             gpu.numbers = [None; super::NUMBERS];
             gpu.processes.clear();
+            gpu.lists_processes = false;
             let Some(Handle { device, .. }) = self.handles.get(place) else { break };
             let device = *device;
             if device.is_null() {
@@ -179,7 +183,8 @@ impl Library {
         let Some(lacks) = lacks.filter(|lacks| !**lacks) else { return Ok(None) };
         match ask(&self.functions, handle.device, number) {
             Ok(value) => Ok(value),
-            Err(NOT_SUPPORTED | NO_PERMISSION) => {
+            // A slice, or a driver of another age, may not know the question.
+            Err(NOT_SUPPORTED | NO_PERMISSION | INVALID | NO_FUNCTION | OTHER_VERSION) => {
                 *lacks = true;
                 Ok(None)
             }
@@ -191,6 +196,7 @@ impl Library {
     fn processes_of(&mut self, place: usize, device: Device, gpu: &mut Gpu) {
         for function in [self.functions.compute, self.functions.graphics].into_iter().flatten() {
             let Some(count) = self.list(function, device) else { continue };
+            gpu.lists_processes = true;
             for told in self.processes.iter().take(count) {
                 // All bits set stand for what the driver does not know.
                 let memory_bytes = Some(told.memory).filter(|bytes| *bytes != u64::MAX);
@@ -235,6 +241,10 @@ impl Library {
         }
         let count = usize::try_from(count).unwrap_or(0).min(LOOKS);
         let since = handle.looked;
+        // The newest last: that one stays.
+        if let Some(uses) = self.uses.get_mut(..count) {
+            uses.sort_unstable_by_key(|told| told.timestamp);
+        }
         for told in self.uses.iter().take(count).filter(|told| told.timestamp > since) {
             handle.looked = handle.looked.max(told.timestamp);
             let of = gpu.processes.iter_mut().find(|process| process.pid == told.pid);

@@ -291,7 +291,7 @@ fn push(gpu: &Gpu, labels: &[(&str, &str)], boot: Timestamp, out: &mut Of<'_>) {
         }
     }
     // The processes of a divided GPU are those of its slices.
-    if gpu.trouble.is_none() && gpu.get(Number::Mig) != Some(1) {
+    if gpu.lists_processes && gpu.get(Number::Mig) != Some(1) {
         out.gauge(&PROCESSES, labels, gpu.processes.len() as f64);
     }
 }
@@ -306,6 +306,9 @@ impl Nvidia {
             let mut out = out.of_job(held.job);
             labels.with(|labels| {
                 out.gauge(&JOB_SHARE, labels, held.share);
+                if !gpu.lists_processes {
+                    return;
+                }
                 out.gauge(&JOB_PROCESSES, labels, held.pids.len() as f64);
                 let of_job = gpu.processes.iter().filter(|one| held.pids.contains(&one.pid));
                 let (mut bytes, mut percent) = (Some(0_u64), None);

@@ -108,20 +108,49 @@ fn what_is_too_much_for_the_archive_goes() {
 fn an_archive_belongs_to_one_data_directory() {
     let (disk, clock, store) = filled(Keep::ALL);
     store.tend().unwrap();
-    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
-    let open = |dir: &str| {
-        Store::open_on(Arc::clone(&shared), Path::new(dir), archiving(Keep::ALL), clock.clock())
-    };
-    let error = open("/other").unwrap_err().to_string();
-    assert!(error.contains("/archive/ARCHIVE: it is the archive of another"), "{error}");
     drop(store);
-    // One that was begun and holds nothing is no other's.
-    disk.unmount("/archive");
-    clock.set(T0 + 7 * HOUR);
-    drop(open("/third").unwrap());
-    drop(open("/fourth").unwrap());
-    let error = open("/data").unwrap_err().to_string();
-    assert!(error.contains("belongs to another data directory"), "{error}");
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let open_in = |dir: &str, archive: &str| {
+        clock.set(clock.now().0 + 1);
+        let archive = Some(ArchiveSettings { dir: archive.into(), keep: Keep::ALL });
+        let settings = Settings { archive, ..archiving(Keep::ALL) };
+        Store::open_on(Arc::clone(&shared), Path::new(dir), settings, clock.clock())
+    };
+    let error = open_in("/other", "/archive").unwrap_err().to_string();
+    assert!(
+        error.contains("/archive/ARCHIVE") && error.contains("another data directory"),
+        "{error}"
+    );
+    // One that was begun is its owner's before any block is in it.
+    drop(open_in("/third", "/empty").unwrap());
+    let error = open_in("/fourth", "/empty").unwrap_err().to_string();
+    assert!(error.contains("another data directory"), "{error}");
+    // While no block is in it another may be begun; where one is, it is only missed.
+    drop(open_in("/third", "/elsewhere").unwrap());
+    let (store, recovery) = open_in("/data", "/elsewhere2").unwrap();
+    assert!(recovery.archive_away.is_some());
+    // A start that is refused, or finds nothing, leaves the manifest's word of where it is.
+    drop(store);
+    assert!(open_in("/data", "/empty").is_err());
+    let verified = store::verify(&*disk, Path::new("/data")).unwrap();
+    assert!(verified.is_good() && verified.archived == 3, "{verified:?}");
+    let error = open_in("/fifth", "/data/blocks").unwrap_err().to_string();
+    assert!(error.contains("it has `") && error.contains("in it"), "{error}");
+}
+
+/// A server that was started with a copy of the data directory has blocks of the same names.
+#[test]
+fn a_file_in_the_archive_is_never_written_over() {
+    let (disk, _, store) = filled(Keep::ALL);
+    let (first, _) = disk.files("/data/blocks").pop_first().unwrap();
+    let theirs = Path::new("/archive").join(first.file_name().unwrap());
+    let other: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    other.create(&theirs).unwrap().write(b"other samples").unwrap();
+    let rows = all(&store);
+    let error = store.tend().unwrap_err().to_string();
+    assert!(error.contains(theirs.to_str().unwrap()), "{error}");
+    assert_eq!(disk.files("/archive")[&theirs], b"other samples");
+    assert!(all(&store) == rows && store.stats().archived_blocks < 3);
 }
 
 /// On the real file system it must be there: a directory is not made where a file system should be mounted.
@@ -135,7 +164,7 @@ fn an_archive_that_is_not_there_is_said_at_start() {
     };
     let clock = TestClock::new();
     let error = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap_err();
-    assert!(error.to_string().contains("archive"), "{error}");
+    assert!(error.to_string().contains("make the folder first"), "{error}");
     assert!(!at("archive").try_exists().unwrap());
     std::fs::create_dir(at("archive")).unwrap();
     let store = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap().0;
