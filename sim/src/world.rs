@@ -90,6 +90,17 @@ struct Weather {
     slow_max: i64,
 }
 
+impl Weather {
+    const CALM: Self = Self {
+        lost: 0,
+        answer_lost: 0,
+        twice: 0,
+        slow: 0,
+        patience: 30 * SECOND,
+        slow_max: SECOND,
+    };
+}
+
 struct World {
     chance: Chance,
     now: i64,
@@ -153,16 +164,8 @@ impl World {
         let nodes: Vec<_> = nodes.collect();
         let clock = Arc::new(AtomicI64::new(BEGIN));
         let server = Server::new(Arc::clone(&clock));
-        let calm = Weather {
-            lost: 0,
-            answer_lost: 0,
-            twice: 0,
-            slow: 0,
-            patience: 30 * SECOND,
-            slow_max: SECOND,
-        };
         let (events, order, requests) = (BTreeMap::new(), 0, 0);
-        let (now, over, weather, trace) = (BEGIN, false, calm, DefaultHasher::new());
+        let (now, over, weather, trace) = (BEGIN, false, Weather::CALM, DefaultHasher::new());
         let mut world = Self {
             chance,
             now,
@@ -417,14 +420,7 @@ impl World {
     /// All troubles are over, and there are no more ticks.
     fn heal(&mut self) {
         self.over = true;
-        self.weather = Weather {
-            lost: 0,
-            answer_lost: 0,
-            twice: 0,
-            slow: 0,
-            patience: 30 * SECOND,
-            slow_max: SECOND,
-        };
+        self.weather = Weather::CALM;
         self.server.mend();
         self.events.retain(|_, event| {
             !matches!(event, Event::Stop { .. } | Event::Harm { .. } | Event::KillServer { .. })

@@ -2,6 +2,7 @@
 //! count.
 
 use crate::Options;
+use kernel::Root;
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};
 
@@ -40,6 +41,46 @@ impl Choice {
             return Some(any_matches(&self.include, name));
         }
         any_matches(&self.exclude, name).then_some(false)
+    }
+}
+
+/// The option of what is told of every processor alone; the help says how much more that is.
+pub(crate) const fn cores(help: &'static str) -> OptionSpec {
+    OptionSpec { name: "cores", kind: Kind::Switch, default: "false", help }
+}
+
+/// Which network interfaces are shown.
+#[derive(Debug)]
+pub(crate) struct InterfaceChoice {
+    choice: Choice,
+    virtual_too: bool,
+}
+
+impl InterfaceChoice {
+    pub(crate) const INCLUDE: OptionSpec = include(
+        "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
+    );
+    pub(crate) const EXCLUDE: OptionSpec = exclude(
+        "lo",
+        "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
+    );
+    pub(crate) const VIRTUAL: OptionSpec = OptionSpec {
+        name: "virtual",
+        kind: Kind::Switch,
+        default: "false",
+        help: "Also interfaces without hardware of their own.",
+    };
+
+    /// What the options say; `virtual_too`: those without hardware are shown whatever they say.
+    pub(crate) fn of(options: &Options, virtual_too: bool) -> Self {
+        let virtual_too = virtual_too || options.switch("virtual");
+        Self { choice: Choice::of(options), virtual_too }
+    }
+
+    /// Whether an interface is to be shown.
+    pub(crate) fn shows(&self, root: &Root, name: &str) -> bool {
+        let has_hardware = || root.stat(&format!("sys/class/net/{name}/device/uevent")).is_ok();
+        self.choice.says(name).unwrap_or_else(|| self.virtual_too || has_hardware())
     }
 }
 

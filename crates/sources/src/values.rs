@@ -135,6 +135,11 @@ impl<T> Walk<'_, T> {
         false
     }
 
+    /// The machine's files.
+    pub(crate) const fn root(&self) -> &Root {
+        self.root
+    }
+
     /// A file's text, if it can be read and has any.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         self.root.read_text(path).ok().filter(|text| !text.is_empty())

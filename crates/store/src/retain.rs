@@ -9,10 +9,10 @@
 
 use crate::archive::Archive;
 use crate::ask::extent;
-use crate::block::{Block, BlockNote, Meter, NewBlock, Of};
+use crate::block::{Block, BlockNote, Meter, Of};
 use crate::error::BlockError;
 use crate::ledger::{Change, Ledger};
-use crate::roll::{WINDOWS_US, rollups_dir};
+use crate::roll::{Rolling, WINDOWS_US, rollups_dir};
 use crate::select::Selector;
 use crate::settings::{Keep, Settings};
 use crate::shared::Shared;
@@ -177,18 +177,14 @@ fn settle(
     // Whoever is taken in after this is refused what is earlier; whoever was before is visible.
     shared.books().settled = to;
     let at = shared.now();
-    let mut new = Vec::new();
-    for window_us in WINDOWS_US {
-        match write(shared, ledger, (from, to), window_us) {
-            Ok(Some(files)) => new.extend(files),
-            other => {
-                // The ledger knows what is settled: late samples may come again.
-                shared.books().settled = ledger.manifest().settled;
-                ledger.discard(&new);
-                return other.map(|_| false);
-            }
+    let new = match write(shared, ledger, (from, to)) {
+        Ok(Some(files)) => files,
+        other => {
+            // The ledger knows what is settled: late samples may come again.
+            shared.books().settled = ledger.manifest().settled;
+            return other.map(|_| false);
         }
-    }
+    };
     // Samples before are told of by these files alone from now on.
     let is_told = |note: &BlockNote| note.window_us > 0 && note.settled.is_none() && note.to < to;
     let change = Change { rollups: &new, settled: Some((to, at)), ..Change::of(&is_told) };
@@ -196,34 +192,31 @@ fn settle(
     Ok(true)
 }
 
-/// Writes the windows between two instants to a file, if there are any; none when it had to stop.
+/// Writes the windows between two instants to files, if there are any; none when it had to stop.
 fn write(
     shared: &Arc<Shared>,
     ledger: &Ledger,
     (from, to): (Timestamp, Timestamp),
-    window_us: i64,
-) -> Result<Option<Option<Arc<Block>>>, BlockError> {
+) -> Result<Option<Vec<Arc<Block>>>, BlockError> {
     let dir = rollups_dir(&ledger.dir);
     let (view, visible) = shared.view();
     let last = to.0.saturating_sub(1);
     let question = Question { selector: Selector::default(), from: from.0, to: last };
-    let mut file: Option<NewBlock<'_>> = None;
+    let of = Of { log: (0, 0), level: 0, window_us: 0, settled: Some((from.0, to.0)) };
+    let mut rolling: Option<Rolling<'_>> = None;
     let meter = Arc::new(Meter::default());
-    for found in WindowScan::new(shared, &view, visible, question, window_us, meter) {
+    for found in WindowScan::new(shared, &view, visible, question, WINDOWS_US[0], meter) {
         let Windows { series, windows } = found?;
         if shared.tending.is_closing() {
             return Ok(None);
         }
-        let new = match &mut file {
-            Some(new) => new,
-            None => {
-                let settled = Some((from.0, to.0));
-                let of = Of { log: (0, 0), level: 0, window_us, settled };
-                file.insert(NewBlock::create(&*ledger.disk, &dir, &shared.settings, of)?)
-            }
+        let rolling = match &mut rolling {
+            Some(rolling) => rolling,
+            None => rolling.insert(Rolling::create(shared, ledger, &dir, of)?),
         };
-        new.windows(&series.series, &windows)?;
+        rolling.windows(windows);
+        rolling.end(&series.series)?;
     }
-    let file = file.map(|file| file.finish(shared.now())).transpose()?;
-    Ok(Some(file.map(Arc::new)))
+    let files = rolling.map(|rolling| rolling.finish(shared.now())).transpose()?;
+    Ok(Some(files.unwrap_or_default()))
 }

@@ -69,6 +69,11 @@ impl<'a> Rolling<'a> {
         }
     }
 
+    /// Takes windows of the series at hand, of the shortest length, in the order of time.
+    pub(crate) fn windows(&mut self, windows: Vec<Window>) {
+        self.fine.extend(windows);
+    }
+
     /// Ends a series.
     ///
     /// # Errors

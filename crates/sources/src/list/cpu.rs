@@ -25,10 +25,10 @@
 //! one that began anew, so these two are held at the highest value seen until the kernel passes it.
 
 use crate::file::{TickFile, broken};
+use crate::parts::cores;
 use crate::sink::Of;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::stat::{CpuTimes, SOFTIRQS, Stat, stat, user_hz};
-use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/stat";
@@ -69,12 +69,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BLOCKED,
     ],
     sane: &[],
-    options: &[OptionSpec {
-        name: "cores",
-        kind: Kind::Switch,
-        default: "false",
-        help: "Also every processor alone: ten more series for each.",
-    }],
+    options: &[cores("Also every processor alone: ten more series for each.")],
     open,
 };
 

@@ -21,11 +21,11 @@
 //! [`kernel::cpuinfo`]: mostly what the machine was told when it booted. There is then no limit, and no processor alone.
 
 use crate::file::{TickFile, broken};
+use crate::parts::cores;
 use crate::values::{Values, Walk};
 use crate::wrapping::{Sum, Wrapping};
 use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::cpuinfo::frequencies_khz;
-use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const DIR: &str = "sys/devices/system/cpu";
@@ -66,12 +66,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&HIGHEST).within(1.0, HERTZ_MAX),
         Sane::of(&CORE).within(1.0, HERTZ_MAX),
     ],
-    options: &[OptionSpec {
-        name: "cores",
-        kind: Kind::Switch,
-        default: "false",
-        help: "Also the frequency of every processor alone.",
-    }],
+    options: &[cores("Also the frequency of every processor alone.")],
     open,
 };
 

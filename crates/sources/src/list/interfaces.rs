@@ -16,7 +16,7 @@
 //! interface that is down are no sample. Shown are interfaces with hardware of their own, as under `network`, in the
 //! agent's own network namespace; what they carried is told there.
 
-use crate::parts::{Choice, exclude, include};
+use crate::parts::InterfaceChoice;
 use crate::values::{Values, Walk};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::Root;
@@ -46,19 +46,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     metrics: &[&UP, &SPEED, &FULL_DUPLEX, &MTU, &CARRIER_CHANGES, &HARDWARE, &ADDRESS],
     sane: &[],
     options: &[
-        include(
-            "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
-        ),
-        exclude(
-            "lo",
-            "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
-        ),
-        OptionSpec {
-            name: "virtual",
-            kind: Kind::Switch,
-            default: "false",
-            help: "Also interfaces without hardware of their own.",
-        },
+        InterfaceChoice::INCLUDE,
+        InterfaceChoice::EXCLUDE,
+        InterfaceChoice::VIRTUAL,
         OptionSpec {
             name: "addresses",
             kind: Kind::Switch,
@@ -102,8 +92,7 @@ static ADDRESS: Metric = Metric::gauge(
 
 struct Interfaces {
     files: Values,
-    choice: Choice,
-    virtual_too: bool,
+    choice: InterfaceChoice,
     addresses_wanted: bool,
     /// As the last walk found them: the interface, the address, its prefix.
     addresses: Vec<[Box<str>; 3]>,
@@ -114,8 +103,7 @@ struct Interfaces {
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Interfaces {
         files: Values::default(),
-        choice: Choice::of(open.options),
-        virtual_too: open.options.switch("virtual"),
+        choice: InterfaceChoice::of(open.options, false),
         addresses_wanted: open.options.switch("addresses"),
         addresses: Vec::new(),
         state: PartState::Ok,
@@ -125,9 +113,9 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let absent = "/sys/class/net: no interface that the options choose";
-        let Self { files, choice, virtual_too, addresses_wanted, addresses, state } = self;
+        let Self { files, choice, addresses_wanted, addresses, state } = self;
         files.look(cx.root, cx.now, absent, |found| {
-            let shown = walk(found, choice, *virtual_too);
+            let shown = walk(found, choice);
             if *addresses_wanted {
                 *state = addresses_of(cx.root, &shown, addresses);
             }
@@ -152,12 +140,11 @@ impl Source for Interfaces {
 }
 
 /// Finds the files; which interfaces are shown: their numbers and names.
-fn walk(walk: &mut Walk<'_, ()>, choice: &Choice, virtual_too: bool) -> Vec<(u32, String)> {
+fn walk(walk: &mut Walk<'_, ()>, choice: &InterfaceChoice) -> Vec<(u32, String)> {
     let mut shown = Vec::new();
     for name in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{name}/{file}");
-        let has_hardware = || walk.text(&at("device/uevent")).is_some();
-        if !choice.says(&name).unwrap_or_else(|| virtual_too || has_hardware()) {
+        if !choice.shows(walk.root(), &name) {
             continue;
         }
         let labels = [("interface", &*name)];

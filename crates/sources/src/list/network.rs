@@ -15,12 +15,10 @@
 //! first reading counts from the reading before it. InfiniBand carries its traffic past these counters.
 
 use crate::file::{TickFile, broken};
-use crate::parts::{Choice, Roster, exclude, include};
+use crate::parts::{InterfaceChoice, Roster};
 use crate::sink::Of;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
-use kernel::Root;
 use kernel::net_dev::{Interface, net_dev};
-use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/net/dev";
@@ -52,21 +50,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &TRANSMITTED[7],
     ],
     sane: &[],
-    options: &[
-        include(
-            "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
-        ),
-        exclude(
-            "lo",
-            "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
-        ),
-        OptionSpec {
-            name: "virtual",
-            kind: Kind::Switch,
-            default: "false",
-            help: "Also interfaces without hardware of their own.",
-        },
-    ],
+    options: &[InterfaceChoice::INCLUDE, InterfaceChoice::EXCLUDE, InterfaceChoice::VIRTUAL],
     open,
 };
 
@@ -119,17 +103,14 @@ const fn bytes(name: &'static str, help: &'static str) -> Metric {
 
 struct Network {
     file: TickFile,
-    choice: Choice,
-    /// Or there is nothing to tell them by.
-    virtual_too: bool,
+    choice: InterfaceChoice,
     roster: Roster,
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Network {
         file: TickFile::open(open.root, PATH)?,
-        choice: Choice::of(open.options),
-        virtual_too: open.options.switch("virtual") || open.root.stat(LOOPBACK).is_err(),
+        choice: InterfaceChoice::of(open.options, open.root.stat(LOOPBACK).is_err()),
         roster: Roster::default(),
     }))
 }
@@ -140,10 +121,7 @@ impl Source for Network {
         self.roster.begin(cx.boot);
         for interface in net_dev(self.file.read()?).map_err(|e| broken(PATH, e))? {
             let interface = interface.map_err(|e| broken(PATH, e))?;
-            let shown = |name: &str| {
-                let said = self.choice.says(name);
-                said.unwrap_or_else(|| self.virtual_too || has_hardware(cx.root, name))
-            };
+            let shown = |name: &str| self.choice.shows(cx.root, name);
             if let Some((label, start)) = self.roster.see(interface.name, cx.boot, shown) {
                 push(&interface, label, start, &mut out);
             }
@@ -151,10 +129,6 @@ impl Source for Network {
         self.roster.end(cx.now);
         Ok(())
     }
-}
-
-fn has_hardware(root: &Root, name: &str) -> bool {
-    root.stat(&format!("sys/class/net/{name}/device/uevent")).is_ok()
 }
 
 fn push(interface: &Interface<'_>, label: &str, start: Timestamp, out: &mut Of<'_>) {

@@ -13,10 +13,10 @@
 //! option `cores`, each processor alone.
 
 use crate::file::{TickFile, broken};
+use crate::parts::cores;
 use crate::wrapping::Sum;
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::schedstat::{CpuSched, schedstat};
-use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/schedstat";
@@ -29,12 +29,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     every: Every::Tick,
     metrics: &[&ALL[0], &ALL[1], &ALL[2], &CORE[0], &CORE[1], &CORE[2]],
     sane: &[],
-    options: &[OptionSpec {
-        name: "cores",
-        kind: Kind::Switch,
-        default: "false",
-        help: "Also every processor alone: three more series for each.",
-    }],
+    options: &[cores("Also every processor alone: three more series for each.")],
     open,
 };
 

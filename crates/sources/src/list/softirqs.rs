@@ -15,10 +15,10 @@
 //! is cheaper, cannot follow them.
 
 use crate::file::{TickFile, broken};
+use crate::parts::cores;
 use crate::wrapping::Sum;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::softirqs::softirqs;
-use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/softirqs";
@@ -33,12 +33,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     every: Every::Tick,
     metrics: &[&ALL, &CORE],
     sane: &[],
-    options: &[OptionSpec {
-        name: "cores",
-        kind: Kind::Switch,
-        default: "false",
-        help: "Also every processor alone: ten more series for each.",
-    }],
+    options: &[cores("Also every processor alone: ten more series for each.")],
     open,
 };
 
