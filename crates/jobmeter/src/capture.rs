@@ -1,17 +1,22 @@
 //! `jobmeter capture`: the files that a source reads, or all of them, as a folder that a test or a maintainer
 //! can read with `--root`. Names of this machine, its users and its network cards are replaced.
 
+use crate::probe::{Probe, Site};
 use crate::sources_of_node::jobs_of;
 use anyhow::{Context as _, bail};
+use cgroups::Jobs;
 use kernel::Root;
-use model::DeviceId;
-use sources::{Context, Open, Options, Sink, SourceSpec};
+use sources::{Options, SourceSpec};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Files that every recorded machine has: its boot time, its mounts.
 const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
+
+/// Processor time that one reading should not pass: a bug report may take its time.
+const READING_MAX: Duration = Duration::from_secs(10);
 
 /// Where the states of the sources stand.
 const STATES: &str = ".jobmeter/sources";
@@ -22,13 +27,14 @@ const STATES: &str = ".jobmeter/sources";
 /// The only one that was asked for gives nothing, or a file cannot be written.
 pub(crate) fn capture(
     specs: &[&'static SourceSpec],
-    root: &Root,
-    device: &DeviceId,
+    site: &Site,
     out: &Path,
 ) -> anyhow::Result<()> {
+    let root = &site.root;
+    let jobs = jobs_of(root, crate::clock());
     let mut states = String::new();
     for spec in specs {
-        match read(spec, root, device) {
+        match read(spec, site, &jobs) {
             Ok(samples) => states.push_str(&format!("{}: {samples} samples\n", spec.name)),
             Err(error) if specs.len() > 1 => {
                 states.push_str(&format!("{}: {error:#}\n", spec.name));
@@ -67,18 +73,13 @@ pub(crate) fn capture(
 }
 
 /// Opens a source and reads it once; how many samples it gave.
-fn read(spec: &SourceSpec, root: &Root, device: &DeviceId) -> anyhow::Result<usize> {
-    let boot = agent::boot_of(root)?;
-    let options = Options::defaults(spec.options);
-    let now = crate::clock();
-    let jobs = jobs_of(root, now);
-    let of = || format!("source {}", spec.name);
-    let mut source = (spec.open)(&Open { root, options: &options, boot }).with_context(of)?;
-    let mut sink = Sink::of_source(spec, device.clone());
-    sink.begin(now);
-    let cx = Context { root, now, boot, jobs: &jobs, budget_us: 10_000_000 };
-    source.collect(&cx, &mut sink).with_context(of)?;
-    Ok(sink.len())
+fn read(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
+    let mut probe = Probe::open(spec, &Options::defaults(spec.options), site);
+    probe.read(site, jobs, READING_MAX);
+    match probe.failed() {
+        Some(error) => Err(error.clone()).with_context(|| format!("source {}", spec.name)),
+        None => Ok(probe.sink().len()),
+    }
 }
 
 /// Records where a link to a directory points, through which nothing was read.
@@ -218,13 +219,12 @@ mod tests {
     #[test]
     fn what_was_captured_tells_the_same_again() {
         let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
-        let device = DeviceId::new("n1").unwrap();
         for host in ["bare-6.18", "sensors-intel", "gpu-node", "slurm-v1"] {
             let to = tempfile::tempdir().unwrap();
             let captured = |from: &Path, name: &str| {
                 let out = to.path().join(name);
-                let root = Root::recorded(from).unwrap().recording();
-                capture(sources::SOURCES, &root, &device, &out).unwrap();
+                let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
+                capture(sources::SOURCES, &site, &out).unwrap();
                 (fs::read_to_string(out.join(STATES)).unwrap(), out)
             };
             let (first, out) = captured(&hosts.join(host).join("1"), "first");

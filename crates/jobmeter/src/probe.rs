@@ -139,6 +139,11 @@ impl Probe {
         clock::thread_cpu_us().saturating_sub(before)
     }
 
+    /// Why it could not be opened, or the last reading gave nothing.
+    pub(crate) const fn failed(&self) -> Option<&SourceError> {
+        self.failed.as_ref()
+    }
+
     /// Samples of the last reading.
     pub(crate) const fn sink(&self) -> &Sink {
         &self.sink

@@ -7,7 +7,7 @@ use cgroups::Jobs;
 use clap::ArgMatches;
 use kernel::Root;
 use model::setting::OptionSpec;
-use model::{DeviceId, Metric, Timestamp};
+use model::{Metric, Timestamp};
 use serde::Serialize;
 use sources::{Every, Options, SOURCES, SourceSpec};
 use std::io::{self, BufWriter, Write};
@@ -195,6 +195,6 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     if out.try_exists()? {
         bail!("{} is there already; name a folder that is not", out.display());
     }
-    let root = root_of(matches)?;
-    crate::capture::capture(&specs, &root.recording(), &DeviceId::new(device)?, out)
+    let site = Site::new(root_of(matches)?.recording(), device)?;
+    crate::capture::capture(&specs, &site, out)
 }
