@@ -129,11 +129,15 @@ impl Round {
         Self { before: [before_1, before_2], said: [said_1, said_2], after: [after_1, after_2] }
     }
 
-    /// Where a metric was while psutil looked the second time.
+    /// Where a metric was while psutil looked the second time. A gauge that moves goes up and down between
+    /// two looks: it may have been as far outside them as it moved between any two of ours.
     fn value(&self, metric: &str, label: Option<(&str, &str)>) -> Option<Interval> {
-        let before = total(&self.before[1], metric, label)?;
-        let after = total(&self.after[1], metric, label)?;
-        Some(Interval(before.min(after), before.max(after)))
+        let at = |reading: &Reading| total(reading, metric, label);
+        let (before, after) = (at(&self.before[1])?, at(&self.after[1])?);
+        let looks = [at(&self.before[0])?, at(&self.after[0])?, before, after];
+        let steps = looks.windows(2).map(|pair| (pair[0] - pair[1]).abs());
+        let moved = steps.fold(0.0, f64::max);
+        Some(Interval(before.min(after) - moved, before.max(after) + moved))
     }
 
     /// How much a metric grew between psutil's two looks.
