@@ -49,6 +49,7 @@ docs:
 # the agent is measured on jobs of its own making, beside what it replaces.
 bench: release
 	$(CARGO) bench --locked -p store -p query
+	$(CARGO) bench --locked -p store --bench http -- --swarm
 	benches/victoria.sh
 	benches/agent.sh
 

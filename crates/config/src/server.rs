@@ -28,6 +28,12 @@ settings! {
             Kind::Text("FILE");
         /// Whether to listen beyond this machine without TLS, which lets everyone on the way read.
         "plain" plain: bool = "false", Kind::Switch;
+        /// Most connections at a time, of which each agent has one; further ones are closed at once.
+        "connections_max" connections_max: u32 = "16384", Kind::Number { min: 1, max: 1_000_000 };
+        /// Most of them of one user of this machine, or of one address elsewhere: where agents come
+        /// through a proxy, all of them come from one.
+        "connections_per_peer_max" connections_per_peer_max: u32 = "4096",
+            Kind::Number { min: 1, max: 1_000_000 };
     }
 }
 

@@ -30,9 +30,6 @@ pub trait Scheduler: Send {
     /// # Errors
     /// The scheduler does not answer in time, or answers what is no answer. The next round asks for the
     /// same again.
-    async fn changes(
-        &mut self,
-        from: Timestamp,
-        now: Timestamp,
-    ) -> Result<Changes, SchedulerError>;
+    async fn changes(&mut self, from: Timestamp, now: Timestamp)
+    -> Result<Changes, SchedulerError>;
 }

@@ -77,7 +77,10 @@ fn of_one_connection(error: &io::Error) -> bool {
 fn arrived(stream: TcpStream, theirs: SocketAddr, serving: &Serving) {
     let Some(seat) = serving.app.seats.take() else {
         serving.app.counts.arrivals.add(Arrival::Full, 1);
-        log::warn!("all {} connections are taken", serving.app.limits.connections_max);
+        log::warn!(
+            "all {} connections are taken; `connections_max` allows more",
+            serving.app.seats.max()
+        );
         return;
     };
     let of_connection = serving.clone();
@@ -103,7 +106,8 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     let arrivals = &serving.app.counts.arrivals;
     let Some(_place) = serving.app.seats.take_of(peer) else {
         arrivals.add(Arrival::FullForPeer, 1);
-        log::warn!("{peer} has {} connections", serving.app.limits.connections_per_peer_max);
+        let most = serving.app.seats.max_of_one();
+        log::warn!("{peer} has {most} connections; `connections_per_peer_max` allows more");
         return;
     };
     let mut connection = Connection { ends, owner, certificate: None };

@@ -332,7 +332,10 @@ fn app(
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
-        seats: Seats::new(limits.connections_max, limits.connections_per_peer_max),
+        seats: Seats::new(
+            size(config.listen.connections_max.into()),
+            size(config.listen.connections_per_peer_max.into()),
+        ),
         told_jobs: ToldJobs::default(),
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),

@@ -49,6 +49,16 @@ impl Seats {
         Self { all: Arc::new(Semaphore::new(max)), max, max_per_peer, by_peer: Arc::default() }
     }
 
+    /// How many there are.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// How many of them one peer may have.
+    pub(crate) const fn max_of_one(&self) -> usize {
+        self.max_per_peer
+    }
+
     /// One of all places, if one is free.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all).try_acquire_owned().ok()

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-/// Limits on connections, requests and their memory.
+/// Limits on the times of connections, on requests and their memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most connections at a time; further ones are closed at once.
-    pub connections_max: usize,
-    /// Most connections of one user of this machine, or of one address elsewhere.
-    pub connections_per_peer_max: usize,
     /// Longest time for a TLS handshake.
     pub handshake_time: Duration,
     /// Longest time until a request's header is complete, from the connection's start or the answer
@@ -41,8 +37,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections_max: 4096,
-            connections_per_peer_max: 2048,
             handshake_time: Duration::from_secs(10),
             header_time: Duration::from_secs(60),
             body_time: Duration::from_secs(30),

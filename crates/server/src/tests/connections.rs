@@ -53,8 +53,8 @@ fn half_open_connections_are_ended_and_others_served_meanwhile() {
 
 #[test]
 fn one_peer_cannot_take_every_seat_and_all_cannot_take_more_than_there_are() {
-    let limits = Limits { connections_max: 12, connections_per_peer_max: 8, ..Limits::default() };
-    let site = Site::with(limits, &[]);
+    let flags = [("connections_max", "12"), ("connections_per_peer_max", "8")];
+    let site = Site::with(Limits::default(), &flags);
     let mut held: Vec<TcpStream> = (0..8)
         .map(|_| {
             let mut stream = site.connect();

@@ -69,12 +69,19 @@ pub(crate) struct Agent {
     table: Arc<SeriesTable>,
     series: Vec<Series>,
     seq: u64,
-    tick: i64,
+    /// Microseconds between two ticks, and the next of them.
+    period: i64,
+    tick: Timestamp,
     encoder: Encoder,
 }
 
 impl Agent {
     pub(crate) fn new(number: u64, series: u64) -> Self {
+        Self::ticking(number, series, Timestamp(T0), Timestamp::SECOND)
+    }
+
+    /// One whose first tick is then, and the others so many microseconds after one another.
+    pub(crate) fn ticking(number: u64, series: u64, first: Timestamp, period: i64) -> Self {
         let name = format!("node-{number:04}");
         let device = DeviceId::new(&name).unwrap();
         let entries = (0..series).map(|n| Series::entry(n, &device)).collect();
@@ -83,7 +90,8 @@ impl Agent {
             table: Arc::new(SeriesTable { entries }),
             series: (0..series).map(|n| Series::new(n + number * series)).collect(),
             seq: 0,
-            tick: 0,
+            period,
+            tick: first,
             encoder: Encoder::default(),
         }
     }
@@ -93,10 +101,10 @@ impl Agent {
         let count = self.series.len() as u32;
         let (mut at, mut index, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ticks {
-            at.push(Tick { at: Timestamp(T0 + self.tick * 1_000_000), samples: count });
+            at.push(Tick { at: self.tick, samples: count });
             index.extend(0..count);
             values.extend(self.series.iter_mut().map(Series::next));
-            self.tick += 1;
+            self.tick = self.tick.plus(self.period);
         }
         let batch = Batch {
             origin: self.origin.clone(),

@@ -1,4 +1,4 @@
-//! A thousand agents in one thread: each a connection of its own, which sends a request as `jobmeter-agent`
+//! Thousands of agents in one thread: each a connection of its own, which sends a request as `jobmeter-agent`
 //! does and waits for the acks before it sends the next.
 //!
 //! One thread with epoll, because the client shares the machine with the server it measures: a thread for
@@ -9,6 +9,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{ErrorKind, Read, Write};
@@ -44,6 +45,25 @@ impl Pace {
     }
 }
 
+/// What agents send.
+pub(crate) trait Supply {
+    /// How many frames an agent sends.
+    fn rounds(&self, agent: usize) -> usize;
+    /// The frame of a round; asked once, in the order of rounds.
+    fn frame(&mut self, agent: usize, round: usize) -> Cow<'_, [u8]>;
+}
+
+/// Frames that were made before, by agent and round.
+impl Supply for &[&[Vec<u8>]] {
+    fn rounds(&self, agent: usize) -> usize {
+        self.get(agent).map_or(0, |frames| frames.len())
+    }
+
+    fn frame(&mut self, agent: usize, round: usize) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.get(agent).and_then(|frames| frames.get(round)).unwrap())
+    }
+}
+
 /// What was measured of some requests.
 #[derive(Default)]
 pub(crate) struct Measured {
@@ -69,6 +89,8 @@ struct Line {
     due: Duration,
     /// Since when it waits for nothing.
     free: Duration,
+    /// Whether the request that stands there is sent once more.
+    again: bool,
 }
 
 /// A whole answer.
@@ -99,7 +121,7 @@ impl Client {
             epoll::add(&epoll, &stream, data, EventFlags::IN).unwrap();
             let (request, answer) = (Vec::new(), Vec::new());
             let (due, free) = (Duration::ZERO, Duration::ZERO);
-            Line { stream, request, sent: 0, answer, round: 0, due, free }
+            Line { stream, request, sent: 0, answer, round: 0, due, free, again: false }
         });
         let lines = lines.collect();
         Self { address, lines, epoll, timer }
@@ -108,7 +130,7 @@ impl Client {
     /// Sends each agent's frames, one after another, and waits for all answers. Calls `tend` once a second.
     pub(crate) fn send(
         &mut self,
-        frames: &[&[Vec<u8>]],
+        frames: &mut dyn Supply,
         pace: Pace,
         tend: &mut dyn FnMut(),
     ) -> Measured {
@@ -117,9 +139,11 @@ impl Client {
         for (place, line) in self.lines.iter_mut().enumerate() {
             (line.round, line.free) = (0, Duration::ZERO);
             line.due = pace.due(place, 0).unwrap_or_default();
-            due.push(Reverse((line.due, place)));
+            if frames.rounds(place) > 0 {
+                due.push(Reverse((line.due, place)));
+            }
         }
-        let mut left: usize = frames.iter().map(|frames| frames.len()).sum();
+        let mut left: usize = (0..self.lines.len()).map(|place| frames.rounds(place)).sum();
         let (mut tended, mut heard) = (Duration::ZERO, Duration::ZERO);
         let mut events = Vec::with_capacity(1024);
         while left > 0 {
@@ -127,11 +151,7 @@ impl Client {
                 && at <= began.elapsed()
             {
                 due.pop();
-                let frame = frames.get(place).and_then(|frames| {
-                    let line = self.lines.get(place)?;
-                    frames.get(line.round)
-                });
-                self.begin(place, frame.unwrap(), began.elapsed(), &mut told);
+                self.begin(place, frames, began.elapsed(), &mut told);
             }
             let now = began.elapsed();
             if now - tended >= TEND {
@@ -149,12 +169,12 @@ impl Client {
                 if let Some(wait) = settle(&answered) {
                     told.refused += 1;
                     due.push(Reverse((now + wait, place)));
-                    line.free = now + wait;
+                    (line.free, line.again) = (now + wait, true);
                     continue;
                 }
                 told.latencies.push((now - line.due).as_secs_f64() * 1e3);
                 (line.round, line.free, left) = (line.round + 1, now, left - 1);
-                if line.round < frames.get(place).map_or(0, |frames| frames.len()) {
+                if line.round < frames.rounds(place) {
                     line.due = pace.due(place, line.round).unwrap_or(now);
                     due.push(Reverse((line.due, place)));
                 }
@@ -164,23 +184,13 @@ impl Client {
         told
     }
 
-    fn begin(&mut self, place: usize, frame: &[u8], now: Duration, told: &mut Measured) {
+    fn begin(&mut self, place: usize, frames: &mut dyn Supply, now: Duration, told: &mut Measured) {
         let line = self.lines.get_mut(place).unwrap();
         told.requests += 1;
         told.late.push((now - line.due.max(line.free)).as_secs_f64() * 1e3);
-        line.request.clear();
-        write!(
-            line.request,
-            "POST /v1/batches HTTP/1.1\r\ncontent-length: {}\r\naccept: */*\r\nhost: {}\r\n\
-             content-type: application/x-jobmeter-batches\r\nuser-agent: jobmeter-agent/{}\r\n\
-             x-jobmeter-now: {}\r\nx-jobmeter-config: 0\r\n\r\n",
-            frame.len(),
-            self.address,
-            env!("CARGO_PKG_VERSION"),
-            UNIX_EPOCH.elapsed().unwrap().as_micros(),
-        )
-        .unwrap();
-        line.request.extend_from_slice(frame);
+        if !std::mem::take(&mut line.again) {
+            line.fill(self.address, &frames.frame(place, line.round));
+        }
         line.sent = 0;
         if !line.write() {
             self.interest(place, EventFlags::IN | EventFlags::OUT);
@@ -216,6 +226,22 @@ impl Client {
 }
 
 impl Line {
+    /// Writes the request of a frame, for now only into memory.
+    fn fill(&mut self, address: SocketAddr, frame: &[u8]) {
+        self.request.clear();
+        write!(
+            self.request,
+            "POST /v1/batches HTTP/1.1\r\ncontent-length: {}\r\naccept: */*\r\nhost: {address}\r\n\
+             content-type: application/x-jobmeter-batches\r\nuser-agent: jobmeter-agent/{}\r\n\
+             x-jobmeter-now: {}\r\nx-jobmeter-config: 0\r\n\r\n",
+            frame.len(),
+            env!("CARGO_PKG_VERSION"),
+            UNIX_EPOCH.elapsed().unwrap().as_micros(),
+        )
+        .unwrap();
+        self.request.extend_from_slice(frame);
+    }
+
     /// Whether all of the request is sent.
     fn write(&mut self) -> bool {
         while let Some(rest) = self.request.get(self.sent..).filter(|rest| !rest.is_empty()) {

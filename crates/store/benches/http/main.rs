@@ -2,10 +2,10 @@
 //! start: frames as agents make them, from the request to the ack that says they are on the disk.
 //!
 //! ```text
-//! cargo build --release -p server && cargo bench -p store --bench http [-- DIR]
+//! cargo build --release -p server && cargo bench -p store --bench http [-- [--swarm] [DIR]]
 //! ```
 //!
-//! The directory (by default a temporary one) should lie on the disk that matters. Prints tables as
+//! With `--swarm` instead: 100, 1000 and 10 000 agents at their usual pace. The directory (by default a temporary one) should lie on the disk that matters. Prints tables as
 //! docs/performance.md has them. `JOBMETER_SERVER_PROGRAM`: another program than
 //! target/release/jobmeter-server; a development build is refused. `JOBMETER_BENCH_SHORT=1`: a tenth of it.
 
@@ -17,6 +17,7 @@
 mod agents;
 mod client;
 mod program;
+mod swarm;
 
 use agents::Agent;
 use client::{Client, Measured, Pace};
@@ -34,11 +35,18 @@ const RATE: u32 = 2;
 const PROBES: usize = 300;
 
 fn main() -> ExitCode {
+    raise_open_files();
     let temporary = tempfile::tempdir().unwrap();
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let dir = given.map_or_else(|| temporary.path().to_owned(), Into::into);
     let short = std::env::var_os("JOBMETER_BENCH_SHORT").is_some_and(|text| !text.is_empty());
-    match measure(&dir, if short { 10 } else { 100 }) {
+    let percent = if short { 10 } else { 100 };
+    let measured = if std::env::args().any(|arg| arg == "--swarm") {
+        swarm::measure(&dir, percent)
+    } else {
+        measure(&dir, percent)
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let mut stderr = std::io::stderr();
@@ -50,7 +58,6 @@ fn main() -> ExitCode {
 
 /// Measures all, in runs of so many percent of their length.
 fn measure(dir: &Path, percent: usize) -> Result<(), String> {
-    raise_open_files();
     let program = program()?;
     let bench = Bench { program: &program, dir };
     let empty = bench.empty_starts()?;
@@ -158,7 +165,8 @@ impl Bench<'_> {
         let mut client = Client::connect(server.address, agents);
         let (before, mut own) = (server.cpu.seconds(), Cpu::of(std::process::id()));
         let own_before = own.seconds();
-        let told = client.send(&slices(&frames), Pace::Next, &mut || note(&mut server.cpu));
+        let told =
+            client.send(&mut slices(&frames).as_slice(), Pace::Next, &mut || note(&mut server.cpu));
         let (cpu, own) = (server.cpu.seconds() - before, own.seconds() - own_before);
         let counts = server.counts();
         let count = |name: &str| *counts.get(&format!("jobmeter_{name}")).unwrap();
@@ -245,7 +253,7 @@ impl Bench<'_> {
         let mut client = Client::connect(server.address, frames.len());
         let (first, rest): (Vec<_>, Vec<_>) =
             slices(frames).iter().map(|of_agent| of_agent.split_at(warm)).unzip();
-        client.send(&first, pace, &mut || note(&mut server.cpu));
+        client.send(&mut first.as_slice(), pace, &mut || note(&mut server.cpu));
         let before = server.counts();
         let of = |counts: &BTreeMap<String, f64>, name: &str| {
             *counts.get(&format!("jobmeter_store_{name}")).unwrap()
@@ -254,7 +262,7 @@ impl Bench<'_> {
         let mut disk = probe(place, commit);
         let (cpu, mut own) = (server.cpu.seconds(), Cpu::of(std::process::id()));
         let own_before = own.seconds();
-        let told = client.send(&rest, pace, &mut || note(&mut server.cpu));
+        let told = client.send(&mut rest.as_slice(), pace, &mut || note(&mut server.cpu));
         let (cpu, own) = (server.cpu.seconds() - cpu, own.seconds() - own_before);
         let after = server.counts();
         server.kill();

@@ -68,6 +68,8 @@ impl Server {
     pub(crate) fn start(program: &Path, data: &Path) -> Self {
         let mut command = Command::new(program);
         command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data);
+        // All agents of a bench come from one user.
+        command.args(["--connections-per-peer-max", "16384"]);
         let began = Instant::now();
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -97,6 +99,15 @@ impl Server {
         self.counts().keys().any(|name| {
             name.starts_with("jobmeter_build_info{") && name.contains("build=\"development\"")
         })
+    }
+
+    /// Memory of its own and of its files in memory, in bytes.
+    pub(crate) fn resident(&self) -> f64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kib * 1024.0
     }
 
     /// Ends it as a power cut would.
