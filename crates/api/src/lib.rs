@@ -22,4 +22,4 @@ pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, Param};
 pub use rows::{Available, MetricsRow, Value};
-pub use samples::{Last, Range, RangeSeries, SeriesInfo, SqlQuestion};
+pub use samples::{Explanation, Last, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion};

@@ -3,8 +3,8 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Available, End, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node, Range, Ready,
-    Register, Registered, SeriesInfo, SqlQuestion,
+    Available, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node,
+    Range, Ready, Register, Registered, SeriesInfo, SqlQuestion,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -226,6 +226,11 @@ operations! {
     Last Get "/api/v1/last" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
         answer: Answer::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
+    }
+    /// Where series come from: source, period, errors, gaps.
+    Explain Get "/api/v1/explain" {
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Explanation>>()), more: &[404],
     }
     /// Every metric known.
     Catalogue Get "/api/v1/catalogue" { answer: Answer::Json(|g| g.subschema_for::<Vec<MetricInfo>>()) }

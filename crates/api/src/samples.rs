@@ -70,6 +70,45 @@ pub struct RangeSeries {
     pub values: Vec<Option<f64>>,
 }
 
+/// An element of `GET /api/v1/explain`: where a series comes from. What is counted is counted in the last day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// Which series.
+    #[serde(flatten)]
+    pub series: SeriesInfo,
+    /// The metric's meaning.
+    pub help: String,
+    /// The source of the node's agent that reads it; `null` where the agent tells of none.
+    pub source: Option<String>,
+    /// How often a reading of the source failed.
+    pub source_errors: Option<f64>,
+    /// Who sends samples of its device.
+    pub senders: Vec<Sender>,
+    /// Seconds between two of its samples.
+    pub period_seconds: Option<f64>,
+    /// How many samples there are.
+    pub samples: u64,
+    /// When the newest was read.
+    pub time: Option<f64>,
+    /// Its value; `null` when it is no number.
+    pub value: Option<f64>,
+    /// Since when the counter counts, where it tells.
+    pub counted_from: Option<f64>,
+    /// The newest gaps of its source, 20 at most.
+    pub gaps: Vec<crate::Gap>,
+    /// How many gaps there are.
+    pub gaps_count: u64,
+}
+
+/// Who sends samples of a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sender {
+    /// Its name.
+    pub origin: String,
+    /// When its last batch came, by the server's clock.
+    pub last_seen: f64,
+}
+
 /// Body of `POST /api/v1/sql`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SqlQuestion {

@@ -18,7 +18,9 @@ pub(crate) fn command() -> Command {
             run(),
             jobs(),
             job(),
+            nodes(),
             get(),
+            explain(),
             sql(),
             top(),
             sources(),
@@ -145,6 +147,27 @@ fn get() -> Command {
             json().conflicts_with("format"),
         ])
         .after_help("Example: jobmeter get --device node-1 --metric load_1m --last 5m")
+}
+
+fn nodes() -> Command {
+    Command::new("nodes")
+        .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent")
+        .args([json()])
+        .after_help("Example: jobmeter nodes --json")
+}
+
+fn explain() -> Command {
+    let label = value("label", "KEY=VALUE", "Only the series with this label; may come again");
+    Command::new("explain")
+        .about("Tells where a series comes from: source, period, errors, gaps")
+        .args([
+            Arg::new("metric").value_name("METRIC").required(true).help("Its metric"),
+            value("device", "NAME", "Of this device; several, separated by commas"),
+            value("job", "[CLUSTER:]ID", "Of this job; `none`: of no job"),
+            label.action(ArgAction::Append),
+            json(),
+        ])
+        .after_help("Example: jobmeter explain load_1m --device node-1")
 }
 
 fn sql() -> Command {

@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod show;
 mod sources_of_node;
+mod standing;
 mod top;
 mod unknown;
 mod unreachable;
@@ -86,6 +87,8 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
         Some(("jobs", matches)) => questions::jobs(&client()?, matches),
         Some(("job", matches)) => questions::job(&client()?, matches, &device()?),
+        Some(("nodes", matches)) => return standing::nodes(&client()?, matches),
+        Some(("explain", matches)) => return standing::explain(&client()?, matches),
         Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),

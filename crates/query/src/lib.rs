@@ -14,6 +14,7 @@ mod alias;
 mod by_job;
 mod encode;
 mod error;
+mod explain;
 mod get_metrics;
 mod line;
 mod lists;

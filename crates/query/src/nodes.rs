@@ -154,7 +154,7 @@ fn rate(points: impl Iterator<Item = Point>) -> Option<f64> {
 }
 
 /// The distance between most neighbours, in seconds.
-fn usual_distance(times: &[i64]) -> Option<f64> {
+pub(crate) fn usual_distance(times: &[i64]) -> Option<f64> {
     let pairs = times.iter().zip(times.iter().skip(1));
     let mut distances: Vec<i64> = pairs.map(|(a, b)| b.saturating_sub(*a)).collect();
     distances.sort_unstable();

@@ -59,6 +59,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Series => on(method, series::series),
         Operation::Range => on(method, series::range),
         Operation::Last => on(method, series::last),
+        Operation::Explain => on(method, series::explain),
         Operation::Catalogue => on(method, series::catalogue),
         Operation::Gaps => on(method, series::gaps),
         Operation::Sql => on(method, statements::sql),

@@ -76,6 +76,20 @@ pub(crate) async fn last(
     .await
 }
 
+/// `GET /api/v1/explain`: where series come from.
+pub(crate) async fn explain(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let selection = Selection::of(&known(query, Operation::Explain)?)?;
+    ask(&app, &caller, move |questions, asker| {
+        let select = selection.resolve(questions, asker)?;
+        questions.explain(&select, asker)
+    })
+    .await
+}
+
 /// `GET /api/v1/catalogue`: every metric known.
 pub(crate) async fn catalogue(
     State(app): State<Arc<App>>,

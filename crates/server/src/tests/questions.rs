@@ -34,6 +34,9 @@ fn the_same_rows_by_every_way() {
     assert_eq!(site.get("/api/v1/catalogue").json()[0]["help"], "Load.");
     let node = &site.get("/api/v1/nodes").json()[0];
     assert_eq!((&node["device"], &node["agent_version"]), (&"n1".into(), &"9.8.7".into()));
+    let why = &site.get("/api/v1/explain?metric=load_1m").json()[0];
+    assert_eq!((&why["help"], &why["samples"]), (&"Load.".into(), &1.into()), "{why}");
+    assert_eq!((&why["senders"][0]["origin"], &why["source"]), (&"n1".into(), &().into()));
     let health = site.get("/api/v1/health").json();
     assert_eq!((&health["ready"], &health["nodes_alive"]), (&true.into(), &1.into()));
     let sql = br#"{"query": "SELECT device_id, value FROM metrics"}"#;

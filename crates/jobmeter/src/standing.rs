@@ -1,0 +1,165 @@
+//! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
+
+use crate::client::{Client, path};
+use crate::show::{self, Table};
+use crate::unknown;
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Exit code when a node is silent, or a series is not known.
+const NOT_WELL: u8 = 1;
+
+/// `jobmeter nodes`: exit code 1 when one that reported does not.
+pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text("/api/v1/nodes", "application/json")?)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    nodes.sort_by_key(|node| node.alive);
+    let mut table =
+        Table::new(&["node", "state", "every", "clock", "series", "jobs", "agent", "settings"]);
+    for node in &nodes {
+        table.row(vec![
+            node.device.clone(),
+            state(node, health.now),
+            node.period_seconds.map_or_else(String::new, show::seconds),
+            node.clock_offset_seconds.map_or_else(String::new, |offset| format!("{offset:+.3} s")),
+            node.series.to_string(),
+            node.jobs.len().to_string(),
+            node.agent_version.clone().unwrap_or_default(),
+            settings(node),
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no node has reported; on each: jobmeter-agent --server URL")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    out.flush()?;
+    let all_well = nodes.iter().all(|node| node.alive);
+    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn state(node: &api::Node, now: f64) -> String {
+    match node.last_seen {
+        _ if node.alive => "alive".to_owned(),
+        Some(seen) => format!("silent for {}", show::seconds((now - seen).max(0.0))),
+        None => "never reported".to_owned(),
+    }
+}
+
+/// What the node runs by of the settings that the server told.
+fn settings(node: &api::Node) -> String {
+    match (&node.config_refused, node.config_generation) {
+        (Some(why), _) => format!("refused: {why}"),
+        (None, None | Some(0)) => "its own".to_owned(),
+        (None, Some(_)) => "the server's".to_owned(),
+    }
+}
+
+/// `jobmeter explain`.
+pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let labels: serde_json::Map<String, serde_json::Value> = matches
+        .get_many::<String>("label")
+        .unwrap_or_default()
+        .map(|label| match label.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.into())),
+            None => Err(anyhow::anyhow!("--label {label}: write KEY=VALUE")),
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
+    let asked = [
+        ("metric", text("metric")),
+        ("device", text("device")),
+        ("job", text("job")),
+        ("labels", labels),
+    ];
+    let path = path("/api/v1/explain", &asked);
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let explained: Vec<api::Explanation> = client.get(&path)?;
+    for (place, one) in explained.iter().enumerate() {
+        if place > 0 {
+            writeln!(out)?;
+        }
+        write(&mut out, one, health.now)?;
+    }
+    out.flush()?;
+    if !explained.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names = unknown::names(client, text("device"), text("metric"))?;
+    let none = "no sample of such a series came in the last day".to_owned();
+    let mut stderr = io::stderr().lock();
+    for line in if names.is_empty() { vec![none] } else { names } {
+        writeln!(stderr, "jobmeter: {line}")?;
+    }
+    Ok(ExitCode::from(NOT_WELL))
+}
+
+/// One series, a line for each thing that is known of it.
+fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<()> {
+    let series = &one.series;
+    let labels: Vec<String> =
+        series.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels =
+        if labels.is_empty() { String::new() } else { format!(" {{{}}}", labels.join(", ")) };
+    writeln!(out, "{} {}{labels}", series.device, series.metric)?;
+    let mut line = |what: &str, text: String| writeln!(out, "  {what:<9}{text}");
+    line("means", one.help.clone())?;
+    let unit = if series.unit.is_empty() { String::new() } else { format!(" in {}", series.unit) };
+    line("kind", format!("{}{unit}", series.kind))?;
+    if let (Some(cluster), Some(job)) = (&series.cluster, series.job) {
+        line("job", format!("{cluster}:{job}"))?;
+    }
+    let ago = |at: f64| format!("{} ago", show::seconds((now - at).max(0.0)));
+    line(
+        "source",
+        match (&one.source, one.source_errors) {
+            (Some(source), Some(errors)) if errors > 0.0 => {
+                format!("{source}, which failed {} times in the last day", show::count(errors))
+            }
+            (Some(source), _) => format!("{source}, which did not fail in the last day"),
+            (None, _) => "none of an agent's: pushed, or from another program".to_owned(),
+        },
+    )?;
+    for sender in &one.senders {
+        line(
+            "from",
+            format!("{}, whose last batch came {}", sender.origin, ago(sender.last_seen)),
+        )?;
+    }
+    line("samples", format!("{} in the last day", show::count(one.samples as f64)))?;
+    if let Some(period) = one.period_seconds {
+        line("every", show::seconds(period))?;
+    }
+    if let Some(time) = one.time {
+        let value = one.value.map_or_else(|| "no number".to_owned(), |value| value.to_string());
+        line("newest", format!("{value}, {}", ago(time)))?;
+    }
+    if let Some(from) = one.counted_from {
+        line("counts", format!("since {}", ago(from)))?;
+    }
+    let hidden = one.gaps_count.saturating_sub(one.gaps.len() as u64);
+    if hidden > 0 {
+        line("gaps", format!("{hidden} older ones, and"))?;
+    }
+    for gap in &one.gaps {
+        let detail =
+            if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
+        let length = show::seconds(gap.to - gap.from);
+        line("gap", format!("{length}, {}, {}{detail}", ago(gap.to), gap.cause))?;
+    }
+    Ok(())
+}
