@@ -288,6 +288,12 @@ fn tell_recovery(recovery: &store::Recovery) {
             archive.display()
         );
     }
+    for path in &recovery.archive_strays {
+        log::warn!(
+            "{}: in the archive, and nothing of this data folder; it takes room until somebody removes it",
+            path.display()
+        );
+    }
     if recovery.jobs_dropped > 0 {
         log::warn!(
             "the log tells more of jobs than is taken at start; the {} oldest events are passed over",

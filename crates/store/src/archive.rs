@@ -163,6 +163,19 @@ pub(crate) fn archive_dir(manifest: &Manifest) -> PathBuf {
     manifest.archive.as_ref().map_or_else(PathBuf::new, |note| note.dir.clone())
 }
 
+/// Files in the archive that no manifest names: copies that did not end, and blocks whose removal failed or
+/// that another backup of the data directory names. Nothing where it is away.
+pub(crate) fn strays(disk: &dyn Disk, manifest: &Manifest) -> Vec<PathBuf> {
+    let Some(ArchiveNote { dir, .. }) = &manifest.archive else { return Vec::new() };
+    let ours = [ARCHIVE_FILE, LOCK_FILE, "lost+found"];
+    let is_named = |name: &str| {
+        ours.contains(&name)
+            || manifest.blocks.iter().any(|note| note.archived && note.file == name)
+    };
+    let names = disk.list(dir).unwrap_or_default();
+    names.iter().filter(|name| !is_named(name)).map(|name| dir.join(name)).collect()
+}
+
 /// Whether an archive may begin in a directory: it is there, and nothing is in it but what a file system has
 /// when it is new, or a start that did not end left.
 fn may_begin(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {

@@ -1,7 +1,7 @@
 //! Opening a data directory: what the manifest names, then the log after it.
 
 use crate::answer::LastValue;
-use crate::archive::{Archive, archive_dir};
+use crate::archive::{Archive, archive_dir, strays};
 use crate::block::{Block, BlockNote, Meter};
 use crate::commit::Committer;
 use crate::disk::Disk;
@@ -217,6 +217,9 @@ impl Opening {
         let Some(ArchiveSettings { dir, .. }) = &settings.archive else { return Ok(None) };
         let (archive, is_there) = Archive::open(ledger, dir, self.now)?;
         self.recovery.archive_away = (!is_there).then(|| dir.clone());
+        if is_there {
+            self.recovery.archive_strays = strays(&*ledger.disk, &ledger.manifest());
+        }
         Ok(Some(archive))
     }
 

@@ -22,6 +22,8 @@ pub struct Recovery {
     pub damaged: Vec<Damage>,
     /// The archive, if it is not there now.
     pub archive_away: Option<PathBuf>,
+    /// Files in the archive that the manifest does not name. They are left: another backup may name them.
+    pub archive_strays: Vec<PathBuf>,
     /// Files of unfinished work that were removed.
     pub removed: Vec<PathBuf>,
     /// What batches of the log told of jobs, and when they were received: whoever keeps jobs may not have

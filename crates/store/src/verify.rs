@@ -1,7 +1,7 @@
 //! Checking a data directory without changing it: every checksum, and what each damage costs. It may run
 //! beside the server that has the directory.
 
-use crate::archive::archive_dir;
+use crate::archive::{archive_dir, strays};
 use crate::block::{Block, BlockNote, Meter};
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -158,6 +158,12 @@ impl Verified {
                     self.push(&dir.join(name), what, cost.to_owned(), true);
                 }
             }
+        }
+        for path in strays(disk, manifest) {
+            let what = "the manifest does not name it: a copy or a removal that did not end, or \
+                        another backup's block";
+            let cost = "the room that it takes, until somebody removes it";
+            self.push(&path, what.to_owned(), cost.to_owned(), true);
         }
     }
 

@@ -48,6 +48,19 @@ fn blocks_that_are_too_old_move_and_nothing_is_told_otherwise() {
     assert_eq!(disk.files("/archive").len(), 1 + 3);
     let verified = store::verify(&*disk, Path::new("/data")).unwrap();
     assert!(verified.is_good() && verified.archived == 3, "{verified:?}");
+    assert_eq!(verified.findings, []);
+    drop(store);
+    // What a crash or a removal that failed leaves is told, and stays.
+    let stray = Path::new("/archive/000099.parquet.tmp");
+    disk.create(stray).unwrap().sync().unwrap();
+    let verified = store::verify(&*disk, Path::new("/data")).unwrap();
+    let [found] = &*verified.findings else { panic!("{verified:?}") };
+    assert!(verified.is_good() && found.path == stray && found.is_harmless, "{found:?}");
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let settings = archiving(Keep::ALL);
+    let (store, recovery) =
+        Store::open_on(shared, Path::new("/data"), settings, clock.clock()).unwrap();
+    assert_eq!(recovery.archive_strays, [stray]);
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
     check(&open_at(&shared, &clock, archiving(Keep::ALL)));
