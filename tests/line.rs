@@ -102,10 +102,11 @@ fn a_command_run_as_a_job_is_found_by_every_question() {
     assert!((stored - cpu).abs() <= cpu * 0.01 + 0.005, "stored {stored}, reported {cpu}");
 
     let jobs = json(&up.url, &["jobs", "--json"]);
-    assert_eq!(jobs[0]["name"], "demo");
+    let listed = jobs.as_array().unwrap().iter().find(|job| job["cluster"] == "local");
+    assert_eq!(listed.unwrap()["name"], "demo");
     let (_, table, _) = jobmeter(&up.url, &["jobs"]);
     assert!(table.contains(&format!("local:{id}")) && table.contains("demo"), "{table}");
-    let (_, report, _) = jobmeter(&up.url, &["job", &id.to_string()]);
+    let (_, report, _) = jobmeter(&up.url, &["job", &format!("local:{id}")]);
     assert!(
         report.contains("processor time") && report.contains("exit code             3"),
         "{report}"

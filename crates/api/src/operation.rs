@@ -227,7 +227,7 @@ operations! {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
         answer: Answer::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
     }
-    /// Where series come from: source, period, errors, gaps.
+    /// Where series come from: source, period, errors, gaps; of a hundred series at most.
     Explain Get "/api/v1/explain" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
         answer: Answer::Json(|g| g.subschema_for::<Vec<Explanation>>()), more: &[404],

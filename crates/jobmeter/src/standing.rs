@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 /// Exit code when a node is silent, or a series is not known.
 const NOT_WELL: u8 = 1;
+/// Most series that the server explains at once.
+const TOLD_MAX: usize = 100;
 
 /// `jobmeter nodes`: exit code 1 when one that reported does not.
 pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -94,6 +96,9 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
             writeln!(out)?;
         }
         write(&mut out, one, health.now)?;
+    }
+    if explained.len() >= TOLD_MAX {
+        writeln!(out, "\nonly {TOLD_MAX} series are told; --device, --job and --label name fewer")?;
     }
     out.flush()?;
     if !explained.is_empty() {

@@ -46,7 +46,14 @@ impl Selection {
                     return Err(Refusal::malformed("`cluster` needs `job` beside it"));
                 }
             }
-            Some("none") => selection.select.job = JobSelector::None,
+            Some("none") => {
+                selection.select.job = JobSelector::None;
+                params
+                    .text("cluster")?
+                    .map(|name| ClusterId::new(&name))
+                    .transpose()
+                    .map_err(wrong)?;
+            }
             Some(name) => selection.job = Some(job(name, params)?),
         }
         if let Some(labels) = params.json("labels")? {
@@ -169,6 +176,7 @@ mod tests {
             "cluster=slurm",
             "job=slurm:7&cluster=oar",
             "job=7&cluster=a%20b",
+            "job=none&cluster=a%20b",
             "device=a%0Ab",
             "labels=1",
             "labels=%7B%22cpu%22:0%7D",
