@@ -14,13 +14,17 @@ pub(crate) struct Up {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Held by who has a server and an agent: the first job of each server is number 1, and its cgroup is named by
-/// that, so that on one node another server's agent would take it for its own (docs/guide/operator.md).
+/// Held by who has a server and runs jobs in cgroups: the first job of each server is number 1, and its cgroup is
+/// named by that, so that on one node two would meet in it (docs/guide/operator.md).
 static ALONE: Mutex<()> = Mutex::new(());
+
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Up {
     pub(crate) fn start(data: &Path, arguments: &[&str]) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let mut command = Command::new(programs_together().join("jobmeter"));
         command.args(["up", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
         command.args(arguments).stdout(Stdio::piped());

@@ -1,6 +1,7 @@
 //! `jobmeter top` in a terminal of tmux: a job comes into the screen, keys order and filter, and whatever ends
 //! it, the terminal is as it was.
 
+use crate::line::{Up, alone};
 use crate::programs::{Server, output, program, root, until};
 use std::process::Command;
 use std::time::Duration;
@@ -69,7 +70,11 @@ impl Window {
     }
 
     fn top(&self) {
-        self.line(&format!("clear; {} top --period 500ms", program("jobmeter").display()));
+        self.top_with("");
+    }
+
+    fn top_with(&self, flags: &str) {
+        self.line(&format!("clear; {} top --period 500ms {flags}", program("jobmeter").display()));
         self.wait("q quit");
     }
 
@@ -92,11 +97,11 @@ impl Drop for Window {
 }
 
 /// A job that keeps a processor busy until it is told to end: what `top` calls it.
-fn load(window: &Window, server: &str) -> String {
+fn load(window: &Window, flags: &str) -> String {
     let stop = window.dir.path().join("stop");
     let work = format!("until [ -e {} ]; do :; done", stop.display());
     let jobmeter = program("jobmeter");
-    let run = format!("{} run --server {server} -- bash -c '{work}'", jobmeter.display());
+    let run = format!("{} run {flags} -- bash -c '{work}'", jobmeter.display());
     window.line(&format!("{run} 2>/dev/null >&2 &"));
     // Jobs of other tests run on this machine, too: its own cgroup says which one it is.
     until("the job's cgroup", SOON, || {
@@ -128,16 +133,17 @@ fn top_shows_a_job_while_it_runs_and_gives_the_terminal_back() {
     if !root("top_shows_a_job_while_it_runs_and_gives_the_terminal_back") {
         return;
     }
+    let _alone = alone();
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
     let window = Window::open();
     let before = window.settings("before");
-    let job = load(&window, &server.url);
+    let job = load(&window, &format!("--server {}", server.url));
     let name = format!("{job} ");
     let is_there = |screen: &str| is_busy(row(screen, &name, ""));
     window.top();
     let screen = window.wait_for("the job", is_there);
-    assert!(screen.contains("CPU %v"), "{screen}");
+    assert!(screen.contains("CPU %v") && screen.contains(" TASKS"), "{screen}");
     let usage = screen.lines().nth(1).unwrap();
     assert!(usage.starts_with("cpu ") && usage.contains(" cores   memory "), "{screen}");
 
@@ -179,6 +185,79 @@ fn top_shows_a_job_while_it_runs_and_gives_the_terminal_back() {
     window.ended("0");
     window.line("wait");
     assert_eq!(window.settings("after"), before);
+}
+
+#[test]
+fn top_shows_jobs_and_nodes_of_a_server() {
+    if !root("top_shows_jobs_and_nodes_of_a_server") {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let mut up = Up::start(data.path(), &["--period", "500ms", "--device", "node-7"]);
+    let window = Window::open();
+    let before = window.settings("before");
+    let job = load(&window, &format!("--server {} --device node-7 --name fit", up.url));
+    let name = format!("{job} ");
+    window.top_with(&format!("--server {}", up.url));
+    let screen = window.wait_for("the job", |screen| is_busy(row(screen, &name, "fit")));
+    let head = screen.lines().next().unwrap();
+    assert!(head.starts_with(&up.url) && head.contains("1 job   1 of 1 node alive"), "{screen}");
+    let usage = screen.lines().nth(1).unwrap();
+    assert!(usage.starts_with("cpu ") && usage.contains(" cores   memory "), "{screen}");
+
+    // The nodes, of which there is one; its jobs; the nodes of the first of these.
+    window.press(&["d"]);
+    let is_node = |screen: &str| row(screen, "node-7 ", " alive ").flatten().is_some();
+    let screen = window.wait_for("the node", is_node);
+    assert!(screen.contains("STATE") && screen.contains("JOBS"), "{screen}");
+    let usual = row(&screen, "node-7 ", "").flatten().unwrap();
+    assert!(usual > 2.0 && usual < 100.0 * 1024.0, "{screen}");
+    window.press(&["Enter"]);
+    window.wait("jobs on node-7");
+    window.wait_for("its job", |screen| is_busy(row(screen, &name, "fit")));
+    window.press(&["Enter"]);
+    window.wait(&format!("nodes of {job}"));
+    window.wait_for("its node", |screen| is_busy(row(screen, "node-7 ", " alive ")));
+    window.press(&["Escape"]);
+    // A filter, and an order.
+    window.press(&["/", "n", "o", "n", "e", "Enter"]);
+    window.wait_for("an empty list", |screen| row(screen, &name, "").is_none());
+    window.press(&["Escape", "m"]);
+    window.wait_for("the job", |screen| row(screen, &name, "").is_some());
+    window.wait("MEMORYv");
+    std::fs::write(window.dir.path().join("stop"), "").unwrap();
+    window.wait_for("the job's end", |screen| row(screen, &name, "").is_none());
+    window.wait("no job runs");
+    // A server that goes is told of, and what it said before stays.
+    window.press(&["d"]);
+    window.wait_for("the node", is_node);
+    assert_eq!(up.running.end(), 0);
+    let screen = window.wait("no answer: no server answers at http://");
+    assert!(row(&screen, "node-7 ", " alive ").is_some(), "{screen}");
+    window.press(&["q"]);
+    window.ended("0");
+    assert_eq!(window.settings("after"), before);
+}
+
+#[test]
+fn top_of_a_server_that_is_not_there_takes_no_terminal() {
+    let window = Window::open();
+    window.line(&format!(
+        "clear; {} top --server http://127.0.0.1:1; echo code=$?.",
+        program("jobmeter").display()
+    ));
+    let screen = window.wait("code=2.");
+    assert!(screen.contains("no server answers at http://127.0.0.1:1"), "{screen}");
+}
+
+#[test]
+fn top_tells_its_keys() {
+    let (code, out, errors) = output(Command::new(program("jobmeter")).args(["top", "--help"]));
+    assert_eq!(code, 0, "{errors}");
+    for words in ["Keys: ", "c m r w ", "t n u ", "Enter ", "j shows", "p all", "d all", "/ keeps"]
+    {
+        assert!(out.contains(words), "{words}: {out}");
+    }
 }
 
 #[test]

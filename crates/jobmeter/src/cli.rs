@@ -186,10 +186,24 @@ fn sql() -> Command {
 
 fn top() -> Command {
     Command::new("top")
-        .about("Shows, live in a terminal, what this node's jobs and processes use")
-        .args([value("period", "TIME", "How often everything is read [default: 2s]")])
-        .after_help("Example: jobmeter top --period 1s")
+        .about("Shows, live in a terminal, what this node's jobs and processes use, or a server's jobs and nodes")
+        .args([
+            value("period", "TIME", "How often everything is read [default: 2s, of a server 5s]"),
+            Arg::new("cluster").long("cluster").action(ArgAction::SetTrue).help(
+                "All jobs and nodes that the server knows, not this node alone; --server says so, too",
+            ),
+        ])
+        .after_help(TOP_AFTER)
 }
+
+const TOP_AFTER: &str = "\
+Example: jobmeter top --period 1s
+
+Keys: c m r w order by processor time, memory, bytes read, bytes written; t n u by the last column, name and \
+the second column; the same key again the other way round. Arrows and page keys choose a row. Enter shows a \
+job's processes, of a server the nodes of a job or the jobs of a node. j shows all jobs; p all processes of \
+this node; d all nodes of a server. / keeps the rows that have what is typed, escape drops that, then goes \
+back to the jobs. q or Ctrl-C ends.";
 
 fn sources() -> Command {
     Command::new("sources")

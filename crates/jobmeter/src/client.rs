@@ -52,6 +52,11 @@ impl Client {
         Ok(Self { agent: config.into(), url: url.trim_end_matches('/').to_owned(), token })
     }
 
+    /// Where the server is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Asks for JSON.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.text(path, "application/json")?;

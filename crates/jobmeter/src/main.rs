@@ -92,6 +92,9 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
+        Some(("top", matches)) if top::is_of_server(matches) => {
+            top::top_of_server(matches, client()?)
+        }
         Some(("top", matches)) => top::top(matches, &device()?),
         Some(("doctor", matches)) => return doctor::doctor(matches, &device()?),
         Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),

@@ -1,141 +1,111 @@
-//! `jobmeter top`: what the jobs and processes of this node use, live in a terminal.
+//! `jobmeter top`: what jobs and processes of this node, or jobs and nodes of a server, use; live in a terminal.
 
+mod ask;
+mod cluster;
+mod here;
 mod keys;
 mod local;
 mod rates;
 mod table;
 mod terminal;
 
+use crate::client::Client;
 use crate::probe::Site;
 use anyhow::Context as _;
 use clap::ArgMatches;
+use cluster::Cluster;
+use here::Here;
 use kernel::{Root, clock};
-use local::{Local, Whose};
-use model::Timestamp;
 use std::time::Duration;
-use table::{Asked, Head, Row, Shown};
+use table::{Asked, Head, Row, Shown, Words};
 use terminal::{Terminal, Woken};
 
-/// How often everything is read when nobody says otherwise.
+/// How often this node is read when nobody says otherwise.
 const PERIOD: Duration = Duration::from_secs(2);
+/// How often a server is asked: agents' readings are 5 s apart when nobody says otherwise.
+const PERIOD_OF_SERVER: Duration = Duration::from_secs(5);
 /// Shorter makes the reading itself the load.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 /// The second reading comes soon: rates need two.
 const SOON_US: u64 = 500_000;
+/// While something is waited for the screen is looked at so often.
+const GLANCE: Duration = Duration::from_millis(100);
 
-/// What is shown.
-struct Screen {
-    local: Local,
-    shown: Shown,
-    /// `None` for the jobs.
-    whose: Option<Whose>,
-    head: Head,
-    jobs: Vec<Row>,
-    processes: Vec<Row>,
-    left_out: usize,
+/// What is looked at.
+trait Scene {
+    /// Reads anew, or begins to.
+    fn read(&mut self);
+    /// Takes what has come since; whether something is waited for still.
+    fn is_waiting(&mut self) -> bool;
+    /// Shows something else, and says whether it does.
+    fn turn_to(&mut self, asked: &Asked) -> bool;
+    /// What is shown, in no order.
+    fn rows(&self) -> &[Row];
+    fn head(&self) -> Head;
+    /// What the rows are.
+    fn title(&self) -> String;
+    fn words(&self) -> Words;
 }
 
-/// `jobmeter top`.
+/// `jobmeter top` of this node.
 pub(crate) fn top(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let period = match matches.get_one::<String>("period") {
-        Some(text) => config::parse_duration(text)
-            .filter(|period| *period >= PERIOD_MIN)
-            .with_context(|| format!("--period {text} is no time from 100ms on, such as 2s"))?,
-        None => PERIOD,
-    };
-    let local = Local::new(Site::new(Root::live()?, device)?);
-    let terminal = Terminal::take()?;
-    let mut screen = Screen {
-        local,
-        shown: Shown::new(),
-        whose: None,
-        head: Head::default(),
-        jobs: Vec::new(),
-        processes: Vec::new(),
-        left_out: 0,
-    };
-    screen.run(&terminal, u64::try_from(period.as_micros()).unwrap_or(u64::MAX))
+    let period = period(matches, PERIOD)?;
+    let mut here = Here::new(Site::new(Root::live()?, device)?);
+    watch(&mut here, period)
 }
 
-impl Screen {
-    fn run(&mut self, terminal: &Terminal, period_us: u64) -> anyhow::Result<()> {
-        let soon_us = SOON_US.min(period_us);
-        let (mut due_us, mut wait_us) = (0, soon_us);
-        loop {
-            let now_us = clock::monotonic_us();
-            if now_us >= due_us {
-                self.read();
-                due_us = now_us.saturating_add(wait_us);
-                wait_us = period_us;
-            }
-            let (rows, title) = (self.rows(), self.title());
-            terminal.show(&self.shown.draw(&self.head, &title, &rows, terminal.size()))?;
-            let left = due_us.saturating_sub(clock::monotonic_us());
-            match terminal.wait(Duration::from_micros(left))? {
-                Woken::End => return Ok(()),
-                Woken::Changed | Woken::Nothing => {}
-                Woken::Typed(bytes) => {
-                    for key in keys::keys(&bytes) {
-                        match self.shown.key(key, &self.rows()) {
-                            Some(Asked::Quit) => return Ok(()),
-                            Some(asked) if self.turn_to(&asked) => {
-                                due_us = clock::monotonic_us().saturating_add(soon_us);
-                            }
-                            _ => {}
+/// `jobmeter top` of what a server knows.
+pub(crate) fn top_of_server(matches: &ArgMatches, client: Client) -> anyhow::Result<()> {
+    let period = period(matches, PERIOD_OF_SERVER)?;
+    let mut cluster = Cluster::new(client)?;
+    watch(&mut cluster, period)
+}
+
+/// Whether all that a server knows is to be shown, and not this node alone.
+pub(crate) fn is_of_server(matches: &ArgMatches) -> bool {
+    matches.get_flag("cluster") || matches.get_one::<String>("server").is_some()
+}
+
+fn period(matches: &ArgMatches, usual: Duration) -> anyhow::Result<Duration> {
+    let Some(text) = matches.get_one::<String>("period") else { return Ok(usual) };
+    config::parse_duration(text)
+        .filter(|period| *period >= PERIOD_MIN)
+        .with_context(|| format!("--period {text} is no time from 100ms on, such as 2s"))
+}
+
+fn watch(scene: &mut dyn Scene, period: Duration) -> anyhow::Result<()> {
+    let terminal = Terminal::take()?;
+    let mut shown = Shown::new();
+    let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+    let soon_us = SOON_US.min(period_us);
+    let (mut due_us, mut wait_us) = (0, soon_us);
+    loop {
+        let now_us = clock::monotonic_us();
+        if now_us >= due_us {
+            scene.read();
+            due_us = now_us.saturating_add(wait_us);
+            wait_us = period_us;
+        }
+        let waiting = scene.is_waiting();
+        let rows = shown.ordered(scene.rows());
+        let lines =
+            shown.draw(&scene.head(), &scene.title(), &scene.words(), &rows, terminal.size());
+        terminal.show(&lines)?;
+        let left = Duration::from_micros(due_us.saturating_sub(clock::monotonic_us()));
+        match terminal.wait(if waiting { left.min(GLANCE) } else { left })? {
+            Woken::End => return Ok(()),
+            Woken::Changed | Woken::Nothing => {}
+            Woken::Typed(bytes) => {
+                for key in keys::keys(&bytes) {
+                    match shown.key(key, &shown.ordered(scene.rows())) {
+                        Some(Asked::Quit) => return Ok(()),
+                        Some(asked) if scene.turn_to(&asked) => {
+                            due_us = clock::monotonic_us().saturating_add(soon_us);
                         }
+                        _ => {}
                     }
                 }
             }
-        }
-    }
-
-    /// What is shown, in order.
-    fn rows(&self) -> Vec<Row> {
-        self.shown.ordered(if self.whose.is_none() { &self.jobs } else { &self.processes })
-    }
-
-    fn read(&mut self) {
-        let now = crate::clock();
-        (self.head, self.jobs) = self.local.read(now);
-        self.read_processes(now);
-    }
-
-    fn read_processes(&mut self, now: Timestamp) {
-        if let Some(whose) = &self.whose {
-            (self.processes, self.left_out) = self.local.processes(whose, now);
-        }
-    }
-
-    /// Shows something else, and says whether it does. Jobs are known already, of processes at first all but
-    /// their rates.
-    fn turn_to(&mut self, asked: &Asked) -> bool {
-        let whose = match asked {
-            Asked::Jobs => None,
-            Asked::Processes => Some(Whose::Node),
-            // A process has nothing below it.
-            Asked::Of(id) if self.whose.is_none() => self.local.job(id).map(Whose::Job),
-            Asked::Of(_) | Asked::Quit => return false,
-        };
-        if whose == self.whose {
-            return false;
-        }
-        self.whose = whose;
-        self.left_out = 0;
-        self.local.forget_processes();
-        self.read_processes(crate::clock());
-        true
-    }
-
-    fn title(&self) -> String {
-        let shown = match &self.whose {
-            None if self.jobs.is_empty() => "no job here; `jobmeter run` starts one".to_owned(),
-            None => "jobs".to_owned(),
-            Some(Whose::Node) => "processes".to_owned(),
-            Some(Whose::Job(key)) => format!("processes of {key}"),
-        };
-        match self.left_out {
-            0 => shown,
-            left_out => format!("{shown} ({left_out} more are not read)"),
         }
     }
 }

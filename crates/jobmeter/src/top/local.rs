@@ -16,14 +16,13 @@ const SOURCES: [&str; 6] = ["cgroup", "cpu", "memory", "load", "rapl", "hwmon"];
 const BUDGET: Duration = Duration::from_millis(200);
 /// Most processes that are read; the rest is left out, and told.
 const PROCESSES_MAX: usize = 20_000;
-/// Columns of the processor's time that are work.
-const BUSY: [&str; 6] = [
+/// Columns of the processor's time that are work; what the hypervisor took is none.
+pub(super) const BUSY: [&str; 5] = [
     "cpu_user_seconds_total",
     "cpu_nice_seconds_total",
     "cpu_system_seconds_total",
     "cpu_irq_seconds_total",
     "cpu_softirq_seconds_total",
-    "cpu_steal_seconds_total",
 ];
 
 /// Whose processes are shown.
@@ -107,6 +106,7 @@ impl Local {
             cores: get("cpu_online"),
             memory_used: total.zip(available).map(|(total, available)| total - available),
             memory: total,
+            nodes: None,
             energy: get("rapl_psys_joules_total").or(parts),
             sensor: values.largest("hwmon_power_watts"),
         }

@@ -36,6 +36,8 @@ pub(super) struct Head {
     pub(super) cores: Option<f64>,
     pub(super) memory_used: Option<f64>,
     pub(super) memory: Option<f64>,
+    /// Nodes that report, of those known; `None` for a node by itself.
+    pub(super) nodes: Option<(u64, u64)>,
     /// Watts by the processors' own energy counters.
     pub(super) energy: Option<f64>,
     /// Watts at the sensor that shows most.
@@ -64,6 +66,10 @@ const COLUMNS: [(Column, char, &str, usize); 7] = [
     (Column::Written, 'w', "WRITTEN/s", 10),
     (Column::Tasks, 't', "TASKS", 6),
 ];
+/// Columns of a terminal that all of them fill, a blank between two.
+const COLUMNS_WIDE: usize = 80;
+/// Most room that names have beyond that.
+const NAME_ROOM_MAX: usize = 40;
 /// Lines that are not rows: two of the head, one that tells what is shown, the headings, the help.
 const OTHER_LINES: usize = 5;
 /// Longest filter.
@@ -78,8 +84,21 @@ pub(super) enum Asked {
     Jobs,
     /// All processes.
     Processes,
-    /// The processes of this job.
+    /// All nodes.
+    Nodes,
+    /// What belongs to this row.
     Of(String),
+}
+
+/// What a screen calls things, where that depends on what it shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// Heading of the second column.
+    pub(super) user: &'static str,
+    /// Heading of the last column.
+    pub(super) tasks: &'static str,
+    /// The keys.
+    pub(super) help: &'static str,
 }
 
 /// How the rows are shown.
@@ -114,6 +133,7 @@ impl Shown {
             Key::Char('q') | Key::Interrupt => return Some(Asked::Quit),
             Key::Char('j') => return Some(Asked::Jobs),
             Key::Char('p') => return Some(Asked::Processes),
+            Key::Char('d') => return Some(Asked::Nodes),
             Key::Char('/') => {
                 self.is_typing = true;
                 self.filter.clear();
@@ -204,6 +224,7 @@ impl Shown {
         &mut self,
         head: &Head,
         title: &str,
+        words: &Words,
         rows: &[Row],
         (columns, lines): (usize, usize),
     ) -> Vec<String> {
@@ -213,9 +234,9 @@ impl Shown {
         let first = place.saturating_sub(room - 1);
         let mut screen = vec![machine(head), usage(head), self.told(title, rows.len())];
         screen.iter_mut().for_each(|line| cut(line, columns));
-        screen.push(marked(self.headings(), columns));
+        screen.push(marked(self.headings(words, columns), columns));
         for (number, row) in rows.iter().enumerate().skip(first).take(room) {
-            let mut line = cells(row);
+            let mut line = cells(row, columns);
             if number == place {
                 line = marked(line, columns);
             } else {
@@ -224,8 +245,7 @@ impl Shown {
             screen.push(line);
         }
         screen.resize(room + OTHER_LINES - 1, String::new());
-        let mut help =
-            "q quit  c m r w t n u order  / filter  enter processes of job  p all  j jobs";
+        let mut help = words.help;
         if self.is_typing {
             help = "type what names have in them; enter keeps it, escape drops it";
         }
@@ -245,15 +265,27 @@ impl Shown {
         }
     }
 
-    fn headings(&self) -> String {
+    fn headings(&self, words: &Words, columns: usize) -> String {
         let mut line = String::new();
         for (column, _, name, width) in COLUMNS {
+            let width = widened(column, width, columns);
+            let name = match column {
+                Column::User => words.user,
+                Column::Tasks => words.tasks,
+                _ => name,
+            };
             let mark =
                 if column == self.order { if self.reversed { "^" } else { "v" } } else { "" };
             push(&mut line, &format!("{name}{mark}"), column, width);
         }
         line
     }
+}
+
+/// Where there is room, names have it.
+fn widened(column: Column, width: usize, columns: usize) -> usize {
+    let room = columns.saturating_sub(COLUMNS_WIDE).min(NAME_ROOM_MAX);
+    if column == Column::Name { width + room } else { width }
 }
 
 /// By number where both are one, else as text.
@@ -277,13 +309,14 @@ fn push(line: &mut String, text: &str, column: Column, width: usize) {
 }
 
 /// A cell each; a name comes behind what it is called by, if that says more.
-fn cells(row: &Row) -> String {
+fn cells(row: &Row, columns: usize) -> String {
     let known =
         |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), show);
     let whole = row.id.ends_with(&row.name);
     let name = if whole { row.id.clone() } else { format!("{:>7} {}", row.id, row.name) };
     let mut line = String::new();
     for (column, _, _, width) in COLUMNS {
+        let width = widened(column, width, columns);
         let text = match column {
             Column::Name => clean(&name),
             Column::User => clean(&row.user),
@@ -302,7 +335,10 @@ fn machine(head: &Head) -> String {
     let load = head.load.map_or_else(String::new, |load| format!("   load {load:.2}"));
     let seconds = head.now.0.div_euclid(Timestamp::SECOND).saturating_mul(Timestamp::SECOND);
     let jobs = if head.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", head.jobs) };
-    format!("{}   {}   {jobs}{load}", clean(&head.device), Timestamp(seconds))
+    let nodes = head.nodes.map_or_else(String::new, |(alive, all)| {
+        format!("   {alive} of {all} {} alive", if all == 1 { "node" } else { "nodes" })
+    });
+    format!("{}   {}   {jobs}{nodes}{load}", clean(&head.device), Timestamp(seconds))
 }
 
 fn usage(head: &Head) -> String {

@@ -142,10 +142,12 @@ impl Terminal {
             if place > 0 {
                 bytes.extend_from_slice(b"\r\n");
             }
+            // What was there goes first: behind a line as wide as the window it would be its last letter.
+            let is_last = place + 1 == lines.len();
+            bytes.extend_from_slice(if is_last { b"\x1b[J" } else { b"\x1b[K" });
             bytes.extend_from_slice(line.as_bytes());
-            bytes.extend_from_slice(b"\x1b[0m\x1b[K");
+            bytes.extend_from_slice(b"\x1b[0m");
         }
-        bytes.extend_from_slice(b"\x1b[J");
         write(&bytes).context("writing to the terminal")
     }
 }

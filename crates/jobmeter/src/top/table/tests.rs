@@ -14,6 +14,8 @@ fn row(id: &str, name: &str, cpu: f64, memory: f64) -> Row {
     }
 }
 
+const WORDS: Words = Words { user: "USER", tasks: "TASKS", help: "q quit" };
+
 fn rows() -> Vec<Row> {
     vec![row("9", "make", 0.5, 3e9), row("10", "cc1", 1.5, 1e9), row("11", "cc1", 0.1, 2e9)]
 }
@@ -83,7 +85,7 @@ fn eighty_columns_are_enough_for_every_column() {
         memory: Some(4e9),
         ..Head::default()
     };
-    let screen = Shown::new().draw(&head, "jobs", &[full], (80, 24));
+    let screen = Shown::new().draw(&head, "jobs", &WORDS, &[full], (80, 24));
     assert_eq!(screen.len(), 24);
     assert_eq!(screen[1], "cpu 50.0 % of 2 cores   memory 953.7 MiB of 3.7 GiB");
     assert_eq!(
@@ -91,14 +93,37 @@ fn eighty_columns_are_enough_for_every_column() {
         "\x1b[7mslurm:123456          0           1234.5    2.7 TiB  953.7 MiB    2.0 KiB  12345\x1b[0m"
     );
     assert!(screen[3].contains("CPU %v"), "{}", screen[3]);
-    let unknown = Shown::new().draw(&head, "jobs", &[Row::default()], (80, 24));
+    let unknown = Shown::new().draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24));
     assert!(unknown[4].contains(" - "), "what is not known is no zero: {}", unknown[4]);
+}
+
+#[test]
+fn a_wide_window_gives_names_the_room() {
+    let name = "a-node-of-a-long-name.site.example";
+    let node = Row { id: name.to_owned(), user: "alive".to_owned(), ..Row::default() };
+    let words = Words { user: "STATE", tasks: "JOBS", help: "q quit" };
+    let screen = |columns| {
+        Shown::new().draw(
+            &Head::default(),
+            "nodes",
+            &words,
+            std::slice::from_ref(&node),
+            (columns, 9),
+        )
+    };
+    assert!(screen(80)[4].contains("a-node-of-a-long-name alive "), "{:?}", screen(80));
+    assert!(screen(100)[4].contains(&format!("{name}        alive ")), "{:?}", screen(100));
+    let at = |line: &str, word| line.find(word).unwrap();
+    for lines in [screen(80), screen(100), screen(300)] {
+        assert_eq!(at(&lines[3], "STATE"), at(&lines[4], "alive"), "{lines:?}");
+        assert!(lines[3].contains(" JOBS"), "{lines:?}");
+    }
 }
 
 #[test]
 fn names_cannot_speak_to_the_terminal() {
     let evil = row("7", "\x1b]0;x\x07\u{202e}名", 1.0, 1.0);
-    let screen = Shown::new().draw(&Head::default(), "\x1b[2J", &[evil], (80, 24));
+    let screen = Shown::new().draw(&Head::default(), "\x1b[2J", &WORDS, &[evil], (80, 24));
     let text = screen.join("\n").replace("\x1b[7m", "").replace("\x1b[0m", "");
     assert!(text.chars().all(|c| c == '\n' || matches!(c, ' '..='~')), "{text:?}");
 }
@@ -109,7 +134,7 @@ proptest! {
         let mut shown = Shown::new();
         let rows = shown.ordered(&rows());
         (0..down).for_each(|_| { shown.key(Key::Down, &rows); });
-        let screen = shown.draw(&Head::default(), "jobs", &rows, (columns, lines));
+        let screen = shown.draw(&Head::default(), "jobs", &WORDS, &rows, (columns, lines));
         prop_assert!(screen.len() <= lines.max(1));
         for line in screen {
             let seen = line.replace("\x1b[7m", "").replace("\x1b[0m", "");
