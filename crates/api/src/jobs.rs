@@ -21,18 +21,95 @@ pub struct Job {
     pub uid: Option<u32>,
     /// Who pays.
     pub account: Option<String>,
+    /// Colmet's and OAR's project.
+    pub project: Option<String>,
     /// What the user called it.
     pub name: Option<String>,
+    /// The queue or partition.
+    pub queue: Option<String>,
     /// `waiting`, `running`, `ended` or `failed`.
     pub state: String,
-    /// When it started.
-    pub start: f64,
+    /// The scheduler's own word for that.
+    pub state_word: Option<String>,
+    /// When it was submitted.
+    pub submit: Option<f64>,
+    /// When it started; `null` while it waits, and when it ended without starting.
+    pub start: Option<f64>,
     /// When it ended.
     pub stop: Option<f64>,
     /// Exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
+    /// The number of the array, or of the heterogeneous job, that it is a part of.
+    pub part_of: Option<i64>,
+    /// Which element of its array.
+    pub array_index: Option<i64>,
+    /// Words that it was submitted with, such as OAR's types.
+    pub types: Vec<String>,
+    /// What was asked for.
+    pub requested: Resources,
+    /// What the scheduler says was used.
+    pub used: Resources,
     /// Devices it has or had.
     pub devices: Vec<String>,
+}
+
+/// How much was asked for, or used; what nobody tells is `null`, or left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Resources {
+    /// Nodes.
+    pub nodes: Option<u32>,
+    /// Processor cores, over all nodes.
+    pub cpus: Option<u32>,
+    /// Accelerators, over all nodes.
+    pub gpus: Option<u32>,
+    /// Memory: asked for over all nodes; used: the largest of any task.
+    pub memory_bytes: Option<u64>,
+    /// Time: asked for: the limit; used: from start to stop.
+    #[schemars(range(min = 0.0))]
+    pub wall_seconds: Option<f64>,
+    /// Processor time, of what was used.
+    #[schemars(range(min = 0.0))]
+    pub cpu_seconds: Option<f64>,
+}
+
+/// What a job has of a device, as its scheduler says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeShare {
+    /// The device: a node's host name, of which what follows the first dot is left out.
+    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = DEVICE))]
+    pub device: String,
+    /// How many cores.
+    pub cpus: Option<u32>,
+    /// Which cores, such as `0-3,8`; empty: not told.
+    #[schemars(length(max = 8192))]
+    pub cpu_list: String,
+    /// How many accelerators.
+    pub gpus: Option<u32>,
+    /// Which accelerators; empty: not told.
+    #[schemars(length(max = 8192))]
+    pub gpu_list: String,
+    /// Memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A step of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Step {
+    /// Its name as the scheduler writes it: `batch`, `extern`, `0`.
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// The scheduler's word for what it is doing.
+    pub state_word: String,
+    /// When it started.
+    pub start: Option<f64>,
+    /// When it ended.
+    pub stop: Option<f64>,
+    /// Exit code, or 128 plus a signal.
+    pub exit_code: Option<i32>,
 }
 
 /// Where a job ran, and when.
@@ -51,8 +128,12 @@ pub struct Allocation {
 pub struct JobReport {
     /// The job.
     pub job: Job,
-    /// Where and when it ran.
+    /// Where and when it ran: as its nodes saw it; where none did, as its scheduler says.
     pub allocations: Vec<Allocation>,
+    /// What the scheduler says that it has of each device.
+    pub nodes: Vec<NodeShare>,
+    /// Its steps.
+    pub steps: Vec<Step>,
     /// What it used, over all its devices.
     pub totals: Totals,
     /// The same per metric, for everything counted for it.

@@ -15,7 +15,8 @@ mod rows;
 mod samples;
 
 pub use jobs::{
-    Allocation, End, Job, JobReport, Register, Registered, ReportLine, SeriesRef, Totals,
+    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources, SeriesRef,
+    Step, Totals,
 };
 pub use nodes::{Gap, Health, MetricInfo, Node, Problem, Ready};
 pub use openapi::openapi;

@@ -37,13 +37,13 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> 
     let jobs: Vec<api::Job> = client.get(&path)?;
     let mut table = Table::new(&["job", "user", "name", "state", "wall", "nodes"]);
     for job in jobs {
-        let wall = job.stop.unwrap_or(health.now) - job.start;
+        let wall = job.start.map(|start| job.stop.unwrap_or(health.now) - start);
         table.row(vec![
             format!("{}:{}", job.cluster, job.spelling),
             job.user.or_else(|| job.uid.map(|uid| uid.to_string())).unwrap_or_default(),
             job.name.unwrap_or_default(),
             job.state,
-            show::seconds(wall.max(0.0)),
+            wall.map(|wall| show::seconds(wall.max(0.0))).unwrap_or_default(),
             job.devices.join(","),
         ]);
     }

@@ -1,13 +1,25 @@
-//! Questions to the registry.
+//! Questions to the registry: which jobs, and what is known of each.
 
 use crate::registry::lock;
-use crate::{JobName, Registry, RegistryError};
+use crate::stays::stays_of;
+use crate::store_records::{resources, shares, state, steps, types};
+use crate::{JobName, NodeShare, Registry, RegistryError, Step};
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-const COLUMNS: &str = "r.run, r.cluster, r.id, r.start, r.stop, r.spelling, r.user, r.uid,
-    r.account, r.name, r.exit_code";
+const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
+    r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue, o.state_word,
+    o.part_of, o.array_index, o.types,
+    o.requested_nodes, o.requested_cpus, o.requested_gpus, o.requested_memory_bytes,
+    o.requested_wall_seconds, o.requested_cpu_seconds,
+    o.used_nodes, o.used_cpus, o.used_gpus, o.used_memory_bytes, o.used_wall_seconds, o.used_cpu_seconds";
+
+const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
+
+/// The state of a run: a node that saw it knows best whether it is over.
+const STATE: &str = "CASE WHEN r.visits = 0 THEN r.told WHEN r.stop IS NULL THEN 'running'
+    WHEN coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed' THEN 'failed' ELSE 'ended' END";
 
 /// Which jobs a list shows. The default shows all, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +43,7 @@ pub struct Filter {
 }
 
 /// A run of a job, with the devices it has or had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     /// The run.
     pub job: Job,
@@ -39,36 +51,18 @@ pub struct Listed {
     pub devices: Vec<DeviceId>,
 }
 
-/// Which stays on devices are asked for. The default asks for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// Only of this job.
-    pub job: Option<JobKey>,
-    /// Only of jobs of this user.
-    pub uid: Option<u32>,
-    /// Only on this device.
-    pub device: Option<DeviceId>,
-    /// That had not ended before.
-    pub from: Option<Timestamp>,
-    /// That had started by then.
-    pub to: Option<Timestamp>,
-}
-
-/// A job's stay on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// Which job.
-    pub key: JobKey,
-    /// The user's number.
-    pub uid: Option<u32>,
-    /// Which of its runs, by start.
-    pub run_start: Timestamp,
-    /// Where.
-    pub device: DeviceId,
-    /// From when.
-    pub start: Timestamp,
-    /// Until when; `None` while it lasts.
-    pub stop: Option<Timestamp>,
+/// A run with everything that is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whole {
+    /// The run.
+    pub job: Job,
+    /// Where it was and when, by device and start: as its nodes saw it; for devices on which no agent did,
+    /// as its record says.
+    pub allocations: Vec<Allocation>,
+    /// What its record says of its devices.
+    pub nodes: Vec<NodeShare>,
+    /// Its steps.
+    pub steps: Vec<Step>,
 }
 
 impl Registry {
@@ -129,7 +123,7 @@ impl Registry {
     pub fn runs(&self, key: &JobKey) -> Result<Vec<Job>, RegistryError> {
         let reader = lock(&self.reader);
         let sql = format!(
-            "SELECT {COLUMNS} FROM runs r WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start"
+            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start"
         );
         let mut find = reader.prepare_cached(&sql)?;
         let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
@@ -140,31 +134,26 @@ impl Registry {
         Ok(jobs)
     }
 
-    /// Where a run of a job was, by device and start.
+    /// The newest run of a job, with everything that is known of it.
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn allocations(
-        &self,
-        key: &JobKey,
-        run_start: Timestamp,
-    ) -> Result<Vec<Allocation>, RegistryError> {
+    pub fn whole(&self, key: &JobKey) -> Result<Option<Whole>, RegistryError> {
         let reader = lock(&self.reader);
-        let mut find = reader.prepare_cached(
-            "SELECT v.device, v.start, v.stop FROM runs r JOIN visits v ON v.run = r.run
-             WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3 ORDER BY v.device, v.start",
-        )?;
-        let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), run_start.0])?;
-        let mut allocations = Vec::new();
-        while let Some(row) = rows.next()? {
-            allocations.push(Allocation {
-                job: key.clone(),
-                device: device(row.get(0)?)?,
-                start: Timestamp(row.get(1)?),
-                stop: row.get::<_, Option<i64>>(2)?.map(Timestamp),
-            });
+        let sql = format!(
+            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2
+             ORDER BY r.start DESC LIMIT 1"
+        );
+        let mut find = reader.prepare_cached(&sql)?;
+        let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let job = job(row)?;
+        let allocations = stays_of(&reader, key, row.get(0)?)?;
+        let (mut nodes, mut done) = (Vec::new(), Vec::new());
+        if let Some(record) = row.get(1)? {
+            (nodes, done) = (shares(&reader, record)?, steps(&reader, record)?);
         }
-        Ok(allocations)
+        Ok(Some(Whole { job, allocations, nodes, steps: done }))
     }
 
     /// Jobs that pass the filter, the newest first.
@@ -176,13 +165,13 @@ impl Registry {
         let (clauses, values) = clauses(filter);
         let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
         let sql = format!(
-            "SELECT {COLUMNS} FROM runs r{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {limit}"
+            "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {limit}"
         );
         let mut find = reader.prepare_cached(&sql)?;
         let mut rows = find.query(params_from_iter(values))?;
         let mut listed = Vec::new();
         while let Some(row) = rows.next()? {
-            let devices = devices(&reader, row.get(0)?)?;
+            let devices = devices(&reader, row.get(0)?, row.get(1)?)?;
             listed.push(Listed { job: job(row)?, devices });
         }
         Ok(listed)
@@ -197,7 +186,7 @@ impl Registry {
         let (clauses, values) = clauses(filter);
         let limit = self.limits.rows_max;
         let sql = format!(
-            "SELECT {COLUMNS} FROM runs r{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {}",
+            "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {}",
             limit.saturating_add(1)
         );
         let mut find = reader.prepare_cached(&sql)?;
@@ -223,64 +212,29 @@ impl Registry {
     /// SQLite fails.
     pub fn running(&self) -> Result<u64, RegistryError> {
         let reader = lock(&self.reader);
-        let mut count = reader.prepare_cached("SELECT count(*) FROM runs WHERE stop IS NULL")?;
+        let mut count = reader.prepare_cached(
+            "SELECT count(*) FROM runs WHERE stop IS NULL AND (visits > 0 OR told = 'running')",
+        )?;
         let count: i64 = count.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
-    }
-
-    /// The stays of jobs on devices within a window, ordered by device, start and job.
-    ///
-    /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
-    pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
-        let reader = lock(&self.reader);
-        let mut clauses = Clauses::default();
-        if let Some(key) = &window.job {
-            clauses.and("r.cluster = ?", Value::Text(key.cluster.to_string()));
-            clauses.and("r.id = ?", Value::Integer(key.id.get()));
-        }
-        if let Some(uid) = window.uid {
-            clauses.and("r.uid = ?", Value::Integer(uid.into()));
-        }
-        if let Some(device) = &window.device {
-            clauses.and("v.device = ?", Value::Text(device.to_string()));
-        }
-        if let Some(from) = window.from {
-            clauses.and("(v.stop IS NULL OR v.stop >= ?)", Value::Integer(from.0));
-        }
-        if let Some(to) = window.to {
-            clauses.and("v.start <= ?", Value::Integer(to.0));
-        }
-        let limit = self.limits.rows_max;
-        let sql = format!(
-            "SELECT r.cluster, r.id, r.uid, r.start, v.device, v.start, v.stop
-             FROM visits v JOIN runs r ON r.run = v.run{}
-             ORDER BY v.device, v.start, r.cluster, r.id LIMIT {}",
-            clauses.text,
-            limit.saturating_add(1)
-        );
-        let mut find = reader.prepare_cached(&sql)?;
-        let mut rows = find.query(params_from_iter(clauses.values))?;
-        let mut intervals = Vec::new();
-        while let Some(row) = rows.next()? {
-            intervals.push(interval(row)?);
-        }
-        if intervals.len() > limit {
-            return Err(RegistryError::TooMany(limit));
-        }
-        Ok(intervals)
     }
 }
 
 /// A `WHERE` clause whose values are bound.
 #[derive(Default)]
-struct Clauses {
-    text: String,
-    values: Vec<Value>,
+pub(crate) struct Clauses {
+    pub(crate) text: String,
+    pub(crate) values: Vec<Value>,
 }
 
 impl Clauses {
-    fn and(&mut self, clause: &str, value: Value) {
+    /// Of a clause with two marks for one value.
+    fn and_both(&mut self, clause: &str, value: Value) {
+        self.and(clause, value.clone());
+        self.values.push(value);
+    }
+
+    pub(crate) fn and(&mut self, clause: &str, value: Value) {
         self.text.push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
         self.text.push_str(clause);
         self.values.push(value);
@@ -290,14 +244,11 @@ impl Clauses {
 fn clauses(filter: &Filter) -> (String, Vec<Value>) {
     let mut clauses = Clauses::default();
     if let Some(state) = filter.state {
-        // One value is bound in each clause; these compare it with what the state is worked out from.
-        let clause = "CASE WHEN r.stop IS NULL THEN 'running'
-            WHEN coalesce(r.exit_code, 0) <> 0 THEN 'failed' ELSE 'ended' END = ?";
-        if state == JobState::Running {
+        // A job that is not over is found by an index of those.
+        if matches!(state, JobState::Waiting | JobState::Running) {
             clauses.and("r.stop IS ?", Value::Null);
-        } else {
-            clauses.and(clause, Value::Text(state.word().to_owned()));
         }
+        clauses.and(&format!("{STATE} = ?"), Value::Text(state.word().to_owned()));
     }
     if let Some(cluster) = &filter.cluster {
         clauses.and("r.cluster = ?", Value::Text(cluster.to_string()));
@@ -309,8 +260,9 @@ fn clauses(filter: &Filter) -> (String, Vec<Value>) {
         clauses.and("r.uid = ?", Value::Integer(uid.into()));
     }
     if let Some(device) = &filter.device {
-        let clause = "r.run IN (SELECT run FROM visits WHERE device = ?)";
-        clauses.and(clause, Value::Text(device.to_string()));
+        let clause = "r.run IN (SELECT run FROM visits WHERE device = ? UNION ALL
+            SELECT n.run FROM shares s JOIN runs n ON n.record = s.record WHERE s.device = ?)";
+        clauses.and_both(clause, Value::Text(device.to_string()));
     }
     if let Some(from) = filter.from {
         clauses.and("(r.stop IS NULL OR r.stop >= ?)", Value::Integer(from.0));
@@ -332,10 +284,16 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
     Ok(keys)
 }
 
-fn devices(db: &Connection, run: i64) -> Result<Vec<DeviceId>, RegistryError> {
-    let mut find =
-        db.prepare_cached("SELECT DISTINCT device FROM visits WHERE run = ?1 ORDER BY device")?;
-    let mut rows = find.query([run])?;
+fn devices(
+    db: &Connection,
+    run: i64,
+    record: Option<i64>,
+) -> Result<Vec<DeviceId>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT device FROM visits WHERE run = ?1
+         UNION SELECT device FROM shares WHERE record = ?2 ORDER BY device",
+    )?;
+    let mut rows = find.query(params![run, record])?;
     let mut devices = Vec::new();
     while let Some(row) = rows.next()? {
         devices.push(device(row.get(0)?)?);
@@ -344,46 +302,51 @@ fn devices(db: &Connection, run: i64) -> Result<Vec<DeviceId>, RegistryError> {
 }
 
 fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
-    let stop = row.get::<_, Option<i64>>(4)?.map(Timestamp);
-    let uid: Option<u32> = row.get(7)?;
-    let user = row.get::<_, Option<Box<str>>>(6)?;
-    let exit_code: Option<i32> = row.get(10)?;
-    let state = match (stop, exit_code) {
-        (None, _) => JobState::Running,
-        (Some(_), None | Some(0)) => JobState::Ended,
-        (Some(_), Some(_)) => JobState::Failed,
+    let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Timestamp));
+    let (seen, told): (bool, Option<String>) = (row.get(2)?, row.get(3)?);
+    let told = told.map(|word| state(&word)).transpose()?;
+    let start = row.get::<_, bool>(6)?.then_some(()).and(time(7)?);
+    let (stop, uid): (_, Option<u32>) = (time(8)?, row.get(11)?);
+    let exit_code: Option<i32> = row.get(14)?;
+    let user = row.get::<_, Option<Box<str>>>(10)?;
+    let words: Option<String> = row.get(21)?;
+    let failed = exit_code.unwrap_or(0) != 0 || told == Some(JobState::Failed);
+    // As `STATE` has it.
+    let state = match (told, stop) {
+        (Some(told), _) if !seen => told,
+        (_, None) => JobState::Running,
+        (_, Some(_)) if failed => JobState::Failed,
+        _ => JobState::Ended,
     };
     Ok(Job {
-        key: key(row.get(1)?, row.get(2)?)?,
-        spelling: row.get(5)?,
+        key: key(row.get(4)?, row.get(5)?)?,
+        spelling: row.get(9)?,
         user: user.or_else(|| uid.map(|uid| uid.to_string().into())),
         uid,
-        account: row.get(8)?,
-        name: row.get(9)?,
+        account: row.get(12)?,
+        project: row.get(16)?,
+        name: row.get(13)?,
+        queue: row.get(17)?,
         state,
-        start: Timestamp(row.get(3)?),
+        state_word: row.get(18)?,
+        submit: time(15)?,
+        start,
         stop,
         exit_code,
+        part_of: row.get(19)?,
+        array_index: row.get(20)?,
+        types: words.map(|words| types(&words)).unwrap_or_default(),
+        requested: resources(row, 22)?,
+        used: resources(row, 28)?,
     })
 }
 
-fn interval(row: &Row<'_>) -> Result<Interval, RegistryError> {
-    Ok(Interval {
-        key: key(row.get(0)?, row.get(1)?)?,
-        uid: row.get(2)?,
-        run_start: Timestamp(row.get(3)?),
-        device: device(row.get(4)?)?,
-        start: Timestamp(row.get(5)?),
-        stop: row.get::<_, Option<i64>>(6)?.map(Timestamp),
-    })
-}
-
-fn key(cluster: String, id: i64) -> Result<JobKey, RegistryError> {
+pub(crate) fn key(cluster: String, id: i64) -> Result<JobKey, RegistryError> {
     let Some(number) = JobId::new(id) else { return Err(RegistryError::Damaged(id.to_string())) };
     let cluster = ClusterId::new(&cluster).map_err(|_| RegistryError::Damaged(cluster))?;
     Ok(JobKey { cluster, id: number })
 }
 
-fn device(name: String) -> Result<DeviceId, RegistryError> {
+pub(crate) fn device(name: String) -> Result<DeviceId, RegistryError> {
     DeviceId::new(&name).map_err(|_| RegistryError::Damaged(name))
 }

@@ -5,27 +5,41 @@
 //! scheduler that gives a number again later makes another run. Runs are worked out from the set of
 //! visits alone, so events that come twice, late or in another order change nothing.
 //!
+//! What schedulers say of their jobs ([`Record`]) is kept beside the visits and joined with the runs by
+//! number and time: who, why and how much the scheduler says, when and where it ran the nodes. A record that
+//! no node saw, since the job waits or its nodes have no agent, is listed as it was told.
+//!
 //! A *local* job is one that `jobmeter run` registered: its number is drawn here, it has one device,
 //! and no number is given twice.
 
+mod amend;
 mod ask;
 mod error;
+mod join;
 mod local;
 mod name;
 mod reader;
 mod record;
 mod registry;
 mod schema;
+mod stays;
+mod store_records;
+mod store_runs;
 mod store_visits;
+mod tell;
 mod users;
 mod visits;
 
-pub use ask::{Filter, Interval, Listed, Window};
+pub use amend::Amendment;
+pub use ask::{Filter, Listed, Whole};
 pub use error::RegistryError;
 pub use local::Registration;
 pub use name::{JobName, JobNameError};
 pub use reader::Reader;
-pub use record::{NodeShare, Record, Resources, Step};
+pub use model::Resources;
+pub use record::{NodeShare, Record, Step};
 pub use registry::{Applied, Limits, Registry};
 pub use schema::{backup, verify};
+pub use stays::{Interval, Window};
+pub use tell::Heard;
 pub use users::Users;

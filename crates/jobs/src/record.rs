@@ -1,7 +1,7 @@
 //! What a scheduler, or somebody in its place, says of a job. The scheduler says who, why and how much was
 //! asked for; where a job really ran and when, the cgroups of the nodes say ([`model::JobEvent`]).
 
-use model::{DeviceId, JobKey, JobState, Timestamp};
+use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
 
 /// What is said of one submission of a job. Said again it takes the place of what was said before: a
 /// scheduler corrects itself, also late.
@@ -52,23 +52,6 @@ pub struct Record {
     pub nodes: Vec<NodeShare>,
     /// Its steps, where the scheduler has steps.
     pub steps: Vec<Step>,
-}
-
-/// How much; `None` where it is not told.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    /// Nodes.
-    pub nodes: Option<u32>,
-    /// Processor cores, over all nodes, as the scheduler counts them.
-    pub cpus: Option<u32>,
-    /// Accelerators, over all nodes.
-    pub gpus: Option<u32>,
-    /// Memory in bytes: asked for over all nodes; used: the largest of any task.
-    pub memory_bytes: Option<u64>,
-    /// Time in seconds: asked for: the limit; used: from start to stop.
-    pub wall_seconds: Option<f64>,
-    /// Processor time in seconds; of what was used only.
-    pub cpu_seconds: Option<f64>,
 }
 
 /// What a job has of a device.

@@ -13,15 +13,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Limits {
     /// Most visits of jobs to devices, over all time. About 150 bytes of disk each.
     pub visits_max: u64,
-    /// Most visits of one job.
+    /// Most visits of one job, and most nodes of one record.
     pub visits_per_job_max: u64,
+    /// Most records of schedulers, over all time. About 400 bytes of disk each, and 100 for each of its
+    /// nodes.
+    pub records_max: u64,
     /// Most rows that a question gives.
     pub rows_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { visits_max: 20_000_000, visits_per_job_max: 65_536, rows_max: 100_000 }
+        Self {
+            visits_max: 20_000_000,
+            visits_per_job_max: 65_536,
+            records_max: 20_000_000,
+            rows_max: 100_000,
+        }
     }
 }
 

@@ -5,12 +5,16 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// "jbmt", so that `file` and SQLite tell whose file it is.
 const APPLICATION: i64 = 0x6a62_6d74;
 
-const TABLES: &str = "
+/// What brings a file from each version to the next, beginning with none.
+const STEPS: [&str; 2] = [VISITS, RECORDS];
+
+/// Version 1: what nodes tell, and the runs worked out from it.
+const VISITS: &str = "
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY,
     cluster TEXT NOT NULL,
@@ -59,6 +63,88 @@ CREATE TRIGGER visit_out AFTER DELETE ON visits BEGIN
 END;
 ";
 
+/// Version 2: what schedulers tell. A run without visits is a record that no node saw; of such a one that
+/// has not `started`, `start` is when it was submitted. `told` is the record's state; `merged` says that
+/// visits are one run only since a record says so. `user` and `uid` are the record's before the nodes'.
+const RECORDS: &str = "
+CREATE TABLE records (
+    record INTEGER PRIMARY KEY,
+    cluster TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    submit INTEGER NOT NULL,
+    digest INTEGER NOT NULL,
+    received INTEGER NOT NULL,
+    spelling TEXT NOT NULL,
+    part_of INTEGER,
+    array_index INTEGER,
+    user TEXT,
+    uid INTEGER,
+    account TEXT,
+    project TEXT,
+    name TEXT,
+    queue TEXT,
+    state TEXT NOT NULL,
+    state_word TEXT NOT NULL,
+    start INTEGER,
+    stop INTEGER,
+    exit_code INTEGER,
+    types TEXT NOT NULL,
+    requested_nodes INTEGER,
+    requested_cpus INTEGER,
+    requested_gpus INTEGER,
+    requested_memory_bytes INTEGER,
+    requested_wall_seconds REAL,
+    requested_cpu_seconds REAL,
+    used_nodes INTEGER,
+    used_cpus INTEGER,
+    used_gpus INTEGER,
+    used_memory_bytes INTEGER,
+    used_wall_seconds REAL,
+    used_cpu_seconds REAL
+) STRICT;
+CREATE UNIQUE INDEX records_key ON records (cluster, id, submit);
+CREATE TABLE shares (
+    record INTEGER NOT NULL REFERENCES records (record) ON DELETE CASCADE,
+    device TEXT NOT NULL,
+    start INTEGER,
+    stop INTEGER,
+    cpus INTEGER,
+    cpu_list TEXT NOT NULL,
+    gpus INTEGER,
+    gpu_list TEXT NOT NULL,
+    memory_bytes INTEGER,
+    PRIMARY KEY (record, device)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX shares_device ON shares (device, start);
+CREATE TABLE steps (
+    record INTEGER NOT NULL REFERENCES records (record) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    step TEXT NOT NULL,
+    name TEXT NOT NULL,
+    state_word TEXT NOT NULL,
+    start INTEGER,
+    stop INTEGER,
+    exit_code INTEGER,
+    PRIMARY KEY (record, place)
+) STRICT, WITHOUT ROWID;
+INSERT INTO counts VALUES ('records', 0);
+CREATE TRIGGER record_in AFTER INSERT ON records BEGIN
+    UPDATE counts SET value = value + 1 WHERE name = 'records';
+END;
+CREATE TRIGGER record_out AFTER DELETE ON records BEGIN
+    UPDATE counts SET value = value - 1 WHERE name = 'records';
+END;
+ALTER TABLE runs ADD COLUMN started INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE runs ADD COLUMN told TEXT;
+ALTER TABLE runs ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN node_user TEXT;
+ALTER TABLE runs ADD COLUMN node_uid INTEGER;
+ALTER TABLE runs ADD COLUMN record INTEGER REFERENCES records (record) ON DELETE SET NULL;
+UPDATE runs SET node_user = user, node_uid = uid WHERE registered = 0;
+CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
+CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
+";
+
 /// Opens the file for writing, making it if need be.
 pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
@@ -69,9 +155,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     if found > VERSION {
         return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
     }
-    if found == 0 {
-        create(&mut db).map_err(failed)?;
-    }
+    upgrade(&mut db, found).map_err(failed)?;
     Ok(db)
 }
 
@@ -125,11 +209,17 @@ fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "journal_size_limit", 16 << 20)
 }
 
-fn create(db: &mut Connection) -> rusqlite::Result<()> {
+/// Brings a file of an earlier version, or a new one, up to date; all of it or nothing.
+fn upgrade(db: &mut Connection, found: i64) -> rusqlite::Result<()> {
+    let done = usize::try_from(found).unwrap_or(0);
     let change = db.transaction()?;
-    change.execute_batch(TABLES)?;
-    change.pragma_update(None, "application_id", APPLICATION)?;
-    change.pragma_update(None, "user_version", VERSION)?;
+    for step in STEPS.iter().skip(done) {
+        change.execute_batch(step)?;
+    }
+    if done < STEPS.len() {
+        change.pragma_update(None, "application_id", APPLICATION)?;
+        change.pragma_update(None, "user_version", VERSION)?;
+    }
     change.commit()
 }
 
@@ -171,8 +261,8 @@ mod tests {
     fn a_newer_file_and_one_that_is_none_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
-        open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
-        assert!(matches!(open(&path), Err(RegistryError::Newer { found: 2, known: 1, .. })));
+        open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+        assert!(matches!(open(&path), Err(RegistryError::Newer { found: 3, known: 2, .. })));
         let text = dir.path().join("notes");
         std::fs::write(&text, "no database, but a text that is longer than a header".repeat(20))
             .unwrap();

@@ -5,9 +5,9 @@
 //! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
 
 use crate::registry::AskUsers;
-use crate::visits::{Run, Visit, runs};
+use crate::store_runs::{insert_run, relate, work_out};
 use crate::{Limits, RegistryError};
-use model::{DeviceId, JobEvent, JobKey, Timestamp};
+use model::{JobEvent, JobKey};
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// What an event told.
@@ -25,22 +25,22 @@ pub(crate) enum Told {
     Refused,
 }
 
-/// What all runs of a number share.
+/// What nodes say of all runs of a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Who {
-    spelling: String,
-    user: Option<String>,
-    uid: Option<u32>,
+pub(crate) struct Who {
+    pub(crate) spelling: String,
+    pub(crate) user: Option<String>,
+    pub(crate) uid: Option<u32>,
 }
 
-/// The newest run of a number, as the file has it.
-struct Newest {
+/// The newest run of a number that a node saw or that was registered, as the file has it.
+pub(crate) struct Newest {
     run: i64,
     start: i64,
     stop: Option<i64>,
     last_start: i64,
     registered: bool,
-    who: Who,
+    pub(crate) who: Who,
 }
 
 /// Takes in one event.
@@ -66,6 +66,7 @@ pub(crate) fn tell(
         insert_visit(db, run, event, told)?;
         db.prepare_cached("UPDATE runs SET stop = ?2 WHERE run = ?1")?
             .execute(params![run, told])?;
+        relate(db, &event.key)?;
         return Ok(if told.is_some() { Told::Both } else { Told::Began });
     };
     if newest.who != who {
@@ -158,54 +159,16 @@ fn end(
             "UPDATE runs SET stop = (SELECT max(stop) FROM visits WHERE run = ?1) WHERE run = ?1",
         )?
         .execute([run])?;
+        relate(db, &event.key)?;
     }
     Ok(())
 }
 
-/// Works the runs of a number out from all its visits, and writes them anew.
-fn work_out(db: &Connection, key: &JobKey) -> Result<(), RegistryError> {
-    let Some(newest) = newest(db, key)? else { return Ok(()) };
+pub(crate) fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
     let mut find = db.prepare_cached(
-        "SELECT v.device, v.start, v.told FROM runs r JOIN visits v ON v.run = r.run
-         WHERE r.cluster = ?1 AND r.id = ?2",
-    )?;
-    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
-    let mut visits = Vec::new();
-    while let Some(row) = rows.next()? {
-        let device: String = row.get(0)?;
-        let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
-        let told: Option<i64> = row.get(2)?;
-        visits.push(Visit { device, start: Timestamp(row.get(1)?), told: told.map(Timestamp) });
-    }
-    drop(rows);
-    db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2")?
-        .execute(params![key.cluster.as_str(), key.id.get()])?;
-    for run in runs(visits) {
-        write_run(db, key, &run, &newest.who)?;
-    }
-    Ok(())
-}
-
-fn write_run(db: &Connection, key: &JobKey, run: &Run, who: &Who) -> Result<(), RegistryError> {
-    let number = insert_run(db, key, run.start().0, who)?;
-    let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
-    db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3 WHERE run = ?1")?
-        .execute(params![number, run.stop().map(|stop| stop.0), last_start])?;
-    let mut insert = db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
-    for stay in &run.stays {
-        let (visit, stop) = (&stay.visit, stay.stop.map(|stop| stop.0));
-        let told = visit.told.map(|told| told.0);
-        insert.execute(params![number, visit.device.as_str(), visit.start.0, told, stop])?;
-    }
-    Ok(())
-}
-
-fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
-    let mut find = db.prepare_cached(
-        "SELECT run, start, stop, last_start, registered, spelling, user, uid FROM runs
-         WHERE cluster = ?1 AND id = ?2 ORDER BY start DESC LIMIT 1",
+        "SELECT run, start, stop, last_start, registered, spelling, node_user, node_uid FROM runs
+         WHERE cluster = ?1 AND id = ?2 AND (visits > 0 OR registered = 1)
+         ORDER BY start DESC LIMIT 1",
     )?;
     find.query_row(params![key.cluster.as_str(), key.id.get()], |row| {
         Ok(Newest {
@@ -240,10 +203,13 @@ fn who(event: &JobEvent, newest: Option<&Newest>, users: &AskUsers) -> Who {
     Who { spelling, user, uid }
 }
 
-fn learn(db: &Connection, key: &JobKey, who: &Who) -> rusqlite::Result<()> {
-    db.prepare_cached("UPDATE runs SET user = ?3, uid = ?4 WHERE cluster = ?1 AND id = ?2")?
-        .execute(params![key.cluster.as_str(), key.id.get(), who.user, who.uid])?;
-    Ok(())
+fn learn(db: &Connection, key: &JobKey, who: &Who) -> Result<(), RegistryError> {
+    db.prepare_cached(
+        "UPDATE runs SET user = ?3, uid = ?4, node_user = ?3, node_uid = ?4
+         WHERE cluster = ?1 AND id = ?2 AND visits > 0",
+    )?
+    .execute(params![key.cluster.as_str(), key.id.get(), who.user, who.uid])?;
+    relate(db, key)
 }
 
 /// The run of a visit and its end, as told.
@@ -281,21 +247,6 @@ pub(crate) fn count(db: &Connection, name: &str) -> rusqlite::Result<u64> {
     let mut find = db.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
     let value: i64 = find.query_row([name], |row| row.get(0))?;
     Ok(value.unsigned_abs())
-}
-
-fn insert_run(db: &Connection, key: &JobKey, start: i64, who: &Who) -> rusqlite::Result<i64> {
-    db.prepare_cached(
-        "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid)
-         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6)",
-    )?
-    .insert(params![
-        key.cluster.as_str(),
-        key.id.get(),
-        start,
-        who.spelling,
-        who.user,
-        who.uid
-    ])
 }
 
 fn insert_visit(

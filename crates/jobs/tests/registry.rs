@@ -51,10 +51,11 @@ fn registration(uid: u32, node: &str, start: i64) -> Registration {
 fn shape(registry: &Registry, key: &JobKey) -> Vec<(i64, Option<i64>, Vec<String>)> {
     let seconds = |at: Timestamp| at.0 / Timestamp::SECOND - DAY;
     let run = |job: model::Job| {
-        let places = registry.allocations(key, job.start).unwrap();
+        let start = job.start.unwrap();
+        let places = registry.allocations(key, start).unwrap();
         let place = |a: model::Allocation| format!("{} {}", a.device, seconds(a.start));
         let places = places.into_iter().map(place).collect();
-        (seconds(job.start), job.stop.map(seconds), places)
+        (seconds(start), job.stop.map(seconds), places)
     };
     registry.runs(key).unwrap().into_iter().map(run).collect()
 }
@@ -122,7 +123,7 @@ fn a_number_that_runs_again_is_another_run() {
     let runs = shape(&registry, &key("slurm", 7));
     assert_eq!(runs[0], (10, Some(601), vec!["n1 10".to_owned(), "n2 12".to_owned()]));
     assert_eq!(runs[1], (800, None, vec!["n1 800".to_owned(), "n3 801".to_owned()]));
-    assert_eq!(registry.job(&key("slurm", 7)).unwrap().unwrap().start, at(800));
+    assert_eq!(registry.job(&key("slurm", 7)).unwrap().unwrap().start, Some(at(800)));
 }
 
 #[test]

@@ -35,8 +35,26 @@ impl JobState {
     }
 }
 
-/// What is known of one run of a job. A scheduler that runs a number again gives another start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How much; `None` where it is not told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resources {
+    /// Nodes.
+    pub nodes: Option<u32>,
+    /// Processor cores, over all nodes, as the scheduler counts them.
+    pub cpus: Option<u32>,
+    /// Accelerators, over all nodes.
+    pub gpus: Option<u32>,
+    /// Memory in bytes: asked for over all nodes; used: the largest of any task.
+    pub memory_bytes: Option<u64>,
+    /// Time in seconds: asked for: the limit; used: from start to stop.
+    pub wall_seconds: Option<f64>,
+    /// Processor time in seconds; of what was used only.
+    pub cpu_seconds: Option<f64>,
+}
+
+/// What is known of one run of a job, or of one that has not run. A scheduler that runs a number again
+/// gives another start. What only a scheduler tells is `None`, or empty, where none did.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Whose number, and which.
     pub key: JobKey,
@@ -48,16 +66,35 @@ pub struct Job {
     pub uid: Option<u32>,
     /// Who pays.
     pub account: Option<Box<str>>,
+    /// Colmet's and OAR's project.
+    pub project: Option<Box<str>>,
     /// What the user called it.
     pub name: Option<Box<str>>,
+    /// The queue or partition.
+    pub queue: Option<Box<str>>,
     /// What it is doing.
     pub state: JobState,
-    /// When it started on its nodes; together with the key this names the run.
-    pub start: Timestamp,
+    /// The scheduler's own word for that.
+    pub state_word: Option<Box<str>>,
+    /// When it was submitted.
+    pub submit: Option<Timestamp>,
+    /// When it started on its nodes; where no node saw it, when its scheduler says. `None` while it waits,
+    /// and when it ended without starting.
+    pub start: Option<Timestamp>,
     /// When it ended.
     pub stop: Option<Timestamp>,
     /// What the job's command ended with: an exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
+    /// The number of the array or the heterogeneous job that it is a part of.
+    pub part_of: Option<i64>,
+    /// Which element of its array.
+    pub array_index: Option<i64>,
+    /// Words that it was submitted with.
+    pub types: Vec<Box<str>>,
+    /// What was asked for.
+    pub requested: Resources,
+    /// What the scheduler says was used.
+    pub used: Resources,
 }
 
 /// What a node saw of a job: it came, it went, or it is here when the agent starts. Told again, it says

@@ -23,7 +23,7 @@ mod time;
 pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
 pub use gap::{Cause, Gap};
 pub use increase::{Increase, Point, increase, increases};
-pub use job::{Allocation, Job, JobEvent, JobState};
+pub use job::{Allocation, Job, JobEvent, JobState, Resources};
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};

@@ -302,12 +302,13 @@ impl Questions {
 
     /// Where a job was in all its runs, and from when until when; now, if it is there.
     pub(crate) fn whole_stay(&self, key: &JobKey, now: Timestamp) -> Result<Stay, QueryError> {
-        let runs = self.registry.runs(key)?;
         let mut stay = Stay { devices: BTreeSet::new(), from: now, to: Timestamp(i64::MIN) };
-        for run in runs {
-            stay.from = stay.from.min(run.start);
+        for run in self.registry.runs(key)? {
+            // A job that has not started was nowhere.
+            let Some(start) = run.start else { continue };
+            stay.from = stay.from.min(start);
             stay.to = stay.to.max(run.stop.unwrap_or(now));
-            let allocations = self.registry.allocations(key, run.start)?;
+            let allocations = self.registry.allocations(key, start)?;
             stay.devices.extend(allocations.into_iter().map(|allocation| allocation.device));
         }
         Ok(stay)

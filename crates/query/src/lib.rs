@@ -26,6 +26,7 @@ mod questions;
 mod range;
 mod report;
 mod rows;
+mod shown;
 mod sight;
 mod slices;
 mod summary;
@@ -33,7 +34,7 @@ mod time;
 
 pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
-pub use lists::shown;
+pub use shown::shown;
 pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings};
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use time::{parse_time, parse_zone};

@@ -2,8 +2,8 @@
 
 use crate::print::ALIAS;
 use crate::sight::Sight;
-use crate::{Asker, QueryError, Questions};
-use jobs::{Filter, JobName, Listed};
+use crate::{Asker, QueryError, Questions, shown};
+use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -164,25 +164,6 @@ pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
         labels: series.labels.pairs().into_iter().collect(),
         unit: info.unit.word().to_owned(),
         kind: info.kind.word().to_owned(),
-    }
-}
-
-/// A job as `/api/v1` tells it.
-pub fn shown(listed: Listed) -> api::Job {
-    let job = listed.job;
-    api::Job {
-        cluster: job.key.cluster.to_string(),
-        id: job.key.id.get(),
-        spelling: job.spelling.into(),
-        user: job.user.map(String::from),
-        uid: job.uid,
-        account: job.account.map(String::from),
-        name: job.name.map(String::from),
-        state: job.state.word().to_owned(),
-        start: job.start.seconds(),
-        stop: job.stop.map(Timestamp::seconds),
-        exit_code: job.exit_code,
-        devices: listed.devices.iter().map(DeviceId::to_string).collect(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! What one job used.
 
 use crate::by_job::SLACK;
-use crate::lists::{gap, shown};
+use crate::lists::gap;
+use crate::shown::{allocation, share, shown, step};
 use crate::{Asker, QueryError, Questions};
-use jobs::{JobName, Listed};
-use model::{Allocation, DeviceId, Job, Kind, Point, Timestamp, increases};
+use jobs::{JobName, Listed, Whole};
+use model::{DeviceId, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -18,12 +19,14 @@ impl Questions {
     /// The job is not known or somebody else's; a block cannot be read; it was cancelled.
     pub fn job_report(&self, name: &JobName, asker: &Asker) -> Result<api::JobReport, QueryError> {
         let key = self.job_key(name, asker)?;
-        let job = self.registry.job(&key)?.ok_or(QueryError::UnknownJob(name.to_string()))?;
-        let allocations = self.registry.allocations(&key, job.start)?;
+        let whole = self.registry.whole(&key)?.ok_or(QueryError::UnknownJob(name.to_string()))?;
+        let Whole { job, allocations, nodes, steps } = whole;
         let devices: BTreeSet<DeviceId> =
             allocations.iter().map(|allocation| allocation.device.clone()).collect();
         let stop = job.stop.unwrap_or(asker.now);
-        let (from, to) = (job.start.plus(-SLACK), stop.plus(SLACK));
+        // What never started used nothing.
+        let start = job.start.unwrap_or(stop);
+        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
         let select = Selector {
             devices: Some(devices.clone()),
             job: JobSelector::Is(key),
@@ -35,30 +38,20 @@ impl Questions {
             used.take(&chunk?);
         }
         let (lines, series) = used.finish();
-        let wall_seconds = stop.since(job.start).max(0) as f64 / 1e6;
+        let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
         let totals = totals(&lines, wall_seconds);
         let missing =
-            devices.iter().flat_map(|device| self.store.gaps(job.start, stop, Some(device)));
+            devices.iter().flat_map(|device| self.store.gaps(start, stop, Some(device)));
         Ok(api::JobReport {
             gaps: missing.map(|found| gap(&found)).collect(),
-            job: head(job, devices),
+            job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
+            nodes: nodes.into_iter().map(share).collect(),
+            steps: steps.into_iter().map(step).collect(),
             totals,
             lines: lines.into_values().collect(),
             series,
         })
-    }
-}
-
-fn head(job: Job, devices: BTreeSet<DeviceId>) -> api::Job {
-    shown(Listed { job, devices: devices.into_iter().collect() })
-}
-
-fn allocation(allocation: &Allocation) -> api::Allocation {
-    api::Allocation {
-        device: allocation.device.to_string(),
-        start: allocation.start.seconds(),
-        stop: allocation.stop.map(Timestamp::seconds),
     }
 }
 

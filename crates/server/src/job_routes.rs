@@ -17,7 +17,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use jobs::{Filter, Listed, Registration, Registry, RegistryError};
+use jobs::{Filter, Listed, Registration, Registry, RegistryError, Whole};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
 use query::{QueryError, shown};
 use serde::de::DeserializeOwned;
@@ -169,9 +169,8 @@ pub(crate) async fn end(
 
 /// The newest run of a job, as the API tells it.
 fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
-    let Some(job) = registry.job(key)? else { return Ok(None) };
-    let stays = registry.allocations(key, job.start)?;
-    let devices: BTreeSet<_> = stays.into_iter().map(|stay| stay.device).collect();
+    let Some(Whole { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
+    let devices: BTreeSet<_> = allocations.into_iter().map(|stay| stay.device).collect();
     Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
 }
 

@@ -15,6 +15,7 @@ pub(crate) enum Cell {
     Time(i64),
     Text(Arc<str>),
     Number(i64),
+    Value(f64),
     Missing,
 }
 
@@ -54,12 +55,19 @@ pub(crate) fn batch_of_rows(
                 }
                 Arc::new(texts.finish())
             }
-            Column::Number | Column::Value => {
+            Column::Number => {
                 let numbers = cells(*place).map(|cell| match cell {
                     Some(Cell::Number(number)) => Some(*number),
                     _ => None,
                 });
                 Arc::new(numbers.collect::<Int64Array>())
+            }
+            Column::Value => {
+                let values = cells(*place).map(|cell| match cell {
+                    Some(Cell::Value(value)) => Some(*value),
+                    _ => None,
+                });
+                Arc::new(values.collect::<Float64Array>())
             }
         }
     };

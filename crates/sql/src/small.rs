@@ -63,22 +63,47 @@ fn allocations(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
 
 fn jobs(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let filter = Filter { uid: scope.asker.reader.uid(), ..Filter::default() };
+    let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
     let row = |job: model::Job| {
-        vec![
+        let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
+        let mut row = vec![
             number(&job.key),
             cluster(&job.key),
             Cell::text(&job.spelling),
-            Cell::maybe(job.user, |user| Cell::text(&user)),
+            text(job.user),
             Cell::maybe(job.uid, |uid| Cell::Number(uid.into())),
-            Cell::maybe(job.account, |account| Cell::text(&account)),
-            Cell::maybe(job.name, |name| Cell::text(&name)),
+            text(job.account),
+            text(job.name),
             Cell::text(job.state.word()),
-            time(job.start),
+            Cell::maybe(job.start, time),
             Cell::maybe(job.stop, time),
             Cell::maybe(job.exit_code, |code| Cell::Number(code.into())),
-        ]
+            text(job.project),
+            text(job.queue),
+            text(job.state_word),
+            Cell::maybe(job.submit, time),
+            Cell::maybe(job.part_of, Cell::Number),
+            Cell::maybe(job.array_index, Cell::Number),
+            text(types),
+        ];
+        row.extend(resources(&job.requested));
+        row.extend(resources(&job.used));
+        row
     };
     Ok(scope.questions.registry().every_run(&filter)?.into_iter().map(row).collect())
+}
+
+fn resources(of: &model::Resources) -> [Cell; 6] {
+    let count = |count: Option<u32>| Cell::maybe(count, |count| Cell::Number(count.into()));
+    let bytes = of.memory_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+    [
+        count(of.nodes),
+        count(of.cpus),
+        count(of.gpus),
+        Cell::maybe(bytes, Cell::Number),
+        Cell::maybe(of.wall_seconds, Cell::Value),
+        Cell::maybe(of.cpu_seconds, Cell::Value),
+    ]
 }
 
 fn gaps(scope: &Scope) -> Vec<Vec<Cell>> {

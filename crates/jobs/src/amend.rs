@@ -1,0 +1,204 @@
+//! What somebody in a scheduler's place says piece by piece: a job is submitted, starts, ends, is corrected.
+
+use crate::registry::lock;
+use crate::store_records::{records, shares, steps};
+use crate::tell::is_over;
+use crate::{Heard, NodeShare, Record, Registry, RegistryError, Step};
+use model::{JobKey, JobState, Resources, Timestamp};
+use rusqlite::{Connection, TransactionBehavior};
+
+/// Some of what a [`Record`] says; what is `None` stays as it was said before.
+///
+/// Without `submit` the newest submission of the job is meant; one that is over and ended before `start` is
+/// another's, and a new submission is made: at `start`, or at `stop`, or now.
+///
+/// Without `state` the job is over when `stop` is told, failed where its exit code is not 0; it runs when
+/// `start` is; else it is what it was, at first waiting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amendment {
+    /// Whose number, and which.
+    pub key: JobKey,
+    /// Which submission.
+    pub submit: Option<Timestamp>,
+    /// See [`Record::spelling`].
+    pub spelling: Option<Box<str>>,
+    /// See [`Record::part_of`].
+    pub part_of: Option<i64>,
+    /// See [`Record::array_index`].
+    pub array_index: Option<i64>,
+    /// Login name.
+    pub user: Option<Box<str>>,
+    /// The user's number.
+    pub uid: Option<u32>,
+    /// Who pays.
+    pub account: Option<Box<str>>,
+    /// The project.
+    pub project: Option<Box<str>>,
+    /// What the user called it.
+    pub name: Option<Box<str>>,
+    /// The queue or partition.
+    pub queue: Option<Box<str>>,
+    /// What it is doing.
+    pub state: Option<JobState>,
+    /// The scheduler's own word for that.
+    pub state_word: Option<Box<str>>,
+    /// When it started.
+    pub start: Option<Timestamp>,
+    /// When it ended.
+    pub stop: Option<Timestamp>,
+    /// What it ended with.
+    pub exit_code: Option<i32>,
+    /// Words that it was submitted with.
+    pub types: Option<Vec<Box<str>>>,
+    /// What was asked for.
+    pub requested: Resources,
+    /// What was used.
+    pub used: Resources,
+    /// Where: all of its devices.
+    pub nodes: Option<Vec<NodeShare>>,
+    /// All of its steps.
+    pub steps: Option<Vec<Step>>,
+}
+
+impl Amendment {
+    /// One that says nothing yet.
+    pub fn new(key: JobKey) -> Self {
+        Self {
+            key,
+            submit: None,
+            spelling: None,
+            part_of: None,
+            array_index: None,
+            user: None,
+            uid: None,
+            account: None,
+            project: None,
+            name: None,
+            queue: None,
+            state: None,
+            state_word: None,
+            start: None,
+            stop: None,
+            exit_code: None,
+            types: None,
+            requested: Resources::default(),
+            used: Resources::default(),
+            nodes: None,
+            steps: None,
+        }
+    }
+
+    /// The record as this amends it.
+    fn onto(self, before: Option<Record>, received: Timestamp) -> Record {
+        let submit = self.submit.or(self.start).or(self.stop).unwrap_or(received);
+        let before = before.unwrap_or_else(|| empty(self.key.clone(), submit));
+        let exit_code = self.exit_code.or(before.exit_code);
+        let state = self.state.unwrap_or(match (self.stop, self.start, exit_code) {
+            (Some(_), _, None | Some(0)) => JobState::Ended,
+            (Some(_), ..) => JobState::Failed,
+            (None, Some(_), _) if !is_over(before.state) => JobState::Running,
+            _ => before.state,
+        });
+        Record {
+            key: before.key,
+            submit: before.submit,
+            spelling: self.spelling.unwrap_or(before.spelling),
+            part_of: self.part_of.or(before.part_of),
+            array_index: self.array_index.or(before.array_index),
+            user: self.user.or(before.user),
+            uid: self.uid.or(before.uid),
+            account: self.account.or(before.account),
+            project: self.project.or(before.project),
+            name: self.name.or(before.name),
+            queue: self.queue.or(before.queue),
+            state,
+            state_word: self.state_word.unwrap_or(before.state_word),
+            start: self.start.or(before.start),
+            stop: self.stop.or(before.stop),
+            exit_code,
+            types: self.types.unwrap_or(before.types),
+            requested: over(self.requested, before.requested),
+            used: over(self.used, before.used),
+            nodes: self.nodes.unwrap_or(before.nodes),
+            steps: self.steps.unwrap_or(before.steps),
+        }
+    }
+}
+
+fn over(said: Resources, before: Resources) -> Resources {
+    Resources {
+        nodes: said.nodes.or(before.nodes),
+        cpus: said.cpus.or(before.cpus),
+        gpus: said.gpus.or(before.gpus),
+        memory_bytes: said.memory_bytes.or(before.memory_bytes),
+        wall_seconds: said.wall_seconds.or(before.wall_seconds),
+        cpu_seconds: said.cpu_seconds.or(before.cpu_seconds),
+    }
+}
+
+fn empty(key: JobKey, submit: Timestamp) -> Record {
+    Record {
+        key,
+        submit,
+        spelling: Box::default(),
+        part_of: None,
+        array_index: None,
+        user: None,
+        uid: None,
+        account: None,
+        project: None,
+        name: None,
+        queue: None,
+        state: JobState::Waiting,
+        state_word: Box::default(),
+        start: None,
+        stop: None,
+        exit_code: None,
+        types: Vec::new(),
+        requested: Resources::default(),
+        used: Resources::default(),
+        nodes: Vec::new(),
+        steps: Vec::new(),
+    }
+}
+
+impl Registry {
+    /// Takes in what was said piece by piece, in that order and in one transaction: on disk when this
+    /// returns. Otherwise as [`Registry::tell`].
+    ///
+    /// # Errors
+    /// SQLite fails: then nothing of it is kept, and it can be said again.
+    pub fn amend(
+        &self,
+        amendments: Vec<Amendment>,
+        received: Timestamp,
+    ) -> Result<Heard, RegistryError> {
+        let mut heard = Heard::default();
+        if amendments.is_empty() {
+            return Ok(heard);
+        }
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for amendment in amendments {
+            let before = meant(&change, &amendment)?;
+            heard.add(self.take(&change, amendment.onto(before, received), received)?);
+        }
+        change.commit()?;
+        Ok(heard)
+    }
+}
+
+/// The submission that is amended; `None`: it is a new one.
+fn meant(db: &Connection, amendment: &Amendment) -> Result<Option<Record>, RegistryError> {
+    let mut known = records(db, &amendment.key)?;
+    let found = match amendment.submit {
+        Some(submit) => known.into_iter().find(|(_, record)| record.submit == submit),
+        None => known.pop().filter(|(_, record)| {
+            let after = record.stop.zip(amendment.start).is_some_and(|(stop, start)| start > stop);
+            !(is_over(record.state) && after)
+        }),
+    };
+    let Some((number, mut record)) = found else { return Ok(None) };
+    (record.nodes, record.steps) = (shares(db, number)?, steps(db, number)?);
+    Ok(Some(record))
+}

@@ -1,0 +1,167 @@
+//! Where jobs were, and when: as nodes saw them; on devices where no agent did, such as a node without one
+//! or a power meter, as the record of the run says. The record is asked when the question is, so that what
+//! it corrects late is right for everything that was measured before.
+
+use crate::ask::{Clauses, device, key};
+use crate::registry::lock;
+use crate::{Registry, RegistryError};
+use model::{Allocation, DeviceId, JobKey, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+
+/// Of a device of a record that no agent saw the run on.
+const UNSEEN: &str = "s.start IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = s.device)";
+
+/// Until when a run has a device of its record: until its nodes say that it is over, where the record does
+/// not say when.
+const STOP: &str = "coalesce(s.stop, max(r.stop, s.start))";
+
+/// Which stays on devices are asked for. The default asks for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Only of this job.
+    pub job: Option<JobKey>,
+    /// Only of jobs of this user.
+    pub uid: Option<u32>,
+    /// Only on this device.
+    pub device: Option<DeviceId>,
+    /// That had not ended before.
+    pub from: Option<Timestamp>,
+    /// That had started by then.
+    pub to: Option<Timestamp>,
+}
+
+/// A job's stay on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Which job.
+    pub key: JobKey,
+    /// The user's number.
+    pub uid: Option<u32>,
+    /// Which of its runs, by start.
+    pub run_start: Timestamp,
+    /// Where.
+    pub device: DeviceId,
+    /// From when.
+    pub start: Timestamp,
+    /// Until when; `None` while it lasts.
+    pub stop: Option<Timestamp>,
+}
+
+impl Registry {
+    /// Where a run of a job was, by device and start.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn allocations(
+        &self,
+        key: &JobKey,
+        run_start: Timestamp,
+    ) -> Result<Vec<Allocation>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT run FROM runs WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND started = 1",
+        )?;
+        let place = (key.cluster.as_str(), key.id.get(), run_start.0);
+        let mut rows = find.query(place)?;
+        let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+        stays_of(&reader, key, row.get(0)?)
+    }
+
+    /// The stays of jobs on devices within a window, ordered by device, start and job.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more than the registry's limit of rows.
+    pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
+        let reader = lock(&self.reader);
+        let seen = clauses(window, "v", "v.stop");
+        let unseen = clauses(window, "s", STOP);
+        let limit = self.limits.rows_max;
+        let sql = format!(
+            "SELECT r.cluster, r.id, r.uid, r.start, v.device, v.start, v.stop
+             FROM visits v JOIN runs r ON r.run = v.run{}
+             UNION ALL
+             SELECT r.cluster, r.id, r.uid, r.start, s.device, s.start, {STOP}
+             FROM shares s JOIN runs r ON r.record = s.record{} AND {UNSEEN}
+             ORDER BY 5, 6, 1, 2 LIMIT {}",
+            seen.text,
+            unseen.text,
+            limit.saturating_add(1)
+        );
+        let mut find = reader.prepare_cached(&sql)?;
+        let mut rows = find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
+        let mut intervals = Vec::new();
+        while let Some(row) = rows.next()? {
+            intervals.push(interval(row)?);
+        }
+        if intervals.len() > limit {
+            return Err(RegistryError::TooMany(limit));
+        }
+        Ok(intervals)
+    }
+}
+
+/// The bounds of a window, for rows of a table in which a stay ends at `stop`.
+fn clauses(window: &Window, table: &str, stop: &str) -> Clauses {
+    let mut clauses = Clauses::default();
+    // Which also lets others follow.
+    clauses.and("1 = ?", Value::Integer(1));
+    if let Some(key) = &window.job {
+        clauses.and("r.cluster = ?", Value::Text(key.cluster.to_string()));
+        clauses.and("r.id = ?", Value::Integer(key.id.get()));
+    }
+    if let Some(uid) = window.uid {
+        clauses.and("r.uid = ?", Value::Integer(uid.into()));
+    }
+    if let Some(device) = &window.device {
+        clauses.and(&format!("{table}.device = ?"), Value::Text(device.to_string()));
+    }
+    if let Some(from) = window.from {
+        let clause = format!("({stop} IS NULL OR {stop} >= ?)");
+        clauses.and(&clause, Value::Integer(from.0));
+    }
+    if let Some(to) = window.to {
+        clauses.and(&format!("{table}.start <= ?"), Value::Integer(to.0));
+    }
+    clauses
+}
+
+/// Where a run was, by device and start.
+pub(crate) fn stays_of(
+    db: &Connection,
+    key: &JobKey,
+    run: i64,
+) -> Result<Vec<Allocation>, RegistryError> {
+    let sql = format!(
+        "SELECT device, start, stop FROM visits WHERE run = ?1
+         UNION ALL
+         SELECT s.device, s.start, {STOP} FROM runs r JOIN shares s ON s.record = r.record
+         WHERE r.run = ?1 AND {UNSEEN}
+         ORDER BY 1, 2"
+    );
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query([run])?;
+    let mut allocations = Vec::new();
+    while let Some(row) = rows.next()? {
+        allocations.push(Allocation {
+            job: key.clone(),
+            device: device(row.get(0)?)?,
+            start: Timestamp(row.get(1)?),
+            stop: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+        });
+    }
+    Ok(allocations)
+}
+
+fn interval(row: &Row<'_>) -> Result<Interval, RegistryError> {
+    Ok(Interval {
+        key: key(row.get(0)?, row.get(1)?)?,
+        uid: row.get(2)?,
+        run_start: Timestamp(row.get(3)?),
+        device: device(row.get(4)?)?,
+        start: Timestamp(row.get(5)?),
+        stop: row.get::<_, Option<i64>>(6)?.map(Timestamp),
+    })
+}
+

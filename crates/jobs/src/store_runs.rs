@@ -1,0 +1,183 @@
+//! Runs in the file: worked out from visits, and joined with records.
+//!
+//! A run without visits stands for a record that no node saw. Everything here follows from the set of visits
+//! and the set of records of a number, whatever came first.
+
+use crate::RegistryError;
+use crate::join::{Span, pick};
+use crate::store_visits::{Who, newest};
+use crate::visits::{Run, Visit, runs};
+use model::{DeviceId, JobKey, Timestamp};
+use rusqlite::{Connection, params};
+
+/// A record as far as it is joined with runs.
+struct Told {
+    record: i64,
+    /// When its job ran; `None`: it never started.
+    span: Option<Span>,
+}
+
+/// Joins the runs of a number with its records, after either changed.
+pub(crate) fn relate(db: &Connection, key: &JobKey) -> Result<(), RegistryError> {
+    let told = told(db, key)?;
+    if told.is_empty() {
+        return Ok(());
+    }
+    let spans: Vec<Option<Span>> = told.iter().map(|told| told.span).collect();
+    let mut picks = Vec::new();
+    for (run, span, merged) in seen(db, key)? {
+        let place = pick(span, &spans);
+        let shared = place.is_some() && picks.iter().any(|(_, other)| *other == place);
+        if merged || shared {
+            return work_out(db, key);
+        }
+        picks.push((run, place));
+    }
+    link(db, key, &told, &picks)
+}
+
+/// Works the runs of a number out from all its visits and records, and writes them anew.
+pub(crate) fn work_out(db: &Connection, key: &JobKey) -> Result<(), RegistryError> {
+    let Some(newest) = newest(db, key)? else { return Ok(()) };
+    let told = told(db, key)?;
+    let spans: Vec<Option<Span>> = told.iter().map(|told| told.span).collect();
+    let visits = visits(db, key)?;
+    db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2")?
+        .execute(params![key.cluster.as_str(), key.id.get()])?;
+    let mut whole: Vec<(Run, Option<usize>, bool)> = Vec::new();
+    for run in runs(visits) {
+        let place = pick(Span { start: run.start(), stop: run.stop() }, &spans);
+        let same = whole.iter_mut().find(|(_, other, _)| place.is_some() && *other == place);
+        match same {
+            Some((first, _, merged)) => {
+                first.stays.extend(run.stays);
+                *merged = true;
+            }
+            None => whole.push((run, place, false)),
+        }
+    }
+    let mut picks = Vec::with_capacity(whole.len());
+    for (run, place, merged) in whole {
+        picks.push((write_run(db, key, &run, merged, &newest.who)?, place));
+    }
+    link(db, key, &told, &picks)
+}
+
+fn told(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Told>> {
+    let mut find = db.prepare_cached(
+        "SELECT record, start, stop FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
+    )?;
+    let told = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
+        let (start, stop): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+        let span =
+            start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
+        Ok(Told { record: row.get(0)?, span })
+    })?;
+    told.collect()
+}
+
+/// The runs that nodes saw, and whether records made them one.
+fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<(i64, Span, bool)>> {
+    let mut find = db.prepare_cached(
+        "SELECT run, start, stop, merged FROM runs
+         WHERE cluster = ?1 AND id = ?2 AND visits > 0 ORDER BY start, run",
+    )?;
+    let seen = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
+        let stop: Option<i64> = row.get(2)?;
+        let span = Span { start: Timestamp(row.get(1)?), stop: stop.map(Timestamp) };
+        Ok((row.get(0)?, span, row.get(3)?))
+    })?;
+    seen.collect()
+}
+
+fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT v.device, v.start, v.told FROM runs r JOIN visits v ON v.run = r.run
+         WHERE r.cluster = ?1 AND r.id = ?2",
+    )?;
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+    let mut visits = Vec::new();
+    while let Some(row) = rows.next()? {
+        let device: String = row.get(0)?;
+        let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
+        let told: Option<i64> = row.get(2)?;
+        visits.push(Visit { device, start: Timestamp(row.get(1)?), told: told.map(Timestamp) });
+    }
+    Ok(visits)
+}
+
+fn write_run(
+    db: &Connection,
+    key: &JobKey,
+    run: &Run,
+    merged: bool,
+    who: &Who,
+) -> Result<i64, RegistryError> {
+    let number = insert_run(db, key, run.start().0, who)?;
+    let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
+    db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
+        .execute(params![number, run.stop().map(|stop| stop.0), last_start, merged])?;
+    let mut insert = db.prepare_cached(
+        "INSERT INTO visits (run, device, start, told, stop) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for stay in &run.stays {
+        let (visit, stop) = (&stay.visit, stay.stop.map(|stop| stop.0));
+        let told = visit.told.map(|told| told.0);
+        insert.execute(params![number, visit.device.as_str(), visit.start.0, told, stop])?;
+    }
+    Ok(number)
+}
+
+pub(crate) fn insert_run(
+    db: &Connection,
+    key: &JobKey,
+    start: i64,
+    who: &Who,
+) -> rusqlite::Result<i64> {
+    db.prepare_cached(
+        "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid, node_user, node_uid)
+         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?5, ?6)",
+    )?
+    .insert(params![
+        key.cluster.as_str(),
+        key.id.get(),
+        start,
+        who.spelling,
+        who.user,
+        who.uid
+    ])
+}
+
+/// Writes which run has which record, and a run for each record that no node saw.
+fn link(
+    db: &Connection,
+    key: &JobKey,
+    told: &[Told],
+    picks: &[(i64, Option<usize>)],
+) -> Result<(), RegistryError> {
+    db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2 AND visits = 0")?
+        .execute(params![key.cluster.as_str(), key.id.get()])?;
+    let mut update = db.prepare_cached(
+        "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
+             user = coalesce(o.user, node_user), uid = coalesce(o.uid, node_uid),
+             account = o.account, name = o.name, exit_code = o.exit_code
+         FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",
+    )?;
+    for (run, place) in picks {
+        let record = place.and_then(|place| told.get(place)).map(|told| told.record);
+        update.execute(params![run, record])?;
+    }
+    let mut unseen = db.prepare_cached(
+        "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, account,
+             name, exit_code, told, record)
+         SELECT cluster, id, coalesce(start, submit), coalesce(start, submit), stop,
+             start IS NOT NULL, spelling, user, uid, account, name, exit_code, state, record
+         FROM records WHERE record = ?1",
+    )?;
+    for (place, told) in told.iter().enumerate() {
+        if !picks.iter().any(|(_, other)| *other == Some(place)) {
+            unseen.execute([told.record])?;
+        }
+    }
+    Ok(())
+}
