@@ -67,6 +67,49 @@ pub struct Node {
     pub memory_bytes: Option<f64>,
 }
 
+/// How the asking of a scheduler goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedulerState {
+    /// No round of calls has ended yet.
+    New,
+    /// The last round did not fail.
+    Good,
+    /// The last round failed; it is asked again.
+    Failing,
+}
+
+/// An element of `GET /api/v1/schedulers`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Scheduler {
+    /// The name that its jobs bear.
+    pub cluster: String,
+    /// `oar` or `slurm`.
+    pub kind: String,
+    /// By which way it is asked: `database`, `rest` or `commands`.
+    pub way: String,
+    /// How it goes.
+    pub state: SchedulerState,
+    /// Why the last round failed; `null` when it did not, and for who may not read everything.
+    pub trouble: Option<String>,
+    /// When the last round that did not fail ended.
+    pub last_good: Option<f64>,
+    /// Seconds from one round to the next.
+    pub period_seconds: f64,
+    /// Rounds since the server's start that did not fail.
+    pub rounds: u64,
+    /// Rounds that failed.
+    pub rounds_failed: u64,
+    /// Calls, statements or programs of the rounds that did not fail.
+    pub calls: u64,
+    /// Records of jobs that the registry took; one that is told again counts again.
+    pub records: u64,
+    /// Records that were refused, since they tell what cannot be.
+    pub records_refused: u64,
+    /// The last of them, in words, for who may read everything.
+    pub refused: Vec<String>,
+}
+
 /// An element of `GET /api/v1/catalogue`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricInfo {

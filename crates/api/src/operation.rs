@@ -3,8 +3,7 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Available, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node,
-    Range, Ready, Register, Registered, SeriesInfo, SqlQuestion,
+    Available, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node, Range, Ready, Register, Registered, Scheduler, SeriesInfo, SqlQuestion,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -196,6 +195,10 @@ operations! {
     Health Get "/api/v1/health" { answer: Answer::Json(|g| g.subschema_for::<Health>()) }
     /// The nodes that report, or did.
     Nodes Get "/api/v1/nodes" { answer: Answer::Json(|g| g.subschema_for::<Vec<Node>>()) }
+    /// The schedulers that are asked for their jobs, and how that goes.
+    Schedulers Get "/api/v1/schedulers" {
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Scheduler>>()),
+    }
     /// Jobs, the newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: Answer::Json(|g| g.subschema_for::<Vec<Job>>()) }
     /// What a job used.

@@ -14,6 +14,7 @@ mod load;
 pub mod log;
 pub mod place;
 mod remote;
+mod schedulers;
 mod server;
 mod setting;
 mod show;
@@ -34,6 +35,7 @@ pub use model::nearest;
 pub use model::setting::{parse_bytes, parse_duration};
 pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
+pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
     KeepSettings, ListenSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
 };

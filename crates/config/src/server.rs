@@ -1,6 +1,7 @@
 //! What a server can be told.
 
 use crate::load::{ConfigError, Values};
+use crate::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::setting::{Kind, settings};
 use crate::text::{Address, Bytes};
 use crate::{LogConfig, Setting, log_settings};
@@ -127,13 +128,15 @@ pub struct ServerConfig {
     pub retention: RetentionSettings,
     /// What a question may cost.
     pub query: QuerySettings,
+    /// The schedulers that it asks.
+    pub schedulers: SchedulerSettings,
     /// What it says, and where.
     pub log: LogConfig,
 }
 
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
-    [LISTEN, KEEP, RETENTION, QUERY, log_settings()].concat()
+    [LISTEN, KEEP, RETENTION, QUERY, &scheduler_settings(), log_settings()].concat()
 }
 
 impl ServerConfig {
@@ -143,9 +146,11 @@ impl ServerConfig {
         let keep = KeepSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
+        let schedulers = SchedulerSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, retention) = (listen?, keep?, retention?);
-        let config = Self { listen, keep, retention, query: query?, log: log? };
+        let (query, schedulers, log) = (query?, schedulers?, log?);
+        let config = Self { listen, keep, retention, query, schedulers, log };
         config.check_together(values, errors);
         Some(config)
     }

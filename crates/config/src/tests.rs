@@ -145,6 +145,33 @@ fn settings_that_contradict_each_other() {
 }
 
 #[test]
+fn schedulers_that_contradict_themselves() {
+    let flags = [
+        ("schedulers.oar.database", "host=db user=oar_ro password=x"),
+        ("schedulers.oar.rest", "https://frontend/oarapi"),
+        ("schedulers.oar.rest_user", "reader"),
+        ("schedulers.oar.cluster", "slurm"),
+        ("schedulers.slurm.rest", "controller:6820"),
+        ("schedulers.slurm.commands", "true"),
+        ("schedulers.slurm.user", "reader"),
+    ];
+    let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
+    let flags: Vec<String> = errors.0.iter().map(|error| error.place.to_string()).collect();
+    let want = ["oar-rest", "oar-database", "oar-rest", "oar-rest-user", "slurm-commands"]
+        .into_iter()
+        .chain(["slurm-rest", "slurm-user"])
+        .map(|name| format!("flag --schedulers-{name}"))
+        .chain(["default".to_owned()]);
+    assert_eq!(flags, want.collect::<Vec<_>>());
+    for rest in ["unix:/run/slurmrestd.sock", "http://controller:6820"] {
+        let flags = [("schedulers.slurm.rest", rest), ("schedulers.slurm.token_file", "/t")];
+        assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok(), "{rest}");
+    }
+    let flags = [("schedulers.oar.cluster", "local")];
+    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_err());
+}
+
+#[test]
 fn a_file_that_is_named_must_be_there() {
     let missing = PathBuf::from("/no/such/file.toml");
     assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[])).is_ok());

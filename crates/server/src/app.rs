@@ -7,6 +7,7 @@ use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::live::Live;
 use crate::problem::Refusal;
+use crate::rounds::Course;
 use crate::seats::Seats;
 use crate::settings::Limits;
 use crate::told_jobs::ToldJobs;
@@ -42,6 +43,8 @@ pub(crate) struct App {
     pub(crate) counts: Counts,
     pub(crate) seats: Seats,
     pub(crate) told_jobs: ToldJobs,
+    /// How the asking of each scheduler goes.
+    pub(crate) schedulers: Vec<Arc<Course>>,
     pub(crate) batch_bodies: Budget,
     pub(crate) other_bodies: Budget,
     pub(crate) agents: Agents,

@@ -5,6 +5,7 @@ use crate::claims::contested;
 use crate::counts::{Arrival, Break, Frame, Route, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
+use crate::rounds::Course;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -27,6 +28,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Ref
         ingest(&app, &mut page);
         requests(&app, &mut page);
         statements(&app.sql.load(), &mut page);
+        schedulers(&app.schedulers, &mut page);
         store(&app.store.stats(), contested(&app.store).len(), &mut page);
         process(&mut page);
         page.text
@@ -157,6 +159,56 @@ fn requests(app: &App, page: &mut Page) {
     for kind in Break::ALL {
         let labels = format!("{{reason=\"{}\"}}", kind.word());
         page.sample(name, &labels, counts.breaks.get(kind));
+    }
+}
+
+fn schedulers(courses: &[Arc<Course>], page: &mut Page) {
+    if courses.is_empty() {
+        return;
+    }
+    let labels = |course: &Course| format!("{{cluster=\"{}\"}}", course.cluster);
+    let name = "jobmeter_scheduler_rounds_total";
+    page.head(name, "counter", "Rounds in which a scheduler was asked for its jobs.");
+    for course in courses {
+        for (outcome, rounds) in [("good", &course.good), ("failed", &course.failed)] {
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+            page.sample(name, &labels, rounds.get());
+        }
+    }
+    let name = "jobmeter_scheduler_calls_total";
+    page.head(name, "counter", "Calls, statements or programs of rounds that did not fail.");
+    for course in courses {
+        page.sample(name, &labels(course), course.calls.get());
+    }
+    let name = "jobmeter_scheduler_records_total";
+    page.head(name, "counter", "Records that it told of its jobs, by what became of them.");
+    for course in courses {
+        for (outcome, records) in [
+            ("new", &course.new),
+            ("changed", &course.changed),
+            ("known", &course.known),
+            ("refused", &course.refused),
+        ] {
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+            page.sample(name, &labels, records.get());
+        }
+    }
+    let name = "jobmeter_scheduler_records_cut_total";
+    page.head(name, "counter", "Records of which a text or a list was too long.");
+    for course in courses {
+        page.sample(name, &labels(course), course.cut.get());
+    }
+    let name = "jobmeter_scheduler_round_seconds";
+    page.head(name, "summary", "Rounds from the first call until the registry has all.");
+    for course in courses {
+        page.timing(name, &labels(course), course.timing.get());
+    }
+    let name = "jobmeter_scheduler_age_seconds";
+    page.head(name, "gauge", "Seconds since the last round that did not fail, if there was one.");
+    for course in courses {
+        if let Some((_, at)) = course.now().last_good {
+            page.sample(name, &labels(course), at.elapsed().as_secs_f64());
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use crate::decoding::Decoding;
 use crate::listen::listen;
 use crate::live::{Live, LiveError};
 use crate::peer::Owners;
+use crate::plans::{PlanError, plans};
+use crate::rounds::{Rounds, Take};
 use crate::router::router;
 use crate::seats::Seats;
 use crate::settings::Limits;
@@ -83,6 +85,9 @@ pub enum StartError {
     /// The name of the default cluster.
     #[error("`cluster`: {0}")]
     Cluster(model::NameError),
+    /// A scheduler.
+    #[error(transparent)]
+    Scheduler(#[from] PlanError),
     /// The listener.
     #[error("listening on {address}: {error}")]
     Listen {
@@ -120,6 +125,7 @@ impl Server {
         let root = Root::live()?;
         // Before anything is touched: a server that others could reach without a token starts nothing.
         let live = Live::load(&config, agent_config.as_deref(), asked, &passwd(&root))?;
+        let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
             move || open(&data, &config, &root)
@@ -132,8 +138,13 @@ impl Server {
         let (listener, address) =
             listened.map_err(|error| StartError::Listen { address: asked, error })?;
         let (stopping, stopped) = watch::channel(false);
-        let app = Arc::new(app(&config, limits, live, opened, stopped)?);
+        let mut app = app(&config, limits, live, opened, stopped)?;
+        app.schedulers = rounds.iter().map(Rounds::course).collect();
+        let app = Arc::new(app);
         let tasks = Arc::new(Tasks::default());
+        for rounds in rounds {
+            tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
+        }
         serve(&app, &tasks, listener, root);
         warn_of_openness(&app, &config, address);
         Ok(Self { app, tasks, stopping, address, agent_config })
@@ -343,6 +354,7 @@ fn app(
             size(config.listen.connections_per_peer_max.into()),
         ),
         told_jobs: ToldJobs::default(),
+        schedulers: Vec::new(),
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
         agents: Agents::default(),
@@ -362,6 +374,18 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
     };
     tasks.start("accept", accept(listener, serving));
     tasks.start("minute", every_minute(Arc::clone(app)));
+}
+
+/// What a scheduler says goes into the registry.
+fn take(app: &Arc<App>) -> Take {
+    let app = Arc::clone(app);
+    Arc::new(move |records| {
+        let heard = app.registry.tell(records, app.now())?;
+        if heard.new + heard.changed > 0 {
+            app.told_jobs.changed();
+        }
+        Ok(heard)
+    })
 }
 
 /// Says what repeats, and which devices several origins claim.

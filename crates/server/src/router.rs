@@ -3,7 +3,8 @@
 use crate::app::App;
 use crate::gate::{gate, readers_only};
 use crate::problem::{Refusal, Why};
-use crate::{exposition, ingest, job_routes, kwollect, nodes, openapi, pages, series, statements};
+use crate::{exposition, ingest, job_routes, kwollect, nodes, openapi, pages, scheduler_routes};
+use crate::{series, statements};
 use api::{Access, Operation};
 use axum::Router;
 use axum::extract::Path;
@@ -52,6 +53,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Ready => on(method, nodes::ready),
         Operation::Health => on(method, nodes::health),
         Operation::Nodes => on(method, nodes::nodes),
+        Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
         Operation::Report => on(method, job_routes::report),
         Operation::Register => on(method, job_routes::register),
