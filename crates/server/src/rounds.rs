@@ -412,7 +412,7 @@ mod tests {
         block_on(async {
             let error = rounds.round(&take).await.unwrap_err();
             assert!(error.to_string().starts_with("the registry does not take"), "{error}");
-            assert_eq!(*seen.lock().unwrap(), []);
+            assert!(seen.lock().unwrap().is_empty());
             assert!(!rounds.round(&take).await.unwrap());
         });
         assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
