@@ -9,6 +9,7 @@
 
 mod batch;
 mod gap;
+mod hosts;
 mod increase;
 mod job;
 mod labels;
@@ -22,6 +23,7 @@ mod time;
 
 pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
 pub use gap::{Cause, Gap};
+pub use hosts::{HostsError, expand_hosts};
 pub use increase::{Increase, Point, increase, increases};
 pub use job::{Allocation, Job, JobEvent, JobState, Resources};
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
