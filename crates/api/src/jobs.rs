@@ -55,7 +55,6 @@ pub struct Job {
 
 /// How much was asked for, or used; what nobody tells is `null`, or left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
 pub struct Resources {
     /// Nodes.
     pub nodes: Option<u32>,
@@ -75,7 +74,6 @@ pub struct Resources {
 
 /// What a job has of a device, as its scheduler says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
 pub struct NodeShare {
     /// The device: a node's host name, of which what follows the first dot is left out.
     #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = DEVICE))]
@@ -83,12 +81,12 @@ pub struct NodeShare {
     /// How many cores.
     pub cpus: Option<u32>,
     /// Which cores, such as `0-3,8`; empty: not told.
-    #[schemars(length(max = 8192))]
+    #[serde(default)]
     pub cpu_list: String,
     /// How many accelerators.
     pub gpus: Option<u32>,
     /// Which accelerators; empty: not told.
-    #[schemars(length(max = 8192))]
+    #[serde(default)]
     pub gpu_list: String,
     /// Memory.
     pub memory_bytes: Option<u64>,
@@ -96,13 +94,14 @@ pub struct NodeShare {
 
 /// A step of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
 pub struct Step {
     /// Its name as the scheduler writes it: `batch`, `extern`, `0`.
     pub id: String,
     /// What it is called.
+    #[serde(default)]
     pub name: String,
     /// The scheduler's word for what it is doing.
+    #[serde(default)]
     pub state_word: String,
     /// When it started.
     pub start: Option<f64>,
@@ -225,10 +224,10 @@ pub struct Register {
     pub start: Option<f64>,
 }
 
-/// Answer to it.
+/// Answer to it, and to [`crate::JobTold`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Registered {
-    /// `local`.
+    /// Whose number: `local` for a job of the caller.
     pub cluster: String,
     /// Its number.
     pub id: i64,

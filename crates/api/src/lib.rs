@@ -13,10 +13,11 @@ mod operation;
 mod param;
 mod rows;
 mod samples;
+mod told;
 
 pub use jobs::{
-    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources, SeriesRef,
-    Step, Totals,
+    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources,
+    SeriesRef, Step, Totals,
 };
 pub use nodes::{Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState};
 pub use openapi::openapi;
@@ -24,3 +25,4 @@ pub use operation::{Access, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, Param};
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{Explanation, Last, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion};
+pub use told::{Disagreement, JobTold};

@@ -3,7 +3,8 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Available, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo, MetricsRow, Node, Range, Ready, Register, Registered, Scheduler, SeriesInfo, SqlQuestion,
+    Available, Disagreement, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo,
+    MetricsRow, Node, Range, Ready, Registered, Scheduler, SeriesInfo, SqlQuestion,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -201,16 +202,21 @@ operations! {
     }
     /// Jobs, the newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: Answer::Json(|g| g.subschema_for::<Vec<Job>>()) }
+    /// Where schedulers and nodes disagree about the jobs of now, for administrators.
+    JobsCheck Get "/api/v1/jobs/check" {
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Disagreement>>()),
+    }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
         params: &[CLUSTER], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
-    /// A local job of the caller begins.
+    /// A local job of the caller begins; or, with `cluster` and `id`, what an administrator says of a
+    /// scheduler's job.
     Register Post "/api/v1/jobs" {
-        body: Body::Json(|g| g.subschema_for::<Register>()),
+        body: Body::Json(crate::told::posted),
         answer: Answer::Json(|g| g.subschema_for::<Registered>()), more: &[507],
     }
-    /// A local job has ended.
+    /// A local job has ended, or, where an administrator says so, any.
     End Post "/api/v1/jobs/{id}/end" {
         params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
         answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404],

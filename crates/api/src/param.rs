@@ -65,7 +65,7 @@ pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) ->
 
 /// Every character of a device's name; its length in bytes is bounded, too.
 pub(crate) const DEVICE: &str = "^[^,\\x00-\\x1f\\x7f-\\x9f]+$";
-const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
+pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
 const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
 const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";

@@ -37,7 +37,8 @@ pub use place::state_dir;
 pub use remote::{RemoteChange, read_remote};
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
-    KeepSettings, ListenSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
+    JobFileSettings, KeepSettings, ListenSettings, QuerySettings, RetentionSettings, ServerConfig,
+    server_settings,
 };
 pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use show::reference;

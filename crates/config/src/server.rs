@@ -99,6 +99,14 @@ const AGE: Kind =
     Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(100 * 366 * 86_400) };
 
 settings! {
+    /// From whom the server hears of jobs, besides its nodes.
+    JobFileSettings, JOB_FILE, "Schedulers" {
+        /// File that is followed: on each line what is to be said of a job, as `POST /api/v1/jobs` takes it.
+        "schedulers.file" file: Option<PathBuf> = "" or "none", Kind::Text("FILE");
+    }
+}
+
+settings! {
     /// What a question may cost.
     QuerySettings, QUERY, "Questions" {
         /// Most rows of an answer.
@@ -128,6 +136,8 @@ pub struct ServerConfig {
     pub retention: RetentionSettings,
     /// What a question may cost.
     pub query: QuerySettings,
+    /// The file that tells it of jobs.
+    pub job_file: JobFileSettings,
     /// The schedulers that it asks.
     pub schedulers: SchedulerSettings,
     /// What it says, and where.
@@ -136,7 +146,7 @@ pub struct ServerConfig {
 
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
-    [LISTEN, KEEP, RETENTION, QUERY, &scheduler_settings(), log_settings()].concat()
+    [LISTEN, KEEP, RETENTION, QUERY, JOB_FILE, &scheduler_settings(), log_settings()].concat()
 }
 
 impl ServerConfig {
@@ -146,11 +156,12 @@ impl ServerConfig {
         let keep = KeepSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
+        let job_file = JobFileSettings::from_values(values, errors);
         let schedulers = SchedulerSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, retention) = (listen?, keep?, retention?);
-        let (query, schedulers, log) = (query?, schedulers?, log?);
-        let config = Self { listen, keep, retention, query, schedulers, log };
+        let (query, job_file, schedulers, log) = (query?, job_file?, schedulers?, log?);
+        let config = Self { listen, keep, retention, query, job_file, schedulers, log };
         config.check_together(values, errors);
         Some(config)
     }

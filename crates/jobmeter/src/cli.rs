@@ -100,6 +100,11 @@ fn jobs() -> Command {
             value("user", "USER", "Only jobs of this user"),
             value("device", "NAME", "Only jobs of this node"),
             value("limit", "N", "At most so many [default: 50]"),
+            Arg::new("check")
+                .long("check")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["state", "user", "device", "limit"])
+                .help("Where schedulers and nodes disagree; exit code 1 where they do"),
             json(),
         ])
         .after_help("Example: jobmeter jobs --state running")
@@ -112,13 +117,28 @@ fn job() -> Command {
     let start = Command::new("start")
         .about("Registers a job that starts now on this node; prints its number")
         .args([
+            Arg::new("id")
+                .value_name("CLUSTER:ID")
+                .help("A scheduler's job, for its prologue; none: a job of your own"),
             value("name", "NAME", "What to call it"),
             value("device", "NAME", "Where it runs"),
+            value("user", "USER", "Whose it is, of a scheduler's job"),
+            value("account", "NAME", "Who pays"),
+            value("project", "NAME", "Its project"),
+            value("queue", "NAME", "Its queue"),
+            value(
+                "nodes",
+                "NAMES",
+                "All its nodes, separated by commas or lines [default: this one]",
+            )
+            .conflicts_with("device"),
             json(),
         ])
-        .after_help("Example: jobmeter job start --name nightly");
+        .after_help(
+            "Example: jobmeter job start site:42 --user alice --nodes \"$(cat $NODEFILE)\"",
+        );
     let end = Command::new("end")
-        .about("Says that a registered job has ended")
+        .about("Says that a registered job, or a scheduler's, has ended")
         .args([id().required(true), value("exit-code", "N", "What it ended with"), json()])
         .after_help("Example: jobmeter job end local:7 --exit-code 0");
     Command::new("job")

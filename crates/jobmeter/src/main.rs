@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod doctor;
 mod exec;
+mod jobs;
 mod manual;
 mod probe;
 mod questions;
@@ -85,8 +86,8 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("up", matches)) => return up::up(matches, &config.ask),
         Some(("server", matches)) => return program(matches),
         Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
-        Some(("jobs", matches)) => questions::jobs(&client()?, matches),
-        Some(("job", matches)) => questions::job(&client()?, matches, &device()?),
+        Some(("jobs", matches)) => return jobs::jobs(&client()?, matches),
+        Some(("job", matches)) => jobs::job(&client()?, matches, &device()?),
         Some(("nodes", matches)) => return standing::nodes(&client()?, matches),
         Some(("explain", matches)) => return standing::explain(&client()?, matches),
         Some(("get", matches)) => return questions::get(&client()?, matches),

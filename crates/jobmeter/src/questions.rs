@@ -1,7 +1,7 @@
-//! Commands that ask the server: jobs, job, get, sql.
+//! Commands that ask the server: get, sql.
 
 use crate::client::{Client, path};
-use crate::show::{self, Table};
+use crate::show::Table;
 use crate::unknown;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
@@ -16,89 +16,6 @@ const UNKNOWN: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
     matches.get_one::<String>(name).cloned()
-}
-
-/// `jobmeter jobs`.
-pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let limit = text(matches, "limit").unwrap_or_else(|| "50".to_owned());
-    let parameters = [
-        ("state", text(matches, "state")),
-        ("user", text(matches, "user")),
-        ("device", text(matches, "device")),
-        ("limit", Some(limit)),
-    ];
-    let path = path("/api/v1/jobs", &parameters);
-    let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
-        return Ok(out.flush()?);
-    }
-    let health: api::Health = client.get("/api/v1/health")?;
-    let jobs: Vec<api::Job> = client.get(&path)?;
-    let mut table = Table::new(&["job", "user", "name", "state", "wall", "nodes"]);
-    for job in jobs {
-        let wall = job.start.map(|start| job.stop.unwrap_or(health.now) - start);
-        table.row(vec![
-            format!("{}:{}", job.cluster, job.spelling),
-            job.user.or_else(|| job.uid.map(|uid| uid.to_string())).unwrap_or_default(),
-            job.name.unwrap_or_default(),
-            job.state,
-            wall.map(|wall| show::seconds(wall.max(0.0))).unwrap_or_default(),
-            job.devices.join(","),
-        ]);
-    }
-    if table.is_empty() {
-        writeln!(out, "no job; to run one: jobmeter run -- make -j2")?;
-    } else {
-        table.write(&mut out)?;
-    }
-    Ok(out.flush()?)
-}
-
-/// `jobmeter job`, and its verbs.
-pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    match matches.subcommand() {
-        Some(("start", matches)) => return start(client, matches, device),
-        Some(("end", matches)) => return end(client, matches),
-        _ => {}
-    }
-    let Some(id) = text(matches, "id") else { bail!("name a job: jobmeter job [CLUSTER:]ID") };
-    let path = format!("/api/v1/jobs/{}", crate::client::escape(&id));
-    let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
-    } else {
-        let report: api::JobReport = client.get(&path)?;
-        crate::report::write(&report, &mut out)?;
-    }
-    Ok(out.flush()?)
-}
-
-fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let device = text(matches, "device").unwrap_or_else(|| device.to_owned());
-    let register = api::Register { name: text(matches, "name"), device, start: None };
-    let registered: api::Registered = client.post("/api/v1/jobs", &register)?;
-    let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&registered)?)?;
-    } else {
-        writeln!(out, "{}:{}", registered.cluster, registered.id)?;
-    }
-    Ok(())
-}
-
-fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let id = text(matches, "id").context("name a job: jobmeter job end [CLUSTER:]ID")?;
-    let code = text(matches, "exit-code");
-    let exit_code =
-        code.map(|code| code.parse().context("--exit-code wants a number")).transpose()?;
-    let path = format!("/api/v1/jobs/{}/end", crate::client::escape(&id));
-    let job: api::Job = client.post(&path, &api::End { exit_code, stop: None })?;
-    let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&job)?)?;
-    }
-    Ok(())
 }
 
 /// `jobmeter get`.

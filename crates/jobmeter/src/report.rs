@@ -1,7 +1,7 @@
 //! What a job used, for people: at the end of `jobmeter run`, and for `jobmeter job`.
 
 use crate::show::{bytes, count, seconds};
-use api::{JobReport, Totals};
+use api::{Job, JobReport, Resources, Totals};
 use std::io::{self, Write};
 
 /// Writes a job's report.
@@ -11,9 +11,23 @@ pub(crate) fn write(report: &JobReport, out: &mut impl Write) -> io::Result<()> 
     writeln!(out, "job {}:{}{name}, {}", job.cluster, job.spelling, job.state)?;
     let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
     line(out, "user", user)?;
-    line(out, "nodes", Some(job.devices.join(", ")))?;
+    told(job, out)?;
+    line(out, "nodes", Some(nodes(report)))?;
     line(out, "exit code", job.exit_code.map(|code| code.to_string()))?;
-    totals(&report.totals, out)?;
+    // What never started used nothing.
+    if job.start.is_some() {
+        totals(&report.totals, out)?;
+    }
+    if !report.steps.is_empty() {
+        writeln!(out, "  steps:")?;
+    }
+    for step in &report.steps {
+        let wall = step.start.zip(step.stop).map(|(start, stop)| seconds((stop - start).max(0.0)));
+        let code = step.exit_code.map(|code| format!("exit code {code}"));
+        let facts = [Some(step.state_word.clone()), wall, code].into_iter().flatten();
+        let facts: Vec<String> = facts.filter(|fact| !fact.is_empty()).collect();
+        writeln!(out, "    {} {}: {}", step.id, step.name, facts.join(", "))?;
+    }
     if !report.gaps.is_empty() {
         writeln!(out, "  samples are missing:")?;
     }
@@ -28,6 +42,51 @@ pub(crate) fn write(report: &JobReport, out: &mut impl Write) -> io::Result<()> 
         )?;
     }
     Ok(())
+}
+
+/// Writes what only a scheduler tells.
+fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
+    line(out, "account", job.account.clone())?;
+    line(out, "project", job.project.clone())?;
+    line(out, "queue", job.queue.clone())?;
+    line(out, "the scheduler's word", job.state_word.clone())?;
+    let part = job.part_of.map(|whole| match job.array_index {
+        Some(index) => format!("{whole}, element {index}"),
+        None => whole.to_string(),
+    });
+    line(out, "part of", part)?;
+    line(out, "types", Some(job.types.join(", ")))?;
+    let waited =
+        job.start.zip(job.submit).map(|(start, submit)| seconds((start - submit).max(0.0)));
+    line(out, "waited", waited)?;
+    line(out, "asked for", Some(amounts(&job.requested)))?;
+    line(out, "used, it says", Some(amounts(&job.used)))
+}
+
+fn amounts(of: &Resources) -> String {
+    let count = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
+    let known = [
+        count(of.nodes, "nodes"),
+        count(of.cpus, "cpus"),
+        count(of.gpus, "gpus"),
+        of.memory_bytes.map(|value| bytes(value as f64)),
+        of.wall_seconds.map(seconds),
+        of.cpu_seconds.map(|cpu| format!("{} of processor", seconds(cpu))),
+    ];
+    known.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The devices, with what the job has of each.
+fn nodes(report: &JobReport) -> String {
+    let share = |device: &String| {
+        let share = report.nodes.iter().find(|share| share.device == *device);
+        let count = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
+        let parts = share.map(|share| [count(share.cpus, "cpus"), count(share.gpus, "gpus")]);
+        let parts: Vec<String> = parts.into_iter().flatten().flatten().collect();
+        let parts = parts.join(", ");
+        if parts.is_empty() { device.clone() } else { format!("{device} ({parts})") }
+    };
+    report.job.devices.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes what was used, a line for each thing that is known.
@@ -69,6 +128,37 @@ fn line(out: &mut impl Write, what: &str, value: Option<String>) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_scheduler_tells() {
+        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":"alice","uid":1000,
+            "account":"physics","project":null,"name":"solve","queue":"long","state":"waiting",
+            "state_word":"PENDING","submit":100,"start":null,"stop":null,"exit_code":null,
+            "part_of":5,"array_index":2,"types":["besteffort"],
+            "requested":{"nodes":1,"cpus":8,"memory_bytes":1073741824,"wall_seconds":3600},
+            "used":{},"devices":["n1","pdu-1"]},"allocations":[],
+            "nodes":[{"device":"n1","cpus":8,"gpus":1}],
+            "steps":[{"id":"batch","name":"solve","state_word":"RUNNING","start":1,"stop":3,"exit_code":0}],
+            "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[]}"#;
+        let report: JobReport = serde_json::from_str(report).unwrap();
+        let mut out = Vec::new();
+        write(&report, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expected = [
+            "job site:7 solve, waiting",
+            "  user                  alice",
+            "  account               physics",
+            "  queue                 long",
+            "  the scheduler's word  PENDING",
+            "  part of               5, element 2",
+            "  types                 besteffort",
+            "  asked for             1 nodes, 8 cpus, 1.0 GiB, 1 h 0 min",
+            "  nodes                 n1 (8 cpus, 1 gpus), pdu-1",
+            "  steps:",
+            "    batch solve: RUNNING, 2.000 s, exit code 0",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn what_is_unknown_has_no_line() {

@@ -5,7 +5,7 @@ use crate::store_records::{records, shares, steps};
 use crate::tell::is_over;
 use crate::{Heard, NodeShare, Record, Registry, RegistryError, Step};
 use model::{JobKey, JobState, Resources, Timestamp};
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 /// Some of what a [`Record`] says; what is `None` stays as it was said before.
 ///
@@ -162,6 +162,21 @@ fn empty(key: JobKey, submit: Timestamp) -> Record {
     }
 }
 
+/// How far a file that grows was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// The file system's number.
+    pub disk: u64,
+    /// The file's number in it.
+    pub inode: u64,
+    /// What tells a file that was given the number of one that went: a digest of its beginning.
+    pub head: u64,
+    /// So many bytes were read.
+    pub bytes: u64,
+    /// In so many lines.
+    pub lines: u64,
+}
+
 impl Registry {
     /// Takes in what was said piece by piece, in that order and in one transaction: on disk when this
     /// returns. Otherwise as [`Registry::tell`].
@@ -173,16 +188,64 @@ impl Registry {
         amendments: Vec<Amendment>,
         received: Timestamp,
     ) -> Result<Heard, RegistryError> {
+        self.amend_and(amendments, received, |_| Ok(()))
+    }
+
+    /// The same for what a file said, together with how far it was read now: what it says is taken once,
+    /// also over a crash.
+    ///
+    /// # Errors
+    /// SQLite fails: then nothing of it is kept, and it can be read again.
+    pub fn follow(
+        &self,
+        path: &str,
+        amendments: Vec<Amendment>,
+        read: Followed,
+        received: Timestamp,
+    ) -> Result<Heard, RegistryError> {
+        self.amend_and(amendments, received, |change| {
+            let Followed { disk, inode, head, bytes, lines } = read;
+            let numbers = [disk, inode, head, bytes, lines].map(u64::cast_signed);
+            let [disk, inode, head, bytes, lines] = numbers;
+            change.execute(
+                "INSERT OR REPLACE INTO followed (path, disk, inode, head, bytes, lines)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![path, disk, inode, head, bytes, lines],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// How far a file was read; `None`: never.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn followed(&self, path: &str) -> Result<Option<Followed>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT disk, inode, head, bytes, lines FROM followed WHERE path = ?1",
+        )?;
+        let mut rows = find.query([path])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let number = |at| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)?.cast_unsigned());
+        let (disk, inode, head) = (number(0)?, number(1)?, number(2)?);
+        Ok(Some(Followed { disk, inode, head, bytes: number(3)?, lines: number(4)? }))
+    }
+
+    fn amend_and(
+        &self,
+        amendments: Vec<Amendment>,
+        received: Timestamp,
+        and: impl FnOnce(&Connection) -> Result<(), RegistryError>,
+    ) -> Result<Heard, RegistryError> {
         let mut heard = Heard::default();
-        if amendments.is_empty() {
-            return Ok(heard);
-        }
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for amendment in amendments {
             let before = meant(&change, &amendment)?;
             heard.add(self.take(&change, amendment.onto(before, received), received)?);
         }
+        and(&change)?;
         change.commit()?;
         Ok(heard)
     }

@@ -284,11 +284,7 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
     Ok(keys)
 }
 
-fn devices(
-    db: &Connection,
-    run: i64,
-    record: Option<i64>,
-) -> Result<Vec<DeviceId>, RegistryError> {
+fn devices(db: &Connection, run: i64, record: Option<i64>) -> Result<Vec<DeviceId>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT device FROM visits WHERE run = ?1
          UNION SELECT device FROM shares WHERE record = ?2 ORDER BY device",

@@ -14,6 +14,7 @@
 
 mod amend;
 mod ask;
+mod check;
 mod error;
 mod join;
 mod local;
@@ -30,13 +31,14 @@ mod tell;
 mod users;
 mod visits;
 
-pub use amend::Amendment;
+pub use amend::{Amendment, Followed};
 pub use ask::{Filter, Listed, Whole};
+pub use check::{Difference, Disagreement, PATIENCE};
 pub use error::RegistryError;
 pub use local::Registration;
+pub use model::Resources;
 pub use name::{JobName, JobNameError};
 pub use reader::Reader;
-pub use model::Resources;
 pub use record::{NodeShare, Record, Step};
 pub use registry::{Applied, Limits, Registry};
 pub use schema::{backup, verify};

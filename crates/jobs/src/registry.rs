@@ -81,6 +81,11 @@ impl Registry {
         Ok(Self { writer, reader, limits, users: Box::new(users) })
     }
 
+    /// What bounds it.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
     /// Events may come twice, late and in any order; what is refused is counted and the rest is kept.
     ///

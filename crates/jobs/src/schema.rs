@@ -66,6 +66,7 @@ END;
 /// Version 2: what schedulers tell. A run without visits is a record that no node saw; of such a one that
 /// has not `started`, `start` is when it was submitted. `told` is the record's state; `merged` says that
 /// visits are one run only since a record says so. `user` and `uid` are the record's before the nodes'.
+/// `followed` says how far a file of records was read.
 const RECORDS: &str = "
 CREATE TABLE records (
     record INTEGER PRIMARY KEY,
@@ -103,6 +104,7 @@ CREATE TABLE records (
     used_cpu_seconds REAL
 ) STRICT;
 CREATE UNIQUE INDEX records_key ON records (cluster, id, submit);
+CREATE INDEX records_running ON records (cluster) WHERE state = 'running';
 CREATE TABLE shares (
     record INTEGER NOT NULL REFERENCES records (record) ON DELETE CASCADE,
     device TEXT NOT NULL,
@@ -126,6 +128,14 @@ CREATE TABLE steps (
     stop INTEGER,
     exit_code INTEGER,
     PRIMARY KEY (record, place)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE followed (
+    path TEXT PRIMARY KEY,
+    disk INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
+    head INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    lines INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO counts VALUES ('records', 0);
 CREATE TRIGGER record_in AFTER INSERT ON records BEGIN

@@ -90,7 +90,8 @@ impl Registry {
             limit.saturating_add(1)
         );
         let mut find = reader.prepare_cached(&sql)?;
-        let mut rows = find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
+        let mut rows =
+            find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
         let mut intervals = Vec::new();
         while let Some(row) = rows.next()? {
             intervals.push(interval(row)?);
@@ -164,4 +165,3 @@ fn interval(row: &Row<'_>) -> Result<Interval, RegistryError> {
         stop: row.get::<_, Option<i64>>(6)?.map(Timestamp),
     })
 }
-

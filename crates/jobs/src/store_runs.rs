@@ -69,8 +69,7 @@ fn told(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Told>> {
     )?;
     let told = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let (start, stop): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
-        let span =
-            start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
+        let span = start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
         Ok(Told { record: row.get(0)?, span })
     })?;
     told.collect()

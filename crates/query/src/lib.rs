@@ -12,6 +12,7 @@
 
 mod alias;
 mod by_job;
+mod check;
 mod encode;
 mod error;
 mod explain;
@@ -34,7 +35,7 @@ mod time;
 
 pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
-pub use shown::shown;
 pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings};
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
+pub use shown::shown;
 pub use time::{parse_time, parse_zone};

@@ -40,8 +40,7 @@ impl Questions {
         let (lines, series) = used.finish();
         let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
         let totals = totals(&lines, wall_seconds);
-        let missing =
-            devices.iter().flat_map(|device| self.store.gaps(start, stop, Some(device)));
+        let missing = devices.iter().flat_map(|device| self.store.gaps(start, stop, Some(device)));
         Ok(api::JobReport {
             gaps: missing.map(|found| gap(&found)).collect(),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),

@@ -90,6 +90,20 @@ words! {
 }
 
 words! {
+    /// What became of what was said of a job in a scheduler's place, and of what schedulers say.
+    Fate {
+        /// A submission that was not known.
+        New "new",
+        /// It took the place of what was said before.
+        Changed "changed",
+        /// It said nothing new.
+        Known "known",
+        /// It cannot be, or the registry is full.
+        Refused "refused",
+    }
+}
+
+words! {
     /// What became of a connection.
     Arrival {
         /// Served.
@@ -188,6 +202,10 @@ pub(crate) struct Counts {
     pub(crate) ingest: Timing,
     pub(crate) job_events: Counter,
     pub(crate) job_events_refused: Counter,
+    pub(crate) records: Counters<{ Fate::ALL.len() }>,
+    pub(crate) records_cut: Counter,
+    pub(crate) file_lines: Counter,
+    pub(crate) file_lines_bad: Counter,
     pub(crate) arrivals: Counters<{ Arrival::ALL.len() }>,
     pub(crate) breaks: Counters<{ Break::ALL.len() }>,
     pub(crate) refusals: Counters<{ Why::ALL.len() }>,

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::claims::contested;
-use crate::counts::{Arrival, Break, Frame, Route, Word};
+use crate::counts::{Arrival, Break, Fate, Frame, Route, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
 use crate::rounds::Course;
@@ -113,9 +113,27 @@ fn ingest(app: &App, page: &mut Page) {
     for (name, help, counter) in each {
         page.counter(name, help, counter.get());
     }
+    records(app, page);
     let name = "jobmeter_ingest_seconds";
     page.head(name, "summary", "From the last byte of a request of frames to its acks.");
     page.timing(name, "", counts.ingest.get());
+}
+
+fn records(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let name = "jobmeter_job_records_total";
+    page.head(name, "counter", "What was said of schedulers' jobs, by what became of it.");
+    for fate in Fate::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", fate.word());
+        page.sample(name, &labels, counts.records.get(fate));
+    }
+    let name = "jobmeter_job_records_cut_total";
+    let help = "Of these, what was longer than a limit and kept without the rest.";
+    page.counter(name, help, counts.records_cut.get());
+    let name = "jobmeter_job_file_lines_total";
+    page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
+    page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());
+    page.sample(name, "{outcome=\"bad\"}", counts.file_lines_bad.get());
 }
 
 fn requests(app: &App, page: &mut Page) {

@@ -1,9 +1,11 @@
-//! `/api/v1/jobs`: lists, reports, and the local jobs of `jobmeter run`: they begin and end here.
+//! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what an
+//! administrator says of schedulers' jobs.
 
 use crate::answers::{ask, ask_long, json};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::Caller;
+use crate::job_told::{amendment, instant, take};
 use crate::params::Params;
 use crate::problem::{Refusal, Why};
 use crate::router::part;
@@ -17,9 +19,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use jobs::{Filter, Listed, Registration, Registry, RegistryError, Whole};
+use jobs::{Amendment, Filter, Listed, Registration, Registry, RegistryError, Whole};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
-use query::{QueryError, shown};
+use query::{Asker, QueryError, Questions, shown};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,6 +76,23 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
     Ok(filter)
 }
 
+/// `GET /api/v1/jobs/check`: where schedulers and nodes disagree.
+pub(crate) async fn check(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::JobsCheck)?;
+    if !matches!(caller, Caller::Admin(_)) {
+        return Err(Refusal::forbidden(
+            "only administrators see what schedulers and nodes disagree in",
+        ));
+    }
+    let asked = Asked::new(&app, "jobs check", &caller, "");
+    let check = |questions: &Questions, asker: &Asker| questions.disagreements(asker);
+    ask_long(&app, &caller, asked, |_| 1, check).await
+}
+
 /// `GET /api/v1/jobs/{[CLUSTER:]ID}`.
 pub(crate) async fn report(
     State(app): State<Arc<App>>,
@@ -94,7 +113,7 @@ pub(crate) async fn report(
     .await
 }
 
-/// `POST /api/v1/jobs`: a local job begins. Its user is the caller.
+/// `POST /api/v1/jobs`: a local job begins; with `cluster` and `id`, a scheduler's job is told.
 pub(crate) async fn register(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -102,19 +121,49 @@ pub(crate) async fn register(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Register)?;
+    let said: serde_json::Value = object(&app, &head.headers, body).await?;
+    if said.get("cluster").or(said.get("id")).is_some() {
+        return tell(&app, &caller, parsed(said)?).await;
+    }
+    begin(&app, &caller, parsed(said)?).await
+}
+
+fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
+    serde_json::from_value(said).map_err(|error| Refusal::malformed(error.to_string()))
+}
+
+/// An administrator says what a scheduler would.
+async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Response, Refusal> {
+    if !matches!(caller, Caller::Admin(_)) {
+        let message = "only administrators tell of a scheduler's jobs";
+        return Err(Refusal::forbidden(message));
+    }
+    let now = app.now();
+    let said = amendment(said, now).map_err(Refusal::malformed)?;
+    let key = said.key.clone();
+    let heard = app.with_registry(move |app| take(app, said, now)).await?.map_err(refusal)?;
+    if heard.refused > 0 {
+        let full = RegistryError::Full(app.registry.limits().records_max);
+        return Err(refusal(full));
+    }
+    log::info!("job {key} was told of");
+    json(&api::Registered { cluster: key.cluster.to_string(), id: key.id.get() })
+}
+
+/// A local job begins. Its user is the caller.
+async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<Response, Refusal> {
     let uid = caller.registers_for().ok_or_else(|| {
         Refusal::forbidden(
             "this token names no user, and a job is a user's: use one of `user:NAME`",
         )
     })?;
-    let begun: api::Register = object(&app, &head.headers, body).await?;
     let now = app.now();
     let registration = Registration {
         uid,
         user: None,
         name: begun.name.map(checked_name).transpose()?,
         device: DeviceId::new(&begun.device).map_err(wrong)?,
-        start: begun.start.map_or(Ok(now), |start| instant("start", start, now))?,
+        start: begun.start.map_or(Ok(now), |start| time("start", start, now))?,
     };
     let key = app.with_registry(move |app| {
         let before = Filter {
@@ -139,7 +188,7 @@ pub(crate) async fn register(
     json(&api::Registered { cluster: key.cluster.to_string(), id: key.id.get() })
 }
 
-/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended.
+/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator says so.
 pub(crate) async fn end(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -151,15 +200,22 @@ pub(crate) async fn end(
     let name = job(&part(name)?, &params)?;
     let ended: api::End = object(&app, &head.headers, body).await?;
     let now = app.now();
-    let stop = ended.stop.map_or(Ok(now), |stop| instant("stop", stop, now))?;
+    let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
     let asker = app.asker(&caller)?;
     let job = app.with_registry(move |app| {
         let key = app.questions.job_key(&name, &asker)?;
-        if key.cluster != ClusterId::local() || !caller.may_end(app.registry.owner(&key)?) {
+        if key.cluster == ClusterId::local() {
+            if !caller.may_end(app.registry.owner(&key)?) {
+                return Err(QueryError::Denied(key));
+            }
+            app.registry.end_local(key.id, stop, ended.exit_code)?;
+            app.told_jobs.changed();
+        } else if matches!(caller, Caller::Admin(_)) {
+            let (stop, exit_code) = (Some(stop), ended.exit_code);
+            take(app, Amendment { stop, exit_code, ..Amendment::new(key.clone()) }, now)?;
+        } else {
             return Err(QueryError::Denied(key));
         }
-        app.registry.end_local(key.id, stop, ended.exit_code)?;
-        app.told_jobs.changed();
         Ok(ended_job(&app.registry, &key)?)
     });
     let job = job.await??;
@@ -207,29 +263,13 @@ fn checked_name(name: String) -> Result<Box<str>, Refusal> {
     Ok(name.into())
 }
 
-/// Seconds since 1970 as an instant that a job may begin or end at.
-fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
-    let latest = now.plus(DAY);
-    if !(Timestamp::YEAR_2000.seconds()..=latest.seconds()).contains(&seconds) {
-        let message = format!("`{what}` is seconds since 1970, from 2000 to a day from now");
-        return Err(Refusal::malformed(message));
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
-    Ok(Timestamp((seconds * 1e6).round() as i64))
+fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
+    instant(what, seconds, now).map_err(Refusal::malformed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn instants_of_jobs() {
-        let now = Timestamp::from_seconds(1_767_706_500);
-        assert_eq!(instant("start", 1_767_706_500.25, now).unwrap().0, 1_767_706_500_250_000);
-        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1_767_800_000.0] {
-            assert!(instant("start", seconds, now).is_err(), "{seconds}");
-        }
-    }
 
     #[test]
     fn states_are_declared() {

@@ -146,6 +146,9 @@ impl Server {
             tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
         }
         serve(&app, &tasks, listener, root);
+        if let Some(path) = config.job_file.file.clone() {
+            tasks.start("schedulers.file", crate::job_file::follow(Arc::clone(&app), path));
+        }
         warn_of_openness(&app, &config, address);
         Ok(Self { app, tasks, stopping, address, agent_config })
     }

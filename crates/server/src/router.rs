@@ -55,6 +55,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Nodes => on(method, nodes::nodes),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
+        Operation::JobsCheck => on(method, job_routes::check),
         Operation::Report => on(method, job_routes::report),
         Operation::Register => on(method, job_routes::register),
         Operation::End => on(method, job_routes::end),

@@ -1,0 +1,268 @@
+//! Commands about jobs: which there are, what one used, and what is said of one in a scheduler's place.
+
+use crate::client::{Client, escape, path};
+use crate::show::{self, Table};
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Nodes of a job that a row shows.
+const NODES_SHOWN: usize = 4;
+/// Exit code where schedulers and nodes disagree.
+const DISAGREE: u8 = 1;
+/// Words of `job start` that only a scheduler's job has.
+const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+/// `jobmeter jobs`.
+pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if matches.get_flag("check") {
+        return check(client, matches.get_flag("json"));
+    }
+    let limit = text(matches, "limit").unwrap_or_else(|| "50".to_owned());
+    let parameters = [
+        ("state", text(matches, "state")),
+        ("user", text(matches, "user")),
+        ("device", text(matches, "device")),
+        ("limit", Some(limit)),
+    ];
+    let path = path("/api/v1/jobs", &parameters);
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let jobs: Vec<api::Job> = client.get(&path)?;
+    write_jobs(&jobs, health.now, &mut out)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_jobs(jobs: &[api::Job], now: f64, out: &mut impl Write) -> io::Result<()> {
+    if jobs.is_empty() {
+        return writeln!(out, "no job; to run one: jobmeter run -- make -j2");
+    }
+    let header =
+        ["job", "user", "account", "queue", "name", "state", "wall", "limit", "cpus", "nodes"];
+    let row = |job: &api::Job| {
+        let wall = job.start.map(|start| show::seconds((job.stop.unwrap_or(now) - start).max(0.0)));
+        let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
+        let account = job.account.clone().or_else(|| job.project.clone());
+        let cells = [
+            Some(format!("{}:{}", job.cluster, job.spelling)),
+            user,
+            account,
+            job.queue.clone(),
+            job.name.clone(),
+            Some(job.state.clone()),
+            wall,
+            job.requested.wall_seconds.map(show::seconds),
+            job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string()),
+            Some(nodes(&job.devices)),
+        ];
+        cells.map(Option::unwrap_or_default)
+    };
+    let rows: Vec<_> = jobs.iter().map(row).collect();
+    // What no job has is no column.
+    let shown =
+        |place: &usize| rows.iter().any(|row| row.get(*place).is_some_and(|c| !c.is_empty()));
+    let places: Vec<usize> = (0..header.len()).filter(shown).collect();
+    let pick = |of: &[String]| places.iter().filter_map(|place| of.get(*place).cloned()).collect();
+    let header: Vec<&str> = places.iter().filter_map(|place| header.get(*place).copied()).collect();
+    let mut table = Table::new(&header);
+    for row in &rows {
+        table.row(pick(row));
+    }
+    table.write(out)
+}
+
+fn nodes(devices: &[String]) -> String {
+    let (shown, more) = devices.split_at(devices.len().min(NODES_SHOWN));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", shown.join(","))
+}
+
+/// `jobmeter jobs --check`.
+fn check(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
+    let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&found)?)?;
+    } else if found.is_empty() {
+        writeln!(out, "schedulers and nodes agree")?;
+    } else {
+        let health: api::Health = client.get("/api/v1/health")?;
+        let mut table = Table::new(&[
+            "job",
+            "node",
+            "difference",
+            "for",
+            "the scheduler says",
+            "the node says",
+        ]);
+        for one in &found {
+            table.row(vec![
+                format!("{}:{}", one.cluster, one.id),
+                one.device.clone(),
+                one.difference.clone(),
+                show::seconds((health.now - one.since).max(0.0)),
+                one.scheduler.clone(),
+                one.node.clone(),
+            ]);
+        }
+        table.write(&mut out)?;
+    }
+    out.flush()?;
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREE) })
+}
+
+/// `jobmeter job`, and its verbs.
+pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("start", matches)) => return start(client, matches, device),
+        Some(("end", matches)) => return end(client, matches),
+        _ => {}
+    }
+    let Some(id) = text(matches, "id") else { bail!("name a job: jobmeter job [CLUSTER:]ID") };
+    let path = format!("/api/v1/jobs/{}", escape(&id));
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+    } else {
+        let report: api::JobReport = client.get(&path)?;
+        crate::report::write(&report, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    let registered: api::Registered = match text(matches, "id") {
+        Some(id) => client.post("/api/v1/jobs", &told(&id, matches, device)?)?,
+        None => {
+            if let Some(word) = TOLD.iter().find(|word| matches.contains_id(word)) {
+                bail!(
+                    "--{word} is of a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
+                );
+            }
+            let device = text(matches, "device").unwrap_or_else(|| device.to_owned());
+            let register = api::Register { name: text(matches, "name"), device, start: None };
+            client.post("/api/v1/jobs", &register)?
+        }
+    };
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&registered)?)?;
+    } else {
+        writeln!(out, "{}:{}", registered.cluster, registered.id)?;
+    }
+    Ok(())
+}
+
+/// What a prologue says of the job that it was called for.
+fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobTold> {
+    let wrong =
+        || format!("`{id}` names no scheduler's job: write CLUSTER:NUMBER, such as site:42");
+    let (cluster, number) = id.split_once(':').with_context(wrong)?;
+    let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
+    let nodes = nodes.unwrap_or_else(|| device.to_owned());
+    let names = nodes.split([',', '\n', ' ']).map(str::trim).filter(|name| !name.is_empty());
+    // A file of nodes names each as often as it has cores for the job.
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    let share = |name: &str| api::NodeShare { device: name.to_owned(), ..Default::default() };
+    Ok(api::JobTold {
+        cluster: cluster.to_owned(),
+        id: number.parse().ok().with_context(wrong)?,
+        user: text(matches, "user"),
+        account: text(matches, "account"),
+        project: text(matches, "project"),
+        name: text(matches, "name"),
+        queue: text(matches, "queue"),
+        start: Some(crate::clock().seconds()),
+        nodes: Some(names.into_iter().map(share).collect()),
+        ..api::JobTold::default()
+    })
+}
+
+fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let id = text(matches, "id").context("name a job: jobmeter job end [CLUSTER:]ID")?;
+    let code = text(matches, "exit-code");
+    let exit_code =
+        code.map(|code| i32::from_str(&code).context("--exit-code wants a number")).transpose()?;
+    let path = format!("/api/v1/jobs/{}/end", escape(&id));
+    let job: api::Job = client.post(&path, &api::End { exit_code, stop: None })?;
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&job)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: i64) -> api::Job {
+        api::Job {
+            cluster: "site".to_owned(),
+            id,
+            spelling: id.to_string(),
+            user: Some("alice".to_owned()),
+            uid: Some(1000),
+            account: None,
+            project: None,
+            name: None,
+            queue: None,
+            state: "running".to_owned(),
+            state_word: None,
+            submit: None,
+            start: Some(100.0),
+            stop: None,
+            exit_code: None,
+            part_of: None,
+            array_index: None,
+            types: Vec::new(),
+            requested: api::Resources::default(),
+            used: api::Resources::default(),
+            devices: vec!["n1".to_owned()],
+        }
+    }
+
+    fn shown(jobs: &[api::Job]) -> String {
+        let mut out = Vec::new();
+        write_jobs(jobs, 105.0, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_no_job_has_is_no_column() {
+        let text = shown(&[job(7)]);
+        assert_eq!(
+            text,
+            "job     user   state    wall     nodes\nsite:7  alice  running  5.000 s  n1\n"
+        );
+        let mut waiting = job(8);
+        (waiting.start, waiting.state, waiting.devices) = (None, "waiting".to_owned(), Vec::new());
+        (waiting.account, waiting.queue) = (Some("physics".to_owned()), Some("long".to_owned()));
+        waiting.requested.cpus = Some(64);
+        let text = shown(&[waiting, job(7)]);
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["job", "user", "account", "queue", "state", "wall", "cpus", "nodes"]);
+        assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "64"]);
+        assert!(shown(&[]).starts_with("no job"));
+    }
+
+    #[test]
+    fn many_nodes_are_counted() {
+        let names: Vec<String> = (1..=6).map(|n| format!("n{n}")).collect();
+        assert_eq!(nodes(&names), "n1,n2,n3,n4 and 2 more");
+        assert_eq!(nodes(&names[..4]), "n1,n2,n3,n4");
+    }
+}

@@ -1,0 +1,508 @@
+//! What schedulers say, beside what nodes saw.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use jobs::{
+    Amendment, Filter, Heard, JobName, Limits, NodeShare, Record, Registry, Resources, Step, Users,
+    Window,
+};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+use proptest::prelude::*;
+
+const DAY: i64 = 1_767_657_600; // 2026-01-06
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_seconds(DAY + second)
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.0 / Timestamp::SECOND - DAY
+}
+
+fn device(name: &str) -> DeviceId {
+    DeviceId::new(name).unwrap()
+}
+
+fn key(id: i64) -> JobKey {
+    JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() }
+}
+
+fn share(name: &str) -> NodeShare {
+    NodeShare {
+        device: device(name),
+        cpus: Some(4),
+        cpu_list: "0-3".into(),
+        gpus: None,
+        gpu_list: Box::default(),
+        memory_bytes: Some(1 << 30),
+    }
+}
+
+/// A job that ran from `start` to `stop` on these nodes.
+fn record(id: i64, start: i64, stop: Option<i64>, nodes: &[&str]) -> Record {
+    Record {
+        key: key(id),
+        submit: at(start - 5),
+        spelling: Box::default(),
+        part_of: None,
+        array_index: None,
+        user: Some("alice".into()),
+        uid: None,
+        account: Some("physics".into()),
+        project: Some("waves".into()),
+        name: Some("solve".into()),
+        queue: Some("long".into()),
+        state: if stop.is_some() { JobState::Ended } else { JobState::Running },
+        state_word: if stop.is_some() { "COMPLETED".into() } else { "RUNNING".into() },
+        start: Some(at(start)),
+        stop: stop.map(at),
+        exit_code: None,
+        types: vec!["besteffort".into(), "monitor=perf_.*".into()],
+        requested: Resources { cpus: Some(8), wall_seconds: Some(3600.0), ..Resources::default() },
+        used: Resources { memory_bytes: Some(5), ..Resources::default() },
+        nodes: nodes.iter().map(|name| share(name)).collect(),
+        steps: vec![Step {
+            id: "batch".into(),
+            name: "solve".into(),
+            state_word: "RUNNING".into(),
+            start: Some(at(start)),
+            stop: None,
+            exit_code: None,
+        }],
+    }
+}
+
+fn waiting(id: i64, submit: i64) -> Record {
+    Record {
+        submit: at(submit),
+        state: JobState::Waiting,
+        state_word: "PENDING".into(),
+        start: None,
+        steps: Vec::new(),
+        ..record(id, submit + 5, None, &[])
+    }
+}
+
+fn event(id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
+    JobEvent {
+        key: key(id),
+        spelling: id.to_string().into(),
+        device: device(node),
+        user: None,
+        uid: Some(1000),
+        start: at(start),
+        stop: stop.map(at),
+    }
+}
+
+fn open(dir: &tempfile::TempDir) -> Registry {
+    let users = || Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
+    Registry::open(&dir.path().join("registry.sqlite"), Limits::default(), users).unwrap()
+}
+
+type Shape = Vec<(JobState, Option<i64>, Option<i64>, Option<String>, Vec<String>)>;
+
+/// State, start, stop, queue and devices with their times, of the runs of a job.
+fn shape(registry: &Registry, id: i64) -> Shape {
+    let run = |job: model::Job| {
+        let places = job.start.map(|start| registry.allocations(&key(id), start).unwrap());
+        let place = |a: model::Allocation| {
+            let stop = a.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
+            format!("{} {}-{stop}", a.device, seconds(a.start))
+        };
+        let places = places.unwrap_or_default().into_iter().map(place).collect();
+        let queue = job.queue.map(String::from);
+        (job.state, job.start.map(seconds), job.stop.map(seconds), queue, places)
+    };
+    registry.runs(&key(id)).unwrap().into_iter().map(run).collect()
+}
+
+#[test]
+fn a_record_is_kept_and_said_again_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let told = record(7, 100, Some(900), &["n1", "pdu-1"]);
+    let heard = registry.tell(std::slice::from_ref(&told), at(1000)).unwrap();
+    assert_eq!(heard, Heard { new: 1, ..Heard::default() });
+    let again = registry.tell(std::slice::from_ref(&told), at(2000)).unwrap();
+    assert_eq!(again, Heard { known: 1, ..Heard::default() });
+    drop(registry);
+
+    let registry = open(&dir);
+    let whole = registry.whole(&key(7)).unwrap().unwrap();
+    let job = &whole.job;
+    assert_eq!((job.state, job.start, job.stop), (JobState::Ended, Some(at(100)), Some(at(900))));
+    assert_eq!((job.user.as_deref(), job.uid), (Some("alice"), Some(1000)));
+    assert_eq!((&*job.spelling, job.account.as_deref()), ("7", Some("physics")));
+    assert_eq!((job.project.as_deref(), job.queue.as_deref()), (Some("waves"), Some("long")));
+    assert_eq!(
+        (job.name.as_deref(), job.state_word.as_deref()),
+        (Some("solve"), Some("COMPLETED"))
+    );
+    assert_eq!((job.submit, &job.types), (Some(at(95)), &told.types));
+    assert_eq!((&job.requested, &job.used), (&told.requested, &told.used));
+    assert_eq!((whole.nodes, whole.steps), (told.nodes, told.steps));
+    let places: Vec<_> = whole.allocations.iter().map(|a| a.device.as_str()).collect();
+    assert_eq!(places, ["n1", "pdu-1"]);
+    assert_eq!(registry.running().unwrap(), 0);
+}
+
+#[test]
+fn a_job_waits_runs_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.tell(&[waiting(7, 95)], at(96)).unwrap();
+    let queue = || Some("long".to_owned());
+    assert_eq!(shape(&registry, 7), [(JobState::Waiting, None, None, queue(), vec![])]);
+    assert_eq!(registry.running().unwrap(), 0);
+    let of = |state| {
+        let filter = Filter { state: Some(state), ..Filter::default() };
+        registry.list(&filter).unwrap().len()
+    };
+    assert_eq!([JobState::Waiting, JobState::Running, JobState::Ended].map(of), [1, 0, 0]);
+
+    registry.tell(&[record(7, 100, None, &["n1", "n2"])], at(101)).unwrap();
+    let places = vec!["n1 100-...".to_owned(), "n2 100-...".to_owned()];
+    assert_eq!(shape(&registry, 7), [(JobState::Running, Some(100), None, queue(), places)]);
+    assert_eq!([JobState::Waiting, JobState::Running, JobState::Ended].map(of), [0, 1, 0]);
+
+    // A node that saw it knows better; the other has no agent.
+    registry.apply(&[event(7, "n1", 102, None)], at(103)).unwrap();
+    let places = vec!["n1 102-...".to_owned(), "n2 100-...".to_owned()];
+    assert_eq!(shape(&registry, 7), [(JobState::Running, Some(102), None, queue(), places)]);
+    assert_eq!(registry.running().unwrap(), 1);
+
+    registry.apply(&[event(7, "n1", 102, Some(300))], at(301)).unwrap();
+    let places = vec!["n1 102-300".to_owned(), "n2 100-300".to_owned()];
+    assert_eq!(shape(&registry, 7), [(JobState::Ended, Some(102), Some(300), queue(), places)]);
+
+    // A correction, late.
+    let failed = Record {
+        state: JobState::Failed,
+        exit_code: Some(137),
+        ..record(7, 90, Some(299), &["n1", "n2", "n3"])
+    };
+    let failed = Record { submit: at(95), ..failed };
+    let heard = registry.tell(&[failed], at(9000)).unwrap();
+    assert_eq!(heard, Heard { changed: 1, ..Heard::default() });
+    let places = ["n1 102-300", "n2 90-299", "n3 90-299"].map(str::to_owned).to_vec();
+    assert_eq!(shape(&registry, 7), [(JobState::Failed, Some(102), Some(300), queue(), places)]);
+    assert_eq!(of(JobState::Failed), 1);
+}
+
+#[test]
+fn what_records_say_is_found_by_device_and_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let records = [record(7, 100, Some(900), &["n1", "bmc-1"]), record(8, 500, None, &["n1"])];
+    registry.tell(&records, at(1000)).unwrap();
+    registry.apply(&[event(7, "n1", 101, Some(899))], at(1000)).unwrap();
+    let stays = |window: Window| {
+        let stays = registry.intervals(&window).unwrap();
+        let one = |stay: jobs::Interval| {
+            let stop = stay.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
+            format!("{} {} {}-{stop}", stay.key.id, stay.device, seconds(stay.start))
+        };
+        stays.into_iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(stays(Window::default()), ["7 bmc-1 100-900", "7 n1 101-899", "8 n1 500-..."]);
+    let on = |name| Window { device: Some(device(name)), ..Window::default() };
+    assert_eq!(stays(on("bmc-1")), ["7 bmc-1 100-900"]);
+    let late = Window { from: Some(at(900)), ..on("n1") };
+    assert_eq!(stays(late), ["8 n1 500-..."]);
+    let early = Window { to: Some(at(100)), job: Some(key(7)), ..Window::default() };
+    assert_eq!(stays(early), ["7 bmc-1 100-900"]);
+    assert_eq!(stays(Window { uid: Some(4), ..Window::default() }), [""; 0]);
+    let listed = registry.list(&Filter { device: Some(device("bmc-1")), ..Filter::default() });
+    let listed = listed.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].devices, [device("bmc-1"), device("n1")]);
+}
+
+#[test]
+fn each_run_of_a_number_has_its_own_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let mut second = record(7, 800, None, &["n1"]);
+    second.queue = Some("short".into());
+    registry.apply(&[event(7, "n1", 801, None), event(7, "n1", 101, Some(600))], at(900)).unwrap();
+    registry
+        .tell(&[second, record(7, 100, Some(601), &["n1"]), waiting(7, 2000)], at(900))
+        .unwrap();
+    let runs = shape(&registry, 7);
+    let facts: Vec<_> =
+        runs.iter().map(|(state, start, _, q, _)| (*state, *start, q.as_deref())).collect();
+    assert_eq!(
+        facts,
+        [
+            (JobState::Ended, Some(101), Some("long")),
+            (JobState::Running, Some(801), Some("short")),
+            (JobState::Waiting, None, Some("long")),
+        ]
+    );
+    assert_eq!(registry.resolve(&"7".parse::<JobName>().unwrap()).unwrap(), key(7));
+}
+
+#[test]
+fn steps_that_come_and_go_are_one_run_where_a_record_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let steps = [event(7, "n1", 100, Some(110)), event(7, "n1", 400, Some(420))];
+    registry.apply(&steps, at(1000)).unwrap();
+    assert_eq!(shape(&registry, 7).len(), 2);
+    registry.tell(&[record(7, 99, Some(900), &["n1"])], at(1000)).unwrap();
+    let one = |stop| {
+        let runs = shape(&registry, 7);
+        assert_eq!((runs.len(), runs[0].1, runs[0].2), (1, Some(100), Some(stop)));
+        assert_eq!(runs[0].4.len(), if stop == 420 { 2 } else { 3 });
+    };
+    one(420);
+    registry.apply(&[event(7, "n1", 700, None), event(7, "n1", 700, Some(710))], at(1000)).unwrap();
+    one(710);
+    // The record was wrong: the second belongs to nobody.
+    let mut short = record(7, 99, Some(120), &["n1"]);
+    short.submit = at(94);
+    registry.tell(&[short], at(1000)).unwrap();
+    assert_eq!(shape(&registry, 7).len(), 3);
+}
+
+#[test]
+fn who_it_is_the_scheduler_says_and_where_it_says_nothing_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.apply(&[event(7, "n1", 100, None)], at(101)).unwrap();
+    let nobody = Record { user: None, ..record(7, 100, None, &["n1"]) };
+    registry.tell(&[nobody], at(102)).unwrap();
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().uid, Some(1000));
+    let other =
+        Record { user: Some("bob".into()), uid: Some(2000), ..record(7, 100, None, &["n1"]) };
+    registry.tell(&[other], at(103)).unwrap();
+    let job = registry.job(&key(7)).unwrap().unwrap();
+    assert_eq!((job.user.as_deref(), job.uid), (Some("bob"), Some(2000)));
+    assert_eq!(registry.owner(&key(7)).unwrap(), Some(2000));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_what_is_too_long_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { records_max: 2, visits_per_job_max: 2, ..Limits::default() };
+    let registry = Registry::open(&dir.path().join("r.sqlite"), limits, Users::default).unwrap();
+    let tell = |record: Record| registry.tell(&[record], at(1000)).unwrap();
+    let refused = Heard { refused: 1, ..Heard::default() };
+    assert_eq!(tell(record(1, -DAY, None, &[])), refused);
+    assert_eq!(tell(record(1, 200_000, None, &[])), refused);
+    let local = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
+    assert_eq!(tell(Record { key: local, ..record(1, 100, None, &[]) }), refused);
+    for seconds in [f64::NAN, f64::INFINITY, -1.0] {
+        let used = Resources { cpu_seconds: Some(seconds), ..Resources::default() };
+        assert_eq!(tell(Record { used, ..record(1, 100, None, &[]) }), refused);
+    }
+    let long =
+        Record { name: Some("ä\n".repeat(1000).into()), ..record(1, 100, None, &["a", "b", "c"]) };
+    assert_eq!(tell(long), Heard { new: 1, cut: 1, ..Heard::default() });
+    let whole = registry.whole(&key(1)).unwrap().unwrap();
+    assert_eq!(whole.nodes.len(), 2);
+    let name = whole.job.name.unwrap();
+    assert!(name.len() <= 1024 && name.starts_with("ä ä "), "{name}");
+    assert_eq!(tell(record(2, 100, None, &[])).new, 1);
+    assert_eq!(tell(record(3, 100, None, &[])), refused, "full");
+    assert_eq!(tell(record(2, 100, Some(200), &[])).changed, 1, "what is known is kept up to date");
+}
+
+#[test]
+fn times_agree_with_the_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let told = |record: Record, received| {
+        registry.tell(std::slice::from_ref(&record), at(received)).unwrap();
+        let job = registry.job(&record.key).unwrap().unwrap();
+        (job.start.map(seconds), job.stop.map(seconds))
+    };
+    // A scheduler's guess of when it will start.
+    let guess = Record { start: Some(at(5000)), ..waiting(1, 95) };
+    assert_eq!(told(guess, 100), (None, None));
+    let planned = Record { stop: Some(at(5000)), ..record(2, 100, None, &[]) };
+    assert_eq!(told(planned, 200), (Some(100), None));
+    let over = Record { stop: None, ..record(3, 100, Some(200), &[]) };
+    assert_eq!(told(over.clone(), 300), (Some(100), Some(300)));
+    assert_eq!(told(over, 400), (Some(100), Some(300)), "the first to say so counts");
+    let backwards = record(4, 100, Some(50), &[]);
+    assert_eq!(told(backwards, 300), (Some(100), Some(100)));
+    let never = Record { start: None, stop: Some(at(150)), ..record(5, 100, Some(150), &[]) };
+    assert_eq!(told(never, 300), (None, Some(150)));
+}
+
+#[test]
+fn a_job_is_told_piece_by_piece() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment, received| {
+        registry.amend(vec![amendment], at(received)).unwrap();
+        registry.whole(&key(7)).unwrap().unwrap()
+    };
+    let new = || Amendment::new(key(7));
+    let whole = say(Amendment { user: Some("alice".into()), ..new() }, 10);
+    assert_eq!((whole.job.state, whole.job.submit), (JobState::Waiting, Some(at(10))));
+    let started = Amendment { start: Some(at(20)), nodes: Some(vec![share("n1")]), ..new() };
+    let whole = say(started.clone(), 21);
+    assert_eq!((whole.job.state, whole.job.start), (JobState::Running, Some(at(20))));
+    assert_eq!((whole.job.uid, whole.allocations.len()), (Some(1000), 1));
+    let whole = say(Amendment { account: Some("physics".into()), ..new() }, 22);
+    assert_eq!((whole.job.state, whole.nodes.len()), (JobState::Running, 1));
+    let ended = Amendment { stop: Some(at(90)), exit_code: Some(3), ..new() };
+    let whole = say(ended, 91);
+    assert_eq!((whole.job.state, whole.job.stop), (JobState::Failed, Some(at(90))));
+    // Corrected.
+    let whole = say(Amendment { start: Some(at(15)), ..new() }, 100);
+    assert_eq!((whole.job.state, whole.job.start), (JobState::Failed, Some(at(15))));
+    assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
+    // The number is given again.
+    let whole = say(Amendment { start: Some(at(500)), ..new() }, 501);
+    assert_eq!((whole.job.state, whole.job.account), (JobState::Running, None));
+    assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
+    // The first once more, by its submission.
+    let first = Amendment { submit: Some(at(10)), account: Some("chemistry".into()), ..new() };
+    say(first, 600);
+    let runs = registry.runs(&key(7)).unwrap();
+    assert_eq!((runs.len(), runs[0].account.as_deref()), (2, Some("chemistry")));
+}
+
+#[test]
+fn where_scheduler_and_nodes_disagree_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let check = |second: i64, reporting: &[&str]| {
+        let reports = |device: &DeviceId| reporting.contains(&device.as_str());
+        let found = registry.disagreements(at(second), reports).unwrap();
+        let one = |d: jobs::Disagreement| {
+            format!("{} {} {} {}", d.key.id, d.device, d.difference.word(), seconds(d.since))
+        };
+        found.into_iter().map(one).collect::<Vec<_>>()
+    };
+    let all = ["n1", "n2", "n3"];
+    registry.apply(&[event(1, "n1", 100, None)], at(101)).unwrap();
+    assert_eq!(check(1000, &all), [""; 0], "nobody tells of this cluster's jobs");
+
+    let mut bobs = record(5, 100, None, &["n1"]);
+    (bobs.user, bobs.uid) = (Some("bob".into()), Some(2000));
+    let records = [
+        record(2, 100, None, &["n1", "n2", "pdu-1"]),
+        record(3, 100, Some(300), &["n1"]),
+        record(4, 100, None, &["n2"]),
+        bobs,
+        record(6, 100, None, &["n1"]),
+    ];
+    registry.tell(&records, at(400)).unwrap();
+    let events = [
+        event(2, "n1", 100, None),
+        event(3, "n1", 100, None),
+        event(4, "n3", 100, None),
+        event(5, "n1", 100, None),
+        event(6, "n1", 100, Some(500)),
+    ];
+    registry.apply(&events, at(510)).unwrap();
+    assert_eq!(
+        check(600, &all),
+        [
+            "1 n1 not_known 100",
+            "2 n2 not_seen 100",
+            "3 n1 not_running 300",
+            "4 n2 not_seen 100",
+            "4 n3 other_node 100",
+            "5 n1 other_user 100",
+            "6 n1 not_seen 500",
+        ]
+    );
+    // Where no agent tells anything, nothing is proved; and what was just now may be on its way.
+    let silent = check(600, &["n1"]);
+    assert!(!silent.iter().any(|line| line.contains("n2 not_seen")), "{silent:?}");
+    assert_eq!(check(559, &all).len(), 6, "the end of 6 is not a minute old");
+    assert_eq!(check(155, &all), [""; 0]);
+    // They agree again.
+    registry.tell(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();
+    registry.apply(&[event(3, "n1", 100, Some(310))], at(600)).unwrap();
+    let left = check(700, &all);
+    assert!(!left.iter().any(|line| line.starts_with('3') || line.starts_with('6')), "{left:?}");
+}
+
+#[test]
+fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/stores/registry-1/jobs.sqlite");
+    std::fs::copy(old, dir.path().join("registry.sqlite")).unwrap();
+    let registry = open(&dir);
+    let place = |a: &str| a.to_owned();
+    let first = vec![place("n1 10-600"), place("n2 12-601")];
+    let runs = [
+        (JobState::Ended, Some(10), Some(601), None, first),
+        (JobState::Running, Some(800), None, None, vec![place("n1 800-...")]),
+    ];
+    assert_eq!(shape(&registry, 7), runs);
+    let listed = registry.list(&Filter::default()).unwrap();
+    let told = |l: &jobs::Listed| format!("{} {:?} {:?}", l.job.key, l.job.user, l.job.exit_code);
+    assert_eq!(
+        listed.iter().map(told).collect::<Vec<_>>(),
+        [
+            "slurm:7 Some(\"alice\") None",
+            "oar:3 Some(\"alice\") None",
+            "local:2 Some(\"1001\") None",
+            "local:1 Some(\"alice\") Some(3)",
+            "slurm:7 Some(\"alice\") None",
+        ]
+    );
+    // What nodes and schedulers say goes on.
+    registry.tell(&[record(7, 799, None, &["n1", "n3"])], at(900)).unwrap();
+    registry.apply(&[event(7, "n1", 800, Some(950))], at(951)).unwrap();
+    let runs = shape(&registry, 7);
+    assert_eq!(runs[0].3, None);
+    assert_eq!((runs[1].2, runs[1].3.as_deref()), (Some(950), Some("long")));
+    assert_eq!(runs[1].4, ["n1 800-950", "n3 799-950"]);
+    drop(registry);
+    assert_eq!(jobs::verify(&dir.path().join("registry.sqlite")).unwrap(), [""; 0]);
+    assert_eq!(shape(&open(&dir), 7).len(), 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// What the registry holds depends on the visits and on the records, not on the order they came in.
+    #[test]
+    fn any_order_of_visits_and_records_gives_the_same_registry(
+        visits in proptest::collection::vec((0_usize..3, 0_i64..40, 0_i64..30, 0_u8..3), 1..8),
+        spans in proptest::collection::vec((0_i64..40, proptest::option::of(0_i64..30)), 1..4),
+        order in proptest::collection::vec(0_usize..24, 0..30),
+    ) {
+        let nodes = ["a", "b", "c"];
+        let mut events = Vec::new();
+        for (node, start, long, told) in &visits {
+            let (start, long) = (start * 20, long * 20);
+            if *told != 1 { events.push(event(5, nodes[*node], start, None)); }
+            if *told != 0 { events.push(event(5, nodes[*node], start, Some(start + long))); }
+        }
+        let of = |(start, long): &(i64, Option<i64>)| {
+            record(5, start * 20, long.map(|long| (start + long) * 20), &["a", "d"])
+        };
+        let mut records: Vec<Record> = spans.iter().map(of).collect();
+        // Of one submission the last said counts.
+        records.sort_by_key(|record| record.submit);
+        records.dedup_by_key(|record| record.submit);
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (one, other) = (open(&one), open(&other));
+        one.apply(&events, at(5000)).unwrap();
+        one.tell(&records, at(5000)).unwrap();
+        for place in order {
+            if let Some(event) = events.get(place) {
+                other.apply(std::slice::from_ref(event), at(5000)).unwrap();
+            } else if let Some(record) = records.get(place % records.len()) {
+                other.tell(std::slice::from_ref(record), at(5000)).unwrap();
+            }
+        }
+        events.reverse();
+        records.reverse();
+        other.tell(&records, at(5000)).unwrap();
+        other.apply(&events, at(5000)).unwrap();
+        prop_assert_eq!(shape(&one, 5), shape(&other, 5));
+        let all = |of: &Registry| of.intervals(&Window::default()).unwrap();
+        prop_assert_eq!(all(&one), all(&other));
+    }
+}

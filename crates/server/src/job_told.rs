@@ -1,0 +1,174 @@
+//! What an administrator, or a file, says of schedulers' jobs.
+
+use crate::app::App;
+use crate::counts::Fate;
+use api::JobTold;
+use jobs::{Amendment, Heard, NodeShare, RegistryError, Step};
+use model::{ClusterId, DeviceId, JobId, JobKey, JobState, Resources, Timestamp};
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+
+/// What a line or a body says, checked; the error says what is wrong with it.
+pub(crate) fn amendment(told: JobTold, now: Timestamp) -> Result<Amendment, String> {
+    let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
+    if cluster == ClusterId::local() {
+        return Err("`cluster` names a scheduler; `local` jobs are told without one".to_owned());
+    }
+    let id = JobId::new(told.id).ok_or_else(|| "`id` is a number from 1 on".to_owned())?;
+    let time = |what: &str, seconds: Option<f64>| {
+        seconds.map(|seconds| instant(what, seconds, now)).transpose()
+    };
+    let boxes = |words: Vec<String>| words.into_iter().map(Box::from).collect();
+    let nodes = told.nodes.map(|nodes| nodes.into_iter().map(share).collect()).transpose()?;
+    let steps = told.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
+    let resources = |what: &str, of: Option<api::Resources>| {
+        of.map_or(Ok(Resources::default()), |of| resources(what, of))
+    };
+    Ok(Amendment {
+        submit: time("submit", told.submit)?,
+        spelling: told.spelling.map(Box::from),
+        part_of: told.part_of,
+        array_index: told.array_index,
+        user: told.user.map(Box::from),
+        uid: told.uid,
+        account: told.account.map(Box::from),
+        project: told.project.map(Box::from),
+        name: told.name.map(Box::from),
+        queue: told.queue.map(Box::from),
+        state: told.state.map(|word| state(&word)).transpose()?,
+        state_word: told.state_word.map(Box::from),
+        start: time("start", told.start)?,
+        stop: time("stop", told.stop)?,
+        exit_code: told.exit_code,
+        types: told.types.map(boxes),
+        requested: resources("requested", told.requested)?,
+        used: resources("used", told.used)?,
+        nodes,
+        steps: steps.transpose()?,
+        ..Amendment::new(JobKey { cluster, id })
+    })
+}
+
+fn state(word: &str) -> Result<JobState, String> {
+    let states = JobState::ALL.map(JobState::word).join(", ");
+    JobState::from_word(word).ok_or_else(|| format!("`state` is one of {states}"))
+}
+
+fn share(share: api::NodeShare) -> Result<NodeShare, String> {
+    let host = share.device.split_once('.').map_or(&*share.device, |(host, _)| host);
+    Ok(NodeShare {
+        device: DeviceId::new(host).map_err(|error| format!("`nodes`: {error}"))?,
+        cpus: share.cpus,
+        cpu_list: share.cpu_list.into(),
+        gpus: share.gpus,
+        gpu_list: share.gpu_list.into(),
+        memory_bytes: share.memory_bytes,
+    })
+}
+
+fn step(step: api::Step, now: Timestamp) -> Result<Step, String> {
+    let time =
+        |seconds: Option<f64>| seconds.map(|seconds| instant("steps", seconds, now)).transpose();
+    let (start, stop) = (time(step.start)?, time(step.stop)?);
+    Ok(Step {
+        id: step.id.into(),
+        name: step.name.into(),
+        state_word: step.state_word.into(),
+        start,
+        stop,
+        exit_code: step.exit_code,
+    })
+}
+
+fn resources(what: &str, of: api::Resources) -> Result<Resources, String> {
+    let times = [of.wall_seconds, of.cpu_seconds].into_iter().flatten();
+    if times.into_iter().any(|seconds| !seconds.is_finite() || seconds < 0.0) {
+        return Err(format!("`{what}`: a time is 0 or more"));
+    }
+    Ok(Resources {
+        nodes: of.nodes,
+        cpus: of.cpus,
+        gpus: of.gpus,
+        memory_bytes: of.memory_bytes,
+        wall_seconds: of.wall_seconds,
+        cpu_seconds: of.cpu_seconds,
+    })
+}
+
+/// Seconds since 1970 as an instant that a job may begin or end at.
+pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, String> {
+    let latest = now.plus(DAY);
+    if !(Timestamp::YEAR_2000.seconds()..=latest.seconds()).contains(&seconds) {
+        return Err(format!("`{what}` is seconds since 1970, from 2000 to a day from now"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
+    Ok(Timestamp((seconds * 1e6).round() as i64))
+}
+
+/// Counts what became of records.
+pub(crate) fn count(app: &App, heard: Heard) {
+    let Heard { new, changed, known, refused, cut } = heard;
+    let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
+        app.counts.records.add(fate, count);
+    }
+    app.counts.records_cut.add(size(cut));
+}
+
+/// Takes in what was said, at once.
+pub(crate) fn take(app: &App, said: Amendment, now: Timestamp) -> Result<Heard, RegistryError> {
+    let told = app.registry.amend(vec![said], now)?;
+    count(app, told);
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_767_706_500_000_000);
+
+    fn said(text: &str) -> Result<Amendment, String> {
+        let told: JobTold = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        amendment(told, NOW)
+    }
+
+    #[test]
+    fn instants_of_jobs() {
+        assert_eq!(instant("start", 1_767_706_500.25, NOW).unwrap().0, 1_767_706_500_250_000);
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1_767_800_000.0] {
+            assert!(instant("start", seconds, NOW).is_err(), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn what_a_line_says() {
+        let line = r#"{"cluster":"site","id":7,"user":"alice","start":1767706400.5,
+            "nodes":[{"device":"n1.site.example","cpus":2},{"device":"pdu-1"}],
+            "requested":{"wall_seconds":60}}"#;
+        let told = said(line).unwrap();
+        assert_eq!((told.key.to_string(), told.user.as_deref()), ("site:7".into(), Some("alice")));
+        assert_eq!((told.start, told.stop), (Some(Timestamp(1_767_706_400_500_000)), None));
+        let nodes = told.nodes.unwrap();
+        assert_eq!((nodes[0].device.as_str(), nodes[0].cpus), ("n1", Some(2)));
+        assert_eq!(told.requested.wall_seconds, Some(60.0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, word) in [
+            (r#"{"cluster":"local","id":7}"#, "local"),
+            (r#"{"cluster":"a b","id":7}"#, "a b"),
+            (r#"{"cluster":"site","id":0}"#, "`id`"),
+            (r#"{"cluster":"site","id":7,"state":"sleeping"}"#, "`state`"),
+            (r#"{"cluster":"site","id":7,"start":5}"#, "`start`"),
+            (r#"{"cluster":"site","id":7,"strat":5}"#, "strat"),
+            (r#"{"cluster":"site","id":7,"nodes":[{"device":""}]}"#, "`nodes`"),
+            (r#"{"cluster":"site"}"#, "id"),
+            ("{", "EOF"),
+        ] {
+            let error = said(line).unwrap_err();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+}
