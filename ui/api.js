@@ -14,16 +14,24 @@ import { keepValue, kept } from './storage.js';
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
  * @typedef {{cluster: string, id: number, spelling: string, user: string|null, uid: number|null,
- *   account: string|null, name: string|null, state: string, start: number, stop: number|null,
- *   exit_code: number|null, devices: string[]}} Job
+ *   account: string|null, project: string|null, name: string|null, queue: string|null, state: string,
+ *   state_word: string|null, submit: number|null, start: number|null, stop: number|null,
+ *   exit_code: number|null, part_of: number|null, array_index: number|null, types: string[],
+ *   requested: Resources, used: Resources, devices: string[]}} Job
+ * @typedef {{nodes: number|null, cpus: number|null, gpus: number|null, memory_bytes: number|null,
+ *   wall_seconds: number|null, cpu_seconds: number|null}} Resources
+ * @typedef {{device: string, cpus: number|null, cpu_list: string, gpus: number|null, gpu_list: string,
+ *   memory_bytes: number|null}} NodeShare
+ * @typedef {{id: string, name: string, state_word: string, start: number|null, stop: number|null,
+ *   exit_code: number|null}} Step
  * @typedef {{device: string, start: number, stop: number|null}} Allocation
  * @typedef {{device: string, metric: string, labels: Record<string, string>}} SeriesRef
  * @typedef {{metric: string, unit: string, kind: string, increase: number|null,
  *   average: number|null, max: number|null, samples: number}} ReportLine
  * @typedef {{origin: string, device: string, source: string, from: number, to: number,
  *   cause: string, detail: string}} Gap
- * @typedef {{job: Job, allocations: Allocation[], totals: Record<string, number|null>,
- *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
+ * @typedef {{job: Job, allocations: Allocation[], nodes: NodeShare[], steps: Step[],
+ *   totals: Record<string, number|null>, lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
  * @typedef {{name: string, unit: string, kind: string, help: string}} MetricInfo
  * @typedef {SeriesRef & {cluster: string|null, job: number|null, unit: string, kind: string}} SeriesInfo
  * @typedef {SeriesInfo & {time: number, value: number|null}} Last

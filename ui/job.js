@@ -22,6 +22,35 @@ const ENDED_MS = 120000;
 /** A job that ended has late samples for a while. */
 const SETTLED_S = 60;
 
+/**
+ * How much was asked for or used, of what is told.
+ * @param {import('./api.js').Resources} of
+ */
+export const amounts = (of) => [
+  of.nodes === null ? '' : `${of.nodes} ${of.nodes === 1 ? 'node' : 'nodes'}`,
+  of.cpus === null ? '' : `${of.cpus} cpus`,
+  of.gpus === null ? '' : `${of.gpus} gpus`,
+  of.memory_bytes === null ? '' : bytes(of.memory_bytes),
+  of.wall_seconds === null ? '' : duration(of.wall_seconds),
+  of.cpu_seconds === null ? '' : `${duration(of.cpu_seconds)} of processor`,
+].filter((text) => text !== '').join(', ');
+
+/**
+ * What the job has of a node, as its scheduler says.
+ * @param {import('./api.js').NodeShare[]} nodes
+ * @param {string} device
+ */
+export function shareText(nodes, device) {
+  const share = nodes.find((one) => one.device === device);
+  if (share === undefined) return device;
+  const parts = [
+    share.cpus === null ? '' : `${share.cpus} cpus${share.cpu_list === '' ? '' : ` (${share.cpu_list})`}`,
+    share.gpus === null ? '' : `${share.gpus} gpus${share.gpu_list === '' ? '' : ` (${share.gpu_list})`}`,
+    share.memory_bytes === null ? '' : bytes(share.memory_bytes),
+  ].filter((text) => text !== '');
+  return parts.length === 0 ? device : `${device}: ${parts.join(', ')}`;
+}
+
 export class JobPage {
   /** @param {Page} page */
   constructor(page) {
@@ -53,10 +82,11 @@ export class JobPage {
   /** @param {AbortSignal} signal */
   async refresh(signal) {
     const report = await this.page.api.report(this.page.route.name, signal);
-    const had = this.report?.job.start ?? null;
+    const had = this.report;
     this.report = report;
     // Built anew when a waiting job begins: until then there is no time to show.
-    if (had === null || (had <= 0 && report.job.start > 0)) await this.open(report, signal);
+    const begins = had !== null && had.job.start === null && report.job.start !== null;
+    if (had === null || begins) await this.open(report, signal);
     this.problem.hidden = true;
     this.show(report);
   }
@@ -80,7 +110,7 @@ export class JobPage {
     const nodes = await page.api.nodes(signal);
     this.closeParts();
     const mine = nodes.filter((node) => job.devices.includes(node.device));
-    const began = job.start > 0;
+    const began = job.start !== null;
     this.range = new RangeControl(page.route.query, began ? 'whole' : '1h', began ? job : null);
     this.board = {
       api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
@@ -141,7 +171,7 @@ export class JobPage {
    * @param {JobReport} report
    * @param {number} now
    */
-  showFacts({ job }, now) {
+  showFacts({ job, nodes }, now) {
     const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
       h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
     const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
@@ -149,11 +179,20 @@ export class JobPage {
       fact('Job', `${job.cluster}:${job.spelling}`),
       fact('User', job.user ?? (job.uid === null ? '–' : `uid ${job.uid}`)),
       job.account === null ? null : fact('Account', job.account),
-      fact(job.devices.length === 1 ? 'Node' : 'Nodes', ...job.devices.flatMap((device, i) =>
-        [i > 0 ? ', ' : '', h('a', { href: nodeHash(device) }, device)])),
-      job.start > 0 ? fact('Started', when(job.start)) : null,
+      job.project === null ? null : fact('Project', job.project),
+      job.queue === null ? null : fact('Queue', job.queue),
+      job.part_of === null ? null : fact('Part of', `${job.part_of}`,
+        job.array_index === null ? '' : `, element ${job.array_index}`),
+      job.types.length === 0 ? null : fact('Types', job.types.join(', ')),
+      job.devices.length === 0 ? null
+        : fact(job.devices.length === 1 ? 'Node' : 'Nodes', ...job.devices.flatMap((device, i) =>
+          [i > 0 ? ', ' : '', h('a', { href: nodeHash(device), title: shareText(nodes, device) }, device)])),
+      job.submit === null ? null : fact('Submitted', when(job.submit)),
+      job.start === null ? null : fact('Started', when(job.start)),
       job.stop === null ? null : fact('Ended', when(job.stop)),
-      fact('Wall time', duration(wallOf(job, now))));
+      job.start === null ? null : fact('Wall time', duration(wallOf(job, now))),
+      amounts(job.requested) === '' ? null : fact('Asked for', amounts(job.requested)),
+      amounts(job.used) === '' ? null : fact('Used, says the scheduler', amounts(job.used)));
   }
 
   /** @param {JobReport} report */

@@ -99,7 +99,7 @@ export function nodeTable(now) {
 
 /** @param {Job} job @param {number} now */
 export function wallOf(job, now) {
-  if (job.state === 'waiting' || job.start <= 0) return null;
+  if (job.start === null) return null;
   return (job.stop ?? now) - job.start;
 }
 
@@ -115,12 +115,14 @@ export function devicesText(devices) {
 const RANK = new Map([['running', 0], ['waiting', 1]]);
 
 /**
- * Running ones first, each kind by the latest start.
+ * Running ones first, each kind by what came to it last.
  * @param {Job[]} jobs
  */
 export const orderJobs = (jobs) => [...jobs].sort((a, b) =>
-  (RANK.get(a.state) ?? 2) - (RANK.get(b.state) ?? 2) ||
-  (b.stop ?? b.start) - (a.stop ?? a.start) || b.id - a.id);
+  (RANK.get(a.state) ?? 2) - (RANK.get(b.state) ?? 2) || latest(b) - latest(a) || b.id - a.id);
+
+/** @param {Job} job */
+const latest = (job) => job.stop ?? job.start ?? job.submit ?? 0;
 
 /** @param {Job} job */
 export function stateText(job) {
@@ -166,9 +168,9 @@ export function jobTable(now, usage, without = []) {
       text: (job) => bytes(used(job)?.memory), order: (job) => used(job)?.memory ?? null,
     },
     {
-      id: 'start', title: 'Started', class: 'number', text: (job) => (job.start > 0 ? instant(job.start, now()) : '–'),
-      cell: (job) => (job.start > 0
-        ? h('time', { title: fullInstant(job.start) }, instant(job.start, now())) : '–'),
+      id: 'start', title: 'Started', class: 'number', text: (job) => (job.start === null ? '–' : instant(job.start, now())),
+      cell: (job) => (job.start === null
+        ? '–' : h('time', { title: fullInstant(job.start) }, instant(job.start, now()))),
       order: (job) => job.start,
     },
     {

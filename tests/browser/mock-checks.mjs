@@ -75,7 +75,10 @@ export async function waiting(page, where) {
   await open(page, where, '#/job/slurm:81250');
   await page.waitFor('its state', () => document.querySelector('main .badge.waiting'));
   assert.equal(await page.evaluate(() => document.querySelectorAll('.plot').length), 0);
-  assert.match(await page.evaluate(() => document.querySelector('.facts').innerText), /Wall time –/);
+  const facts = await page.evaluate(() => document.querySelector('.facts').innerText);
+  assert.match(facts, /Queue long/);
+  assert.match(facts, /Asked for 1 node, 32 cpus, 60(\.0)?\sGiB, 2\sh/);
+  assert.doesNotMatch(facts, /Wall time|Started/);
 }
 
 /** A machine without jobs says what to type, and shows its services. */

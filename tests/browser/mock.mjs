@@ -128,8 +128,26 @@ function jobs(world, query) {
   return found.sort((a, b) => b.start - a.start).slice(0, Number(query.get('limit') ?? 100)).map(jobInfo);
 }
 
-function jobInfo({ kind, cores, memory, ...job }) {
-  return job;
+/** A scheduler tells of its jobs; of a command that was run as one, nobody does. */
+function jobInfo({ kind, cores, memory, start, ...job }) {
+  const unknown = { nodes: null, cpus: null, gpus: null, memory_bytes: null, wall_seconds: null, cpu_seconds: null };
+  const told = job.cluster !== 'local';
+  const began = start > 0;
+  return {
+    ...job,
+    start: began ? start : null,
+    project: null, queue: told ? 'long' : null, state_word: told ? job.state.toUpperCase() : null,
+    submit: told && began ? start - 40 : null, part_of: null, array_index: null, types: [],
+    requested: told
+      ? { ...unknown, nodes: Math.max(1, job.devices.length), cpus: cores, memory_bytes: memory, wall_seconds: 7200 } : unknown,
+    used: unknown,
+  };
+}
+
+function shares({ cluster, devices, cores }) {
+  if (cluster === 'local') return [];
+  return devices.map((device) => (
+    { device, cpus: cores / devices.length, cpu_list: '', gpus: null, gpu_list: '', memory_bytes: null }));
 }
 
 /** Every series of the scene, each with a function of time. */
@@ -259,6 +277,7 @@ function report(world, key, now) {
   return {
     job: jobInfo(job),
     allocations: job.devices.map((device) => ({ device, start: job.start, stop: job.stop })),
+    nodes: shares(job), steps: [],
     totals: totals(lines, stop - job.start), lines: [...lines.values()],
     series: mine.map(({ device, metric, labels }) => ({ device, metric, labels })),
     gaps: world.gaps.filter((gap) => job.devices.includes(gap.device) && gap.to > job.start && gap.from < stop),
