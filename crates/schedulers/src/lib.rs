@@ -1,7 +1,9 @@
 //! What schedulers say of their jobs: each is one file that asks in few calls and gives [`jobs::Record`]s.
 
 mod error;
+mod oar;
 mod scheduler;
 
 pub use error::SchedulerError;
+pub use oar::{OarDatabase, ParametersError};
 pub use scheduler::{Changes, Scheduler};

@@ -1,18 +1,70 @@
 //! The schedulers that the configuration names, ready to be asked.
 
 use crate::rounds::Plan;
-use config::SchedulerSettings;
+use config::{OarSettings, SchedulerSettings, Token, TokenError};
+use model::{ClusterId, NameError};
+use schedulers::{OarDatabase, ParametersError, Scheduler};
+use std::path::Path;
+use std::time::Duration;
+
+/// How many calls' time a round may take at most.
+const CALLS_MAX: u32 = 8;
 
 /// Why a scheduler that the configuration names cannot be asked at all.
 #[derive(Debug, thiserror::Error)]
-#[error("`{key}`: {what}")]
-pub struct PlanError {
-    key: &'static str,
-    what: String,
+pub enum PlanError {
+    /// The file with its secret.
+    #[error(transparent)]
+    Secret(#[from] TokenError),
+    /// The name that its jobs bear.
+    #[error("`schedulers.{kind}.cluster`: {error}")]
+    Cluster {
+        /// Of which scheduler.
+        kind: &'static str,
+        /// What is wrong with it.
+        error: NameError,
+    },
+    /// The parameters of OAR's database.
+    #[error("`schedulers.oar.database`: {0}")]
+    Database(#[from] ParametersError),
 }
 
 /// A plan for each scheduler that is configured.
-pub(crate) fn plans(_settings: &SchedulerSettings) -> Result<Vec<Plan>, PlanError> {
-    let plans: Vec<Option<Plan>> = vec![];
-    Ok(plans.into_iter().flatten().collect())
+pub(crate) fn plans(settings: &SchedulerSettings) -> Result<Vec<Plan>, PlanError> {
+    Ok([oar(&settings.oar)?].into_iter().flatten().collect())
+}
+
+fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
+    let kind = "oar";
+    let cluster = cluster(kind, &settings.cluster)?;
+    let secret = secret(settings.password_file.as_deref())?;
+    let secret = secret.as_ref().map(Token::secret);
+    let call_time_max = settings.call_time_max;
+    let (way, scheduler): (_, Box<dyn Scheduler>) = if let Some(parameters) = &settings.database {
+        let database = OarDatabase::new(cluster, parameters, secret, call_time_max)?;
+        ("database", Box::new(database))
+    } else {
+        return Ok(None);
+    };
+    let (period, back) = (settings.period, settings.back);
+    Ok(Some(plan(scheduler, kind, way, (period, call_time_max, back))))
+}
+
+/// `times`: the period, the longest time of a call, and how far back to ask at the start.
+fn plan(
+    scheduler: Box<dyn Scheduler>,
+    kind: &'static str,
+    way: &'static str,
+    (period, call_time_max, back): (Duration, Duration, Duration),
+) -> Plan {
+    let round_time_max = call_time_max.saturating_mul(CALLS_MAX);
+    Plan { scheduler, kind, way, period, round_time_max, back }
+}
+
+fn cluster(kind: &'static str, name: &str) -> Result<ClusterId, PlanError> {
+    ClusterId::new(name).map_err(|error| PlanError::Cluster { kind, error })
+}
+
+fn secret(file: Option<&Path>) -> Result<Option<Token>, PlanError> {
+    Ok(file.map(Token::read).transpose()?)
 }

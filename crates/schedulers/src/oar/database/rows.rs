@@ -1,0 +1,315 @@
+//! The statements, and what their rows mean.
+
+use super::super::job::OarJob;
+use super::super::requested::{Requested, of_nodes};
+use super::super::states::OVER;
+use super::{Listed, Sign, words};
+use std::collections::HashMap;
+use tokio_postgres::Row;
+
+/// Most sentences on what could not be read.
+const REFUSED_MAX: usize = 100;
+
+/// What is not over with a number above $1, at most $2; and what has a number of $3 at least and is over,
+/// at most $4, with the job $3 itself whatever it is.
+pub(super) const LIST: &str = "
+    (SELECT job_id::bigint, state::text, start_time::bigint, coalesce(assigned_moldable_job, 0)::bigint,
+            false
+     FROM jobs
+     WHERE state IN ('Waiting', 'Hold', 'toLaunch', 'toError', 'toAckReservation', 'Launching', 'Running',
+                     'Suspended', 'Resuming', 'Finishing') AND job_id > $1
+     ORDER BY job_id LIMIT $2)
+    UNION ALL
+    (SELECT job_id::bigint, state::text, start_time::bigint, coalesce(assigned_moldable_job, 0)::bigint,
+            true
+     FROM jobs WHERE job_id >= $3 ORDER BY job_id LIMIT $4)";
+
+/// The greatest number of a job.
+pub(super) const NEWEST: &str = "SELECT coalesce(max(job_id), 0)::bigint FROM jobs";
+
+/// What has a number above $1 up to $2 and ended at $3 or later, at most $4.
+pub(super) const PAST: &str = "
+    SELECT job_id::bigint FROM jobs
+    WHERE job_id > $1 AND job_id <= $2 AND state IN ('Terminated', 'Error') AND stop_time >= $3
+    ORDER BY job_id LIMIT $4";
+
+/// The jobs $1. What they asked for is what they were given of it, or the first of what they offered.
+pub(super) const DETAILS: &str = "
+    SELECT j.job_id::bigint, j.state::text, j.job_user::text, j.project::text, j.job_name::text,
+           j.queue_name::text, j.exit_code::bigint, j.submission_time::bigint, j.start_time::bigint,
+           j.stop_time::bigint, coalesce(j.assigned_moldable_job, 0)::bigint, j.array_id::bigint,
+           j.array_index::bigint,
+           CASE WHEN j.array_id = 0 THEN false ELSE EXISTS (
+               SELECT FROM jobs o WHERE o.array_id = j.array_id AND o.job_id <> j.job_id) END,
+           m.moldable_id::bigint, m.moldable_walltime::bigint
+    FROM jobs j LEFT JOIN LATERAL (
+        SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions d
+        WHERE d.moldable_job_id = j.job_id
+        ORDER BY (d.moldable_id = j.assigned_moldable_job) DESC, d.moldable_id LIMIT 1) m ON true
+    WHERE j.job_id = ANY($1) ORDER BY j.job_id";
+
+/// The types of the jobs $1, at most $2.
+pub(super) const TYPES: &str = "
+    SELECT job_id::bigint, type::text FROM job_types WHERE job_id = ANY($1)
+    ORDER BY job_type_id LIMIT $2";
+
+/// What the moldable descriptions $1 ask for, at most $2 levels.
+pub(super) const REQUESTED: &str = "
+    SELECT g.res_group_moldable_id::bigint, g.res_group_id::bigint, g.res_group_property::text,
+           d.res_job_resource_type::text, d.res_job_value::bigint
+    FROM job_resource_groups g
+         JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
+    WHERE g.res_group_moldable_id = ANY($1)
+    ORDER BY g.res_group_moldable_id, g.res_group_id, d.res_job_order LIMIT $2";
+
+/// The columns of resources that a site may have.
+pub(super) const COLUMNS: &str = "
+    SELECT column_name::text FROM information_schema.columns
+    WHERE table_name = 'resources' AND table_schema = ANY (current_schemas(false))
+          AND column_name IN ('core', 'gpudevice', 'gpu')";
+
+/// Which of them this site has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Columns {
+    core: bool,
+    gpudevice: bool,
+    gpu: bool,
+}
+
+impl Columns {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let mut columns = Self::default();
+        for row in rows {
+            match row.try_get(0) {
+                Ok("core") => columns.core = true,
+                Ok("gpudevice") => columns.gpudevice = true,
+                Ok("gpu") => columns.gpu = true,
+                _ => {}
+            }
+        }
+        columns
+    }
+}
+
+/// The nodes of the moldable descriptions $1, at most $2, with what they have of each.
+pub(super) fn resources_sql(columns: Columns) -> String {
+    let list = |name: &str| format!("string_agg(DISTINCT r.{name}::text, ',')");
+    let none = || "NULL::text".to_owned();
+    let core = if columns.core { list("core") } else { none() };
+    let gpu = match columns {
+        Columns { gpudevice: true, .. } => list("gpudevice"),
+        Columns { gpu: true, .. } => list("gpu"),
+        _ => none(),
+    };
+    format!(
+        "SELECT a.moldable_job_id::bigint, r.network_address::text, {}, {core}, {gpu}
+         FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
+         WHERE a.moldable_job_id = ANY($1) AND r.type = 'default' AND r.network_address <> ''
+         GROUP BY a.moldable_job_id, r.network_address
+         ORDER BY a.moldable_job_id, r.network_address LIMIT $2",
+        list("cpuset")
+    )
+}
+
+/// What was submitted since the round before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News {
+    /// Numbers of jobs that are over already.
+    pub(super) over: Vec<i64>,
+    /// The greatest number.
+    pub(super) newest: i64,
+    /// Whether the newest of the round before is still there.
+    pub(super) has_newest: bool,
+}
+
+/// Takes the rows of a list and says how many there were of jobs that are not over.
+pub(super) fn list(
+    rows: &[Row],
+    since: i64,
+    listed: &mut Listed,
+    news: &mut News,
+) -> Result<usize, String> {
+    let mut open = 0;
+    for row in rows {
+        let get = |at: usize| row.try_get::<_, i64>(at).map_err(|error| words(&error));
+        let (id, is_new) = (get(0)?, row.try_get(4).map_err(|error| words(&error))?);
+        let state: &str = row.try_get(1).map_err(|error| words(&error))?;
+        if is_new {
+            news.newest = news.newest.max(id);
+            news.has_newest |= id == since;
+            if OVER.contains(&state) && id != since {
+                news.over.push(id);
+            }
+            continue;
+        }
+        open += 1;
+        let sign = Sign { state: state.into(), start: get(2)?, moldable: get(3)? };
+        listed.open.insert(id, sign);
+    }
+    Ok(open)
+}
+
+/// A job, and its description of what it asks for.
+#[derive(Debug)]
+pub(super) struct JobRow {
+    pub(super) job: OarJob,
+    pub(super) moldable: i64,
+}
+
+/// The jobs of the rows that can be read.
+pub(super) fn jobs(rows: &[Row], refused: &mut Vec<String>) -> Vec<JobRow> {
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        match job(row) {
+            Ok(job) => jobs.push(job),
+            Err(error) => {
+                let id = row.try_get::<_, i64>(0).unwrap_or_default();
+                refuse(refused, format!("job {id}: {}", words(&error)));
+            }
+        }
+    }
+    jobs
+}
+
+fn job(row: &Row) -> Result<JobRow, tokio_postgres::Error> {
+    let text = |at: usize| row.try_get::<_, Option<String>>(at).map(Option::unwrap_or_default);
+    let number = |at: usize| row.try_get::<_, Option<i64>>(at).map(Option::unwrap_or_default);
+    let job = OarJob {
+        id: number(0)?,
+        state: text(1)?,
+        user: text(2)?,
+        project: text(3)?,
+        name: text(4)?,
+        queue: text(5)?,
+        exit_code: row.try_get(6)?,
+        submission: number(7)?,
+        start: number(8)?,
+        stop: number(9)?,
+        assigned: number(10)? > 0,
+        array_id: number(11)?,
+        array_index: row.try_get(12)?,
+        in_array: row.try_get(13)?,
+        walltime: number(15)?,
+        ..OarJob::default()
+    };
+    Ok(JobRow { job, moldable: number(14)? })
+}
+
+/// Where a job stands in a list, by some number of its.
+fn places(jobs: &[JobRow], number: impl Fn(&JobRow) -> i64) -> HashMap<i64, usize> {
+    jobs.iter().enumerate().map(|(place, job)| (number(job), place)).collect()
+}
+
+pub(super) fn add_types(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
+    let by_id = places(jobs, |job| job.job.id);
+    for row in rows {
+        match (row.try_get(0), row.try_get::<_, &str>(1)) {
+            (Ok(id), Ok(word)) => {
+                if let Some(job) = by_id.get(&id).and_then(|place| jobs.get_mut(*place)) {
+                    job.job.types.push(word.into());
+                }
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                refuse(refused, format!("a type of a job: {}", words(&error)));
+            }
+        }
+    }
+}
+
+pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
+    let by_moldable = places(jobs, |job| job.moldable);
+    // The rows of a group lie together.
+    let (mut group, mut levels) = ((0, 0), Vec::new());
+    let mut close = |(moldable, _): (i64, i64), levels: &mut Vec<(&str, i64)>| {
+        if let Some(job) = by_moldable.get(&moldable).and_then(|place| jobs.get_mut(*place)) {
+            Requested::add(&mut job.job.requested, levels.drain(..));
+        }
+        levels.clear();
+    };
+    for row in rows {
+        let read = || {
+            let property: Option<&str> = row.try_get(2)?;
+            let level: (&str, i64) = (row.try_get(3)?, row.try_get(4)?);
+            Ok::<_, tokio_postgres::Error>(((row.try_get(0)?, row.try_get(1)?), property, level))
+        };
+        match read() {
+            Ok((of, property, level)) => {
+                if of != group {
+                    close(group, &mut levels);
+                    group = of;
+                }
+                if of_nodes(property.unwrap_or_default()) {
+                    levels.push(level);
+                }
+            }
+            Err(error) => refuse(refused, format!("what a job asks for: {}", words(&error))),
+        }
+    }
+    close(group, &mut levels);
+}
+
+/// Adds nodes. Where the rows were cut, says from which description on they are not whole; but one
+/// description alone is taken as it is.
+pub(super) fn add_places(
+    rows: &[Row],
+    jobs: &mut [JobRow],
+    rows_max: usize,
+    refused: &mut Vec<String>,
+) -> Option<i64> {
+    let by_moldable = places(jobs, |job| job.moldable);
+    let moldable = |row: Option<&Row>| row.and_then(|row| row.try_get::<_, i64>(0).ok());
+    let (first, last) = (moldable(rows.first()), moldable(rows.last()));
+    let cut = last.filter(|_| rows.len() >= rows_max);
+    if cut.is_some() && first == last {
+        refuse(refused, format!("a job has more than {rows_max} nodes; those are told"));
+    }
+    for row in rows {
+        let text = |at: usize| row.try_get::<_, Option<&str>>(at).map(Option::unwrap_or_default);
+        let (Ok(id), Ok(address), Ok(cpusets), Ok(cores), Ok(gpus)) =
+            (row.try_get::<_, i64>(0), text(1), text(2), text(3), text(4))
+        else {
+            refuse(refused, "a resource of a job cannot be read".to_owned());
+            continue;
+        };
+        if let Some(job) = by_moldable.get(&id).and_then(|place| jobs.get_mut(*place))
+            && job.job.assigned
+            && !job.job.places.add(address, cpusets, cores, gpus)
+        {
+            let address: String = address.chars().take(100).collect();
+            refuse(refused, format!("job {}: `{address}` is no node's name", job.job.id));
+        }
+    }
+    cut.filter(|_| first != last)
+}
+
+/// Notes what could not be read, up to a limit.
+pub(super) fn refuse(refused: &mut Vec<String>, what: String) {
+    if refused.len() < REFUSED_MAX {
+        refused.push(what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::states::OPEN;
+    use super::*;
+
+    #[test]
+    fn the_list_names_every_state_that_is_not_over() {
+        for word in OPEN {
+            assert_eq!(LIST.matches(&format!("'{word}'")).count(), 1, "{word}");
+        }
+        for word in OVER {
+            assert!(PAST.contains(&format!("'{word}'")) && !LIST.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn only_columns_that_are_there_are_asked_for() {
+        let none = resources_sql(Columns::default());
+        assert!(!none.contains("r.core") && !none.contains("r.gpu"), "{none}");
+        let all = resources_sql(Columns { core: true, gpudevice: true, gpu: true });
+        assert!(all.contains("r.core::text") && all.contains("r.gpudevice::text"), "{all}");
+        assert!(!all.contains("r.gpu::text"), "{all}");
+    }
+}
