@@ -5,5 +5,5 @@ mod oar;
 mod scheduler;
 
 pub use error::SchedulerError;
-pub use oar::{OarDatabase, ParametersError};
+pub use oar::{OarDatabase, OarRest, ParametersError};
 pub use scheduler::{Changes, Scheduler};

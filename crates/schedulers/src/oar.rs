@@ -5,11 +5,13 @@
 //! which the list tells something new, however many they are.
 
 mod database;
+mod http;
 mod job;
 mod places;
 mod requested;
-
+mod rest;
 mod states;
 mod track;
 
 pub use database::{OarDatabase, ParametersError};
+pub use rest::OarRest;

@@ -3,7 +3,7 @@
 use crate::rounds::Plan;
 use config::{OarSettings, SchedulerSettings, Token, TokenError};
 use model::{ClusterId, NameError};
-use schedulers::{OarDatabase, ParametersError, Scheduler};
+use schedulers::{OarDatabase, OarRest, ParametersError, Scheduler};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ pub enum PlanError {
     /// The parameters of OAR's database.
     #[error("`schedulers.oar.database`: {0}")]
     Database(#[from] ParametersError),
+    /// The address of OAR's REST API.
+    #[error("`schedulers.oar.rest`: an address such as http://frontend/oarapi")]
+    Rest,
 }
 
 /// A plan for each scheduler that is configured.
@@ -43,6 +46,10 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
     let (way, scheduler): (_, Box<dyn Scheduler>) = if let Some(parameters) = &settings.database {
         let database = OarDatabase::new(cluster, parameters, secret, call_time_max)?;
         ("database", Box::new(database))
+    } else if let Some(url) = &settings.rest {
+        let login = settings.rest_user.as_deref().zip(secret);
+        let rest = OarRest::new(cluster, url.as_str(), login, call_time_max);
+        ("rest", Box::new(rest.ok_or(PlanError::Rest)?))
     } else {
         return Ok(None);
     };

@@ -142,7 +142,7 @@ mod tests {
     fn accelerators_by_their_number() {
         let share = one(&[("n1", "0", "1", "1"), ("n1", "1", "2", "1"), ("n1", "2", "3", "0")]);
         assert_eq!((share.gpus, &*share.gpu_list, share.cpus), (Some(2), "0,1", Some(3)));
-        assert!(!Places::default().add("no name", "0", "", ""));
+        assert!(!Places::default().add(".site", "0", "", ""));
     }
 
     proptest! {

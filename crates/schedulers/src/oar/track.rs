@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const ONCE_MORE_AFTER: i64 = 30 * Timestamp::SECOND;
 /// Most jobs that wait for that.
 const ONCE_MORE_MAX: usize = 10_000;
-/// How many of those that are not over are asked for again in a round that has little else to ask: what the
-/// list does not tell, such as a time limit that was moved, is seen so.
-const AGAIN: usize = 50;
+/// How often some of those that are not over are asked for again, each in its turn: what the list does not
+/// tell, such as a time limit that was moved, is seen so.
+const AGAIN_EVERY: i64 = 30 * Timestamp::SECOND;
 
 /// What a list tells of a job: when it changes, the job is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(crate) struct Track {
     later: BTreeSet<i64>,
     /// Jobs that ended, and when they are asked for once more.
     once_more: VecDeque<(Timestamp, i64)>,
-    /// The last one that was asked for again.
-    again: i64,
+    /// The last one that was asked for again, and when the next are.
+    again: (i64, Timestamp),
 }
 
 impl Track {
@@ -75,15 +75,14 @@ impl Track {
             wanted.truncate(most);
             return (wanted, true);
         }
-        if wanted.len() < AGAIN {
-            let again: Vec<i64> = self
-                .told
-                .range(self.again.saturating_add(1)..)
-                .map(|(id, _)| *id)
-                .take(AGAIN)
-                .collect();
-            self.again = again.last().copied().filter(|_| again.len() == AGAIN).unwrap_or(0);
-            wanted.extend(again);
+        let (last, at) = self.again;
+        // A clock that was set back asks at once.
+        if wanted.len() <= most / 2 && (at <= now || at > now.plus(AGAIN_EVERY)) {
+            let some = self.told.range(last.saturating_add(1)..).map(|(id, _)| *id);
+            let some: Vec<i64> = some.take(most / 2).collect();
+            let last = some.last().copied().filter(|_| some.len() == most / 2).unwrap_or(0);
+            self.again = (last, now.plus(AGAIN_EVERY));
+            wanted.extend(some);
         }
         wanted.sort_unstable();
         wanted.dedup();
@@ -119,7 +118,7 @@ mod tests {
 
     /// Asks for what is wanted, and says what that was.
     fn round(track: &mut Track, listed: &Listed, now: Timestamp, over: &[i64]) -> Vec<i64> {
-        let (wanted, _) = track.wanted(listed, now, 3);
+        let (wanted, _) = track.wanted(listed, now, 4);
         track.asked(&wanted, listed, over, now);
         wanted
     }
@@ -128,13 +127,25 @@ mod tests {
     fn what_changes_is_asked_for() {
         let mut track = Track::default();
         assert_eq!(round(&mut track, &listed(&[(1, "Waiting")]), NOW, &[]), [1]);
-        // It did not change, but nothing else is asked for.
-        assert_eq!(round(&mut track, &listed(&[(1, "Waiting")]), NOW, &[]), [1]);
+        assert_eq!(round(&mut track, &listed(&[(1, "Waiting")]), NOW, &[]), [0; 0]);
         let now = listed(&[(1, "Waiting"), (2, "Running"), (3, "Waiting"), (4, "Waiting")]);
         assert_eq!(track.wanted(&now, NOW, 2), (vec![2, 3], true));
         assert_eq!(round(&mut track, &now, NOW, &[]), [2, 3, 4]);
         let now = listed(&[(1, "Running"), (2, "Running"), (3, "Waiting"), (4, "Waiting")]);
-        assert_eq!(track.wanted(&now, NOW, 1), (vec![1], false).clone());
+        assert_eq!(track.wanted(&now, NOW, 4), (vec![1], false));
+    }
+
+    #[test]
+    fn what_did_not_change_is_asked_for_again_in_turn() {
+        let mut track = Track::default();
+        let all = listed(&[(1, "Running"), (2, "Running"), (3, "Running")]);
+        assert_eq!(round(&mut track, &all, NOW, &[]), [1, 2, 3]);
+        let mut turns = Vec::new();
+        for turn in 1..=60 {
+            let at = NOW.plus(turn * Timestamp::SECOND);
+            turns.extend(round(&mut track, &all, at, &[]));
+        }
+        assert_eq!(turns, [1, 2, 3]);
     }
 
     #[test]
@@ -151,11 +162,9 @@ mod tests {
     #[test]
     fn a_list_that_is_cut_says_nothing_of_what_follows() {
         let mut track = Track::default();
-        let whole = listed(&[(1, "Waiting"), (9, "Running")]);
-        round(&mut track, &whole, NOW, &[]);
+        round(&mut track, &listed(&[(1, "Waiting"), (9, "Running")]), NOW, &[]);
         let cut = Listed { cut_after: Some(1), ..listed(&[(1, "Hold")]) };
-        let (wanted, _) = track.wanted(&cut, NOW, 1);
-        assert_eq!(wanted, [1]);
+        assert_eq!(track.wanted(&cut, NOW, 4).0, [1]);
     }
 
     #[test]
@@ -167,6 +176,7 @@ mod tests {
         assert_eq!(first, (vec![8, 3], true));
         assert_eq!(track.wanted(&now, NOW, 2), first);
         track.asked(&[3, 8], &now, &[3], NOW);
-        assert_eq!((track.wanted(&now, NOW, 1), track.waiting()), ((vec![4], false), 1));
+        // There is room to look at the other again.
+        assert_eq!((track.wanted(&now, NOW, 2), track.waiting()), ((vec![4, 8], false), 1));
     }
 }

@@ -1,0 +1,303 @@
+//! OAR by its REST API.
+//!
+//! A quiet round is two calls: a list of what is not over, and one of what ended since the round before; a
+//! round with news asks the details of up to [`JOBS_MAX`] jobs in one more. On the other side each call is a
+//! program, and details cost it several statements for each job: the database is the better way where it
+//! can be had. What the API does not tell: the index in an array, and the first job of one is not told from
+//! a job that is alone.
+
+use super::http::Place;
+use super::job::OarJob;
+use super::states::{OPEN, OVER};
+use super::track::{Listed, Sign, Track};
+use crate::{Changes, Scheduler, SchedulerError};
+use async_trait::async_trait;
+use base64::Engine;
+use bytes::Bytes;
+use jobs::Record;
+use model::{ClusterId, Timestamp};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Most jobs whose details a round asks for.
+const JOBS_MAX: usize = 100;
+/// Most jobs of a page of a list.
+const PAGE: usize = 5000;
+/// Most pages of a list.
+const PAGES_MAX: usize = 20;
+/// How long before the last round what ended is asked for again: clocks differ.
+const OVERLAP_SECONDS: i64 = 60;
+/// Most sentences on what could not be read.
+const REFUSED_MAX: usize = 100;
+
+/// OAR, asked by its REST API.
+#[derive(Debug)]
+pub struct OarRest {
+    cluster: ClusterId,
+    place: Place,
+    track: Track,
+    /// From when on what ended is asked for, in seconds; `None` before the first round.
+    since: Option<i64>,
+    /// What had ended in the interval that the last round asked for.
+    over: BTreeSet<i64>,
+}
+
+impl OarRest {
+    /// The API at `http://host[:port]/path`, asked as a user with a password or as nobody. `None`: it is no
+    /// such address.
+    pub fn new(
+        cluster: ClusterId,
+        url: &str,
+        login: Option<(&str, &str)>,
+        call_time_max: Duration,
+    ) -> Option<Self> {
+        let encode = |(user, password): (&str, &str)| {
+            let both =
+                base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+            format!("Basic {both}")
+        };
+        let place = Place::new(url, login.map(encode), call_time_max)?;
+        Some(Self { cluster, place, track: Track::default(), since: None, over: BTreeSet::new() })
+    }
+
+    /// A list, page after page: up to the limit, and whether it ended before.
+    async fn list(
+        &self,
+        query: &str,
+        calls: &mut u32,
+    ) -> Result<(Vec<Summary>, bool), SchedulerError> {
+        let mut all = Vec::new();
+        for page in 0..PAGES_MAX {
+            let offset = page * PAGE;
+            *calls += 1;
+            let path = format!("/jobs.json?{query}&limit={PAGE}&offset={offset}");
+            let items: Vec<Summary> = self.items(&self.place.get(&path).await?)?;
+            let is_last = items.len() < PAGE;
+            all.extend(items);
+            if is_last {
+                return Ok((all, true));
+            }
+        }
+        Ok((all, false))
+    }
+
+    fn items<T: DeserializeOwned>(&self, body: &Bytes) -> Result<Vec<T>, SchedulerError> {
+        let page: Result<Page<T>, _> = serde_json::from_slice(body);
+        Ok(page.map_err(|error| self.place.answer(error.to_string()))?.items)
+    }
+
+    /// The details of these jobs.
+    async fn details(&self, ids: &[i64], changes: &mut Changes) -> Result<(), SchedulerError> {
+        let list: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let path =
+            format!("/jobs/details.json?ids={}&limit={}&offset=0", list.join(":"), ids.len());
+        changes.calls += 1;
+        let body = self.place.get(&path).await?;
+        // One job that cannot be read costs no other.
+        for item in self.items::<serde_json::Value>(&body)? {
+            let id = item.get("id").map(ToString::to_string).unwrap_or_default();
+            let record = serde_json::from_value::<Details>(item)
+                .map_err(|error| format!("job {id}: {error}"))
+                .and_then(|details| details.job().record(&self.cluster));
+            match record {
+                Ok(record) => changes.records.push(record),
+                Err(what) if changes.refused.len() < REFUSED_MAX => changes.refused.push(what),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Scheduler for OarRest {
+    fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    async fn changes(
+        &mut self,
+        from: Timestamp,
+        now: Timestamp,
+    ) -> Result<Changes, SchedulerError> {
+        let mut changes = Changes::default();
+        let query = format!("state={}", OPEN.join(","));
+        let (open, is_whole) = self.list(&query, &mut changes.calls).await?;
+        let since = self.since.unwrap_or(from.0.div_euclid(Timestamp::SECOND));
+        let until = now.0.div_euclid(Timestamp::SECOND);
+        let (earliest, latest) = (since - OVERLAP_SECONDS, until + OVERLAP_SECONDS);
+        let query = format!("state={}&from={earliest}&to={latest}", OVER.join(","));
+        let (over, over_is_whole) = self.list(&query, &mut changes.calls).await?;
+        for (name, is_whole) in [("are not over", is_whole), ("ended", over_is_whole)] {
+            if !is_whole {
+                let most = PAGE * PAGES_MAX;
+                changes.refused.push(format!("more than {most} jobs {name}; the first are told"));
+            }
+        }
+        let cut_after = open.last().map(|job| job.id).filter(|_| !is_whole);
+        let open = open
+            .into_iter()
+            .map(|job| (job.id, Sign { state: job.state.into(), ..Sign::default() }));
+        let listed = Listed { open: open.collect(), cut_after };
+        let over: BTreeSet<i64> = over.into_iter().map(|job| job.id).collect();
+        self.track.ask_later(over.difference(&self.over).copied());
+        (self.over, self.since) = (over, Some(until));
+        let (wanted, more) = self.track.wanted(&listed, now, JOBS_MAX);
+        if !wanted.is_empty() {
+            self.details(&wanted, &mut changes).await?;
+        }
+        let ended = |record: &&Record| record.stop.is_some();
+        let ended: Vec<i64> =
+            changes.records.iter().filter(ended).map(|record| record.key.id.get()).collect();
+        self.track.asked(&wanted, &listed, &ended, now);
+        changes.has_more = more;
+        Ok(changes)
+    }
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    items: Vec<T>,
+}
+
+/// A job as a list tells it.
+#[derive(Deserialize)]
+struct Summary {
+    #[serde(deserialize_with = "number")]
+    id: i64,
+    state: String,
+}
+
+/// A job as its details tell it; all that is not told is empty.
+#[derive(Deserialize)]
+struct Details {
+    #[serde(deserialize_with = "number")]
+    id: i64,
+    state: String,
+    #[serde(default)]
+    owner: Option<String>,
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    queue: Option<String>,
+    #[serde(default, deserialize_with = "number")]
+    array_id: i64,
+    #[serde(default, deserialize_with = "maybe")]
+    array_index: Option<i64>,
+    #[serde(default, deserialize_with = "maybe")]
+    exit_code: Option<i64>,
+    #[serde(default, deserialize_with = "number")]
+    submission_time: i64,
+    #[serde(default, deserialize_with = "number")]
+    start_time: i64,
+    #[serde(default, deserialize_with = "number")]
+    stop_time: i64,
+    #[serde(default, deserialize_with = "number")]
+    walltime: i64,
+    #[serde(default)]
+    wanted_resources: Option<String>,
+    #[serde(default)]
+    types: Vec<Box<str>>,
+    #[serde(default)]
+    resources: Vec<Resource>,
+}
+
+/// A row of OAR's resources, of which each site has its own columns.
+#[derive(Deserialize)]
+struct Resource {
+    #[serde(default)]
+    network_address: Option<String>,
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+    /// `assigned`, or `scheduled` where it may be.
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    cpuset: Word,
+    #[serde(default)]
+    core: Word,
+    #[serde(default)]
+    gpudevice: Word,
+    #[serde(default)]
+    gpu: Word,
+}
+
+/// A text, or a number as a text; empty where it is null.
+#[derive(Default)]
+struct Word(String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(match Any::deserialize(from)? {
+            Any::Number(number) => number.to_string(),
+            Any::Text(text) => text,
+            Any::Other(_) => String::new(),
+        }))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Any {
+    Number(i64),
+    Text(String),
+    Other(IgnoredAny),
+}
+
+/// A number, also where it stands in quotes, as some versions of Perl's JSON write it.
+fn maybe<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    Ok(match Any::deserialize(from)? {
+        Any::Number(number) => Some(number),
+        Any::Text(text) => text.parse().ok(),
+        Any::Other(_) => None,
+    })
+}
+
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    Ok(maybe(from)?.unwrap_or(0))
+}
+
+impl Details {
+    fn job(self) -> OarJob {
+        let given = |resource: &&Resource| {
+            resource.status.as_deref() == Some("assigned")
+                && resource.kind.as_deref().is_none_or(|kind| kind == "default")
+        };
+        let mut job = OarJob {
+            id: self.id,
+            array_id: self.array_id,
+            array_index: self.array_index,
+            in_array: self.array_id != self.id,
+            user: self.owner.unwrap_or_default(),
+            project: self.project.unwrap_or_default(),
+            name: self.name.unwrap_or_default(),
+            queue: self.queue.unwrap_or_default(),
+            state: self.state,
+            exit_code: self.exit_code,
+            submission: self.submission_time,
+            start: self.start_time,
+            stop: self.stop_time,
+            assigned: self.resources.iter().any(|resource| given(&resource)),
+            walltime: self.walltime,
+            types: self.types,
+            ..OarJob::default()
+        };
+        job.requested.add_text(self.wanted_resources.as_deref().unwrap_or_default());
+        for resource in self.resources.iter().filter(given) {
+            let gpu = match resource.gpudevice.0.is_empty() {
+                true => &resource.gpu.0,
+                false => &resource.gpudevice.0,
+            };
+            let address = resource.network_address.as_deref().unwrap_or_default();
+            job.places.add(address, &resource.cpuset.0, &resource.core.0, gpu);
+        }
+        job
+    }
+}
+
+#[cfg(test)]
+mod tests;

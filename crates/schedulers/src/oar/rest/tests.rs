@@ -1,0 +1,161 @@
+//! Against answers of the real API, told by a server of the test.
+
+use super::*;
+use model::JobState;
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const JOBS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/jobs.json");
+const OVER_JOBS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/over.json");
+const DETAILS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/details.json");
+
+/// When the answers were recorded.
+const NOW: Timestamp = Timestamp(1_795_266_235_000_000);
+
+/// A server that answers what was recorded, and notes the heads of requests.
+async fn recorded(listener: TcpListener, heads: Arc<Mutex<Vec<String>>>) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+        while !head.ends_with(b"\r\n\r\n") {
+            let count = stream.read(&mut buffer).await.unwrap();
+            assert!(count > 0, "{}", head.escape_ascii());
+            head.extend_from_slice(&buffer[..count]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let (status, body) = match head.split(' ').nth(1).unwrap() {
+            path if path.starts_with("/oarapi/jobs/details.json?ids=") => ("200 OK", DETAILS),
+            path if path.contains("state=Terminated,Error&from=") => ("200 OK", OVER_JOBS),
+            path if path.starts_with("/oarapi/jobs.json?state=Waiting,") => ("200 OK", JOBS),
+            _ => ("404 Not Found", "{\"title\":\"Not found\"}"),
+        };
+        heads.lock().unwrap().push(head);
+        let length = body.len();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+async fn site() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads = Arc::default();
+    tokio::spawn(recorded(listener, Arc::clone(&heads)));
+    (format!("http://{address}"), heads)
+}
+
+fn oar(url: &str, login: Option<(&str, &str)>) -> OarRest {
+    let cluster = ClusterId::new("oar").unwrap();
+    OarRest::new(cluster, url, login, Duration::from_secs(5)).unwrap()
+}
+
+#[tokio::test]
+async fn jobs_of_every_kind() {
+    let (url, heads) = site().await;
+    let mut oar = oar(&format!("{url}/oarapi"), Some(("reader", "secret")));
+    let from = NOW.plus(-3600 * Timestamp::SECOND);
+    let changes = oar.changes(from, NOW).await.unwrap();
+    assert_eq!((changes.calls, changes.has_more, changes.refused.len()), (3, false, 0));
+    let jobs = &changes.records;
+    let told: Vec<(i64, JobState, &str)> =
+        jobs.iter().map(|job| (job.key.id.get(), job.state, &*job.state_word)).collect();
+    use JobState::{Failed, Running, Waiting};
+    let want = [
+        (1, Failed, "Error"),
+        (2, Failed, "Terminated"),
+        (3, Running, "Finishing"),
+        (4, Waiting, "Waiting"),
+        (5, Waiting, "Waiting"),
+        (6, Waiting, "Waiting"),
+        (7, Waiting, "Waiting"),
+    ];
+    assert_eq!(told, want);
+    let [_, second, third, fourth, .., seventh] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!((second.exit_code, second.used.wall_seconds), (Some(3), Some(5.0)));
+    assert_eq!(second.types, ["besteffort".into(), "monitor=perf_.*".into()]);
+    assert_eq!(
+        (second.user.as_deref(), second.project.as_deref()),
+        (Some("games"), Some("myproj"))
+    );
+    let node = &third.nodes[0];
+    assert_eq!((node.device.as_str(), node.cpus, &*node.cpu_list), ("oarnode1", Some(1), "1"));
+    assert_eq!((third.requested.nodes, third.requested.cpus), (Some(1), Some(1)));
+    // It has what it may get, not what it has.
+    assert_eq!((fourth.nodes.len(), fourth.start, fourth.part_of), (0, None, Some(3)));
+    assert_eq!((seventh.name.as_deref(), seventh.requested.cpus), (Some("a name"), Some(2)));
+    let heads = heads.lock().unwrap();
+    assert!(
+        heads.iter().all(|head| head.contains("authorization: Basic cmVhZGVyOnNlY3JldA==\r\n"))
+    );
+    assert!(heads[2].contains("?ids=1:2:3:4:5:6:7&"), "{}", heads[2]);
+}
+
+#[tokio::test]
+async fn what_did_not_change_is_not_told_as_new() {
+    let (url, heads) = site().await;
+    let mut oar = oar(&format!("{url}/oarapi"), None);
+    oar.changes(NOW, NOW).await.unwrap();
+    let quiet = oar.changes(NOW, NOW).await.unwrap();
+    assert_eq!((quiet.calls, quiet.records.len()), (2, 0));
+    // Those that are not over are looked at again after a while; the two that are over are not.
+    oar.changes(NOW, NOW.plus(60 * Timestamp::SECOND)).await.unwrap();
+    let heads = heads.lock().unwrap();
+    assert!(heads[7].contains("?ids=3:4:5:6:7&"), "{}", heads[7]);
+}
+
+#[tokio::test]
+async fn refusals_and_silence() {
+    let (url, _) = site().await;
+    let refused = oar(&url, None).changes(NOW, NOW).await.unwrap_err();
+    assert!(refused.to_string().contains("refused: 404 Not Found"), "{refused}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let cluster = ClusterId::new("oar").unwrap();
+    let url = format!("http://{address}");
+    let mut silent = OarRest::new(cluster, &url, None, Duration::from_millis(100)).unwrap();
+    let error = silent.changes(NOW, NOW).await.unwrap_err();
+    assert!(matches!(error, SchedulerError::Silent { .. }), "{error}");
+    drop(listener);
+    let error = silent.changes(NOW, NOW).await.unwrap_err();
+    assert!(matches!(error, SchedulerError::Unreachable { .. }), "{error}");
+}
+
+#[test]
+fn every_cut_of_an_answer_is_refused() {
+    let oar = oar("http://h", None);
+    let whole = DETAILS.trim_end().as_bytes();
+    let read = |bytes: &[u8]| oar.items::<Details>(&Bytes::copy_from_slice(bytes));
+    assert_eq!(read(whole).unwrap().len(), 7);
+    for end in (0..whole.len()).step_by(7) {
+        assert!(read(&whole[..end]).is_err(), "{end}");
+    }
+}
+
+#[test]
+fn numbers_in_quotes_and_columns_that_are_the_sites_own() {
+    let text = r#"{"items": [{"id": "7", "state": "Running", "submission_time": "1700000000",
+        "start_time": 1700000001, "array_id": 7, "extra": {"a": [1]}, "resources": [
+        {"network_address": "n1.site", "status": "assigned", "cpuset": 3, "gpu": 9, "core": null},
+        {"network_address": "", "type": "licence", "status": "assigned"}]}]}"#;
+    let oar = oar("http://h", None);
+    let jobs: Vec<Details> = oar.items(&Bytes::from_static(text.as_bytes())).unwrap();
+    let record = jobs.into_iter().next().unwrap().job().record(&oar.cluster).unwrap();
+    assert_eq!((record.key.id.get(), record.part_of), (7, None));
+    let [node] = &record.nodes[..] else { panic!("{record:?}") };
+    assert_eq!((node.device.as_str(), &*node.cpu_list, &*node.gpu_list), ("n1", "3", "9"));
+}
+
+proptest! {
+    #[test]
+    fn no_answer_panics(text in any::<String>(), at in 0..20_000_usize, byte in any::<u8>()) {
+        let oar = oar("http://h", None);
+        oar.items::<Details>(&Bytes::from(text.into_bytes())).ok();
+        let mut bytes = DETAILS.as_bytes().to_vec();
+        bytes[at] = byte;
+        for details in oar.items::<Details>(&Bytes::from(bytes)).unwrap_or_default() {
+            details.job().record(&oar.cluster).ok();
+        }
+    }
+}

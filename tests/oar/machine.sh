@@ -1,0 +1,114 @@
+#!/bin/bash
+# OAR 2.5 of Debian's packages, run for a test: `machine.sh COMMAND DIR`, within a network and a mount
+# namespace of the test's own (`unshare --net --mount`), as root. Whatever OAR and its packages read or
+# write outside DIR is covered by bind mounts, so that the machine stays as it is; OAR's server, which binds
+# every address, has the loopback of the namespace alone. Cgroups are the machine's.
+set -eu
+command=$1 dir=$2
+postgres=$(echo /usr/lib/postgresql/*/bin) port=15432
+
+# Users of jobs are some that every Debian has, so that their numbers are known outside as well.
+users='games news'
+
+cover() {
+    mount --make-rprivate /
+    ip link set lo up
+    mkdir -p "$dir"/{pg,lib,run,log,home} /run/oar /run/sshd
+    chmod 755 "$dir" "$dir/home"
+    chown postgres "$dir/pg"
+    cp -a /var/lib/oar/. "$dir/lib/"
+    cp -a /etc/oar "$dir/etc"
+    printf '127.0.0.1 localhost oarnode1 oarserver %s\n' "$(hostname)" > "$dir/hosts"
+    cp /etc/passwd "$dir/passwd"
+    for user in $users; do
+        sed -i "s,^$user:\([^:]*:[0-9]*:[0-9]*:[^:]*\):.*,$user:\1:$dir/home/$user:/bin/bash," "$dir/passwd"
+        mkdir -p "$dir/home/$user"
+        chown "$user" "$dir/home/$user"
+    done
+    mount --bind "$dir/hosts" /etc/hosts
+    mount --bind "$dir/passwd" /etc/passwd
+    mount --bind "$dir/etc" /etc/oar
+    mount --bind "$dir/lib" /var/lib/oar
+    mount --bind "$dir/run" /run/oar
+    chown -R oar:oar "$dir/lib" "$dir/run" "$dir/log"
+}
+
+configure() {
+    sed -i -e 's/^DB_PORT=.*/DB_PORT="'$port'"/' -e 's/^DB_BASE_PASSWD=.*/DB_BASE_PASSWD="oar"/' \
+        -e 's/^DB_BASE_PASSWD_RO=.*/DB_BASE_PASSWD_RO="oar_ro"/' \
+        -e 's/^SERVER_HOSTNAME=.*/SERVER_HOSTNAME="oarserver"/' \
+        -e "s,^LOG_FILE=.*,LOG_FILE=\"$dir/log/oar.log\"," /etc/oar/oar.conf
+    # Memory and input/output are counted by job where the site says so. The weight that OAR gives them went
+    # with Linux 5.0; what it would write there goes to a file that takes any number.
+    sed -i -e 's/^\(my $Enable_\(mem\|blkio\)_cg\) = "NO"/\1 = "YES"/' \
+        -e "s,^\\(my @Tmp_dir_to_clear\\) = .*,\\1 = ();," -e 's,/blkio\.weight,/blkio.reset_stats,' /etc/oar/job_resource_manager_cgroups.pl
+}
+
+database_start() {
+    su postgres -c "$postgres/pg_ctl -w -D $dir/pg/data -l $dir/pg/log -o '-p $port \
+        -c listen_addresses=127.0.0.1 -k $dir/pg -c fsync=off' start" > /dev/null
+}
+
+database_stop() {
+    su postgres -c "$postgres/pg_ctl -w -m fast -D $dir/pg/data stop" > /dev/null
+}
+
+# OAR's tables, with the job type `monitor` allowed, as sites of Kwollect have it.
+database_create() {
+    su postgres -c "$postgres/initdb -D $dir/pg/data -A trust -E UTF8 --locale=C.UTF-8" > "$dir/log/initdb"
+    database_start
+    oar-database --create --db-admin-user=postgres --db-admin-pass=x -y > "$dir/log/database" 2>&1
+    psql -q -h "$dir/pg" -p $port -U oar oar -c "UPDATE admission_rules SET rule = replace(rule,
+        'qr/^state=permissive\$/,', 'qr/^state=permissive\$/, qr/^monitor(?:=.*)?\$/,')"
+}
+
+nodes() {
+    /usr/sbin/sshd -f /etc/oar/sshd_config -o PidFile=/run/oar/oar_sshd.pid -o ListenAddress=127.0.0.1
+    su -s /bin/bash oar -c 'for node in 127.0.0.1 oarnode1; do
+        ssh -p 6667 -o StrictHostKeyChecking=no $node true; done'
+    oarproperty -a cpu
+    oarproperty -a core
+    for cpu in 0 1; do
+        oarnodesetting -a -h oarnode1 -p cpuset=$cpu -p cpu=1 -p core=$((cpu + 1)) -s Alive
+    done
+}
+
+server_start() {
+    setsid /usr/sbin/Almighty < /dev/null > "$dir/log/almighty" 2>&1 &
+    echo $! > "$dir/run/almighty.pid"
+}
+
+# Everyone of the server's session.
+server_stop() {
+    local session
+    session=$(cat "$dir/run/almighty.pid")
+    pkill -KILL -s "$session" || true
+}
+
+rest_start() {
+    mkdir -p "$dir/apache"
+    {
+        printf 'ServerRoot /etc/apache2\nServerName oarserver\nPidFile %s/pid\n' "$dir/apache"
+        printf 'ErrorLog %s/error.log\n' "$dir/apache"
+        for module in mpm_prefork cgi alias env headers authz_core; do
+            printf 'LoadModule %s_module /usr/lib/apache2/modules/mod_%s.so\n' $module $module
+        done
+        printf 'Listen 127.0.0.1:18888\nUser oar\nGroup oar\nStartServers 2\n'
+        printf 'ScriptAlias /oarapi /usr/lib/cgi-bin/oarapi/oarapi.cgi\n'
+        printf '<Location /oarapi>\nRequestHeader set X_REMOTE_IDENT games\nRequire all granted\n</Location>\n'
+    } > "$dir/apache/conf"
+    /usr/sbin/apache2 -f "$dir/apache/conf"
+}
+
+case $command in
+setup) cover; configure; database_create; nodes; server_start ;;
+stop)
+    server_stop
+    for pid in "$dir"/run/oar_sshd.pid "$dir"/apache/pid; do
+        [ ! -f "$pid" ] || kill "$(cat "$pid")" || true
+    done
+    database_stop
+    rm -rf /dev/oar_cgroups_links
+    ;;
+*) "$command" ;;
+esac
