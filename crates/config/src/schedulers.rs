@@ -57,6 +57,12 @@ settings! {
             Kind::Text("NAME");
         /// Whether the programs `squeue`, `sacct` and `scontrol` are run, where there is no slurmrestd.
         "schedulers.slurm.commands" commands: bool = "false", Kind::Switch;
+        /// Folder of these programs.
+        "schedulers.slurm.programs" programs: Option<PathBuf> = "" or "where programs usually are",
+            Kind::Text("DIR");
+        /// Slurm's own configuration, which these programs read.
+        "schedulers.slurm.conf" conf: Option<PathBuf> = "" or "where Slurm has it",
+            Kind::Text("FILE");
         /// The name that its jobs bear; agents on Slurm's nodes say `slurm`.
         "schedulers.slurm.cluster" cluster: String = "slurm", Kind::Text("NAME");
         /// How often it is asked what changed.
@@ -142,6 +148,13 @@ impl SchedulerSettings {
             let what = "`unix:` with the path of a socket, or an address such as \
                         http://controller:6820";
             wrong("schedulers.slurm.rest", what);
+        }
+        for (key, path) in
+            [("schedulers.slurm.programs", &slurm.programs), ("schedulers.slurm.conf", &slurm.conf)]
+        {
+            if path.is_some() && !slurm.commands {
+                wrong(key, "it needs `schedulers.slurm.commands`");
+            }
         }
         if slurm.token_file.is_some() && slurm.rest.is_none() {
             wrong("schedulers.slurm.token_file", "it needs `schedulers.slurm.rest`");

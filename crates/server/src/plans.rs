@@ -1,14 +1,19 @@
 //! The schedulers that the configuration names, ready to be asked.
 
 use crate::rounds::Plan;
-use config::{OarSettings, SchedulerSettings, Token, TokenError};
+use config::{OarSettings, SchedulerSettings, SlurmSettings, Token, TokenError};
 use model::{ClusterId, NameError};
-use schedulers::{OarDatabase, OarRest, ParametersError, Scheduler};
+use schedulers::{
+    OarDatabase, OarRest, ParametersError, RestAddress, Scheduler, Slurm, SlurmAccess,
+    SlurmCommands, SlurmConfig, SlurmRest,
+};
 use std::path::Path;
 use std::time::Duration;
 
 /// How many calls' time a round may take at most.
 const CALLS_MAX: u32 = 8;
+/// Longest answer of one of Slurm's calls: seventy thousand jobs that run.
+const SLURM_ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// Why a scheduler that the configuration names cannot be asked at all.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +39,7 @@ pub enum PlanError {
 
 /// A plan for each scheduler that is configured.
 pub(crate) fn plans(settings: &SchedulerSettings) -> Result<Vec<Plan>, PlanError> {
-    Ok([oar(&settings.oar)?].into_iter().flatten().collect())
+    Ok([oar(&settings.oar)?, slurm(&settings.slurm)?].into_iter().flatten().collect())
 }
 
 fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
@@ -55,6 +60,40 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
     };
     let (period, back) = (settings.period, settings.back);
     Ok(Some(plan(scheduler, kind, way, (period, call_time_max, back))))
+}
+
+fn slurm(settings: &SlurmSettings) -> Result<Option<Plan>, PlanError> {
+    let kind = "slurm";
+    let cluster = cluster(kind, &settings.cluster)?;
+    let SlurmSettings { token_file, user, programs, conf, call_time_max, period, back, .. } =
+        settings.clone();
+    let (way, access) = if let Some(rest) = &settings.rest {
+        let address = match rest.strip_prefix("unix:") {
+            Some(socket) => RestAddress::Unix(socket.into()),
+            None => RestAddress::Tcp(tcp(rest)),
+        };
+        ("rest", SlurmAccess::Rest(SlurmRest { address, user, token_file }))
+    } else if settings.commands {
+        ("commands", SlurmAccess::Commands(SlurmCommands { folder: programs, conf }))
+    } else {
+        return Ok(None);
+    };
+    let scheduler = Slurm::new(SlurmConfig {
+        cluster,
+        access,
+        time_max: call_time_max,
+        answer_bytes_max: SLURM_ANSWER_BYTES_MAX,
+    });
+    Ok(Some(plan(Box::new(scheduler), kind, way, (period, call_time_max, back))))
+}
+
+/// `host:port` of an address that was checked.
+fn tcp(url: &str) -> String {
+    let authority = url.trim_start_matches("http://").trim_end_matches('/');
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| {
+        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    if has_port { authority.to_owned() } else { format!("{authority}:80") }
 }
 
 /// `times`: the period, the longest time of a call, and how far back to ask at the start.

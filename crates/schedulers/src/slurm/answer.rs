@@ -1,0 +1,116 @@
+//! An answer in JSON around its jobs: what went wrong, and up to when it is true.
+
+use super::json::{List, Number, Object, Text};
+use super::told::{Refusals, Told};
+use super::{account, job};
+use model::ClusterId;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// `SLURM_NO_CHANGE_IN_DATA` and `ESLURM_REST_EMPTY_RESULT` of `slurm_errno.h`.
+const NO_CHANGE: i64 = 1900;
+const EMPTY_RESULT: i64 = 9003;
+
+/// What an answer holds.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) jobs: Vec<Told>,
+    /// The controller's own time of the answer, in seconds since 1970, where it tells it.
+    pub(super) last_update: Option<i64>,
+    /// It says that nothing changed since the time that was asked for.
+    pub(super) is_unchanged: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(default, bound = "T: Deserialize<'de> + Default")]
+struct Whole<T> {
+    jobs: Option<Vec<Object<T>>>,
+    errors: List<Fault>,
+    warnings: List<Fault>,
+    last_update: Number,
+}
+
+impl<T> Default for Whole<T> {
+    fn default() -> Self {
+        Self {
+            jobs: None,
+            errors: List::default(),
+            warnings: List::default(),
+            last_update: Number::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fault {
+    description: Text,
+    error_number: Number,
+    error: Text,
+}
+
+impl Fault {
+    fn says(&self, number: i64, text: &str) -> bool {
+        self.error_number.0 == Some(number)
+            || [&self.error, &self.description].iter().any(|told| told.0.contains(text))
+    }
+
+    fn sentence(&self) -> String {
+        let words = [&*self.error.0, &*self.description.0];
+        let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+        let number = self.error_number.0.unwrap_or(0);
+        format!("{} ({number})", words.join(": ")).chars().take(300).collect()
+    }
+}
+
+/// The controller's answer.
+///
+/// # Errors
+/// It is no such answer, or says only what went wrong: its words.
+pub(super) fn of_controller(
+    bytes: &[u8],
+    cluster: &ClusterId,
+    refusals: &mut Refusals,
+) -> Result<Answer, String> {
+    answer(bytes, refusals, |job: job::Job, refusals| job.told(cluster, refusals))
+}
+
+/// The accounting's answer.
+///
+/// # Errors
+/// As [`of_controller`].
+pub(super) fn of_accounting(
+    bytes: &[u8],
+    cluster: &ClusterId,
+    refusals: &mut Refusals,
+) -> Result<Answer, String> {
+    answer(bytes, refusals, |job: account::Job, refusals| job.told(cluster, refusals))
+}
+
+fn answer<T: DeserializeOwned + Default>(
+    bytes: &[u8],
+    refusals: &mut Refusals,
+    told: impl Fn(T, &mut Refusals) -> Option<Told>,
+) -> Result<Answer, String> {
+    let whole: Whole<T> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let faults = || whole.errors.0.iter().chain(&whole.warnings.0);
+    let is_unchanged = faults().any(|fault| fault.says(NO_CHANGE, "No change in data"));
+    let is_empty = faults().any(|fault| fault.says(EMPTY_RESULT, "Nothing found"));
+    let last_update = whole.last_update.positive();
+    let mut answer = Answer { jobs: Vec::new(), last_update, is_unchanged };
+    if is_unchanged || is_empty {
+        return Ok(answer);
+    }
+    let fault = whole.errors.0.first().map(Fault::sentence);
+    let jobs = match (whole.jobs, fault) {
+        (Some(jobs), None) => jobs,
+        (Some(jobs), Some(fault)) if !jobs.is_empty() => {
+            refusals.add(fault);
+            jobs
+        }
+        (_, Some(fault)) => return Err(fault),
+        (None, None) => return Err("it has no `jobs`".to_owned()),
+    };
+    answer.jobs = jobs.into_iter().filter_map(|job| told(job.0, refusals)).collect();
+    Ok(answer)
+}

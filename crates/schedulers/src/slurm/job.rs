@@ -1,0 +1,197 @@
+//! The controller's jobs as JSON: `squeue --json` and `GET /slurm/vX/jobs`, which are the same.
+
+use super::json::{List, Number, Object, Text, Words};
+use super::told::{Exit, Part, Refusals, Told, cut, devices, instant, key, types};
+use super::{state, tres};
+use jobs::{NodeShare, Record, Resources};
+use model::ClusterId;
+use serde::Deserialize;
+
+/// A job; each field that a version lacks is missing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Job {
+    job_id: Number,
+    cluster: Text,
+    array_job_id: Number,
+    array_task_id: Number,
+    het_job_id: Number,
+    het_job_offset: Number,
+    user_name: Text,
+    user_id: Number,
+    account: Text,
+    name: Text,
+    partition: Text,
+    job_state: Words,
+    submit_time: Number,
+    start_time: Number,
+    end_time: Number,
+    time_limit: Number,
+    exit_code: Exit,
+    comment: Text,
+    nodes: Text,
+    tres_req_str: Text,
+    tres_alloc_str: Text,
+    gres_detail: Words,
+    job_resources: Object<JobResources>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobResources {
+    /// v0.0.37 to v0.0.39.
+    allocated_nodes: List<Node>,
+    /// From v0.0.40; a text before.
+    nodes: Object<Nodes>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Nodes {
+    allocation: List<Node>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    nodename: Text,
+    name: Text,
+    cpus_used: Number,
+    cpus: Object<Cpus>,
+    memory_allocated: Number,
+    memory: Object<Memory>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cpus {
+    count: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Memory {
+    allocated: Number,
+}
+
+impl Job {
+    /// What the registry keeps of it.
+    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<Told> {
+        let Some(key) = key(cluster, self.job_id.positive()) else {
+            refusals.add("a job of the controller has no number".to_owned());
+            return None;
+        };
+        let id = key.id;
+        let words = self.job_state.0.iter().map(|word| &**word);
+        let Some((state, state_word)) = state::state(words) else {
+            refusals.add(format!("job {id}: state {:?} is not known", self.job_state.0));
+            return None;
+        };
+        let Some(submit) = instant(self.submit_time) else {
+            refusals.add(format!("job {id}: no time of submission"));
+            return None;
+        };
+        let nodes = self.shares().unwrap_or_else(|error| {
+            refusals.add(format!("job {id}: its nodes: {error}"));
+            Vec::new()
+        });
+        let is_over = state::is_over(state);
+        // Before a job starts this is when Slurm means to start it; a job that ended without nodes never did.
+        let has_started = match state {
+            model::JobState::Waiting => false,
+            model::JobState::Running => true,
+            _ => !nodes.is_empty(),
+        };
+        let start = instant(self.start_time).filter(|_| has_started);
+        // While it runs this is when its time is up.
+        let stop = instant(self.end_time).filter(|_| is_over);
+        let part =
+            Part::of(self.array_job_id, self.array_task_id, self.het_job_id, self.het_job_offset);
+        let mut requested = tres::of_text(&self.tres_req_str.0);
+        requested.wall_seconds = self.time_limit.small().map(|minutes| f64::from(minutes) * 60.0);
+        let record = Record {
+            key,
+            submit,
+            spelling: part.spelling,
+            part_of: part.of,
+            array_index: part.index,
+            user: self.user_name.some().map(cut),
+            uid: self.user_id.small(),
+            account: self.account.some().map(cut),
+            project: None,
+            name: self.name.some().map(cut),
+            queue: self.partition.some().map(cut),
+            state,
+            state_word,
+            start,
+            stop,
+            exit_code: self.exit_code.0.filter(|_| is_over),
+            types: types(&self.comment.0),
+            requested,
+            used: used(tres::of_text(&self.tres_alloc_str.0), start, stop),
+            nodes,
+            steps: Vec::new(),
+        };
+        Some(Told { record, whose: self.cluster.0 })
+    }
+
+    /// Each node with what the job has of it, as far as it is told: all of it while the job runs.
+    fn shares(&self) -> Result<Vec<NodeShare>, String> {
+        let devices = devices(&self.nodes.0)?;
+        let resources = &self.job_resources.0;
+        let details = [&resources.allocated_nodes, &resources.nodes.0.allocation];
+        let mut shares: Vec<NodeShare> = devices.into_iter().map(share).collect();
+        for (at, share) in shares.iter_mut().enumerate() {
+            // One text for each node, in the order of the list.
+            if let Some(gres) = self.gres_detail.0.get(at) {
+                (share.gpus, share.gpu_list) = tres::gpus(gres);
+            }
+            let detail = details.iter().find_map(|list| {
+                // In the order of the list, and looked for where it is not.
+                list.0.get(at).filter(|node| node.is_of(share)).or_else(|| {
+                    let is_short = list.0.len() <= SEARCHED_MAX;
+                    list.0.iter().filter(|_| is_short).find(|node| node.is_of(share))
+                })
+            });
+            if let Some(node) = detail {
+                share.cpus = node.cpus_used.small().or(node.cpus.0.count.small());
+                let memory = [node.memory_allocated, node.memory.0.allocated];
+                share.memory_bytes = memory.into_iter().find_map(tres::mebibytes);
+            }
+        }
+        Ok(shares)
+    }
+}
+
+/// Nodes of a job among which one is looked for that is not in its place.
+const SEARCHED_MAX: usize = 1000;
+
+impl Node {
+    fn is_of(&self, share: &NodeShare) -> bool {
+        let name = if self.nodename.0.is_empty() { &self.name.0 } else { &self.nodename.0 };
+        name.split('.').next() == Some(share.device.as_str())
+    }
+}
+
+/// A node of which nothing more is told.
+pub(super) fn share(device: model::DeviceId) -> NodeShare {
+    NodeShare {
+        device,
+        cpus: None,
+        cpu_list: Box::default(),
+        gpus: None,
+        gpu_list: Box::default(),
+        memory_bytes: None,
+    }
+}
+
+/// What was given, as what was used: Slurm gives the whole of it to one job. Memory is another thing: what
+/// was used of it is told by the accounting alone.
+pub(super) fn used(
+    given: Resources,
+    start: Option<model::Timestamp>,
+    stop: Option<model::Timestamp>,
+) -> Resources {
+    let wall_seconds = start.zip(stop).map(|(start, stop)| stop.since(start) as f64 / 1e6);
+    Resources { memory_bytes: None, wall_seconds, ..given }
+}

@@ -1,0 +1,281 @@
+//! What the shapes of Slurm's answers have in common: a job as it was told, and what could not be read.
+
+use super::json::{Number, Object, ignored, skip_all};
+use jobs::Record;
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// Longest list of nodes of one job.
+const NODES_MAX: usize = 100_000;
+/// Most sentences about what could not be read, of one round.
+const REFUSALS_MAX: usize = 20;
+/// Most words of a comment, and most bytes of a text that a user wrote.
+const TYPES_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 1024;
+/// Most steps that are kept of a job.
+pub(super) const STEPS_MAX: usize = 1000;
+
+/// A job as one answer tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Told {
+    pub(super) record: Record,
+    /// What Slurm calls the cluster; empty: it does not say.
+    pub(super) whose: Box<str>,
+}
+
+/// What could not be read, sentence by sentence, and how many sentences more there would have been.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    kept: Vec<String>,
+    more: usize,
+}
+
+impl Refusals {
+    pub(super) fn add(&mut self, what: String) {
+        if self.kept.len() < REFUSALS_MAX {
+            self.kept.push(what);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub(super) fn done(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.kept.push(format!("and {} more", self.more));
+        }
+        self.kept
+    }
+}
+
+/// The key of a number that is one.
+pub(super) fn key(cluster: &ClusterId, id: Option<i64>) -> Option<JobKey> {
+    let id = JobId::new(id?)?;
+    Some(JobKey { cluster: cluster.clone(), id })
+}
+
+/// The instant of seconds since 1970; Slurm writes 0 where there is none.
+pub(super) fn instant(seconds: Number) -> Option<Timestamp> {
+    // The year 9999; Slurm's words for no number of 64 bits lie beyond.
+    let seconds = seconds.0.filter(|seconds| (1..253_402_300_800).contains(seconds))?;
+    Some(Timestamp::from_seconds(seconds))
+}
+
+/// The devices of Slurm's list of nodes, each the name up to its first dot.
+pub(super) fn devices(nodes: &str) -> Result<Vec<DeviceId>, String> {
+    let nodes = nodes.trim();
+    if matches!(nodes, "None assigned" | "(null)" | "N/A" | "None") {
+        return Ok(Vec::new());
+    }
+    let hosts = model::expand_hosts(nodes, NODES_MAX).map_err(|error| error.to_string())?;
+    hosts.iter().map(|host| device(host)).collect()
+}
+
+pub(super) fn device(host: &str) -> Result<DeviceId, String> {
+    let name = host.split('.').next().unwrap_or(host);
+    DeviceId::new(name).map_err(|error| error.to_string())
+}
+
+/// The words of a comment.
+pub(super) fn types(comment: &str) -> Vec<Box<str>> {
+    let words = comment.split_whitespace().filter(|word| word.len() <= TEXT_BYTES_MAX);
+    words.filter(|word| *word != "(null)").take(TYPES_MAX).map(Into::into).collect()
+}
+
+/// A text that a user wrote, cut where it is too long.
+pub(super) fn cut(text: Box<str>) -> Box<str> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text;
+    }
+    let mut end = TEXT_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().into()
+}
+
+/// How a part of an array (`4_1`) or of a heterogeneous job (`6+1`) is spelled, and of what it is a part.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Part {
+    pub(super) spelling: Box<str>,
+    pub(super) of: Option<i64>,
+    pub(super) index: Option<i64>,
+}
+
+impl Part {
+    /// From the numbers of the array and of the heterogeneous job; 0 and nothing mean that it is of none.
+    pub(super) fn of(array: Number, task: Number, het: Number, offset: Number) -> Self {
+        match (array.positive(), task.below_no_value(), het.positive(), offset.below_no_value()) {
+            (Some(array), Some(task), ..) => Self {
+                spelling: format!("{array}_{task}").into(),
+                of: Some(array),
+                index: Some(task),
+            },
+            // What waits of an array is one record until each of it starts.
+            (Some(array), None, ..) => Self { of: Some(array), ..Self::default() },
+            (_, _, Some(het), Some(offset)) => {
+                Self { spelling: format!("{het}+{offset}").into(), of: Some(het), index: None }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// From the spelling itself: `4_1`, `4_[2-9%1]`, `6+1`.
+    pub(super) fn spelled(text: &str) -> Self {
+        if let Some((array, task)) = text.split_once('_') {
+            let (of, index) = (array.parse().ok(), task.parse().ok());
+            let spelling = if index.is_some() { text.into() } else { Box::default() };
+            return Self { spelling, of, index };
+        }
+        match text.split_once('+') {
+            Some((het, _)) => Self { spelling: text.into(), of: het.parse().ok(), index: None },
+            None => Self::default(),
+        }
+    }
+}
+
+/// What a job or step ended with: an exit code, or 128 plus a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Exit(pub(super) Option<i32>);
+
+impl Exit {
+    /// Of `wait(2)`'s status.
+    fn of_status(status: i64) -> Self {
+        let Ok(status) = i32::try_from(status) else { return Self(None) };
+        let (code, signal) = (status >> 8 & 0xff, status & 0x7f);
+        Self(Some(if signal == 0 { code } else { 128 + signal }))
+    }
+
+    /// Of `CODE:SIGNAL`.
+    pub(super) fn of_text(text: &str) -> Self {
+        let read = |number: &str| number.parse::<u8>().ok().map(i32::from);
+        let told =
+            text.split_once(':').and_then(|(code, signal)| Some((read(code)?, read(signal)?)));
+        Self(told.map(|(code, signal)| if signal == 0 { code } else { 128 + signal }))
+    }
+
+    /// The accounting's JSON of 22.05 says that every job that was not killed ended with 0. A job that
+    /// failed did not, so 0 is no answer there.
+    pub(super) fn of_failed(self, has_failed: bool) -> Option<i32> {
+        self.0.filter(|code| *code != 0 || !has_failed)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ExitObject {
+    return_code: Number,
+    signal: Object<Signal>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Signal {
+    id: Number,
+    signal_id: Number,
+}
+
+struct ExitVisitor;
+
+impl<'de> Visitor<'de> for ExitVisitor {
+    type Value = Exit;
+
+    ignored! { visit_bool: bool, visit_f64: f64 }
+
+    fn visit_i64<E>(self, status: i64) -> Result<Exit, E> {
+        Ok(Exit::of_status(status))
+    }
+
+    fn visit_u64<E>(self, status: u64) -> Result<Exit, E> {
+        Ok(i64::try_from(status).map_or(Exit(None), Exit::of_status))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Exit, E> {
+        Ok(Exit::of_text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Exit, A::Error> {
+        skip_all(seq)?;
+        Ok(Exit(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Exit, A::Error> {
+        let exit = ExitObject::deserialize(MapAccessDeserializer::new(map))?;
+        let signal = exit.signal.0.id.positive().or(exit.signal.0.signal_id.positive());
+        let signal = signal.and_then(|signal| i32::try_from(signal).ok()).filter(|n| *n < 128);
+        let code = exit.return_code.below_no_value().and_then(|code| i32::try_from(code).ok());
+        Ok(Exit(signal.map(|signal| 128 + signal).or(code)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Exit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ExitVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_every_shape() {
+        for (text, code) in [
+            ("768", Some(3)),
+            ("9", Some(137)),
+            ("0", Some(0)),
+            ("139", Some(139)),
+            ("null", None),
+            ("{\"status\": \"SUCCESS\", \"return_code\": 0}", Some(0)),
+            (
+                "{\"status\": \"SIGNALED\", \"return_code\": null, \"signal\": {\"signal_id\": 9}}",
+                Some(137),
+            ),
+            (
+                "{\"status\": [\"SIGNALED\"], \"return_code\": {\"set\": false, \"number\": 0}, \
+                 \"signal\": {\"id\": {\"set\": true, \"infinite\": false, \"number\": 15}}}",
+                Some(143),
+            ),
+            (
+                "{\"status\": [\"ERROR\"], \"return_code\": {\"set\": true, \"number\": 3}, \
+                 \"signal\": {\"id\": {\"set\": false, \"number\": 0}}}",
+                Some(3),
+            ),
+            ("[]", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Exit>(text).unwrap().0, code, "{text}");
+        }
+        assert_eq!(Exit::of_text("3:0").0, Some(3));
+        assert_eq!(Exit::of_text("0:9").0, Some(137));
+        assert_eq!(Exit::of_text("").0, None);
+    }
+
+    #[test]
+    fn parts_and_how_they_are_spelled() {
+        let number = |number| Number(Some(number));
+        let none = Number(None);
+        let part = Part::of(number(4), number(1), number(0), none);
+        assert_eq!(part, Part { spelling: "4_1".into(), of: Some(4), index: Some(1) });
+        assert_eq!(part, Part::spelled("4_1"));
+        let part = Part::of(number(0), number(0), number(6), number(1));
+        assert_eq!(part, Part { spelling: "6+1".into(), of: Some(6), index: None });
+        assert_eq!(part, Part::spelled("6+1"));
+        let part = Part::of(number(4), none, none, none);
+        assert_eq!(part, Part { spelling: "".into(), of: Some(4), index: None });
+        assert_eq!(part, Part::spelled("4_[2-9%1]"));
+        assert_eq!(Part::of(number(0), none, number(0), number(0)), Part::default());
+        assert_eq!(Part::spelled("7"), Part::default());
+    }
+
+    #[test]
+    fn nodes_are_devices() {
+        let names = |nodes: &str| {
+            devices(nodes).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(names("n[1-2].site.example,m").unwrap(), ["n1", "n2", "m"]);
+        assert_eq!(names("None assigned").unwrap(), Vec::<String>::new());
+        assert!(names("n[1").is_err());
+    }
+}
