@@ -4,9 +4,10 @@ Run by agent.sh, which says what is needed and which variables there are. Every 
 left to warm up, measured and ended in turn, and that several times over.
 
 Processor time is the clock of the process (`clock_getcpuclockid`): what the scheduler counted, in
-nanoseconds, of all its threads and of those that ended, user and system. It is divided by the ticks
-whose data came to the program's sink in that time. All programs tick at whole seconds; a
-measurement begins and ends half-way between.
+nanoseconds, of all its threads and of those that ended, user and system; and of the processes below
+it, with what those that ended took. It is divided by the ticks whose data came to the program's sink
+in that time, and by the samples. All programs tick at multiples of the period; a measurement begins
+and ends half-way between.
 """
 
 import os
@@ -18,7 +19,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from agent_jobs import Jobs
+from agent_jobs import KINDS, Jobs
 from agent_programs import PROGRAMS
 
 
@@ -32,20 +33,21 @@ class Settings:
     tasks: list
     kinds: list
     programs: list
+    periods: list
 
     @classmethod
     def read(cls):
         """From the environment, or the defaults."""
         names = [program.name for program in PROGRAMS]
-        kinds = ["threads", "processes"]
         wanted = _words("PROGRAMS", names)
         return cls(
             seconds=int(os.environ.get("SECONDS") or 12),
             warmup=int(os.environ.get("WARMUP") or 4),
             rounds=int(os.environ.get("ROUNDS") or 3),
             tasks=[int(count) for count in os.environ.get("TASKS", "5,505,5000").split(",")],
-            kinds=_words("KINDS", kinds),
+            kinds=_words("KINDS", list(KINDS), ["threads", "processes"]),
             programs=[program for program in PROGRAMS if program.name in wanted],
+            periods=[int(period) for period in os.environ.get("PERIODS", "1").split(",")],
         )
 
 
@@ -53,47 +55,107 @@ class Settings:
 class Measured:
     """One program in one round."""
 
-    ms_per_tick: float
+    cpu_ms: float
     ticks: int
-    seconds: int
+    ticks_due: int
+    seconds: float
+    series: int
+    samples: int
     memory: dict
 
+    @property
+    def ms_per_tick(self):
+        """Milliseconds of processor time of a tick."""
+        return self.cpu_ms / self.ticks
 
-def measure(program_class, jobs, settings):
+    @property
+    def percent(self):
+        """Hundredths of one processor."""
+        return self.cpu_ms / self.seconds / 10
+
+    @property
+    def us_per_sample(self):
+        """Microseconds of processor time of a sample."""
+        return self.cpu_ms * 1000 / self.samples
+
+
+def measure(program_class, jobs, period, settings):
     """A measurement, or a sentence that says why there is none."""
-    with program_class(jobs) as program:
-        time.sleep(settings.warmup)
-        _until_half_way()
+    with program_class(jobs, period) as program:
+        time.sleep(max(settings.warmup, 2 * period))
+        _until_half_way(period)
         if program.death():
             return program.death()
         seconds = max(settings.seconds, program.seconds_min)
-        ticks, cpu = program.sink.ticks(), cpu_ns(program.process.pid)
+        ticks, samples = program.sink.ticks(), program.sink.samples()
+        begin, cpu = time.monotonic(), cpu_ns(program.process.pid)
         time.sleep(seconds)
         if program.death():
             return program.death()
-        cpu = cpu_ns(program.process.pid) - cpu
-        ticks = program.sink.ticks() - ticks
+        cpu, end = cpu_ns(program.process.pid) - cpu, time.monotonic()
+        ticks, series = program.sink.ticks() - ticks, program.sink.series()
+        samples = ticks * series if samples is None else program.sink.samples() - samples
         if fault := program.fault():
             return fault
-        if ticks == 0:
+        if ticks == 0 or samples == 0:
             return f"nothing came in {seconds} s"
-        return Measured(cpu / ticks / 1e6, ticks, seconds, memory(program.process.pid))
+        return Measured(
+            cpu_ms=cpu / 1e6,
+            ticks=ticks,
+            ticks_due=seconds // period,
+            seconds=end - begin,
+            series=series,
+            samples=samples,
+            memory=memory(program.process.pid),
+        )
 
 
 def cpu_ns(pid):
-    """The process's processor time. The clock's number is what `clock_getcpuclockid` gives."""
-    return time.clock_gettime_ns((~pid << 3) | 2)
+    """Processor time of a process and those below it. The clock's number is what `clock_getcpuclockid`
+    gives; of those that ended their parent knows hundredths of a second."""
+    total = 0
+    for one in family(pid):
+        try:
+            total += time.clock_gettime_ns((~one << 3) | 2)
+            with open(f"/proc/{one}/stat", encoding="ascii", errors="replace") as file:
+                ended = file.read().rpartition(")")[2].split()[13:15]
+        except OSError:
+            # It ended meanwhile.
+            continue
+        total += sum(map(int, ended)) * 10**9 // os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def family(pid):
+    """A process and all below it."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = [pid]
+    for one in found:
+        found.extend(child for child, parent in parents.items() if parent == one)
+    return found
 
 
 def memory(pid):
-    """Resident memory in MiB, its parts, its peak, and the share that is not others' too."""
+    """Resident memory in MiB, its parts, its peak, and the share that is not others' too; of a process
+    and those below it."""
     found = {}
-    for path in (f"/proc/{pid}/status", f"/proc/{pid}/smaps_rollup"):
-        with open(path, encoding="ascii", errors="replace") as file:
-            for line in file:
+    for one in family(pid):
+        for path in (f"/proc/{one}/status", f"/proc/{one}/smaps_rollup"):
+            try:
+                with open(path, encoding="ascii", errors="replace") as file:
+                    lines = file.readlines()
+            except OSError:
+                continue
+            for line in lines:
                 name, _, value = line.partition(":")
                 if name in ("VmRSS", "RssAnon", "RssFile", "VmHWM", "Pss"):
-                    found[name] = int(value.split()[0]) / 1024
+                    found[name] = found.get(name, 0) + int(value.split()[0]) / 1024
     return found
 
 
@@ -112,8 +174,8 @@ def node_state():
     return os.getloadavg(), made, time.monotonic()
 
 
-def _words(name, known):
-    words = os.environ.get(name) or ",".join(known)
+def _words(name, known, default=None):
+    words = os.environ.get(name) or ",".join(default or known)
     words = words.replace(",", " ").split()
     for word in words:
         if word not in known:
@@ -121,25 +183,32 @@ def _words(name, known):
     return words
 
 
-def _until_half_way():
-    """To the middle between two whole seconds."""
-    time.sleep((1.5 - time.time() % 1) % 1)
+def _until_half_way(period):
+    """To the middle between two ticks."""
+    time.sleep((1.5 * period - time.time() % period) % period)
 
 
 def measure_all(settings):
-    """Everything asked for: by (kind, tasks, program), one result a round."""
+    """Everything asked for: by (period, kind, tasks, program), one result a round."""
     results = {}
     for kind in settings.kinds:
         for count in settings.tasks:
             with Jobs(kind, count) as jobs:
                 for round_number in range(settings.rounds):
-                    for program in settings.programs:
-                        result = measure(program, jobs, settings)
-                        results.setdefault((kind, count, program), []).append(result)
-                        says = result if isinstance(result, str) else f"{result.ms_per_tick:.3f} ms"
-                        where = f"{count} {kind}, round {round_number + 1}"
-                        print(f"{where}: {program.name}: {says}", file=sys.stderr, flush=True)
+                    for period in settings.periods:
+                        for program in settings.programs:
+                            result = measure(program, jobs, period, settings)
+                            results.setdefault((period, kind, count, program), []).append(result)
+                            where = f"{period} s, {count} {kind}, round {round_number + 1}"
+                            print(f"{where}: {program.name}: {says(result)}", file=sys.stderr, flush=True)
     return results
+
+
+def says(result):
+    """A result in a line."""
+    if isinstance(result, str):
+        return result
+    return f"{result.ms_per_tick:.3f} ms, {result.percent:.3f} %, {result.memory['VmRSS']:.1f} MiB"
 
 
 def spread(values, digits):
@@ -149,15 +218,17 @@ def spread(values, digits):
     return middle if low == high else f"{middle} ({low}–{high})"
 
 
-def table(results, settings, kind):
+def table(results, settings, period, kind):
     """A Markdown table of one kind of tasks."""
     lines = [
-        "| tasks | program | CPU of a tick, ms | RSS, MiB | anonymous | Pss | peak |",
-        "|---|---|---|---|---|---|---|",
+        "| tasks | program | CPU of a tick, ms | % of a core | series | CPU of a sample, µs "
+        "| RSS, MiB | anonymous | Pss | peak |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for count in settings.tasks:
         for program in settings.programs:
-            lines.append(f"| {count} | {program.what} | {cells(results[kind, count, program])} |")
+            measured = cells(results[period, kind, count, program])
+            lines.append(f"| {count} | {program.what.format(period=period)} | {measured} |")
     return "\n".join(lines)
 
 
@@ -168,23 +239,29 @@ def cells(rounds):
     counted = [f"{bad.count(word)} of {len(rounds)} rounds: {word}" for word in sorted(set(bad))]
     words = "; ".join(counted).replace("|", "/")
     if not good:
-        return f"{words} | | | | "
+        return f"{words} | | | | | | | "
     cpu = spread([result.ms_per_tick for result in good], 2)
     # One tick more or less is what a busy machine shifts over the edge of a measurement.
-    late = [result for result in good if abs(result.ticks - result.seconds) > 1]
+    late = [result for result in good if abs(result.ticks - result.ticks_due) > 1]
     if late:
-        cpu += f", {late[0].ticks} ticks in {late[0].seconds} s"
+        cpu += f", {late[0].ticks} ticks in {late[0].seconds:.0f} s"
     if words:
         cpu += f"; {words}"
+    numbers = [
+        cpu,
+        spread([result.percent for result in good], 3),
+        spread([result.series for result in good], 0),
+        spread([result.us_per_sample for result in good], 2),
+    ]
     names = ("VmRSS", "RssAnon", "Pss", "VmHWM")
     parts = [spread([result.memory[name] for result in good], 1) for name in names]
-    return " | ".join([cpu, *parts])
+    return " | ".join([*numbers, *parts])
 
 
-def middle(results, kind, count, name, value):
+def middle(results, case, name, value):
     """The median of a program's rounds, or None if it has none."""
-    for (its_kind, its_count, program), rounds in results.items():
-        if (its_kind, its_count, program.name) == (kind, count, name):
+    for (*its_case, program), rounds in results.items():
+        if (tuple(its_case), program.name) == (case, name):
             good = [value(result) for result in rounds if isinstance(result, Measured)]
             return statistics.median(good) if good else None
     return None
@@ -196,30 +273,61 @@ def goals(results, settings):
 
     def add(goal, value, unit, is_met):
         if value is not None:
-            lines.append(f"| {goal} | {value:.2f}{unit} | {'met' if is_met(value) else 'missed'} |")
+            verdict = "met" if is_met(value) else "missed"
+            lines.append(f"| {goal} | {value:.3g}{unit} | {verdict} |")
 
-    def cpu(kind, count, name):
-        return middle(results, kind, count, name, lambda result: result.ms_per_tick)
+    def at_most(goal, case, name, value, most, unit):
+        add(f"{goal} ≤ {most}{unit}", middle(results, case, name, value), unit, lambda it: it <= most)
 
-    for kind, factor in (("threads", 20), ("processes", 4)):
-        ours, theirs = cpu(kind, 505, "agent-all"), cpu(kind, 505, "colmet")
-        ratio = theirs / ours if ours and theirs else None
-        goal = f"505 {kind}, all at every tick: colmet-node takes ≥ {factor} times as much"
-        add(goal, ratio, " times", lambda ratio, factor=factor: ratio >= factor)
-    for kind in settings.kinds:
-        for count in settings.tasks:
-            goal = f"{count} {kind}, no taskstats polling, no /proc/PID: ≤ 0.5 ms"
-            add(goal, cpu(kind, count, "agent-light"), " ms", lambda ms: ms <= 0.5)
-    for kind in settings.kinds:
-        for count, most in ((505, 8), (5000, 16)):
-            for program in ("agent-default", "agent-all"):
-                rss = middle(results, kind, count, program, lambda result: result.memory["VmRSS"])
-                goal = f"{count} {kind}, {program}: RSS ≤ {most} MB"
-                # Megabytes in the goal, so in the answer.
-                rss = rss * 1.048576 if rss is not None else None
-                add(goal, rss, " MB", lambda rss, most=most: rss <= most)
+    cases = [(p, k, t) for p in settings.periods for k in settings.kinds for t in settings.tasks]
+    for case in cases:
+        period, kind, count = case
+        where = f"{count} {KINDS[kind]}, every {period} s"
+        if (period, count) == (1, 505) and kind in ("threads", "processes"):
+            factor = 20 if kind == "threads" else 4
+            ours, theirs = (
+                middle(results, case, name, lambda it: it.cpu_ms) for name in ("agent-all", "colmet")
+            )
+            ratio = theirs / ours if ours and theirs else None
+            goal = f"{where}, all at every tick: colmet-node takes ≥ {factor} times as much"
+            add(goal, ratio, " times", lambda ratio, factor=factor: ratio >= factor)
+        if (period, count) == (5, 505):
+            most = 0.3 if kind == "processes" else 0.1
+            for name in ("agent-default", "agent-all"):
+                at_most(f"{where}, {name}:", case, name, lambda it: it.percent, most, " %")
+        goal = f"{where}, no taskstats polling, no /proc/PID:"
+        at_most(goal, case, "agent-light", lambda it: it.ms_per_tick, 0.5, " ms")
+        for name in ("agent-default", "agent-all"):
+            # Megabytes in the goal, so in the answer.
+            most = 16 if count > 505 else 8
+            rss = lambda it: it.memory["VmRSS"] * 1.048576
+            at_most(f"{where}, {name}: RSS", case, name, rss, most, " MB")
+        lines.extend(beside_peers(results, settings, case, where))
     head = ["| goal | measured | |", "|---|---|---|"] if lines else []
     return "\n".join(head + lines)
+
+
+def beside_peers(results, settings, case, where):
+    """Whether the agent takes less of a series than each of the others."""
+    values = {
+        "CPU of a sample": lambda it: it.us_per_sample,
+        "CPU of a series": lambda it: it.cpu_ms * 1000 / it.ticks / it.series,
+        "RSS of a series": lambda it: it.memory["VmRSS"] * 1024 / it.series,
+    }
+    for what, value in values.items():
+        unit = "KiB" if "RSS" in what else "µs"
+        for ours in ("agent-default", "agent-all"):
+            mine = middle(results, case, ours, value)
+            peers = [program.name for program in settings.programs if not program.name.startswith("agent")]
+            theirs = {name: middle(results, case, name, value) for name in peers}
+            theirs = {name: it for name, it in theirs.items() if it is not None}
+            if mine is None or not theirs:
+                continue
+            more = [name for name, it in theirs.items() if it <= mine]
+            told = ", ".join(f"{name} {it:.2f}" for name, it in theirs.items())
+            verdict = "missed: " + ", ".join(more) if more else "met"
+            goal = f"{where}, {ours}: {what} below each other program's"
+            yield f"| {goal} | {mine:.2f} {unit}; {told} | {verdict} |"
 
 
 def main():
@@ -233,13 +341,14 @@ def main():
     forks = (made_after - made) / (until - since)
     print(
         f"{machine()}; load {before[0]:.1f} before and {after[0]:.1f} after, {forks:.0f} tasks "
-        f"made on the node each second. Two jobs of tasks that sleep; every program ticks each "
-        f"second. Median of {settings.rounds} rounds of {settings.seconds} s (agent with defaults: "
+        f"made on the node each second. Two jobs of tasks that sleep. "
+        f"Median of {settings.rounds} rounds of {settings.seconds} s (agent with defaults: "
         f"{max(settings.seconds, 30)} s), least and largest in brackets."
     )
-    for kind in settings.kinds:
-        of = "threads of one process a job" if kind == "threads" else "processes"
-        print(f"\nThe tasks are {of}:\n\n{table(results, settings, kind)}")
+    for period in settings.periods:
+        for kind in settings.kinds:
+            print(f"\nEvery {period} s; the tasks are {KINDS[kind]}:")
+            print(f"\n{table(results, settings, period, kind)}")
     print(f"\n{goals(results, settings)}")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an agent costs: jobmeter-agent beside colmet-node and prometheus-node-exporter, on jobs of
-# sleeping tasks that this makes and removes. The tables go to standard output, all else to standard
+# What an agent costs: jobmeter-agent beside colmet-node, prometheus-node-exporter, netdata and collectd,
+# on jobs of sleeping tasks that this makes and removes. The tables go to standard output, all else to standard
 # error. What stands in docs/performance.md was printed by this.
 #
 # Needs root (cgroups, taskstats) and a Linux with OAR's kind of cgroups: version 1 with cpuset, or
@@ -10,21 +10,21 @@
 # (`make programs`) or JOBMETER_AGENT_PROGRAM naming another.
 #
 # The peers are put below target/bench: colmet-node from PyPI in a virtual environment, and the
-# program out of Debian's package prometheus-node-exporter, which is unpacked and not installed, so
-# that no service of it is ever started or enabled. A node exporter that is installed is used as it
-# is.
+# programs out of Debian's packages, which are unpacked there and not installed, so that no service of
+# them is ever started or enabled.
 #
 #   SECONDS=12   seconds of a measurement; the agent's defaults take 30 at least, the period of
 #                their slowest source
 #   WARMUP=4     seconds before it
 #   ROUNDS=3     each program is measured so often, in turn
 #   TASKS=5,505,5000         tasks in both jobs together
-#   KINDS=threads,processes  what the tasks are
+#   KINDS=threads,processes  what the tasks are; `spread`: threads in 20 processes
+#   PERIODS=1                seconds between two ticks, of every program; `5,1`: both in turn
 #   PROGRAMS=...             only these: agent-default agent-all agent-light colmet node-exporter
+#                            netdata collectd
 set -eu
 cd "$(dirname "$0")/.."
 place=target/bench
-exporter=prometheus-node-exporter
 colmet_version=0.6.10
 
 if [ "$(id -u)" != 0 ]; then
@@ -47,18 +47,27 @@ colmet() {
     "${install[@]}" --no-deps "colmet==$colmet_version"
 }
 
-node_exporter() {
-    command -v "$exporter" && return
-    if [ ! -x "$place/exporter/usr/bin/$exporter" ]; then
-        apt-get -o DPkg::Lock::Timeout=300 update -q >&2
-        (cd "$place" && apt-get download -q "$exporter" >&2)
-        dpkg-deb -x "$place/${exporter}"_*.deb "$place/exporter"
-    fi
-    echo "$place/exporter/usr/bin/$exporter"
+# With what they need and this machine lacks.
+debian() {
+    local packages=(prometheus-node-exporter netdata-core netdata-plugins-bash collectd-core) all
+    [ -e "$place/peers/unpacked" ] && return
+    rm -rf "$place/peers" "$place/packages"
+    mkdir -p "$place/packages"
+    apt-get -o DPkg::Lock::Timeout=300 update -q
+    mapfile -t all < <(apt-get install -s --no-install-recommends "${packages[@]}" | awk '/^Inst/ {print $2}')
+    # One that is installed is not listed.
+    mapfile -t all < <(printf '%s\n' "${all[@]}" "${packages[@]}" | sort -u)
+    (cd "$place/packages" && apt-get download -q "${all[@]}")
+    for package in "$place"/packages/*.deb; do
+        dpkg-deb -x "$package" "$place/peers"
+    done
+    touch "$place/peers/unpacked"
 }
 
 mkdir -p "$place"
-colmet >&2
-EXPORTER_PROGRAM=$(node_exporter)
-export EXPORTER_PROGRAM JOBMETER_AGENT_PROGRAM=$agent COLMET_PYTHON=$place/colmet/bin/python
+{
+    colmet
+    debian
+} >&2
+export PEERS=$place/peers JOBMETER_AGENT_PROGRAM=$agent COLMET_PYTHON=$place/colmet/bin/python
 exec python3 -B benches/agent.py

@@ -16,6 +16,13 @@ ROOT = "jobmeter-bench"
 JOBS = (1001, 1002)
 CONTROLLERS = ("cpuset", "cpu", "cpuacct", "memory", "blkio", "pids")
 CGROUPS = "/sys/fs/cgroup"
+# What the tasks are, in words.
+KINDS = {
+    "threads": "threads of one process a job",
+    "spread": "threads in 20 processes",
+    "processes": "processes",
+}
+SPREAD_PROCESSES = 10
 PR_SET_PDEATHSIG = 1
 
 
@@ -140,19 +147,31 @@ def _threads(count):
         threading.Thread(target=never.wait, daemon=True).start()
 
 
-def _processes(count):
-    """So many processes that sleep; the kernel ends them with this one."""
+def _processes(counts):
+    """Processes of so many threads each that sleep; the kernel ends them with this one."""
     libc = ctypes.CDLL(None)
     children = []
-    for _ in range(count):
+    for count in counts:
         pid = os.fork()
         if pid == 0:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _threads(count - 1)
             while True:
                 signal.pause()
         children.append(pid)
     return children
+
+
+def _wait_for(count, directory):
+    """Until the children have made their threads too."""
+    for name in ("tasks", "cgroup.threads"):
+        path = os.path.join(directory, name)
+        while os.path.exists(path):
+            with open(path, encoding="ascii") as tasks:
+                if len(tasks.readlines()) >= count:
+                    return
+            time.sleep(0.01)
 
 
 def _spawn(kind, count, directories):
@@ -170,10 +189,15 @@ def _spawn(kind, count, directories):
     for directory in directories:
         with open(os.path.join(directory, "cgroup.procs"), "w", encoding="ascii") as procs:
             procs.write(str(os.getpid()))
-    if kind == "threads":
-        _threads(count - 1)
-    else:
-        children = _processes(count - 1)
+    # How many tasks each process has; the first is this one.
+    counts = {
+        "threads": [count],
+        "spread": [len(range(one, count, SPREAD_PROCESSES)) for one in range(min(SPREAD_PROCESSES, count))],
+        "processes": [1] * count,
+    }[kind]
+    children = _processes(counts[1:])
+    _threads(counts[0] - 1)
+    _wait_for(count, directories[0])
     print("ready", flush=True)
     while True:
         signal.pause()

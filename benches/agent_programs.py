@@ -1,6 +1,7 @@
 """The programs that are measured: how each is started, and how we know that it did its work."""
 
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -8,7 +9,7 @@ import tempfile
 import time
 
 from agent_jobs import JOBS
-from agent_sinks import Batches, Pull, Scrapes
+from agent_sinks import Batches, Charts, Lines, Pull, Scrapes
 
 
 class Program:
@@ -19,8 +20,9 @@ class Program:
     # A measurement takes at least so long: a whole period of what the program does seldom.
     seconds_min = 0
 
-    def __init__(self, jobs):
+    def __init__(self, jobs, period):
         self.jobs = jobs
+        self.period = period
         self.sink = None
         self.process = None
         self.folder = tempfile.mkdtemp(prefix="jobmeter-bench-")
@@ -53,9 +55,9 @@ class Program:
         """Why what came is not what this program is measured for; empty if it is."""
         raise NotImplementedError
 
-    def run(self, command):
-        """Starts the program itself, with nothing of ours in its environment."""
-        environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C"}
+    def run(self, command, **variables):
+        """Starts the program itself, with nothing else of ours in its environment."""
+        environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", **variables}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 command,
@@ -82,7 +84,7 @@ class Program:
 
 
 class Agent(Program):
-    """jobmeter-agent at a period of 1 s, sending to a sink over HTTP, with its spool."""
+    """jobmeter-agent sending to a sink over HTTP, with its spool."""
 
     options = []
     # What has to be seen at every tick.
@@ -90,7 +92,7 @@ class Agent(Program):
 
     def start(self):
         """Jobs are looked for in the bench's place alone: others may run jobs beside it."""
-        self.sink = Batches()
+        self.sink = Batches(self.period)
         config = os.path.join(self.folder, "agent.toml")
         with open(config, "w", encoding="ascii"):
             pass
@@ -99,8 +101,8 @@ class Agent(Program):
                 os.path.abspath(os.environ["JOBMETER_AGENT_PROGRAM"]),
                 *("--config", config, "--server", self.sink.url),
                 *("--spool", os.path.join(self.folder, "spool")),
-                *("--period", "1s", "--jobs-schedulers", "oar", "--jobs-oar-roots", self.jobs.root),
-                *self.options,
+                *("--period", f"{self.period}s", "--jobs-schedulers", "oar", "--jobs-oar-roots", self.jobs.root),
+                *(option.format(period=self.period) for option in self.options),
             ]
         )
 
@@ -111,7 +113,8 @@ class Agent(Program):
             return f"it saw {tasks:.0f} tasks"
         ticks = self.sink.ticks()
         for metric in self.at_every_tick:
-            values, seen = self.sink.values[metric, ""], len(self.sink.seconds[metric, ""])
+            values = self.sink.values[metric, ""]
+            seen = len({second // self.period for second in self.sink.seconds[metric, ""]})
             if set(values) != set(JOBS):
                 return f"{metric} came for {len(values)} jobs"
             # The first ticks may come before the jobs are found.
@@ -135,7 +138,7 @@ class AgentAll(Agent):
     what = "jobmeter-agent, taskstats and process at every tick"
     options = [
         *("--sources-taskstats-poll-s", "0", "--sources-taskstats-budget-ms", "10000"),
-        *("--sources-process-period", "1s", "--source-budget", "10s"),
+        *("--sources-process-period", "{period}s", "--source-budget", "10s"),
     ]
     at_every_tick = ["taskstats_tasks", "process_count"]
 
@@ -161,7 +164,7 @@ class Colmet(Program):
         node = os.path.join(os.path.dirname(python), "colmet-node")
         self.run(
             [
-                *(python, node, "-s", "1", "--enable-jobproc"),
+                *(python, node, "-s", str(self.period), "--enable-jobproc"),
                 *("--cpuset_rootpath", self.jobs.root, "--zeromq-uri", self.sink.url),
             ]
         )
@@ -172,7 +175,7 @@ class Colmet(Program):
         wanted = {("procstats_default", "0")}
         for job in JOBS:
             wanted |= {("taskstats_default", str(job)), ("jobprocstats_default", str(job))}
-        missing = sorted(wanted - set(records))
+        missing = sorted(wanted - {(backend, job) for backend, job, _ in records})
         return "it did not send " + ", ".join(map(":".join, missing)) if missing else ""
 
 
@@ -180,23 +183,144 @@ class NodeExporter(Program):
     """prometheus-node-exporter as it comes; it knows no jobs."""
 
     name = "node-exporter"
-    what = "prometheus-node-exporter, defaults, scraped every second; no jobs"
+    what = "prometheus-node-exporter, defaults, scraped every {period} s; no jobs"
 
     def start(self):
         """It says nothing when it is ready, so it is asked until it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        program = os.path.abspath(os.environ["EXPORTER_PROGRAM"])
+        port = free_port()
+        program = peer("usr/bin/prometheus-node-exporter")
         self.run([program, f"--web.listen-address=127.0.0.1:{port}"])
-        self.sink = Scrapes(port)
+        self.sink = Scrapes(port, self.period)
         until = time.monotonic() + 10
         while not self.sink.ticks() and time.monotonic() < until:
             time.sleep(0.1)
 
     def fault(self):
         """An answer has some length."""
-        return "" if self.sink.bytes > 1000 else "its answers are empty"
+        return "" if self.sink.series() > 100 else "its answers are empty"
 
 
-PROGRAMS = (AgentDefault, AgentAll, AgentLight, Colmet, NodeExporter)
+class Netdata(Program):
+    """Netdata as little more than a node's collector: it keeps 300 values of a series in memory, warns of
+    nothing, learns nothing and has no cloud; all that its packages' core and shell plugins read by
+    themselves."""
+
+    name = "netdata"
+    what = "netdata 1.37 with its plugins; no alarms, no learning, 300 values of each series in memory"
+
+    def start(self):
+        """All its folders are the bench's; `-D`: in the foreground."""
+        port = free_port()
+        # It is asked not to tell its makers of itself.
+        for name in ("netdata.conf", ".opt-out-from-anonymous-statistics"):
+            with open(os.path.join(self.folder, name), "w", encoding="ascii") as file:
+                file.write(NETDATA.format(folder=self.folder, port=port, period=self.period, **FOLDERS))
+        self.run([peer("usr/sbin/netdata"), "-D", "-c", f"{self.folder}/netdata.conf"], **LIBRARIES)
+        self.sink = Charts(port, self.period)
+        until = time.monotonic() + 20
+        while not self.sink.ticks() and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def fault(self):
+        """Its charts have some dimensions."""
+        return "" if self.sink.series() > 100 else "it has no charts"
+
+
+class Collectd(Program):
+    """collectd with the plugins that Debian's configuration loads and those that read more of a node,
+    writing to Graphite instead of to files."""
+
+    name = "collectd"
+    what = "collectd, Debian's plugins and more of a node's"
+
+    def start(self):
+        """`-f`: in the foreground."""
+        self.sink = Lines(self.period)
+        config = os.path.join(self.folder, "collectd.conf")
+        plugins = "\n".join(f"LoadPlugin {plugin}" for plugin in COLLECTD_PLUGINS)
+        with open(config, "w", encoding="ascii") as file:
+            file.write(
+                COLLECTD.format(
+                    folder=self.folder,
+                    period=self.period,
+                    port=self.sink.port,
+                    plugins=plugins,
+                    **FOLDERS,
+                )
+            )
+        self.run([peer("usr/sbin/collectd"), "-f", "-C", config], **LIBRARIES)
+
+    def fault(self):
+        """It sends the load and more."""
+        return "" if self.sink.series() > 50 else f"it sends {self.sink.series()} series"
+
+
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def peer(path):
+    """A file of an unpacked package."""
+    return os.path.join(PEERS, path)
+
+
+PEERS = os.path.abspath(os.environ["PEERS"])
+FOLDERS = {"peers": PEERS}
+LIBRARIES = {"LD_LIBRARY_PATH": peer(f"usr/lib/{platform.machine()}-linux-gnu")}
+NETDATA = """
+[global]
+    run as user = root
+[directories]
+    config = {folder}
+    stock config = {peers}/usr/lib/netdata/conf.d
+    log = {folder}
+    cache = {folder}
+    lib = {folder}
+    home = {folder}
+    web = {folder}
+    plugins = {peers}/usr/lib/netdata/plugins.d
+[db]
+    mode = ram
+    retention = 300
+    update every = {period}
+[health]
+    enabled = no
+[ml]
+    enabled = no
+[cloud]
+    enabled = no
+[web]
+    bind to = 127.0.0.1:{port}
+[statsd]
+    enabled = no
+"""
+COLLECTD = """
+BaseDir "{folder}"
+PIDFile "{folder}/pid"
+PluginDir "{peers}/usr/lib/collectd"
+TypesDB "{peers}/usr/share/collectd/types.db"
+Interval {period}
+Hostname "n1"
+FQDNLookup false
+{plugins}
+LoadPlugin write_graphite
+<Plugin write_graphite>
+  <Node "sink">
+    Host "127.0.0.1"
+    Port "{port}"
+    Protocol "tcp"
+  </Node>
+</Plugin>
+"""
+# First those of Debian's configuration.
+COLLECTD_PLUGINS = (
+    *("battery", "cpu", "df", "disk", "entropy", "interface", "irq", "load", "memory"),
+    *("processes", "swap", "users"),
+    *("cgroups", "contextswitch", "cpufreq", "fscache", "hugepages", "ipc", "nfs", "numa"),
+    *("protocols", "tcpconns", "thermal", "uptime", "vmem"),
+)
+
+PROGRAMS = (AgentDefault, AgentAll, AgentLight, Colmet, NodeExporter, Netdata, Collectd)

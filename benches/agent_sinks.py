@@ -1,12 +1,17 @@
 """Where the measured programs send to. A sink runs beside the program, takes what comes, answers as
 the real one does, and notes what it was, so that a program that measures nothing cannot look cheap.
+Each tells how many ticks, samples and different series came; one that gets every series at every tick
+does not count samples.
 
 `agent_sinks.py pull` is colmet's collector as far as its node needs one; it needs pyzmq.
 """
 
 import ctypes
+import gzip
 import http.client
 import http.server
+import json
+import socketserver
 import struct
 import subprocess
 import sys
@@ -18,8 +23,9 @@ from collections import defaultdict
 class Batches:
     """jobmeter's server as far as an agent needs one: acknowledges every batch, and reads it."""
 
-    def __init__(self):
+    def __init__(self, period):
         sink = self
+        self._period = period
 
         class Handler(http.server.BaseHTTPRequestHandler):
             """Requests of frames over kept connections."""
@@ -45,7 +51,7 @@ class Batches:
         self._lock = threading.Lock()
         self._ticks = set()
         self.bytes = 0
-        self.samples = 0
+        self._samples = 0
         # By (metric, labels): by job, the last value, and the seconds that had one.
         self.values = defaultdict(dict)
         self.seconds = defaultdict(set)
@@ -57,9 +63,19 @@ class Batches:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def ticks(self):
-        """How many seconds had samples: ticks, as the period is one second."""
+        """How many periods had samples."""
         with self._lock:
             return len(self._ticks)
+
+    def samples(self):
+        """How many samples came."""
+        with self._lock:
+            return self._samples
+
+    def series(self):
+        """How many series had a sample."""
+        with self._lock:
+            return sum(map(len, self.values.values()))
 
     def close(self):
         """Ends the server."""
@@ -105,8 +121,8 @@ class Batches:
             now += _unzigzag(delta)
             # What follows a slow source within a tick may have an instant of its own.
             second = now // 1_000_000
-            self._ticks.add(second)
-            self.samples += count
+            self._ticks.add(second // self._period)
+            self._samples += count
             for _ in range(count):
                 ref = next(refs)
                 place += 1 + _unzigzag(ref >> 1)
@@ -139,6 +155,14 @@ class Pull:
         """How many samples of the node came."""
         return self.ask()[0]
 
+    def series(self):
+        """How many counters the records of a message have."""
+        return sum(int(counters) for *_, counters in self.ask()[1])
+
+    def samples(self):
+        """Not counted: each message has the same."""
+        return None
+
     def close(self):
         """Ends the process."""
         self._process.stdin.close()
@@ -146,20 +170,32 @@ class Pull:
 
 
 class Scrapes:
-    """Prometheus as far as a node exporter needs one: asks for everything every second, gzipped,
+    """Prometheus as far as a node exporter needs one: asks for everything once in a period, gzipped,
     over one connection."""
 
-    def __init__(self, port):
+    def __init__(self, port, period):
         self._port = port
+        self._period = period
         self._count = 0
         self._end = threading.Event()
-        self.bytes = 0
+        self._body = b""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def ticks(self):
         """How many scrapes were answered."""
         return self._count
+
+    def series(self):
+        """How many series the last answer had."""
+        if not self._body:
+            return 0
+        lines = gzip.decompress(self._body).splitlines()
+        return sum(not line.startswith(b"#") for line in lines)
+
+    def samples(self):
+        """Not counted: each answer has the same."""
+        return None
 
     def close(self):
         """Asks no more."""
@@ -168,7 +204,7 @@ class Scrapes:
 
     def _run(self):
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
-        while not self._end.wait(1 - time.time() % 1):
+        while not self._end.wait(self._period - time.time() % self._period):
             try:
                 connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
                 response = connection.getresponse()
@@ -178,7 +214,98 @@ class Scrapes:
                 continue
             if response.status == 200:
                 self._count += 1
-                self.bytes = len(body)
+                self._body = body
+
+
+class Lines:
+    """Graphite as far as collectd needs it: takes lines of a name, a value and a time."""
+
+    def __init__(self, period):
+        sink = self
+        self._lock = threading.Lock()
+        self._period = period
+        self._ticks = set()
+        self._names = set()
+        self._samples = 0
+
+        class Handler(socketserver.StreamRequestHandler):
+            """A connection that stays."""
+
+            def handle(self):
+                """Notes each line."""
+                for line in self.rfile:
+                    sink.take(line)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def take(self, line):
+        """Notes a line."""
+        name, _, at = line.split()
+        with self._lock:
+            self._names.add(name)
+            self._ticks.add(int(at) // self._period)
+            self._samples += 1
+
+    def ticks(self):
+        """How many periods had samples."""
+        with self._lock:
+            return len(self._ticks)
+
+    def series(self):
+        """How many names came."""
+        with self._lock:
+            return len(self._names)
+
+    def samples(self):
+        """How many lines came."""
+        with self._lock:
+            return self._samples
+
+    def close(self):
+        """Ends the server."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Charts:
+    """Netdata keeps what it reads itself: it is asked before and after."""
+
+    def __init__(self, port, period):
+        self._port = port
+        self._period = period
+        self._first = None
+
+    def ask(self, what):
+        """An answer of its interface, or None while there is none."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        try:
+            connection.request("GET", f"/api/v1/{what}")
+            response = connection.getresponse()
+            return json.loads(response.read()) if response.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
+
+    def ticks(self):
+        """How often its chart of the processors was filled, since some instant."""
+        chart = self.ask("chart?chart=system.cpu")
+        return chart["last_entry"] // self._period if chart else 0
+
+    def series(self):
+        """How many dimensions its charts have."""
+        charts = self.ask("charts")["charts"].values()
+        return sum(len(chart["dimensions"]) for chart in charts)
+
+    def samples(self):
+        """Not counted: every chart is filled at each tick."""
+        return None
+
+    def close(self):
+        """Nothing is open."""
 
 
 def fields(message):
@@ -247,13 +374,13 @@ HEADER = struct.Struct("<255s255sQQ")
 SIZES = {"taskstats_default": 762, "procstats_default": 9202, "jobprocstats_default": 606}
 
 
-def _records(message):
-    """Each record of a message as `backend:job`."""
+def _records(message, counters):
+    """Each record of a message as `backend:job:counters`; `counters` has the class of each backend."""
     found, at = [], 0
     while at < len(message):
         backend, _, job, _ = HEADER.unpack_from(message, at)
         name = backend.rstrip(b"\0").decode()
-        found.append(f"{name}:{job}")
+        found.append(f"{name}:{job}:{len(counters[name]._counter_definitions)}")
         at += SIZES[name]
     return found
 
@@ -261,6 +388,7 @@ def _records(message):
 def _pull():
     """Takes messages; for each line on standard input, says what came."""
     import zmq
+    from colmet.common.metrics import counters_registry
 
     socket = zmq.Context().socket(zmq.PULL)
     port = socket.bind_to_random_port("tcp://127.0.0.1")
@@ -277,7 +405,7 @@ def _pull():
         if sys.stdin.fileno() in ready:
             if not sys.stdin.readline():
                 return
-            print(count, *_records(last), flush=True)
+            print(count, *_records(last, counters_registry), flush=True)
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["pull"]:
