@@ -176,8 +176,10 @@ impl Program {
         config::log::tell_repeated();
         let steady_us = self.clock.steady_us();
         if steady_us >= self.tidy_us {
-            // Starting, and each change of the jobs, takes memory for a moment that is not needed after.
+            // Starting, and each change of the jobs, takes memory for a moment that is not needed after, and
+            // runs code that nothing else does.
             kernel::heap::give_back();
+            kernel::code::give_back();
             self.tidy_us = steady_us.saturating_add(TIDY_US);
         }
         if let Some(known) = &mut self.known

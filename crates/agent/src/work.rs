@@ -147,6 +147,7 @@ impl Reading {
                     let one = source.job_ended(key, &cx, &mut slot.sink);
                     result = result.and(one);
                 }
+                slot.sink.forget_soon(keys);
                 result
             }
         };

@@ -10,6 +10,7 @@ pub mod addresses;
 pub mod allocations;
 pub mod cgroup;
 pub mod clock;
+pub mod code;
 pub mod command;
 pub mod cpuinfo;
 pub mod cpulist;

@@ -17,6 +17,8 @@ pub const SERIES_PER_SOURCE_MAX: usize = 100_000;
 
 /// Seals after which a series without a sample is forgotten.
 const IDLE_SEALS_MAX: u32 = 120;
+/// The same of a job that ended: it will have no more, but where its directory is used again.
+const ENDED_SEALS_MAX: u32 = 1;
 
 /// Samples of one source, as they are pushed; the agent drains it when it seals a batch.
 ///
@@ -78,6 +80,7 @@ struct Known {
     pairs: Box<[(Box<str>, Box<str>)]>,
     hash: u64,
     idle_seals: u32,
+    idle_seals_max: u32,
     watch: Option<Watch>,
 }
 
@@ -252,6 +255,7 @@ impl Sink {
         value: f64,
     ) -> Option<u32> {
         let known = self.known.get_mut(usize::try_from(place).ok()?)?.as_mut()?;
+        known.idle_seals_max = IDLE_SEALS_MAX;
         let Some(watch) = &mut known.watch else { return Some(place) };
         // What was seen of it must outlive samples that are refused, or kept as another series.
         known.idle_seals = 0;
@@ -324,7 +328,9 @@ impl Sink {
         let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         let sane = self.sane.iter().find(|sane| std::ptr::eq(sane.metric, metric));
         let watch = sane.map(Watch::new);
-        let known = Some(Known { entry, metric, pairs, hash, idle_seals: 0, watch });
+        let idle_seals_max = IDLE_SEALS_MAX;
+        let known =
+            Some(Known { entry, metric, pairs, hash, idle_seals: 0, idle_seals_max, watch });
         let place = match self.free.pop() {
             Some(place) => {
                 *self.known.get_mut(usize::try_from(place).ok()?)? = known;
@@ -401,6 +407,27 @@ mod tests {
         sink.of_device().gauge(&LOAD, &[("", "x")], 1.0);
         assert!(sink.is_empty());
         assert_eq!((sink.counts().nonsense, sink.counts().labels_refused), (1, 1));
+    }
+
+    #[test]
+    fn an_ended_jobs_series_go_once_they_are_sealed_unless_it_begins_anew() {
+        let mut sink = sink();
+        let jobs = [7, 8, 9].map(|id| JobKey {
+            cluster: ClusterId::local(),
+            id: JobId::new(id).unwrap(),
+        });
+        for job in &jobs {
+            sink.of_job(job).counter(&CPU, &[], 1.5, Timestamp(0));
+        }
+        sink.forget_soon(&jobs[..2]);
+        sink.sealed();
+        assert_eq!(sink.series(), 3, "the last samples are still to be named");
+        // The second one's directory has tasks again.
+        sink.of_job(&jobs[1]).counter(&CPU, &[], 2.5, Timestamp(0));
+        sink.sealed();
+        assert_eq!(sink.series(), 2);
+        sink.sealed();
+        assert_eq!(sink.series(), 2);
     }
 
     #[test]

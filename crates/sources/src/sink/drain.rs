@@ -1,7 +1,7 @@
 //! The agent's side of a sink.
 
-use super::{IDLE_SEALS_MAX, Sink};
-use model::{Gap, SeriesEntry, Tick};
+use super::{ENDED_SEALS_MAX, Sink};
+use model::{Gap, JobKey, SeriesEntry, Tick};
 
 /// A mark to which a sink can be cut back when its source panics.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,16 @@ impl Sink {
         std::mem::take(&mut self.gaps)
     }
 
+    /// Forgets the series of ended jobs when their last samples have been sealed: a node that sees many short
+    /// jobs would hold those of hundreds.
+    pub fn forget_soon(&mut self, ended: &[JobKey]) {
+        for known in self.known.iter_mut().flatten() {
+            if known.entry.job.as_ref().is_some_and(|job| ended.contains(job)) {
+                known.idle_seals_max = ENDED_SEALS_MAX;
+            }
+        }
+    }
+
     /// Empties the columns, keeping their memory, and forgets series that had no sample for long.
     pub fn sealed(&mut self) {
         for place in &self.index {
@@ -66,7 +76,7 @@ impl Sink {
         for (place, slot) in self.known.iter_mut().enumerate() {
             let Some(known) = slot else { continue };
             known.idle_seals += 1;
-            if known.idle_seals > IDLE_SEALS_MAX {
+            if known.idle_seals > known.idle_seals_max {
                 let hash = known.hash;
                 let found = self.find.find_entry(hash, |at| usize::try_from(*at) == Ok(place));
                 if let Ok(entry) = found {
