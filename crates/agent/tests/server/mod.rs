@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each of the test programs uses its part")]
 #![allow(clippy::unwrap_used, reason = "a server that cannot serve fails the test")]
 
-use model::Boot;
+use model::{Batch, Boot};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -16,6 +16,7 @@ pub(crate) struct Post {
     pub(crate) connection: usize,
     pub(crate) head: Vec<String>,
     pub(crate) frames: Vec<(Boot, u64)>,
+    pub(crate) batches: Vec<Arc<Batch>>,
 }
 
 /// What the server does with a request.
@@ -107,8 +108,9 @@ fn serve(
     reader.read_exact(&mut body).ok()?;
     let mut decoder = Decoder::default();
     for frame in Frames::of(&body) {
-        let batch = decoder.decode(&frame.unwrap()).unwrap();
+        let batch = decoder.decode(&frame.unwrap()).unwrap().into_batch().unwrap();
         post.frames.push((batch.boot, batch.seq));
+        post.batches.push(Arc::new(batch));
     }
     let number = seen.lock().unwrap().len();
     seen.lock().unwrap().push(post.clone());

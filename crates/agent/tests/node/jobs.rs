@@ -1,0 +1,175 @@
+//! Many jobs that come and go: what a node sees in an hour of short jobs, in less than a minute.
+
+use crate::{Agent, program, root, until};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Jobs, unless the environment's `JOBS` says otherwise.
+const JOBS: u32 = 1000;
+/// The largest memory seen at the ends of so many, after as many before, is compared with that at the last.
+const SOME: usize = 100;
+/// From one job's start to the next one's.
+const EVERY: Duration = Duration::from_millis(40);
+/// A job has two ticks at least: its agent's period is a second.
+const ALIVE: Duration = Duration::from_millis(2500);
+/// Most KiB that memory may grow: what many living jobs at a time took at most, where a busy machine let them
+/// live longer. The series of 900 ended jobs alone would be four times as much.
+const GROWTH_KIB_MAX: u64 = 3072;
+
+/// The test's own directory in each hierarchy; removed with what is in it.
+struct Ground(Vec<PathBuf>);
+
+impl Ground {
+    fn new() -> Self {
+        let mounts = ["cpuacct", "cpu,cpuacct", "memory", "pids", "unified", "."];
+        let mounts = mounts.iter().map(|name| Path::new("/sys/fs/cgroup").join(name));
+        let mut mounts: Vec<_> = mounts.filter(|mount| is_hierarchy(mount)).collect();
+        // One mount may have two names.
+        mounts.sort_by_key(|mount| fs::canonicalize(mount).unwrap());
+        mounts.dedup_by_key(|mount| fs::canonicalize(mount).unwrap());
+        assert!(!mounts.is_empty(), "no cgroups are mounted");
+        let name = format!("jobmeter-test-{}", std::process::id());
+        let ground = Self(mounts.iter().map(|mount| mount.join(&name)).collect());
+        ground.0.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        ground
+    }
+
+    fn job(&self, id: u32) -> Vec<PathBuf> {
+        self.0.iter().map(|dir| dir.join(format!("someone_{id}"))).collect()
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            for job in fs::read_dir(dir).into_iter().flatten().flatten() {
+                fs::remove_dir(job.path()).ok();
+            }
+            fs::remove_dir(dir).ok();
+        }
+    }
+}
+
+fn is_hierarchy(mount: &Path) -> bool {
+    mount.join("cgroup.procs").exists()
+}
+
+/// A job with one process that sleeps.
+struct Job {
+    dirs: Vec<PathBuf>,
+    child: Child,
+    end: Instant,
+}
+
+impl Job {
+    fn start(ground: &Ground, id: u32) -> Self {
+        let dirs = ground.job(id);
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        for dir in &dirs {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
+        }
+        Self { dirs, child, end: Instant::now() + ALIVE }
+    }
+
+    fn end(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        for dir in &self.dirs {
+            until("an empty job", Duration::from_secs(10), || fs::remove_dir(dir).is_ok());
+        }
+    }
+}
+
+/// What came of a job.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    began: u32,
+    ended: u32,
+    samples: u32,
+}
+
+fn told(agent: &Agent) -> BTreeMap<i64, Told> {
+    let mut told: BTreeMap<i64, Told> = BTreeMap::new();
+    for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
+        for event in &batch.jobs {
+            let of = told.entry(event.key.id.get()).or_default();
+            match event.stop {
+                None => of.began += 1,
+                Some(_) => of.ended += 1,
+            }
+        }
+        for index in &batch.index {
+            let entry = batch.table.entries.get(usize::try_from(*index).unwrap()).unwrap();
+            if let Some(job) = &entry.job {
+                told.entry(job.id.get()).or_default().samples += 1;
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn a_thousand_jobs_leave_nothing_behind_and_none_is_missed() {
+    if !root("a_thousand_jobs_leave_nothing_behind_and_none_is_missed") {
+        return;
+    }
+    let count = std::env::var("JOBS").map_or(JOBS, |count| count.parse().unwrap());
+    let ground = Ground::new();
+    let place = ground.0.first().unwrap().to_str().unwrap();
+    let arguments = ["--period", "1s", "--jobs-schedulers", "oar", "--jobs-oar-roots", place];
+    let mut command = program();
+    for spec in sources::SOURCES {
+        // Each has opened all it needs of the node at the first tick.
+        command.env(format!("JOBMETER_SOURCES_{}_PERIOD", spec.name.to_uppercase()), "1s");
+    }
+    let agent = Agent::start(command, &arguments);
+    until("a batch", Duration::from_secs(30), || !agent.server.posts().is_empty());
+    std::thread::sleep(Duration::from_secs(2));
+    let descriptors = agent.descriptors();
+
+    let mut living: VecDeque<Job> = VecDeque::new();
+    let (mut kib, begun) = (Vec::new(), Instant::now());
+    let mut end = |living: &mut VecDeque<Job>| {
+        living.pop_front().unwrap().end();
+        kib.push(agent.kib("RssAnon"));
+    };
+    for id in 1..=count {
+        std::thread::sleep((begun + EVERY * id).saturating_duration_since(Instant::now()));
+        living.push_back(Job::start(&ground, id));
+        while living.front().is_some_and(|job| job.end <= Instant::now()) {
+            end(&mut living);
+        }
+    }
+    while !living.is_empty() {
+        end(&mut living);
+    }
+    let took = begun.elapsed();
+
+    until("the last job's end", Duration::from_secs(20), || {
+        told(&agent).values().filter(|told| told.ended > 0).count() >= usize::try_from(count).unwrap()
+    });
+    let mut left = Vec::new();
+    until("the descriptors of ended jobs", Duration::from_secs(10), || {
+        left = agent.descriptors();
+        left.len() <= descriptors.len() + 2
+    });
+    let told = told(&agent);
+    let missed: Vec<_> =
+        told.iter().filter(|(_, it)| (it.began, it.ended) != (1, 1) || it.samples == 0).collect();
+    assert!(missed.is_empty(), "each begins once, ends once and has samples: {missed:?}");
+    assert_eq!(told.len(), usize::try_from(count).unwrap());
+    let first_kib = kib.iter().skip(SOME).take(SOME).max().unwrap();
+    let last_kib = kib.iter().rev().take(SOME).max().unwrap();
+    let fewest = told.values().map(|told| told.samples).min().unwrap();
+    println!(
+        "{count} jobs in {took:.0?}: {fewest} samples of each at least; RssAnon {first_kib} KiB after \
+         the first {SOME}, {last_kib} KiB at the last; {} descriptors, {} before",
+        left.len(),
+        descriptors.len()
+    );
+    assert!(*last_kib <= first_kib + GROWTH_KIB_MAX, "{last_kib} KiB, {first_kib} KiB at first");
+}

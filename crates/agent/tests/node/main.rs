@@ -1,0 +1,94 @@
+//! `jobmeter-agent` itself on nodes that are larger, busier or read more often than the usual one.
+
+#![expect(clippy::disallowed_methods, reason = "a real program in real time")]
+#![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+#![expect(clippy::print_stdout, reason = "what was measured is told beside what is asserted")]
+
+mod jobs;
+mod rates;
+#[path = "../server/mod.rs"]
+mod server;
+
+use server::{Reply, Server};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use wire::AckStatus;
+
+/// An agent that sends to a server of ours, which takes everything.
+struct Agent {
+    child: Child,
+    server: Server,
+    dir: tempfile::TempDir,
+}
+
+impl Agent {
+    /// Starts it; `command` may wrap the program, whose own arguments follow.
+    fn start(mut command: Command, arguments: &[&str]) -> Self {
+        let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+        let dir = tempfile::tempdir().unwrap();
+        let log = File::create(dir.path().join("log")).unwrap();
+        command.args(["--server", &server.url, "--device", "n1"]).args(arguments);
+        command.arg("--spool").arg(dir.path().join("spool"));
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        Self { child, server, dir }
+    }
+
+    /// The number of KiB that the kernel tells of it by this name.
+    fn kib(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(self.proc("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().unwrap()
+    }
+
+    /// What its descriptors are.
+    fn descriptors(&self) -> Vec<String> {
+        let links = fs::read_dir(self.proc("fd")).unwrap().flatten();
+        // One may be closed meanwhile.
+        links
+            .filter_map(|link| Some(fs::read_link(link.path()).ok()?.display().to_string()))
+            .collect()
+    }
+
+    fn proc(&self, name: &str) -> std::path::PathBuf {
+        Path::new("/proc").join(self.child.id().to_string()).join(name)
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if std::thread::panicking() {
+            println!("-- the agent said\n{}", self.said());
+        }
+    }
+}
+
+/// The program, to be wrapped or started.
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_jobmeter-agent"))
+}
+
+fn until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether the tests run as root; what needs it says so and is listed in docs/testing.md.
+fn root(test: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let root = fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0);
+    if !root {
+        println!("{test} needs root and did not run");
+    }
+    root
+}
