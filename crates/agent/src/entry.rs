@@ -1,10 +1,16 @@
 //! What the agent knows of a source: when it is due, how it is, what it cost, what it failed to give.
 
+mod demand;
+mod holes;
+
+use crate::burst::Burst;
 use crate::notes::Notes;
 use crate::pace::{Change, Pace};
+use crate::plan::SourcePlan;
 use crate::schedule::{Due, Schedule};
 use crate::work::{Outcome, Read, Slot, Task, drop_source};
-use model::{Cause, Timestamp};
+use holes::{Hole, cause};
+use model::{Cause, Metric, Timestamp};
 use sources::{Options, SourceError, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +25,6 @@ const FAILURES_RETRY: u32 = 4;
 pub(crate) const PARKS_MAX: u32 = 8;
 /// The part of the time between two drains by which one may be early.
 const DRAIN_ALONG: i64 = 4;
-/// How often a hole that lasts is told of.
-const HOLE_TOLD_US: i64 = 60 * Timestamp::SECOND;
 /// Ticks missed within less than this make no gap: at a period of a millisecond they are everyday.
 const HOLE_MIN_US: i64 = Timestamp::SECOND;
 
@@ -58,21 +62,16 @@ pub(crate) struct Stats {
     pub(crate) cpu_us: u64,
     /// Time of all readings.
     pub(crate) wall_us: u64,
+    /// Bytes of samples that are kept of readings between its ticks.
+    pub(crate) kept_bytes: usize,
+    /// Samples of those that had to make room before their time.
+    pub(crate) kept_cut: u64,
     /// Samples that its sink refused.
     pub(crate) refused: u64,
     /// How late the last tick's reading began.
     pub(crate) late_us: i64,
     /// Processor time of the last reading.
     pub(crate) last_cpu_us: u64,
-}
-
-/// Samples that a source fails to give.
-#[derive(Debug)]
-struct Hole {
-    from: Timestamp,
-    cause: Cause,
-    detail: String,
-    told_us: i64,
 }
 
 /// A source.
@@ -83,6 +82,13 @@ pub(crate) struct Entry {
     pub(crate) schedule: Schedule,
     /// What the configuration says; the schedule's is longer where the source costs too much.
     period: Duration,
+    /// While no job is on the node.
+    period_idle: Option<Duration>,
+    is_idle: bool,
+    /// Metrics that nobody wants now.
+    pub(crate) off: Arc<[&'static Metric]>,
+    /// What is read between the ticks.
+    pub(crate) burst: Option<Burst>,
     pace: Pace,
     /// Hundredths of a processor that it may take.
     percent_max: u64,
@@ -103,20 +109,17 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(
-        spec: &'static SourceSpec,
-        options: Arc<Options>,
-        slot: Slot,
-        (period, percent_max): (Duration, u64),
-        now: Timestamp,
-    ) -> Self {
-        let schedule = Schedule::new(period, now);
+    pub(crate) fn new(source: &SourcePlan, slot: Slot, percent_max: u64, now: Timestamp) -> Self {
         Self {
-            spec,
-            options,
-            enabled: true,
-            schedule,
-            period,
+            spec: source.spec,
+            options: Arc::clone(&source.options),
+            enabled: source.enabled,
+            schedule: Schedule::new(source.period, now),
+            period: source.period,
+            period_idle: source.period_idle,
+            is_idle: false,
+            off: Arc::clone(&source.off),
+            burst: source.burst.map(|plan| Burst::new(plan, now)),
             pace: Pace::new(),
             percent_max,
             slot: Some(Box::new(slot)),
@@ -134,34 +137,6 @@ impl Entry {
         }
     }
 
-    /// Changes how the source is read; what it has stays.
-    pub(crate) fn apply(
-        &mut self,
-        enabled: bool,
-        (period, percent_max): (Duration, u64),
-        options: &Arc<Options>,
-        now: Timestamp,
-    ) {
-        if (period, percent_max) != (self.period, self.percent_max) {
-            (self.period, self.percent_max) = (period, percent_max);
-            self.pace = Pace::new();
-            self.schedule = Schedule::new(period, now);
-        }
-        if *self.options != **options {
-            self.options = Arc::clone(options);
-            self.retry_us = i64::MIN;
-        }
-        if enabled != self.enabled {
-            self.enabled = enabled;
-            self.schedule.align(now);
-            self.hole = None;
-            self.last = None;
-            if !enabled && let Some(slot) = &mut self.slot {
-                drop_source(slot);
-            }
-        }
-    }
-
     /// Gives a source that was off another chance.
     pub(crate) fn forgive(&mut self) {
         self.parks = 0;
@@ -171,19 +146,18 @@ impl Entry {
         }
     }
 
-    /// Whether a tick of the source has come.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.enabled && now >= self.schedule.due()
-    }
-
-    /// Takes the tick that has come. `None`: there is nothing to read, and nothing to be said.
+    /// Takes what has come: a tick, or a reading between two. `None`: there is nothing to read, and nothing
+    /// to be said.
     pub(crate) fn take_tick(
         &mut self,
         now: Timestamp,
         steady_us: i64,
         notes: &Notes,
     ) -> Option<Task> {
-        let Due { at, missed } = self.schedule.take(now)?;
+        let between = self.burst.as_mut().and_then(|burst| burst.take(now));
+        let Some(Due { at, missed }) = self.schedule.take(now) else {
+            return self.take_between(between?, steady_us);
+        };
         if matches!(self.state, State::Parked | State::Off) {
             self.tell_hole(at, steady_us, notes);
             return None;
@@ -201,7 +175,8 @@ impl Entry {
             self.missed(at, notes);
         }
         self.drained(steady_us);
-        Some(Task::Collect { scheduled: at, period_us: self.schedule.period_us() })
+        let period_us = self.schedule.period_us();
+        Some(Task::Collect { scheduled: at, period_us, is_between: false })
     }
 
     fn missed(&self, at: Timestamp, notes: &Notes) {
@@ -297,8 +272,12 @@ impl Entry {
 
     /// Takes back a source that was read in time.
     pub(crate) fn record(&mut self, read: Read, steady_us: i64, notes: &Notes) {
-        let Read { task, slot, at, samples, late_us, steady_us: took_us, cpu_us, outcome, .. } =
-            read;
+        let Read { task, mut slot, at, mark, samples, late_us, cpu_us, outcome, .. } = read;
+        let (took_us, is_between) =
+            (read.steady_us, matches!(task, Task::Collect { is_between: true, .. }));
+        if is_between {
+            slot.sink.keep_back(mark, self.burst.as_ref().and_then(Burst::wanted));
+        }
         let every = slot.source.as_ref().and_then(|source| source.drain_every());
         self.drain_every_us =
             every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
@@ -309,13 +288,20 @@ impl Entry {
         self.series = slot.sink.series();
         let refused = slot.sink.counts();
         self.stats.refused = refused.all();
+        (self.stats.kept_bytes, self.stats.kept_cut) =
+            (slot.sink.kept_bytes(), slot.sink.kept_cut());
         self.slot = Some(slot);
+        if !self.enabled {
+            self.let_go();
+        }
         let number = |n: i64| u64::try_from(n).unwrap_or(0);
         self.stats.reads += 1;
         self.stats.samples += u64::try_from(samples).unwrap_or(u64::MAX);
         self.stats.cpu_us += number(cpu_us);
         self.stats.wall_us += number(took_us);
-        if let Task::Collect { .. } = task {
+        if is_between {
+            self.keep_burst_pace(number(cpu_us), at);
+        } else if let Task::Collect { .. } = task {
             self.stats.late_us = late_us;
             self.stats.last_cpu_us = number(cpu_us);
             let (name, series) = (self.spec.name, self.series);
@@ -341,9 +327,9 @@ impl Entry {
 
     /// Reads it more rarely if it costs more than it may, and as often as it should again if it does not.
     fn keep_pace(&mut self, cpu_us: u64, at: Timestamp) {
-        let period_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
+        let period_us = u64::try_from(self.base().as_micros()).unwrap_or(u64::MAX);
         let Some(change) = self.pace.reading(cpu_us, period_us, self.percent_max) else { return };
-        let slowed = self.period.saturating_mul(self.pace.factor);
+        let slowed = self.base().saturating_mul(self.pace.factor);
         self.schedule = Schedule::new(slowed, at.plus(1));
         let (name, percent, every) = (self.spec.name, self.percent_max, slowed.as_secs_f64());
         match change {
@@ -358,17 +344,19 @@ impl Entry {
     }
 
     fn good(&mut self, task: &Task, at: Timestamp, notes: &Notes) {
-        if !matches!(task, Task::Collect { .. }) {
-            return;
-        }
-        if let Some(hole) = self.hole.take() {
-            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
-        }
+        let Task::Collect { is_between, .. } = task else { return };
         if matches!(self.state, State::Failing(_)) {
             log::info!("source {} works again", self.spec.name);
         }
         self.state = State::Working;
         self.failures = 0;
+        // What is read between the ticks may never be sent: a hole goes on to the next tick.
+        if *is_between {
+            return;
+        }
+        if let Some(hole) = self.hole.take() {
+            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
+        }
         self.last = Some(at);
     }
 
@@ -422,36 +410,5 @@ impl Entry {
             _ => {}
         }
         self.state = State::Failing(error);
-    }
-
-    fn open_hole(&mut self, cause: Cause, detail: String, steady_us: i64) {
-        // A source that never gave a sample has nothing missing.
-        if let (None, Some(from)) = (&self.hole, self.last) {
-            self.hole = Some(Hole { from, cause, detail, told_us: steady_us });
-        }
-    }
-
-    /// Tells of a hole that lasts, now and then, so that it is known while it does.
-    fn tell_hole(&mut self, at: Timestamp, steady_us: i64, notes: &Notes) {
-        if let Some(hole) = &mut self.hole
-            && steady_us.saturating_sub(hole.told_us) >= HOLE_TOLD_US
-        {
-            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
-            (hole.from, hole.told_us) = (at, steady_us);
-        }
-    }
-
-    /// Tells of a hole that ends, or of which nothing more will be known.
-    pub(crate) fn tell_hole_at_end(&mut self, now: Timestamp, notes: &Notes) {
-        if let Some(hole) = self.hole.take() {
-            notes.add(self.spec.name, (hole.from, now), hole.cause, &hole.detail);
-        }
-    }
-}
-
-const fn cause(error: &SourceError) -> Cause {
-    match error {
-        SourceError::Denied { .. } => Cause::PermissionLost,
-        SourceError::Absent(_) | SourceError::Broken(_) => Cause::SourceBroken,
     }
 }

@@ -5,6 +5,8 @@
 //! makes batches, `keeper` frames, `outbox` and `spool` keep them, `sender` sends them.
 
 mod backoff;
+mod burst;
+mod change;
 mod clock;
 mod connect;
 mod dispatch;
@@ -45,7 +47,7 @@ mod work;
 pub use clock::wall;
 pub use http::{Failure, TlsError, tls};
 pub use machine::{boot_of, device_of};
-pub use plan::{Plan, SourcePlan, discovery, load, plan, source_settings, sources};
+pub use plan::{BurstPlan, Plan, SourcePlan, discovery, load, plan, source_settings, sources};
 pub use program::{Reload, StartError, environment};
 pub use sealed::Batches;
 pub use standing::{PROGRAM, knock, server_asked, spool_dir};

@@ -3,6 +3,7 @@
 
 use crate::clock::process_cpu_us;
 use crate::entry::{Entry, State};
+use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::seal::SealCounts;
 use model::{DeviceId, Metric, Timestamp, Unit};
@@ -16,7 +17,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
     help: "What the agent itself costs, source by source, and what it has not sent yet.",
     reads: &["its own counters"],
-    cost: "13 samples a source and 12 more, from memory",
+    cost: "13 samples a source, 3 more with a burst, and 12 of its own, from memory",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[
         &CPU,
@@ -33,6 +34,9 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &PARKED,
         &PERIOD,
         &SERIES,
+        &BURST_BYTES,
+        &BURST_FLUSHES,
+        &BURST_CUT,
         &REFUSED_SAMPLES,
         &BATCHES,
         &DROPPED,
@@ -113,6 +117,21 @@ static PERIOD: Metric = Metric::gauge(
 .steps(STEPS_US);
 static SERIES: Metric =
     Metric::gauge("agent_source_series", Unit::Count, "Series that the source keeps alive.");
+static BURST_BYTES: Metric = Metric::gauge(
+    "agent_source_burst_bytes",
+    Unit::Bytes,
+    "What is kept of the source's readings between its ticks; only where it has a burst.",
+);
+static BURST_FLUSHES: Metric = Metric::counter(
+    "agent_source_burst_flushes_total",
+    Unit::Count,
+    "Times that what is kept of the source was sent; only where it has a burst.",
+);
+static BURST_CUT: Metric = Metric::counter(
+    "agent_source_burst_cut_samples_total",
+    Unit::Count,
+    "Kept samples of the source that had to make room before their time; only where it has a burst.",
+);
 static REFUSED_SAMPLES: Metric = Metric::counter(
     "agent_source_refused_samples_total",
     Unit::Count,
@@ -204,13 +223,14 @@ impl Own {
         Self { sink: Sink::new(device), schedule: None, counters, start, clock_steps: 0 }
     }
 
-    pub(crate) fn with_period(mut self, period: Option<Duration>, now: Timestamp) -> Self {
-        self.apply(period, now);
+    pub(crate) fn planned(mut self, plan: &Plan, now: Timestamp) -> Self {
+        self.apply(plan, now);
         self
     }
 
-    pub(crate) fn apply(&mut self, period: Option<Duration>, now: Timestamp) {
-        self.schedule = period.map(|period| Schedule::new(period, now));
+    pub(crate) fn apply(&mut self, plan: &Plan, now: Timestamp) {
+        self.schedule = plan.own.map(|period| Schedule::new(period, now));
+        self.sink.set_off(&plan.own_off);
     }
 
     pub(crate) fn align(&mut self, now: Timestamp) {
@@ -274,6 +294,11 @@ impl Own {
         out.gauge(&PERIOD, labels, entry.schedule.period_us() as f64 / 1e6);
         out.gauge(&PARKED, labels, one(entry.state == State::Parked));
         out.gauge(&SERIES, labels, entry.series as f64);
+        if let Some(burst) = &entry.burst {
+            out.gauge(&BURST_BYTES, labels, stats.kept_bytes as f64);
+            out.counter(&BURST_FLUSHES, labels, burst.flushes as f64, burst.since);
+            out.counter(&BURST_CUT, labels, stats.kept_cut as f64, start);
+        }
     }
 
     fn agent(&mut self, now: Timestamp, sealed: &SealCounts) {

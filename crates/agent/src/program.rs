@@ -1,6 +1,7 @@
 //! The whole agent: its threads, its signals, its end.
 
 use crate::backoff::{Backoff, FIRST};
+use crate::change::Changes;
 use crate::clock::{Clock, MachineClock};
 use crate::connect::Connect;
 use crate::keeper::Keeper;
@@ -9,7 +10,7 @@ use crate::known::Known;
 use crate::notes::Notes;
 use crate::outbox::{Folders, Outbox};
 use crate::own::Counters;
-use crate::plan::{plan, source_settings};
+use crate::plan::plan;
 use crate::queue::{End, queue};
 use crate::refused::Refused;
 use crate::sampler::Sampler;
@@ -19,7 +20,7 @@ use crate::sender::{Order, Sender, Wanted};
 use crate::signals::{Signal, Signals};
 use crate::site::Site;
 use crate::spool::{Spool, SpoolLimits};
-use config::{AgentConfig, ConfigErrors, RemoteChange, SpoolSettings, read_remote};
+use config::{AgentConfig, ConfigErrors, SpoolSettings};
 use model::{Boot, Cause, Timestamp};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,7 +72,7 @@ struct Program {
     wanted: Receiver<Wanted>,
     connect: Arc<Connect>,
     clock: Arc<dyn Clock>,
-    change: Option<RemoteChange>,
+    changes: Changes,
     known: Option<Known>,
     /// When unused memory is given back next, by the clock that is never set.
     tidy_us: i64,
@@ -88,7 +89,7 @@ pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError>
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     let mut program = Program::start(config, reload, waker)?;
     loop {
-        let wait = program.sampling.watch(LOOK_EVERY);
+        let wait = program.sampling.watch(program.patience());
         match signals.wait(wait) {
             Some(Signal::End) => break,
             Some(Signal::Reload) => program.reload(),
@@ -165,7 +166,7 @@ impl Program {
             wanted,
             connect,
             clock,
-            change: None,
+            changes: Changes::default(),
             known,
             tidy_us: 0,
         })
@@ -195,30 +196,28 @@ impl Program {
             }
             Err(_) => {}
         }
-        let now = self.clock.wall();
-        if self.change.as_ref().is_some_and(|change| now >= change.until) {
-            log::info!("what the server changed has ended");
-            self.change = None;
+        if self.changes.expire(self.clock.wall()) {
+            log::info!("something that the server changed has ended");
             self.apply();
         }
     }
 
+    /// How long the main thread may sleep: what ends by itself ends at its time.
+    fn patience(&self) -> Duration {
+        let left_us = self.changes.next_end().map(|end| end.since(self.clock.wall()).max(0));
+        let left = left_us.and_then(|left_us| u64::try_from(left_us).ok());
+        left.map_or(LOOK_EVERY, |left_us| Duration::from_micros(left_us).min(LOOK_EVERY))
+    }
+
     /// The server wants another configuration: what the node's own file allows of it is done.
     fn take_change(&mut self, generation: u64, text: &[u8]) {
-        let now = self.clock.wall();
-        let change = read_remote(text, now, &self.config.remote, &source_settings());
-        for refused in &change.refused {
-            log::warn!("of the server's configuration {generation} refused: {refused}");
-        }
-        let count = change.sources.len();
-        log::info!(
-            "the server's configuration {generation} changes {count} sources until {}",
-            change.until
-        );
-        let refused = change.refused.join("; ");
+        let taken = self.changes.take(generation, text, &self.config, self.clock.wall());
+        let refused = taken.refused.join("; ");
         self.order(Order::Generation { generation, refused });
-        self.change = (generation != 0).then_some(change);
         self.apply();
+        for source in &taken.flushes {
+            self.sampling.with(|sampler| sampler.flush(source));
+        }
     }
 
     /// SIGHUP: the configuration anew. A bad one is told of, and the old one kept.
@@ -249,7 +248,7 @@ impl Program {
     }
 
     fn apply(&self) {
-        match plan(&self.config, self.change.as_ref()) {
+        match plan(&self.config, self.changes.change()) {
             Ok(plan) => self.sampling.with(|sampler| sampler.apply(&plan)),
             Err(e) => log::error!("the new configuration is not taken: {e}"),
         }

@@ -2,6 +2,9 @@
 //! is given, starts no thread and never waits, so that tests own the time and a source that hangs holds
 //! up nobody but the thread that reads it.
 
+mod aside;
+mod demand;
+
 use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::finder::{Finder, Found};
@@ -20,9 +23,6 @@ use std::time::Duration;
 
 /// A wall clock that moves this much against the steady one was set by somebody.
 const CLOCK_STEP_US: i64 = 100_000;
-/// After a tenth of the tick, within these, the sources that follow are not kept waiting by a slow one.
-const HAND_OVER_MIN: Duration = Duration::from_millis(50);
-const HAND_OVER_MAX: Duration = Duration::from_millis(500);
 /// Least time between two sealings.
 const SEAL_MIN: Duration = Duration::from_secs(1);
 
@@ -89,7 +89,11 @@ pub(crate) struct Sampler {
     sealer: Sealer,
     seals: Schedule,
     sealed_us: i64,
+    /// The last sealing was out of its turn.
+    sealed_early: bool,
     own: Own,
+    /// No job is on the node.
+    is_idle: bool,
     ahead_us: i64,
     period: Duration,
     budget_us: u64,
@@ -124,10 +128,7 @@ impl Sampler {
         let (now, steady_us) = (clock.wall(), clock.steady_us());
         let entries = plan.sources.iter().map(|source| {
             let slot = Slot::new(Sink::of_source(source.spec, own.device().clone()));
-            let pace = (source.period, plan.source_percent_max);
-            let mut entry = Entry::new(source.spec, Arc::clone(&source.options), slot, pace, now);
-            entry.enabled = source.enabled;
-            entry
+            Entry::new(source, slot, plan.source_percent_max, now)
         });
         Self {
             machine: Arc::new(machine),
@@ -142,9 +143,11 @@ impl Sampler {
             running: None,
             generation: 0,
             sealer,
-            seals: Schedule::new(seal_period(plan), now),
+            is_idle: false,
+            seals: Schedule::new(plan.period, now),
             sealed_us: steady_us,
-            own: own.with_period(plan.own, now),
+            sealed_early: false,
+            own: own.planned(plan, now),
             ahead_us: now.0.saturating_sub(steady_us),
             period: plan.period,
             budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
@@ -152,6 +155,7 @@ impl Sampler {
             ending: false,
             clock,
         }
+        .with_seals(now)
     }
 
     /// What to do now.
@@ -173,7 +177,10 @@ impl Sampler {
             self.seal(now, steady_us);
             return Step::End;
         }
-        if self.seals.take(now).is_some() {
+        if let Some(due) = self.seals.take(now)
+            && !self.put_off(now, steady_us)
+        {
+            self.sealed_early = due.at.0.rem_euclid(self.seals.period_us()) != 0;
             self.seal(now, steady_us);
         }
         Step::Wait(self.next_instant(now, steady_us))
@@ -205,6 +212,7 @@ impl Sampler {
             self.finds = Schedule::new(every, self.clock.wall());
         }
         self.finder = Some(found.finder);
+        self.trigger_bursts(&found.events, &found.ended);
         if !found.events.is_empty() {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
             self.seal_soon();
@@ -216,6 +224,7 @@ impl Sampler {
             self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
         }
         self.jobs = found.jobs;
+        self.notice_idle();
     }
 
     /// Something came or went in a watched directory.
@@ -242,23 +251,6 @@ impl Sampler {
         self.seal(self.clock.wall(), self.clock.steady_us());
     }
 
-    /// Reads by another plan from now on; nothing that was read is lost.
-    pub(crate) fn apply(&mut self, plan: &Plan) {
-        let now = self.clock.wall();
-        for source in &plan.sources {
-            let entry = self.entries.iter_mut().find(|entry| entry.spec.name == source.spec.name);
-            if let Some(entry) = entry {
-                let pace = (source.period, plan.source_percent_max);
-                entry.apply(source.enabled, pace, &source.options, now);
-            }
-        }
-        self.seals = Schedule::new(seal_period(plan), now);
-        self.own.apply(plan.own, now);
-        self.period = plan.period;
-        self.budget_us = u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX);
-        self.source_time_max = plan.source_time_max;
-    }
-
     /// What the server says of jobs.
     pub(crate) fn set_jobs(&mut self, told: WantedJobs) {
         self.told = Some(told);
@@ -274,62 +266,6 @@ impl Sampler {
     /// Gives sources that are off another chance.
     pub(crate) fn forgive(&mut self) {
         self.entries.iter_mut().for_each(Entry::forgive);
-    }
-
-    /// Sets aside the reading that is being made if it is slow, so that another thread may go on, and
-    /// gives up those aside that have taken longer than they may. Whether another thread is needed.
-    pub(crate) fn watch(&mut self) -> bool {
-        let steady_us = self.clock.steady_us();
-        for entry in &mut self.entries {
-            if entry.overrun_us().is_some_and(|at| steady_us >= at) {
-                entry.park(steady_us);
-            }
-        }
-        let slow =
-            |running: &Running| steady_us >= running.since_us.saturating_add(running.hand_us);
-        let Some(running) = self.running.take_if(|running| slow(running)) else { return false };
-        self.set_aside(running);
-        true
-    }
-
-    /// When [`Self::watch`] may have something to do, by the steady clock: once in each tick, as long as
-    /// no source is slow.
-    pub(crate) fn watch_us(&self) -> i64 {
-        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
-        let running = match self.running {
-            Some(running) => running.since_us.saturating_add(running.hand_us),
-            None => {
-                let ticks = self.entries.iter().filter(|entry| entry.enabled);
-                let next = ticks.map(|entry| entry.schedule.due()).min();
-                let until_us = next.map_or(i64::MAX / 2, |next| next.since(now).max(0));
-                steady_us.saturating_add(until_us).saturating_add(self.hand_us())
-            }
-        };
-        self.entries.iter().filter_map(Entry::overrun_us).chain([running]).min().unwrap_or(running)
-    }
-
-    /// Within a tenth of the tick, those that follow a slow source still carry its scheduled instant.
-    fn hand_us(&self) -> i64 {
-        micros((self.period / 10).clamp(HAND_OVER_MIN, HAND_OVER_MAX))
-    }
-
-    /// Gives up every reading that is being made, however long it has taken: the agent ends.
-    pub(crate) fn give_up(&mut self) {
-        let steady_us = self.clock.steady_us();
-        if let Some(running) = self.running.take() {
-            self.set_aside(running);
-        }
-        for entry in self.entries.iter_mut().filter(|entry| entry.overrun_us().is_some()) {
-            entry.park(steady_us);
-        }
-    }
-
-    fn set_aside(&mut self, running: Running) {
-        self.generation += 1;
-        match running.place.and_then(|place| self.entries.get_mut(place)) {
-            Some(entry) => entry.set_aside(running.since_us, running.limit_us),
-            None => log::warn!("looking for jobs is slow; the jobs known so far are read"),
-        }
     }
 
     fn run(&mut self, place: Option<usize>, since_us: i64) {
@@ -353,9 +289,7 @@ impl Sampler {
         }
         log::warn!("the clock was set by {} ms; ticks go on by its new time", step_us / 1000);
         self.own.clock_steps += 1;
-        for entry in &mut self.entries {
-            entry.schedule.align(now);
-        }
+        self.entries.iter_mut().for_each(|entry| entry.align(now));
         self.finds.align(now);
         self.seals.align(now);
         self.own.align(now);
@@ -386,6 +320,8 @@ impl Sampler {
             task,
             slot: entry.slot.take()?,
             options: Arc::clone(&entry.options),
+            off: Arc::clone(&entry.off),
+            keep: entry.keep(),
             machine: Arc::clone(&self.machine),
             jobs: Arc::clone(&self.jobs),
             budget_us: self.budget_us,
@@ -448,25 +384,45 @@ impl Sampler {
             let notes = self.sealer.notes();
             self.entries.iter_mut().for_each(|entry| entry.tell_hole_at_end(now, notes));
         }
+        let more = self.release();
         self.sealed_us = steady_us;
         let own = self.own.sink();
         self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
+        if more {
+            self.seal_soon();
+        }
     }
 
     /// What ended jobs used is wanted before the next tick.
     fn seal_soon(&mut self) {
         let now = self.clock.wall();
-        let since_us = self.clock.steady_us().saturating_sub(self.sealed_us);
-        let wait_us = micros(SEAL_MIN).saturating_sub(since_us);
-        let at = now.plus(wait_us.max(0));
+        let at = now.plus(self.seal_wait_us(self.clock.steady_us()).max(0));
         if at < self.seals.due() {
             self.seals.force(at);
         }
     }
 
+    /// Just after a sealing out of turn there is none in its turn: there is one a second later, or only
+    /// the next in its turn where that is as soon.
+    fn put_off(&mut self, now: Timestamp, steady_us: i64) -> bool {
+        let wait_us = self.seal_wait_us(steady_us);
+        if !self.sealed_early || wait_us <= 0 {
+            return false;
+        }
+        let at = now.plus(wait_us);
+        if at.plus(micros(SEAL_MIN)) <= self.seals.due() {
+            self.seals.force(at);
+        }
+        true
+    }
+
+    fn seal_wait_us(&self, steady_us: i64) -> i64 {
+        micros(SEAL_MIN).saturating_sub(steady_us.saturating_sub(self.sealed_us))
+    }
+
     fn next_instant(&self, now: Timestamp, steady_us: i64) -> Timestamp {
         let ticks = self.entries.iter().filter(|entry| entry.enabled);
-        let ticks = ticks.map(|entry| entry.schedule.due());
+        let ticks = ticks.map(Entry::due);
         let drains = self.entries.iter().filter_map(Entry::drain_due_us);
         let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
         let finds = self.finder.is_some().then_some(self.finds.due());
@@ -477,13 +433,6 @@ impl Sampler {
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// Samples are sealed at the pace of the source read most often, and once a second at most.
-fn seal_period(plan: &Plan) -> Duration {
-    let enabled = plan.sources.iter().filter(|source| source.enabled);
-    let shortest = enabled.map(|source| source.period).min();
-    shortest.unwrap_or(plan.period).max(SEAL_MIN)
 }
 
 #[cfg(test)]

@@ -47,7 +47,9 @@ impl Schedule {
         }
         let missed = late / self.period_us;
         let at = self.due.plus(missed * self.period_us);
-        self.due = at.plus(self.period_us);
+        // After one out of its turn too, the next is a multiple again.
+        let next = at.plus(self.period_us);
+        self.due = next.plus(-next.0.rem_euclid(self.period_us));
         Some(Due { at, missed: missed.unsigned_abs() })
     }
 
@@ -55,6 +57,16 @@ impl Schedule {
     pub(crate) fn align(&mut self, now: Timestamp) {
         let over = now.0.rem_euclid(self.period_us);
         self.due = if over == 0 { now } else { now.plus(self.period_us - over) };
+    }
+
+    /// Goes on with another period. What is due already stays due, and no instant comes twice.
+    pub(crate) fn change(&mut self, period: Duration, now: Timestamp) {
+        let taken = self.due.plus(-self.period_us);
+        let (due, is_due) = (self.due, self.due <= now);
+        *self = Self::new(period, if taken >= now { taken.plus(1) } else { now });
+        if is_due {
+            self.due = due;
+        }
     }
 
     /// Makes something due at `now`, out of its turn.
@@ -97,6 +109,29 @@ mod tests {
         assert_eq!(schedule.take(at(3_400)), Some(Due { at: at(3_000), missed: 3 }));
         assert_eq!(schedule.take(at(3_400)), None);
         assert_eq!(schedule.due(), at(4_000));
+    }
+
+    #[test]
+    fn what_comes_out_of_its_turn_does_not_move_the_others() {
+        let mut schedule = Schedule::new(5 * SECOND, at(1));
+        schedule.force(at(1_300));
+        assert_eq!(schedule.take(at(1_301)), Some(Due { at: at(1_300), missed: 0 }));
+        assert_eq!(schedule.due(), at(5_000));
+    }
+
+    #[test]
+    fn another_period_loses_no_instant_and_repeats_none() {
+        let mut schedule = Schedule::new(60 * SECOND, at(1));
+        assert_eq!(schedule.due(), at(60_000));
+        schedule.change(5 * SECOND, at(31_000));
+        assert_eq!(schedule.due(), at(35_000));
+        // What has come and was not taken stays, though it is none of the new ones.
+        schedule.change(60 * SECOND, at(35_001));
+        assert_eq!(schedule.take(at(35_002)), Some(Due { at: at(35_000), missed: 0 }));
+        schedule.force(at(120_000));
+        assert_eq!(schedule.take(at(120_000)), Some(Due { at: at(120_000), missed: 0 }));
+        schedule.change(5 * SECOND, at(120_000));
+        assert_eq!(schedule.due(), at(125_000));
     }
 
     #[test]

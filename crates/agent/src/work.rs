@@ -5,8 +5,8 @@ use crate::clock::Clock;
 use crate::schedule::stamp;
 use cgroups::Jobs;
 use kernel::Root;
-use model::{JobKey, Timestamp};
-use sources::{Context, Mark, Open, Options, Sink, Source, SourceError, SourceSpec};
+use model::{JobKey, Metric, Timestamp};
+use sources::{Context, Keep, Mark, Open, Options, Sink, Source, SourceError, SourceSpec};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) struct Slot {
 /// What a source is to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Read everything, for the tick of this instant.
-    Collect { scheduled: Timestamp, period_us: i64 },
+    /// Read everything, for the tick of this instant, or between two ticks to be kept.
+    Collect { scheduled: Timestamp, period_us: i64, is_between: bool },
     /// Empty the kernel's queue.
     Drain,
     /// Read these jobs for the last time.
@@ -45,6 +45,9 @@ pub(crate) struct Reading {
     pub(crate) task: Task,
     pub(crate) slot: Box<Slot>,
     pub(crate) options: Arc<Options>,
+    /// Metrics that nobody wants now.
+    pub(crate) off: Arc<[&'static Metric]>,
+    pub(crate) keep: Option<Keep>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) budget_us: u64,
@@ -89,7 +92,7 @@ impl Reading {
     pub(crate) fn make(mut self, clock: &dyn Clock) -> Read {
         let now = clock.wall();
         let (at, late_us) = match self.task {
-            Task::Collect { scheduled, period_us } => {
+            Task::Collect { scheduled, period_us, .. } => {
                 (stamp(scheduled, period_us, now), now.since(scheduled))
             }
             Task::Drain | Task::Ended(_) => (now, 0),
@@ -97,6 +100,8 @@ impl Reading {
         let (steady, cpu) = (clock.steady_us(), clock.thread_cpu_us());
         let before = self.slot.sink.len();
         let mark = self.slot.sink.mark();
+        self.slot.sink.set_off(&self.off);
+        self.slot.sink.set_keep(self.keep);
         self.slot.sink.begin(at);
         let outcome = match catch_unwind(AssertUnwindSafe(|| self.open_and_read(at))) {
             Ok(outcome) => outcome,

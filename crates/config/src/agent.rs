@@ -3,7 +3,7 @@
 use crate::load::{ConfigError, Values};
 use crate::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::text::{Bytes, Raw, ServerUrl, Spool};
-use crate::{LogConfig, Setting, log_settings};
+use crate::{FlushOn, LogConfig, MetricPattern, Setting, log_settings};
 use model::setting::OptionSpec;
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeMap;
@@ -12,6 +12,13 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
+/// Longest period of a burst, and longest time that it keeps.
+pub(crate) const BURST_PERIOD_MAX: Duration = Duration::from_secs(60);
+pub(crate) const BURST_KEEP_MAX: Duration = Duration::from_secs(3600);
+/// What the server may be allowed.
+const ALLOW_WORDS: &[&str] = &["sources", "periods", "promotions", "events", "bursts"];
+/// Most expressions for the optional metrics of a source.
+const OPTIONAL_MAX: usize = 64;
 const TIB: u64 = 1 << 40;
 
 settings! {
@@ -19,6 +26,10 @@ settings! {
     AgentSettings, SAMPLING, "Sampling" {
         /// How often the sources are read that cost little; each tick is a multiple of it since 1970.
         "period" period: Duration = "5s", Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
+        /// How often they are read while no job is on the node, if more rarely; a job that comes ends that
+        /// within one tick of its own.
+        "period_idle" period_idle: Option<Duration> = "" or "as with jobs",
+            Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         /// Name of this node in every sample.
         "device" device: Option<DeviceId> = "" or "the host's name up to its first dot",
             Kind::Text("NAME");
@@ -103,14 +114,35 @@ settings! {
 settings! {
     /// What the server may change.
     RemoteSettings, REMOTE, "What the server may change" {
-        /// What the server may change, of `sources` (switch them on and off) and `periods`.
-        "remote.allow" allow: Vec<String> = "sources, periods", Kind::List("WORD");
+        /// What the server may change, of `sources` (switch them on and off), `periods`, `promotions` (of what
+        /// is optional), `events` (what `perf` counts) and `bursts`.
+        "remote.allow" allow: Vec<String> = "sources, periods, promotions", Kind::List("WORD");
         /// Shortest period that the server may ask for.
         "remote.period_min" period_min: Duration = "100ms",
             Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         /// Longest time after which a change ends by itself.
         "remote.time_max" time_max: Duration = "1d",
             Kind::Duration { min: SECOND, max: Duration::from_secs(366 * 86_400) };
+    }
+}
+
+settings! {
+    /// What an agent reads more often than it sends.
+    BurstSettings, BURST, "Bursts" {
+        /// Sources that are read between their ticks too: what that gives is kept in memory, and sent when
+        /// something happens.
+        "burst.sources" sources: Vec<String> = "" or "none", Kind::List("SOURCE");
+        /// How often they are read.
+        "burst.period" period: Duration = "100ms",
+            Kind::Duration { min: PERIOD_MIN, max: BURST_PERIOD_MAX };
+        /// How long what was read is kept.
+        "burst.keep" keep: Duration = "1m", Kind::Duration { min: SECOND, max: BURST_KEEP_MAX };
+        /// What has it sent beside the server's asking: `job_start`, `job_end`.
+        "burst.flush_on" flush_on: FlushOn = "job_start, job_end",
+            Kind::ListOf("WORD", FlushOn::check);
+        /// Most memory for what is kept of one source, taken when its first reading is kept; beyond, the
+        /// oldest goes before its time.
+        "burst.bytes_max" bytes_max: Bytes = "4MiB", Kind::Bytes { min: 1 << 16, max: 1 << 30 };
     }
 }
 
@@ -135,6 +167,10 @@ pub struct SourceConfig {
     pub enabled: bool,
     /// How often; `None`: at every tick, or as rarely as the source itself wants.
     pub period: Option<Duration>,
+    /// How often while no job is on the node; `None`: as the rest.
+    pub period_idle: Option<Duration>,
+    /// The metrics that are collected only while a promotion asks for them.
+    pub optional: Vec<MetricPattern>,
     /// Its own options, checked.
     pub options: BTreeMap<String, String>,
     /// Of a source that runs a program: why the file that names it is not believed, and how to make it so.
@@ -154,6 +190,8 @@ pub struct AgentConfig {
     pub spool: SpoolSettings,
     /// What the server may change.
     pub remote: RemoteSettings,
+    /// What it reads more often than it sends.
+    pub burst: BurstSettings,
     /// Whether it runs on.
     pub run: RunSettings,
     /// What it says, and where.
@@ -164,7 +202,7 @@ pub struct AgentConfig {
 
 /// Every setting of an agent with these sources, in the order of the manual.
 pub fn agent_settings(sources: &[SourceSettings]) -> Vec<Setting> {
-    let mut list = [SAMPLING, SERVER, SPOOL, RUN, JOBS, REMOTE, log_settings()].concat();
+    let mut list = [SAMPLING, SERVER, SPOOL, RUN, JOBS, REMOTE, BURST, log_settings()].concat();
     list.extend(sources.iter().flat_map(SourceSettings::settings));
     list
 }
@@ -181,6 +219,7 @@ impl AgentConfig {
         let server = ServerSettings::from_values(values, errors);
         let spool = SpoolSettings::from_values(values, errors);
         let remote = RemoteSettings::from_values(values, errors);
+        let burst = BurstSettings::from_values(values, errors);
         let run = RunSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let sources = sources
@@ -193,6 +232,7 @@ impl AgentConfig {
             server: server?,
             spool: spool?,
             remote: remote?,
+            burst: burst?,
             run: run?,
             log: log?,
             sources: sources?,
@@ -209,8 +249,9 @@ impl AgentConfig {
             _ => {}
         }
         for word in &self.remote.allow {
-            if !matches!(word.as_str(), "sources" | "periods") {
-                let what = format!("`remote.allow` has `{word}`; it knows sources and periods");
+            if !ALLOW_WORDS.contains(&word.as_str()) {
+                let known = ALLOW_WORDS.join(", ");
+                let what = format!("`remote.allow` has `{word}`; it knows {known}");
                 errors.push(values.error("remote.allow", &what));
             }
         }
@@ -237,6 +278,8 @@ fn source_config(
     let key = |name: &str| format!("sources.{}.{name}", source.name);
     let enabled = values.get(&key("enabled"), errors);
     let period: Option<Option<Duration>> = values.get(&key("period"), errors);
+    let period_idle = values.get(&key("period_idle"), errors);
+    let optional = optional(&key("optional"), values, errors);
     // The source's own wish is a lower bound, what somebody wrote is exact.
     let by_default = values.is_default(&key("period"));
     let mut options = BTreeMap::new();
@@ -252,7 +295,25 @@ fn source_config(
     }
     let distrust = values.distrust().filter(|_| source.runs_a_program()).map(str::to_owned);
     let period = period?.filter(|_| !by_default);
-    Some(SourceConfig { enabled: enabled?, period, options, distrust })
+    let (enabled, period_idle, optional) = (enabled?, period_idle?, optional?);
+    Some(SourceConfig { enabled, period, period_idle, optional, options, distrust })
+}
+
+/// Which metrics of a source are collected only when they are asked for: all, none, or those that are named.
+fn optional(
+    key: &str,
+    values: &Values,
+    errors: &mut Vec<ConfigError>,
+) -> Option<Vec<MetricPattern>> {
+    let words: Vec<String> = values.get(key, errors)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let patterns: Result<Vec<_>, String> = match *words {
+        ["true"] => MetricPattern::new(".*").map(|all| vec![all]),
+        [] | ["false"] => Ok(Vec::new()),
+        _ if words.len() > OPTIONAL_MAX => Err(format!("more than {OPTIONAL_MAX} expressions")),
+        _ => words.into_iter().map(MetricPattern::new).collect(),
+    };
+    patterns.map_err(|what| errors.push(values.error(key, &format!("`{key}`: {what}")))).ok()
 }
 
 /// A command as one text: each word with what ends it.

@@ -6,7 +6,7 @@ use crate::text::Raw;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 /// What a file says. Every error of its syntax and every unknown key is told in `errors`.
 pub(crate) fn read(
@@ -57,6 +57,7 @@ impl Reader<'_> {
             } else if self.settings.iter().any(inner) {
                 match value.get_ref() {
                     DeValue::Table(table) => self.table(&key, table),
+                    DeValue::Array(array) if self.is_numbered(&key, 0) => self.array(&key, array),
                     other => {
                         let what =
                             format!("`{key}` is a table of settings, not {}", other.type_str());
@@ -67,6 +68,28 @@ impl Reader<'_> {
                 self.error(name.span(), unknown(&key, self.settings));
             }
         }
+    }
+
+    /// Several tables of one name: the settings of the first are `NAME.0.…`.
+    fn array(&mut self, key: &str, array: &DeArray<'_>) {
+        for (number, value) in array.iter().enumerate() {
+            match value.get_ref() {
+                _ if !self.is_numbered(key, number) => {
+                    let what = format!("`{key}` has more than {number} entries");
+                    return self.error(value.span(), what);
+                }
+                DeValue::Table(table) => self.table(&format!("{key}.{number}"), table),
+                other => {
+                    let what = format!("`{key}` has tables of settings, not {}", other.type_str());
+                    self.error(value.span(), what);
+                }
+            }
+        }
+    }
+
+    fn is_numbered(&self, key: &str, number: usize) -> bool {
+        let prefix = format!("{key}.{number}.");
+        self.settings.iter().any(|setting| setting.key.starts_with(&prefix))
     }
 
     fn error(&mut self, span: Range<usize>, what: String) {

@@ -12,6 +12,7 @@ mod file;
 mod flags;
 mod load;
 pub mod log;
+mod pattern;
 pub mod place;
 mod remote;
 mod schedulers;
@@ -23,8 +24,8 @@ mod token;
 mod whose;
 
 pub use agent::{
-    AgentConfig, AgentSettings, JobSettings, RemoteSettings, RunSettings, ServerSettings,
-    SourceConfig, SpoolSettings, agent_settings,
+    AgentConfig, AgentSettings, BurstSettings, JobSettings, RemoteSettings, RunSettings,
+    ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
 pub use client::{AskSettings, ClientConfig, client_settings};
 pub use command::{agent_command, server_command};
@@ -33,8 +34,9 @@ pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use log::LogConfig;
 pub use model::nearest;
 pub use model::setting::{parse_bytes, parse_duration};
+pub use pattern::MetricPattern;
 pub use place::state_dir;
-pub use remote::{RemoteChange, read_remote};
+pub use remote::{Burst, FlushOn, Promotion, RemoteChange, SourceChange, read_remote};
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
     JobFileSettings, KeepSettings, ListenSettings, QuerySettings, RetentionSettings, ServerConfig,

@@ -74,6 +74,13 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Longest period of a source.
 pub const PERIOD_MAX: Duration = Duration::from_secs(86_400);
 
+/// What every source has, beside its own options: of one that runs a program too, these change nothing of
+/// what is run.
+const COMMON: &[&str] = &["enabled", "period", "period_idle", "optional"];
+const IDLE_HELP: &str = "How often it is read while no job is on the node.";
+const OPTIONAL_HELP: &str = "Whether it is read only while a promotion asks for it: `true`, or expressions \
+    for the names of those metrics that are.";
+
 impl SourceSettings {
     /// Whether it runs a program that the configuration names: such a source is the business of the
     /// node's own file alone.
@@ -92,13 +99,15 @@ impl SourceSettings {
                 unset,
                 help: help.into(),
                 topic: topic.clone(),
-                in_file_only: self.runs_a_program() && !matches!(name, "enabled" | "period"),
+                in_file_only: self.runs_a_program() && !COMMON.contains(&name),
             };
         let period = Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         let default = self.period.map_or(Cow::Borrowed(""), |period| show_duration(period).into());
         let mut list = vec![
             setting("enabled", Kind::Switch, "true".into(), "", "Whether it is read."),
             setting("period", period, default, "every tick", "How often it is read."),
+            setting("period_idle", period, "".into(), "as `period_idle` of all", IDLE_HELP),
+            setting("optional", Kind::List("PATTERN"), "false".into(), "nothing", OPTIONAL_HELP),
         ];
         for OptionSpec { name, kind, default, help } in self.options {
             list.push(setting(name, *kind, (*default).into(), "nothing", help));
@@ -171,14 +180,14 @@ mod tests {
         let list = process();
         let names: Vec<_> = list.iter().map(|s| (s.flag(), s.variable())).collect();
         assert_eq!(names[1].0, "--sources-process-period");
-        assert_eq!(names[2].1, "JOBMETER_SOURCES_PROCESS_TOP");
+        assert_eq!(names[4].1, "JOBMETER_SOURCES_PROCESS_TOP");
         assert_eq!(list[1].default, "30s");
     }
 
     #[test]
     fn one_text_that_fits() {
         let one = |text: &str| Raw::One(text.to_owned());
-        let [enabled, period, top] = &process()[..] else { panic!("three settings") };
+        let [enabled, period, _, _, top] = &process()[..] else { panic!("five settings") };
         assert_eq!(period.check(&one("5s")), Ok(()));
         assert_eq!(period.check(&one("2d")), Err("a time from 1ms to 1d".to_owned()));
         assert_eq!(top.check(&one("10")), Err("a whole number from 0 to 9".to_owned()));

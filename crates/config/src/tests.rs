@@ -41,7 +41,9 @@ fn an_agent_runs_without_any_configuration() {
     let config = loaded.config;
     assert_eq!(config.sampling.period, Duration::from_secs(5));
     assert_eq!(config.server.server, None);
-    assert_eq!(config.remote.allow, ["sources", "periods"]);
+    assert_eq!(config.remote.allow, ["sources", "periods", "promotions"]);
+    assert_eq!((config.sampling.period_idle, &config.burst.sources[..]), (None, &[][..]));
+    assert_eq!(config.sources["load"].optional, []);
     assert_eq!(config.sources["load"].period, None);
     assert_eq!(config.sources["process"].period, None);
     assert_eq!(config.sources["process"].options["budget_ms"], "5");
@@ -133,7 +135,8 @@ fn settings_that_contradict_each_other() {
         errors,
         [
             "flag --cert: `cert` needs `key` beside it",
-            "flag --remote-allow: `remote.allow` has `paths`; it knows sources and periods",
+            "flag --remote-allow: `remote.allow` has `paths`; it knows sources, periods, promotions, \
+             events, bursts",
             "flag --now: `now` needs `root`: a live machine has its own time",
         ]
     );
@@ -169,6 +172,34 @@ fn schedulers_that_contradict_themselves() {
     }
     let flags = [("schedulers.oar.cluster", "local")];
     assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_err());
+}
+
+#[test]
+fn what_is_optional_is_all_or_what_expressions_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    let load = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let given = given(ConfigFile::Given(file.clone()), NOTHING, &[]);
+        load_agent(&given, &sources()).map(|loaded| loaded.config)
+    };
+    let text = "[sources.load]\noptional = true\nperiod_idle = \"1m\"\n[sources.process]\n\
+                optional = [\"process_io_.*\", \"process_[a-z]{1,3}\"]\n\
+                [burst]\nsources = [\"load\"]\nflush_on = []\n";
+    let config = load(text).unwrap();
+    assert!(config.sources["load"].optional.iter().any(|one| one.matches("load_1m")));
+    assert_eq!(config.sources["load"].period_idle, Some(Duration::from_secs(60)));
+    let named = &config.sources["process"].optional;
+    let is = |name: &str| named.iter().any(|one| one.matches(name));
+    assert!(is("process_io_bytes_total") && is("process_cpu") && !is("process_cpus"));
+    assert_eq!(config.burst.flush_on, FlushOn::default());
+    for (text, part) in [
+        ("[sources.load]\noptional = [\"(\"]\n", "`sources.load.optional`: `(` is no regular"),
+        ("[burst]\nflush_on = [\"rule\"]\n", "`rule` is neither job_start nor job_end"),
+    ] {
+        let errors = load(text).unwrap_err().to_string();
+        assert!(errors.contains(part) && errors.contains("agent.toml:2:"), "{errors}");
+    }
 }
 
 #[test]

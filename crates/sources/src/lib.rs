@@ -22,5 +22,5 @@ pub use error::SourceError;
 pub use list::SOURCES;
 pub use options::{OptionError, Options};
 pub use sane::Sane;
-pub use sink::{Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
+pub use sink::{Keep, Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
 pub use spec::{Context, Every, Open, Source, SourceSpec};

@@ -1,8 +1,10 @@
 //! Where a source puts what it read.
 
 mod drain;
+mod ring;
 
 pub use drain::Mark;
+pub use ring::Keep;
 
 use crate::sane::{Sane, Verdict, Watch};
 use crate::{SourceError, SourceSpec};
@@ -42,6 +44,10 @@ pub struct Sink {
     sane: &'static [Sane],
     counts: SinkCounts,
     table_changed: bool,
+    /// Metrics that nobody wants now.
+    off: Arc<[&'static Metric]>,
+    ring: Option<ring::Ring>,
+    kept_cut: u64,
 }
 
 /// What a sink refused.
@@ -128,12 +134,22 @@ impl Sink {
             sane: &[],
             counts: SinkCounts::default(),
             table_changed: false,
+            off: Arc::default(),
+            ring: None,
+            kept_cut: 0,
         }
     }
 
     /// An empty sink for what a source tells of a device; what cannot be true is refused.
     pub fn of_source(spec: &SourceSpec, device: DeviceId) -> Self {
         Self { source: spec.name, sane: spec.sane, ..Self::new(device) }
+    }
+
+    /// Leaves out the samples of these metrics from now on.
+    pub fn set_off(&mut self, off: &Arc<[&'static Metric]>) {
+        if !Arc::ptr_eq(&self.off, off) {
+            self.off = Arc::clone(off);
+        }
     }
 
     /// Sets the instant of the samples that follow.
@@ -231,6 +247,9 @@ impl Sink {
         start: Option<Timestamp>,
         value: f64,
     ) {
+        if self.off.iter().any(|off| std::ptr::eq(*off, metric)) {
+            return;
+        }
         if !value.is_finite() {
             self.counts.nonsense += 1;
             return;
@@ -412,10 +431,8 @@ mod tests {
     #[test]
     fn an_ended_jobs_series_go_once_they_are_sealed_unless_it_begins_anew() {
         let mut sink = sink();
-        let jobs = [7, 8, 9].map(|id| JobKey {
-            cluster: ClusterId::local(),
-            id: JobId::new(id).unwrap(),
-        });
+        let jobs =
+            [7, 8, 9].map(|id| JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() });
         for job in &jobs {
             sink.of_job(job).counter(&CPU, &[], 1.5, Timestamp(0));
         }
@@ -428,6 +445,18 @@ mod tests {
         assert_eq!(sink.series(), 2);
         sink.sealed();
         assert_eq!(sink.series(), 2);
+    }
+
+    #[test]
+    fn a_metric_that_nobody_wants_leaves_no_trace_and_comes_back() {
+        let mut sink = sink();
+        sink.set_off(&Arc::from([&LOAD]));
+        sink.of_device().gauge(&LOAD, &[], f64::NAN);
+        sink.of_device().counter(&CPU, &[], 1.0, Timestamp(0));
+        assert_eq!((sink.len(), sink.series(), sink.counts().all()), (1, 1, 0));
+        sink.set_off(&Arc::default());
+        sink.of_device().gauge(&LOAD, &[], 1.0);
+        assert_eq!(sink.len(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tests of the sampler.
 
+mod demand;
 mod jobs;
 
 use super::*;
@@ -73,6 +74,12 @@ impl Source for Obedient {
                 self.has_begun = true;
                 Ok(())
             }
+            "many" => {
+                for i in 0..2000 {
+                    out.of_device().gauge(self.metric, &[("i", &i.to_string())], 1.0);
+                }
+                Ok(())
+            }
             "denied" => Err(SourceError::denied("all of it", "something")),
             _ => Ok(()),
         }
@@ -121,12 +128,16 @@ fn plan() -> Plan {
         spec,
         enabled: true,
         period: Duration::from_secs(1),
+        period_idle: None,
+        off: Arc::default(),
+        burst: None,
         options: Arc::default(),
     };
     Plan {
         sources: vec![source(&FIRST), source(&SECOND)],
         period: Duration::from_secs(1),
         own: None,
+        own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
         source_percent_max: 100,

@@ -6,14 +6,14 @@ use crate::finder::Finder;
 use crate::machine::machine;
 use crate::notes::Notes;
 use crate::own::{Counters, Own};
-use crate::plan::{Plan, SourcePlan, plan as plan_of, source_settings};
+use crate::plan::{BurstPlan, Plan, SourcePlan, may_burst, plan as plan_of, source_settings};
 use crate::queue::{Batches, queue};
 use crate::seal::Sealer;
-use config::{ConfigFile, Given};
+use config::{ConfigFile, FlushOn, Given};
 use kernel::Root;
 use kernel::allocations::{CountingAllocator, on_this_thread};
 use model::{Batch, Boot, Cause, DeviceId, Metric, Origin, Timestamp, Unit};
-use sources::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use sources::{Context, Every, Keep, Open, Sink, Source, SourceError, SourceSpec};
 use std::path::Path;
 
 #[global_allocator]
@@ -84,11 +84,20 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
     let pipe = dir.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let period = Duration::from_millis(500);
-    let source = |spec| SourcePlan { spec, enabled: true, period, options: Arc::default() };
+    let source = |spec| SourcePlan {
+        spec,
+        enabled: true,
+        period,
+        period_idle: None,
+        off: Arc::default(),
+        burst: None,
+        options: Arc::default(),
+    };
     let plan = Plan {
         sources: vec![source(&HANGS), source(&PANICS), source(&WORKS)],
         period,
         own: None,
+        own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
         source_percent_max: 100,
@@ -155,4 +164,44 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
     let (warm_up, steady) = counts.split_at(10);
     let quiet = steady.iter().filter(|count| **count == 0).count();
     assert!(quiet >= 10, "allocations a tick: {warm_up:?} then {steady:?}");
+}
+
+#[test]
+fn what_is_read_between_the_ticks_and_kept_allocates_nothing() {
+    let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+    let config = config::load_agent(&given, &source_settings()).unwrap().config;
+    let mut plan = plan_of(&config, None).unwrap();
+    plan.own = None;
+    let (time, period) = (Duration::from_millis(500), Duration::from_millis(50));
+    let keep = Keep { time, period, bytes_max: 1 << 20 };
+    for source in &mut plan.sources {
+        source.period = Duration::from_secs(3600);
+        let plan = BurstPlan { keep, flush_on: FlushOn::default() };
+        source.burst = may_burst(source.spec.name).then_some(plan);
+    }
+    let (mut sampler, queue) = sampler(Path::new("/"), &plan);
+    let mut counts = Vec::new();
+    while counts.len() < 50 {
+        let before = on_this_thread();
+        let until = loop {
+            let generation = sampler.generation;
+            match sampler.step() {
+                Step::Read(reading) => sampler.done(reading.make(&MachineClock), generation),
+                Step::Find(finding) => sampler.found(finding.make(), generation),
+                Step::Wait(until) => break until,
+                Step::End => unreachable!("nobody ends it"),
+            }
+        };
+        counts.push(on_this_thread() - before);
+        let left_us = until.since(MachineClock.wall()).max(0);
+        std::thread::sleep(Duration::from_micros(u64::try_from(left_us).unwrap()));
+    }
+    let (warm_up, steady) = counts.split_at(20);
+    let quiet = steady.iter().filter(|count| **count == 0).count();
+    assert!(quiet >= 15, "allocations a reading: {warm_up:?} then {steady:?}");
+    let kept: usize = sampler.entries.iter().map(|entry| entry.stats.kept_bytes).sum();
+    assert!(kept > 1000, "{kept} bytes are kept");
+    while let Ok(Some(batch)) = queue.next(Duration::ZERO) {
+        assert!(batch.values.is_empty(), "nothing of it is sealed");
+    }
 }

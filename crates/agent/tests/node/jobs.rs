@@ -150,7 +150,8 @@ fn a_thousand_jobs_leave_nothing_behind_and_none_is_missed() {
     let took = begun.elapsed();
 
     until("the last job's end", Duration::from_secs(20), || {
-        told(&agent).values().filter(|told| told.ended > 0).count() >= usize::try_from(count).unwrap()
+        told(&agent).values().filter(|told| told.ended > 0).count()
+            >= usize::try_from(count).unwrap()
     });
     let mut left = Vec::new();
     until("the descriptors of ended jobs", Duration::from_secs(10), || {

@@ -60,7 +60,10 @@ fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches
     let missed: Vec<f64> = missed.range(first..=last).map(|(_, missed)| *missed).collect();
     let missed = missed.last().unwrap() - missed.first().unwrap();
     let due = seconds * 1000;
-    println!("{due} ticks due in {seconds} s: {read} read, {missed} missed, {} batches", batches.len());
+    println!(
+        "{due} ticks due in {seconds} s: {read} read, {missed} missed, {} batches",
+        batches.len()
+    );
     assert!(read > 0);
     // Each tick is read or counted as missed; at the edges of the seconds a few are of either side.
     let told = read as f64 + missed;

@@ -1,11 +1,11 @@
 //! The agent's side of a sink.
 
-use super::{ENDED_SEALS_MAX, Sink};
+use super::{ENDED_SEALS_MAX, IDLE_SEALS_MAX, Known, Sink};
 use model::{Gap, JobKey, SeriesEntry, Tick};
 
 /// A mark to which a sink can be cut back when its source panics.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark(usize);
+pub struct Mark(pub(super) usize);
 
 impl Sink {
     /// Where the sink stands now.
@@ -73,6 +73,7 @@ impl Sink {
         self.ticks.clear();
         self.index.clear();
         self.values.clear();
+        self.spare_kept();
         for (place, slot) in self.known.iter_mut().enumerate() {
             let Some(known) = slot else { continue };
             known.idle_seals += 1;
@@ -85,6 +86,21 @@ impl Sink {
                 }
                 *slot = None;
                 self.table_changed = true;
+            }
+        }
+    }
+
+    /// A series of which samples are kept is not forgotten: another would take its place.
+    fn spare_kept(&mut self) {
+        let is_idle = |known: &Known| known.idle_seals >= IDLE_SEALS_MAX;
+        let Some(ring) = &self.ring else { return };
+        if !self.known.iter().flatten().any(is_idle) {
+            return;
+        }
+        for place in ring.places() {
+            let known = usize::try_from(place).ok().and_then(|place| self.known.get_mut(place));
+            if let Some(Some(known)) = known {
+                known.idle_seals = known.idle_seals.min(IDLE_SEALS_MAX - 1);
             }
         }
     }

@@ -1,0 +1,142 @@
+//! What is wanted of a source, as it changes while it runs: how often, which metrics, what is kept.
+
+use super::{Entry, State};
+use crate::burst::{Burst, Trigger};
+use crate::pace::Pace;
+use crate::plan::SourcePlan;
+use crate::schedule::Due;
+use crate::work::{Task, drop_source};
+use model::Timestamp;
+use sources::Keep;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Entry {
+    /// Changes how the source is read; what it has stays.
+    pub(crate) fn apply(&mut self, source: &SourcePlan, percent_max: u64, now: Timestamp) {
+        let SourcePlan { enabled, period, period_idle, .. } = *source;
+        if (period, percent_max) != (self.period, self.percent_max) {
+            (self.period, self.percent_max) = (period, percent_max);
+            self.pace = Pace::new();
+        }
+        self.period_idle = period_idle;
+        self.reschedule(now);
+        if *self.options != *source.options {
+            self.options = Arc::clone(&source.options);
+            self.retry_us = i64::MIN;
+        }
+        if self.off != source.off {
+            self.off = Arc::clone(&source.off);
+        }
+        if self.burst.as_ref().map(Burst::plan) != source.burst {
+            self.burst = source.burst.map(|plan| Burst::new(plan, now));
+        }
+        if enabled != self.enabled {
+            self.enabled = enabled;
+            self.align(now);
+            self.hole = None;
+            self.last = None;
+            self.retry_us = i64::MIN;
+            if !enabled {
+                self.let_go();
+            }
+        }
+        if let (None, Some(slot)) = (self.keep(), &mut self.slot) {
+            slot.sink.set_keep(None);
+        }
+    }
+
+    /// Nobody wants the source: what it holds open is closed, what is kept of it is forgotten.
+    pub(super) fn let_go(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            drop_source(slot);
+            slot.sink.set_keep(None);
+        }
+    }
+
+    /// Whether no job is on the node.
+    pub(crate) fn set_idle(&mut self, is_idle: bool, now: Timestamp) {
+        self.is_idle = is_idle;
+        self.reschedule(now);
+    }
+
+    /// How often the source is read, but for what it costs.
+    pub(crate) fn base(&self) -> Duration {
+        self.period_idle.filter(|_| self.is_idle).unwrap_or(self.period)
+    }
+
+    /// The next tick is one of the period that holds now.
+    fn reschedule(&mut self, now: Timestamp) {
+        let period = self.base().saturating_mul(self.pace.factor);
+        if i64::try_from(period.as_micros()) != Ok(self.schedule.period_us()) {
+            self.schedule.change(period, now);
+        }
+    }
+
+    /// The clock was set: what is due begins anew.
+    pub(crate) fn align(&mut self, now: Timestamp) {
+        self.schedule.align(now);
+        if let Some(burst) = &mut self.burst {
+            burst.align(now);
+        }
+    }
+
+    /// When the source is to be read next.
+    pub(crate) fn due(&self) -> Timestamp {
+        let between = self.burst.as_ref().map(Burst::due);
+        between.into_iter().chain([self.schedule.due()]).min().unwrap_or_default()
+    }
+
+    /// Whether a tick of the source has come, or a reading between two.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.enabled && now >= self.due()
+    }
+
+    /// What is to be kept of the source.
+    pub(crate) fn keep(&self) -> Option<Keep> {
+        self.burst.as_ref().filter(|_| self.enabled).map(Burst::keep)
+    }
+
+    /// Takes a reading between two ticks.
+    pub(super) fn take_between(&mut self, due: Due, steady_us: i64) -> Option<Task> {
+        let burst = self.burst.as_ref()?;
+        if matches!(self.state, State::Parked | State::Off) || steady_us < self.retry_us {
+            return None;
+        }
+        if self.slot.is_none() {
+            self.stats.missed += due.missed + 1;
+            return None;
+        }
+        self.stats.missed += due.missed;
+        let period_us = burst.period_us();
+        self.drained(steady_us);
+        Some(Task::Collect { scheduled: due.at, period_us, is_between: true })
+    }
+
+    /// Reads it more rarely between its ticks if that costs more than it may.
+    pub(super) fn keep_burst_pace(&mut self, cpu_us: u64, at: Timestamp) {
+        let (name, percent) = (self.spec.name, self.percent_max);
+        let Some(burst) = &mut self.burst else { return };
+        if let Some(paced) = burst.reading(cpu_us, percent, at) {
+            let every = paced.as_secs_f64();
+            log::info!(
+                "source {name} is read every {every} s between its ticks, for {percent} % of a processor"
+            );
+        }
+    }
+
+    /// Something happened: whether what is kept of the source is wanted.
+    pub(crate) fn trigger(&mut self, trigger: Trigger, now: Timestamp) -> bool {
+        let burst = self.burst.as_mut().filter(|_| self.enabled);
+        burst.is_some_and(|burst| burst.trigger(trigger, now))
+    }
+
+    /// Moves of what is kept what is wanted, so many samples at once, to what is sealed next. Whether more
+    /// is left.
+    pub(crate) fn release(&mut self, most: usize) -> bool {
+        match (&mut self.burst, &mut self.slot) {
+            (Some(burst), Some(slot)) => burst.release(&mut slot.sink, most),
+            _ => false,
+        }
+    }
+}
