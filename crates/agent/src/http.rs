@@ -40,6 +40,21 @@ pub(crate) struct Http {
     user_agent: String,
 }
 
+/// What an agent says of itself with a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said<'a> {
+    /// What its clock shows.
+    pub(crate) now: Timestamp,
+    /// The generation of the server's configuration that it runs by.
+    pub(crate) generation: u64,
+    /// What it refused of that.
+    pub(crate) refused: &'a str,
+    /// Its sources that should give samples and give none.
+    pub(crate) troubles: &'a str,
+    /// It ends: what it has left comes with this request.
+    pub(crate) stops: bool,
+}
+
 /// The header's text; never shown.
 struct Authorization(String);
 
@@ -149,26 +164,27 @@ impl Http {
         Err(refusal(status, &body, after))
     }
 
-    /// Sends frames and waits for the answer.
+    /// Sends frames, with what the agent says of itself, and waits for the answer.
     ///
     /// # Errors
     /// They were not taken.
-    pub(crate) fn post(
-        &self,
-        frames: &[u8],
-        now: Timestamp,
-        generation: u64,
-        refused: &str,
-    ) -> Result<Answer, Failure> {
+    pub(crate) fn post(&self, frames: &[u8], said: &Said<'_>) -> Result<Answer, Failure> {
         let mut request = self
             .agent
             .post(&self.url)
             .header("Content-Type", "application/x-jobmeter-batches")
             .header("User-Agent", &self.user_agent)
-            .header("X-Jobmeter-Now", now.0)
-            .header("X-Jobmeter-Config", generation);
-        if !refused.is_empty() {
-            request = request.header("X-Jobmeter-Refused", header_text(refused));
+            .header("X-Jobmeter-Now", said.now.0)
+            .header("X-Jobmeter-Config", said.generation);
+        for (name, text) in
+            [("X-Jobmeter-Refused", said.refused), ("X-Jobmeter-Sources", said.troubles)]
+        {
+            if !text.is_empty() {
+                request = request.header(name, header_text(text));
+            }
+        }
+        if said.stops {
+            request = request.header("X-Jobmeter-Stop", "1");
         }
         if let Some(Authorization(text)) = &self.authorization {
             request = request.header("Authorization", text);

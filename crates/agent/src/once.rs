@@ -1,7 +1,7 @@
 //! `--once`: one tick of each given machine, with no thread and no clock but the given one.
 
 use crate::clock::{Clock, GivenClock, MachineClock};
-use crate::http::Http;
+use crate::http::{Http, Said};
 use crate::plan::plan;
 use crate::program::StartError;
 use crate::sampler::{Sampler, Step};
@@ -73,7 +73,7 @@ fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
     }
     let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
     let answer = http
-        .post(&frames, MachineClock.wall(), 0, "")
+        .post(&frames, &Said { now: MachineClock.wall(), ..Said::default() })
         .map_err(|e| StartError::machine("the server does not take the batches", &e))?;
     let taken = [AckStatus::Stored, AckStatus::Duplicate];
     match answer.acks.iter().find(|ack| !taken.contains(&ack.status)) {

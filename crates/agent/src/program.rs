@@ -74,6 +74,8 @@ struct Program {
     clock: Arc<dyn Clock>,
     changes: Changes,
     known: Option<Known>,
+    /// Which sources should give samples and give none, as the server was told.
+    troubles: String,
     /// When unused memory is given back next, by the clock that is never set.
     tidy_us: i64,
 }
@@ -168,6 +170,7 @@ impl Program {
             clock,
             changes: Changes::default(),
             known,
+            troubles: String::new(),
             tidy_us: 0,
         })
     }
@@ -188,6 +191,11 @@ impl Program {
                 self.sampling.look(|sampler| sampler.known(known.generation()))
         {
             known.write(generation, &directories);
+        }
+        let troubles = self.sampling.look(Sampler::troubles);
+        if troubles != self.troubles {
+            self.troubles.clone_from(&troubles);
+            self.order(Order::Troubles(troubles));
         }
         match self.wanted.try_recv() {
             Ok(Wanted::Config { generation, text }) => self.take_change(generation, &text),
@@ -263,10 +271,11 @@ impl Program {
 
     /// Seals what was read, gives the server a moment to take it, and spools the rest.
     fn end(self) {
+        // First, so that the last batch goes with the word that the agent ends.
+        self.order(Order::End);
         self.sampling.end(LAST_READING);
         // A thread that still reads holds what it started.
         kernel::command::kill_all();
-        self.order(Order::End);
         self.queue.end();
         if self.keeper.join().is_err() {
             log::error!("the keeping thread fell; what was in memory is lost");

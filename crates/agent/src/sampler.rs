@@ -263,6 +263,17 @@ impl Sampler {
         self.finder.as_ref().filter(|_| news).map(|finder| finder.known())
     }
 
+    /// Adds a batch without samples: the last that an agent sends, with the word that it ends.
+    pub(crate) fn seal_end(&mut self) {
+        self.sealer.seal_end();
+    }
+
+    /// Which sources should give samples and give none, and why: `perf denied: … | exec broken: …`.
+    pub(crate) fn troubles(&self) -> String {
+        let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
+        troubles.join(" | ")
+    }
+
     /// Gives sources that are off another chance.
     pub(crate) fn forgive(&mut self) {
         self.entries.iter_mut().for_each(Entry::forgive);

@@ -101,11 +101,12 @@ impl Sampling {
             Ok((ended, _)) => *ended,
             Err(poisoned) => *poisoned.into_inner().0,
         };
+        let mut sampler = self.shared.sampler();
         if !ended {
-            let mut sampler = self.shared.sampler();
             sampler.give_up();
             sampler.seal_now();
         }
+        sampler.seal_end();
     }
 }
 

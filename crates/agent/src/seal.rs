@@ -115,6 +115,12 @@ impl Sealer {
         }
     }
 
+    /// Hands on a batch without samples.
+    pub(crate) fn seal_end(&mut self) {
+        let batch = self.new_batch(Arc::clone(&self.nothing));
+        self.put(batch);
+    }
+
     fn update_tables(&mut self, sinks: &mut dyn Sinks) {
         let (mut place, mut same) = (0, true);
         let tables = &mut self.tables;

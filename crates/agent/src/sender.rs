@@ -4,7 +4,7 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::connect::Connect;
 use crate::dispatch::{Dispatch, matching};
-use crate::http::{Failure, Http};
+use crate::http::{Failure, Http, Said};
 use crate::outbox::{Outbox, Request};
 use crate::own::Counters;
 use model::{JobId, JobKey, Timestamp};
@@ -25,6 +25,8 @@ pub(crate) enum Order {
     Renew,
     /// The generation of the server's configuration that the node has taken, and what it refused of it.
     Generation { generation: u64, refused: String },
+    /// Which sources should give samples and give none, and why.
+    Troubles(String),
     /// End when memory is empty.
     End,
 }
@@ -60,6 +62,7 @@ pub(crate) struct Sender {
     phase: Duration,
     generation: u64,
     refused: String,
+    troubles: String,
     jobs: WantedJobs,
     ending: bool,
 }
@@ -86,6 +89,7 @@ impl Sender {
             phase,
             generation: 0,
             refused: String::new(),
+            troubles: String::new(),
             jobs: WantedJobs::default(),
             ending: false,
         }
@@ -118,8 +122,14 @@ impl Sender {
             let Some(http) = &self.http else { continue };
             self.dispatch.cut(&mut request);
             request.body(&mut body);
-            let now = self.clock.wall();
-            let answer = http.post(&body, now, self.generation, &self.refused);
+            let said = Said {
+                now: self.clock.wall(),
+                generation: self.generation,
+                refused: &self.refused,
+                troubles: &self.troubles,
+                stops: self.ending,
+            };
+            let answer = http.post(&body, &said);
             let answer = answer.and_then(|answer| matching(answer, &request));
             let wait = match answer {
                 Ok(answer) => self.settle(&request, &answer, body.len()),
@@ -156,6 +166,7 @@ impl Sender {
                 self.generation = generation;
                 self.refused = refused;
             }
+            Order::Troubles(troubles) => self.troubles = troubles,
             Order::End => self.ending = true,
         }
     }

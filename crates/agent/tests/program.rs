@@ -10,8 +10,8 @@ use server::{Reply, Server, answer};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::AckStatus;
 
@@ -46,10 +46,15 @@ struct Agent {
 impl Agent {
     /// An agent of a recorded machine with a period of 200 ms.
     fn start(url: &str, more: &[&str]) -> Self {
+        Self::of(url, &[&["--period", "200ms"], more].concat())
+    }
+
+    /// An agent of a recorded machine.
+    fn of(url: &str, more: &[&str]) -> Self {
         let machine = machine();
         let root = machine.path().to_str().unwrap().to_owned();
         let spool = machine.path().join("spool");
-        let mut arguments = vec!["--server", url, "--root", &root, "--period", "200ms", "-v"];
+        let mut arguments = vec!["--server", url, "--root", &root, "-v"];
         arguments.extend(["--spool", spool.to_str().unwrap()]);
         arguments.extend(more);
         let child = command(&arguments).spawn().unwrap();
@@ -157,6 +162,11 @@ fn it_samples_and_sends_and_ends_when_told() {
     until("the end", || child.try_wait().unwrap().is_some());
     assert!(child.wait().unwrap().success());
     assert_eq!(segments(&spool), 0, "the server has all");
+    let stops = |post: &server::Post| {
+        post.head.iter().any(|line| line.to_lowercase() == "x-jobmeter-stop: 1")
+    };
+    let posts = server.posts();
+    assert!(!posts.iter().take(3).any(stops) && posts.last().is_some_and(stops), "{posts:?}");
     let seqs = server.seqs();
     assert!(seqs.len() > before, "what was read last is sent");
     assert!(seqs.iter().enumerate().all(|(i, seq)| u64::try_from(i) == Ok(*seq)), "{seqs:?}");
@@ -236,5 +246,90 @@ fn what_the_server_wants_is_done_as_far_as_the_node_allows() {
     until("the report", || server.posts().iter().any(|post| post.head.iter().any(told)));
     let (status, _, said) = agent.end();
     assert!(status.success());
-    assert!(said.contains("the server's configuration 3 changes 1 sources"), "{said}");
+    assert!(
+        said.contains("the server's configuration 3 changes sources: 1; the first until "),
+        "{said}"
+    );
+}
+
+#[test]
+fn it_says_which_sources_give_nothing_and_why_until_they_do() {
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let agent = Agent::start(&server.url, &[]);
+    let said = |posts: &[server::Post]| -> Option<String> {
+        let line = posts.last()?.head.iter().find(|line| line.starts_with("x-jobmeter-sources: "));
+        Some(line?.trim_start_matches("x-jobmeter-sources: ").to_owned())
+    };
+    until("a batch", || !server.seqs().is_empty());
+    assert_eq!(said(&server.posts()), None, "what the machine lacks is no trouble");
+    let load = agent.machine.path().join("proc/loadavg");
+    fs::write(&load, "nonsense").unwrap();
+    until("the trouble", || {
+        said(&server.posts()).is_some_and(|text| text.starts_with("load broken: "))
+    });
+    fs::write(&load, "0.50 0.25 0.10 1/123 4567\n").unwrap();
+    agent.signal(Signal::HUP);
+    until("the end of it", || said(&server.posts()).is_none());
+    agent.end();
+}
+
+/// What the server asks for while jobs run: optional metrics, bursts, and an end of each by itself.
+#[test]
+fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let asked = Arc::new(Mutex::new((0, String::new())));
+    let told = Arc::clone(&asked);
+    let server = Server::start(Box::new(move |_, post| {
+        let mut answer = answer(post, AckStatus::Stored);
+        let (generation, text) = &*told.lock().unwrap();
+        answer.config_generation = *generation;
+        let has = |line: &String| line.to_lowercase() == format!("x-jobmeter-config: {generation}");
+        if !post.head.iter().any(has) {
+            answer.config = text.as_bytes().to_vec();
+        }
+        Reply::Answer(answer)
+    }));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    let text = "period = \"1s\"\n[sources.load]\noptional = true\n[remote]\n\
+                allow = [\"promotions\", \"bursts\"]\n";
+    fs::write(&file, text).unwrap();
+    let agent = Agent::of(&server.url, &["--config", file.to_str().unwrap()]);
+    until("samples", || server.times("uptime_seconds").len() >= 2);
+    assert_eq!(server.times("load_1m"), [0; 0], "nobody asked for it");
+
+    let end = now().as_secs() + 4;
+    let text = format!(
+        "[[promote]]\nmetric = \"load_(1|5)m\"\nuntil = {end}\n\
+         [burst.uptime]\nperiod = \"100ms\"\nkeep = \"30s\"\nuntil = {}\n",
+        end + 60
+    );
+    *asked.lock().unwrap() = (7, text.clone());
+    until("what was asked for", || server.times("load_5m").len() >= 2);
+    until("its end", || now().as_secs() > end + 2);
+    let (load, others) = (server.times("load_1m"), server.times("load_15m"));
+    let last = load.last().copied().unwrap();
+    let end_us = i64::try_from(end * 1_000_000).unwrap();
+    assert!(last < end_us && end_us - last <= 1_100_000, "{last} but {end_us}");
+    assert_eq!(others, [0; 0], "it was not named");
+    assert!(server.gaps().iter().all(|gap| gap != "load"), "an end is no gap");
+    let between = |times: &[i64]| times.iter().filter(|at| *at % 1_000_000 > 50_000).count();
+    assert_eq!(between(&server.times("uptime_seconds")), 0, "it is kept");
+
+    let flush = format!("{text}[[flush]]\nsource = \"uptime\"\nnumber = 17\n");
+    *asked.lock().unwrap() = (8, flush.clone());
+    until("what was kept", || between(&server.times("uptime_seconds")) >= 20);
+    std::thread::sleep(Duration::from_millis(2500));
+    let once = server.times("uptime_seconds");
+    let mut each = once.clone();
+    each.sort_unstable();
+    each.dedup();
+    assert_eq!(each.len(), once.len(), "nothing comes twice");
+    // The same number again, in another text, asks for nothing.
+    *asked.lock().unwrap() = (9, format!("{flush}\n"));
+    let count = between(&once);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(between(&server.times("uptime_seconds")), count);
+    let (status, _, said) = agent.end();
+    assert!(status.success() && said.contains("promotions: 1, bursts: 1"), "{said}");
 }

@@ -7,9 +7,12 @@ use crate::plan::SourcePlan;
 use crate::schedule::Due;
 use crate::work::{Task, drop_source};
 use model::Timestamp;
-use sources::Keep;
+use sources::{Keep, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Longest words on what is wrong with a source.
+const TROUBLE_CHARS_MAX: usize = 200;
 
 impl Entry {
     /// Changes how the source is read; what it has stays.
@@ -52,6 +55,22 @@ impl Entry {
             drop_source(slot);
             slot.sink.set_keep(None);
         }
+    }
+
+    /// Why the source gives no samples though this machine has it and it is wanted, if so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let name = self.spec.name;
+        let mut text = match &self.state {
+            _ if !self.enabled => return None,
+            State::Failing(SourceError::Absent(_)) | State::New | State::Working => return None,
+            State::Failing(error) => format!("{name} {error}"),
+            State::Parked => format!("{name} parked: a reading takes longer than it may"),
+            State::Off => format!("{name} off: it took longer than it may {} times", self.parks),
+        };
+        if let Some((end, _)) = text.char_indices().nth(TROUBLE_CHARS_MAX) {
+            text.truncate(end);
+        }
+        Some(text)
     }
 
     /// Whether no job is on the node.

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each of the test programs uses its part")]
 #![allow(clippy::unwrap_used, reason = "a server that cannot serve fails the test")]
 
-use model::{Batch, Boot};
+use model::{Batch, Boot, SeriesEntry, Timestamp};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,10 @@ pub(crate) struct Post {
     pub(crate) head: Vec<String>,
     pub(crate) frames: Vec<(Boot, u64)>,
     pub(crate) batches: Vec<Arc<Batch>>,
+    /// Metric and instant of each sample.
+    pub(crate) samples: Vec<(String, i64)>,
+    /// The source of each gap.
+    pub(crate) gaps: Vec<String>,
 }
 
 /// What the server does with a request.
@@ -74,6 +78,18 @@ impl Server {
         self.posts.lock().unwrap().clone()
     }
 
+    /// The instants of all samples of a metric, in microseconds, in the order of coming.
+    pub(crate) fn times(&self, metric: &str) -> Vec<i64> {
+        let posts = self.posts();
+        let samples = posts.iter().flat_map(|post| &post.samples);
+        samples.filter(|(name, _)| name == metric).map(|(_, at)| *at).collect()
+    }
+
+    /// The sources of all gaps.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        self.posts().iter().flat_map(|post| post.gaps.clone()).collect()
+    }
+
     /// The numbers of all frames, in the order of coming.
     pub(crate) fn seqs(&self) -> Vec<u64> {
         self.posts().iter().flat_map(|post| post.frames.iter().map(|(_, seq)| *seq)).collect()
@@ -110,6 +126,10 @@ fn serve(
     for frame in Frames::of(&body) {
         let batch = decoder.decode(&frame.unwrap()).unwrap().into_batch().unwrap();
         post.frames.push((batch.boot, batch.seq));
+        let named =
+            |(entry, at, _): (&SeriesEntry, Timestamp, f64)| (entry.metric.name.to_string(), at.0);
+        post.samples.extend(batch.samples().map(named));
+        post.gaps.extend(batch.gaps.iter().map(|gap| gap.source.to_string()));
         post.batches.push(Arc::new(batch));
     }
     let number = seen.lock().unwrap().len();
