@@ -13,6 +13,7 @@
 
 mod backup;
 mod conservation;
+mod demand;
 mod docs_fresh;
 mod doctor;
 mod exec;
