@@ -112,7 +112,9 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
         let Some(source) = config.sources.get(spec.name) else { continue };
         let asked = change.and_then(|change| change.sources.get(spec.name));
         let asked = asked.cloned().unwrap_or_default();
-        let off = off(spec, &source.optional, change);
+        // A source that the server switches on is wanted, all of it.
+        let all = asked.enabled == Some(true);
+        let off = if all { Arc::default() } else { off(spec, &source.optional, change) };
         // Of a source that has nothing to give now nothing is read.
         let wanted = off.is_empty() || off.len() < spec.metrics.len();
         let enabled = asked.enabled.unwrap_or(source.enabled) && wanted;
@@ -278,6 +280,10 @@ mod tests {
         assert!(of(&with, "load").enabled);
         assert!(!off(&with, "load").contains(&"load_1m".to_owned()));
         assert!(off(&with, "load").contains(&"load_5m".to_owned()));
+        let on = SourceChange { enabled: Some(true), ..SourceChange::default() };
+        let on = RemoteChange { sources: [("load".to_owned(), on)].into(), ..change.clone() };
+        let all = plan(&config, Some(&on)).unwrap();
+        assert!(of(&all, "load").enabled && of(&all, "load").off.is_empty());
         assert!(change.expire(Timestamp::from_seconds(60)));
         assert!(!of(&plan(&config, Some(&change)).unwrap(), "load").enabled);
     }

@@ -33,7 +33,7 @@ use crate::setting::{Kind, Setting, SourceSettings};
 use crate::text::{Raw, Value};
 use crate::{BurstSettings, MetricPattern, RemoteSettings};
 use model::Timestamp;
-use model::setting::words;
+use model::setting::{show_duration, words};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct RemoteChange {
     pub bursts: BTreeMap<String, Burst>,
     /// Sources of which what a burst kept is to be sent, each with the number of the request.
     pub flushes: Vec<(String, u64)>,
-    /// What was refused, for the log and the server: one sentence each.
+    /// What was refused, or cut, for the log and the server: one sentence each.
     pub refused: Vec<String>,
 }
 
@@ -176,9 +176,7 @@ pub fn read_remote(
     let mut errors = Vec::new();
     let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
     let mut asked = Asked { values, errors, bounds, longest };
-    if let Some(until) = asked.value::<Timestamp>("until") {
-        change.until = until.min(longest);
-    }
+    change.until = asked.end("until").unwrap_or(longest);
     for source in sources {
         asked.source(source, &mut change);
         asked.burst(source, burst, &mut change);
@@ -306,7 +304,18 @@ impl Asked<'_> {
             self.errors.push(self.values.error(of, "it has no `until`"));
             return None;
         }
-        self.value(key).map(|until: Timestamp| until.min(self.longest))
+        self.end(key)
+    }
+
+    /// A time, cut to the longest that the node allows; that is told.
+    fn end(&mut self, key: &str) -> Option<Timestamp> {
+        let until: Timestamp = self.value(key)?;
+        if until > self.longest {
+            let longest = show_duration(self.bounds.time_max);
+            let what = format!("it ends sooner: `remote.time_max` is {longest}");
+            self.errors.push(self.values.error(key, &what));
+        }
+        Some(until.min(self.longest))
     }
 
     /// The value of a key, or the usual one where nothing is said. `None`: what is said does not fit.

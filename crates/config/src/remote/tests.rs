@@ -60,6 +60,7 @@ fn what_is_allowed_is_granted_for_a_time() {
     assert_eq!(change.sources["load"], SourceChange { enabled, period, events: None });
     let change = read("until = \"2030-01-01\"", &["sources"]);
     assert_eq!(change.until, Timestamp::from_seconds(3600));
+    assert_eq!(change.refused, ["server:1:9: it ends sooner: `remote.time_max` is 1h"]);
 }
 
 #[test]
@@ -133,8 +134,15 @@ fn promotions_end_each_at_its_time() {
     };
     let of = |name: &str, until| (name.to_owned(), until);
     assert_eq!(held(&change), [of("perf_.*", 600), of("load_1m", 20), of("z", 3600)]);
-    assert_eq!(change.refused.len(), 5, "{:#?}", change.refused);
-    for part in ["no regular", "has no `until`", "without `metric`", "`soon`", "promote.6.why"] {
+    assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
+    for part in [
+        "ends sooner",
+        "no regular",
+        "has no `until`",
+        "without `metric`",
+        "`soon`",
+        "promote.6.why",
+    ] {
         assert!(change.refused.iter().any(|why| why.contains(part)), "{part}: {change:#?}");
     }
     assert_eq!(change.next_end(), Some(Timestamp::from_seconds(20)));
@@ -172,7 +180,7 @@ fn a_burst_and_what_has_it_sent() {
     let want = BTreeMap::from([("cpu".to_owned(), cpu), ("load".to_owned(), load)]);
     assert_eq!(change.bursts, want);
     assert_eq!(change.flushes, [("cpu".to_owned(), 17)]);
-    assert_eq!(change.refused.len(), 5, "{:#?}", change.refused);
+    assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
     assert!(read(text, &["sources"]).bursts.is_empty());
     assert_eq!(read(text, &["sources"]).flushes.len(), 1, "the node's own burst may be asked for");
 }
