@@ -15,6 +15,7 @@ pub mod command;
 pub mod cpuinfo;
 pub mod cpulist;
 pub mod diskstats;
+pub mod drm;
 pub mod heap;
 pub mod inotify;
 pub mod ipmi;

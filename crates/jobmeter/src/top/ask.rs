@@ -120,8 +120,6 @@ fn asked<'a>(
             }
         }
     }
-    // A comma parts names in a question.
-    asked.retain(|device, _| !device.contains(','));
     asked
 }
 

@@ -1,4 +1,4 @@
-//! AMD GPUs: use and memory. Their power, temperatures and fans are those of the chip `amdgpu` in source `hwmon`.
+//! AMD GPUs: use and memory, and what each job has of them. Their power, temperatures and fans are those of the chip `amdgpu` in source `hwmon`.
 //!
 //! Reads `/sys/class/drm/cardN/device/` (driver amdgpu; Documentation/gpu/amdgpu/driver-misc.rst,
 //! Documentation/gpu/amdgpu/thermal.rst; Linux 4.19 and later):
@@ -16,25 +16,52 @@
 //! A GPU has the labels `gpu`, its card, and `pci`, its place on the bus, by which `hwmon` names it too. GTT is memory of
 //! the machine that the GPU can reach. A file that a model or a driver lacks gives no sample; reading a GPU that
 //! sleeps wakes it on some models.
+//!
+//! What a job's processes use is told where the driver tells it, see [`users`]: the memory and the time of engines of those
+//! that draw or compute by the kernel's queues, and beside it what AMD's compute driver (ROCm) tells of its own. Memory
+//! that ROCm took may stand in both, so that the two are no parts of a sum. A job's counters begin with the job; of one that is
+//! older than the agent's start they count from there.
+
+mod users;
 
 use crate::values::{Values, Walk};
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
-use model::{Metric, Unit};
+use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use kernel::drm::kfd_node;
+use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
+use users::{Used, Users};
 
 const DIR: &str = "sys/class/drm";
 const AMD: &str = "0x1002";
+const KFD_NODES: &str = "sys/class/kfd/kfd/topology/nodes";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "amdgpu",
-    help: "AMD GPUs: use and memory.",
+    help: "AMD GPUs: use and memory, and what each job has of them.",
     reads: &[
         "/sys/class/drm/card*/device/{vendor,gpu_busy_percent,mem_busy_percent}",
-        "/sys/class/drm/card*/device/mem_info_{vram,vis_vram,gtt}_{total,used}",
+        "/sys/class/drm/card*/device/mem_info_{vram,gtt}_{total,used}",
+        "/proc/PID/fdinfo/*",
+        "/sys/class/kfd/kfd/topology/nodes/*/{gpu_id,properties}",
+        "/sys/class/kfd/kfd/proc/PID/{vram_*,sdma_*,stats_*/cu_occupancy}",
     ],
-    cost: "some microseconds a file",
+    cost: "some microseconds a file; twice a minute as much for each file that a process of a job has open",
     every: Every::AtLeast(Duration::from_secs(1)),
-    metrics: &[&USE, &MEMORY_USE, &MEMORY_SIZE, &MEMORY_USED, &GTT_SIZE, &GTT_USED],
+    metrics: &[
+        &USE,
+        &MEMORY_USE,
+        &MEMORY_SIZE,
+        &MEMORY_USED,
+        &GTT_SIZE,
+        &GTT_USED,
+        &JOB_PROCESSES,
+        &JOB_MEMORY,
+        &JOB_GTT,
+        &JOB_ENGINE,
+        &JOB_KFD_MEMORY,
+        &JOB_COMPUTE_UNITS,
+        &JOB_SDMA,
+    ],
     sane: &[Sane::of(&USE).within(0.0, 1.0), Sane::of(&MEMORY_USE).within(0.0, 1.0)],
     options: &[],
     open,
@@ -55,6 +82,35 @@ static GTT_SIZE: Metric =
     bytes("amdgpu_gtt_size_bytes", "Memory of the machine that the GPU can reach.");
 static GTT_USED: Metric =
     bytes("amdgpu_gtt_used_bytes", "The part of amdgpu_gtt_size_bytes that is in use.");
+static JOB_PROCESSES: Metric =
+    Metric::gauge("amdgpu_job_processes", Unit::Count, "Processes of the job that use a GPU.");
+static JOB_MEMORY: Metric =
+    bytes("amdgpu_job_memory_bytes", "Memory of a GPU that the job's open GPUs have.");
+static JOB_GTT: Metric = bytes(
+    "amdgpu_job_gtt_bytes",
+    "Memory of the machine that the job's open GPUs made reachable for a GPU.",
+);
+static JOB_ENGINE: Metric = Metric::counter(
+    "amdgpu_job_engine_seconds_total",
+    Unit::Seconds,
+    "Time that engines of a kind worked for the job by the kernel's queues; several at a time can pass the time that went by.",
+)
+.steps(1_000_000_000);
+static JOB_KFD_MEMORY: Metric = bytes(
+    "amdgpu_job_kfd_memory_bytes",
+    "Memory of a GPU that the job took by AMD's compute driver (ROCm).",
+);
+static JOB_COMPUTE_UNITS: Metric = Metric::gauge(
+    "amdgpu_job_compute_units",
+    Unit::Count,
+    "Compute units that work of the job by AMD's compute driver (ROCm) holds now.",
+);
+static JOB_SDMA: Metric = Metric::counter(
+    "amdgpu_job_sdma_seconds_total",
+    Unit::Seconds,
+    "Time that a GPU's copy engines worked for the job by AMD's compute driver (ROCm).",
+)
+.steps(1_000_000);
 
 const fn percent(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Ratio, help).steps(100)
@@ -74,9 +130,25 @@ static FILES: [(&str, &Metric, f64); 6] = [
     ("mem_info_gtt_used", &GTT_USED, 1.0),
 ];
 
+/// Most GPUs of a node.
+const CARDS_MAX: usize = 256;
+
+/// A GPU of AMD's.
+#[derive(Debug)]
+struct Card {
+    gpu: Box<str>,
+    /// Its place on the bus.
+    pci: Box<str>,
+    /// Its number in the compute driver.
+    kfd: Option<u32>,
+}
+
 #[derive(Debug, Default)]
 struct Amdgpu {
     files: Values,
+    /// Those that ever were there: their places stay.
+    cards: Vec<Card>,
+    users: Users,
 }
 
 fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -86,14 +158,18 @@ fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Amdgpu {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let absent = "/sys/class/drm: no GPU of AMD with the driver amdgpu";
-        self.files.look(cx.root, cx.now, absent, walk)?;
+        let cards = &mut self.cards;
+        self.files.look(cx.root, cx.now, absent, |found| walk(found, cards))?;
         let mut of = out.of_device();
         let read = self.files.each(|file, number| file.gauge(&mut of, number));
+        let state = self.users.look(cx, &self.cards);
+        self.push_jobs(out);
+        out.part("jobs", state);
         read.state("gpus", out)
     }
 }
 
-fn walk(walk: &mut Walk<'_, ()>) {
+fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
     for card in walk.names(DIR) {
         // `card0-DP-1` is a plug of `card0`.
         let is_card =
@@ -110,6 +186,62 @@ fn walk(walk: &mut Walk<'_, ()>) {
         let labels = labels.get(..if pci.is_empty() { 1 } else { 2 }).unwrap_or_default();
         for (file, metric, per_unit) in FILES {
             walk.file(&format!("{device}/{file}"), metric, labels, per_unit, ());
+        }
+        let is_known = cards.iter().any(|known| *known.gpu == *card && *known.pci == *pci);
+        if !is_known && !pci.is_empty() && cards.len() < CARDS_MAX {
+            cards.push(Card { gpu: card.into(), pci: pci.into(), kfd: None });
+        }
+    }
+    for node in walk.names(KFD_NODES) {
+        let id = walk.text(&format!("{KFD_NODES}/{node}/gpu_id"));
+        // A processor is a node, too, with 0.
+        let Some(id) = id.and_then(|id| id.parse().ok()).filter(|id| *id != 0) else { continue };
+        let properties = walk.text(&format!("{KFD_NODES}/{node}/properties"));
+        let Some(Ok(place)) = properties.map(|text| kfd_node(format!("{text}\n").as_bytes()))
+        else {
+            continue;
+        };
+        let pci = place.pci();
+        cards.iter_mut().filter(|card| *card.pci == *pci).for_each(|card| card.kfd = Some(id));
+    }
+}
+
+impl Amdgpu {
+    fn push_jobs(&self, out: &mut Sink) {
+        for user in self.users.users() {
+            let mut out = out.of_job(&user.job);
+            for used in &user.used {
+                if let Some(card) = self.cards.get(used.card) {
+                    self.push(used, card, user.is_whole, user.start, &mut out);
+                }
+            }
+        }
+    }
+
+    fn push(&self, used: &Used, card: &Card, is_whole: bool, start: Timestamp, out: &mut Of<'_>) {
+        let labels = [("gpu", &*card.gpu), ("pci", &*card.pci)];
+        if is_whole {
+            out.gauge(&JOB_PROCESSES, &labels, f64::from(used.processes));
+            for (metric, value) in [
+                (&JOB_MEMORY, used.vram_bytes),
+                (&JOB_GTT, used.gtt_bytes),
+                (&JOB_KFD_MEMORY, used.kfd_bytes),
+                (&JOB_COMPUTE_UNITS, used.compute_units),
+            ] {
+                if let Some(value) = value {
+                    out.gauge(metric, &labels, value as f64);
+                }
+            }
+        }
+        for (place, nanos) in used.engines.iter().enumerate() {
+            if let Some(nanos) = nanos {
+                let engine = ("engine", self.users.engine(place));
+                let labels = [engine, labels[0], labels[1]];
+                out.counter(&JOB_ENGINE, &labels, *nanos as f64 / 1e9, start);
+            }
+        }
+        if let Some(sdma_us) = used.sdma_us {
+            out.counter(&JOB_SDMA, &labels, sdma_us as f64 / 1e6, start);
         }
     }
 }
