@@ -60,6 +60,17 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
         ("nvidia_temperature_celsius", 41.0),
         ("nvidia_ecc_corrected_errors_total", 7.0),
         ("nvidia_ecc_uncorrected_errors_total", 2.0),
+        ("nvidia_memory_temperature_celsius", 61.0),
+        ("nvidia_pcie_replays_total", 3.0),
+        ("nvidia_pcie_sent_bytes_total", 5e9),
+        ("nvidia_pcie_received_bytes_total", 6e9),
+        ("nvidia_pcie_generation", 5.0),
+        ("nvidia_pcie_lanes", 16.0),
+        ("nvidia_nvlink_sent_bytes_total", 7e6 * 1024.0),
+        ("nvidia_nvlink_received_bytes_total", 8e6 * 1024.0),
+        ("nvidia_nvlink_flit_crc_errors_total", 4.0),
+        ("nvidia_nvlink_data_crc_errors_total", 5.0),
+        ("nvidia_nvlink_recoveries_total", 7.0),
         ("nvidia_processes", 100.0),
     ] {
         assert_eq!(value(metric, good), Some(want), "{metric}\n{out}\n{errors}");
@@ -81,6 +92,12 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
     assert_eq!(value("nvidia_memory_size_bytes", r#""slice": "1""#), Some(1000.0));
     assert_eq!(value("nvidia_use_ratio", r#""GPU-stub-3""#), None);
     assert_eq!(value("nvidia_processes", r#""GPU-stub-3""#), None);
+    // A fraction is no count, and bytes in 32 bits go round too soon; its other fields are told.
+    assert_eq!(value("nvidia_nvlink_replays_total", good), None);
+    for metric in ["nvidia_pcie_sent_bytes_total", "nvidia_nvlink_received_bytes_total"] {
+        assert_eq!(value(metric, r#""GPU-stub-3""#), None, "{metric}");
+    }
+    assert_eq!(value("nvidia_nvlink_data_crc_errors_total", r#""GPU-stub-3""#), Some(5.0));
 }
 
 #[test]

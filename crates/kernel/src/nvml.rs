@@ -68,10 +68,30 @@ pub enum Number {
     PcieReplays,
     /// 1 where the GPU is divided into slices.
     Mig,
+    /// Bytes that it sent over the PCI link.
+    PcieSentBytes,
+    /// Bytes that it received.
+    PcieReceivedBytes,
+    /// The PCI link's generation now; it may be lowered while nothing is to be done.
+    PcieGeneration,
+    /// The PCI link's lanes now.
+    PcieLanes,
+    /// Data that it sent over all its NVLinks.
+    NvlinkSentKib,
+    /// Data that it received.
+    NvlinkReceivedKib,
+    /// Wrong checksums of NVLink's flow control.
+    NvlinkFlitCrcErrors,
+    /// Wrong checksums of NVLink's data.
+    NvlinkDataCrcErrors,
+    /// Packets that an NVLink sent again.
+    NvlinkReplays,
+    /// Times that an NVLink had to be set up anew.
+    NvlinkRecoveries,
 }
 
 /// How many numbers there are.
-pub const NUMBERS: usize = 18;
+pub const NUMBERS: usize = 28;
 
 /// Their names in a recorded answer, in their order.
 const NAMES: [(&str, Number); NUMBERS] = [
@@ -93,6 +113,16 @@ const NAMES: [(&str, Number); NUMBERS] = [
     ("ecc_uncorrected", Number::EccUncorrected),
     ("pcie_replays", Number::PcieReplays),
     ("mig", Number::Mig),
+    ("pcie_sent_bytes", Number::PcieSentBytes),
+    ("pcie_received_bytes", Number::PcieReceivedBytes),
+    ("pcie_generation", Number::PcieGeneration),
+    ("pcie_lanes", Number::PcieLanes),
+    ("nvlink_sent_kib", Number::NvlinkSentKib),
+    ("nvlink_received_kib", Number::NvlinkReceivedKib),
+    ("nvlink_flit_crc_errors", Number::NvlinkFlitCrcErrors),
+    ("nvlink_data_crc_errors", Number::NvlinkDataCrcErrors),
+    ("nvlink_replays", Number::NvlinkReplays),
+    ("nvlink_recoveries", Number::NvlinkRecoveries),
 ];
 
 /// A process on a GPU.

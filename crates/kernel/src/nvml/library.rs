@@ -29,6 +29,21 @@ const OTHER_VERSION: c_int = 25;
 const TEXT_BYTES: usize = 96;
 /// `NVML_FI_DEV_MEMORY_TEMP`.
 const FIELD_MEMORY_TEMPERATURE: c_uint = 82;
+// `NVML_FI_DEV_NVLINK_…_COUNT_TOTAL`, `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_…`, `NVML_FI_DEV_PCIE_COUNT_…_BYTES`.
+const FIELD_NVLINK_FLIT_CRC: c_uint = 38;
+const FIELD_NVLINK_DATA_CRC: c_uint = 45;
+const FIELD_NVLINK_REPLAYS: c_uint = 52;
+const FIELD_NVLINK_RECOVERIES: c_uint = 59;
+const FIELD_NVLINK_SENT: c_uint = 138;
+const FIELD_NVLINK_RECEIVED: c_uint = 139;
+const FIELD_PCIE_SENT: c_uint = 197;
+const FIELD_PCIE_RECEIVED: c_uint = 198;
+/// All links together.
+const SCOPE_ALL: c_uint = c_uint::MAX;
+// `nvmlValueType_t`.
+const TYPE_UNSIGNED_INT: c_int = 1;
+const TYPE_UNSIGNED_LONG: c_int = 2;
+const TYPE_UNSIGNED_LONG_LONG: c_int = 3;
 const CLOCK_SM: c_int = 1;
 const CLOCK_MEMORY: c_int = 2;
 /// `nvmlMemory_v2_t`: its size, and version 2 above.
@@ -299,6 +314,70 @@ fn ask(functions: &Functions, device: Device, number: Number) -> Result<Option<u
             let mig = functions.mig.ok_or(NOT_SUPPORTED)?;
             checked(call!(mig, device, &raw mut now, &raw mut later)).map(|()| known(now))
         }
+        Number::PcieGeneration => few(functions.link_generation, device, 15),
+        Number::PcieLanes => few(functions.link_width, device, 64),
+        // In 32 bits it would go round within less than a second.
+        Number::PcieSentBytes => wide_field(functions, device, FIELD_PCIE_SENT, 0),
+        Number::PcieReceivedBytes => wide_field(functions, device, FIELD_PCIE_RECEIVED, 0),
+        Number::NvlinkSentKib => wide_field(functions, device, FIELD_NVLINK_SENT, SCOPE_ALL),
+        Number::NvlinkReceivedKib => {
+            wide_field(functions, device, FIELD_NVLINK_RECEIVED, SCOPE_ALL)
+        }
+        Number::NvlinkFlitCrcErrors => field(functions, device, FIELD_NVLINK_FLIT_CRC, 0),
+        Number::NvlinkDataCrcErrors => field(functions, device, FIELD_NVLINK_DATA_CRC, 0),
+        Number::NvlinkReplays => field(functions, device, FIELD_NVLINK_REPLAYS, 0),
+        Number::NvlinkRecoveries => field(functions, device, FIELD_NVLINK_RECOVERIES, 0),
+    }
+}
+
+/// A number from 1 to `most`; another stands for one that is not known.
+fn few(function: Option<Get<c_uint>>, device: Device, most: c_uint) -> Result<Option<u64>, c_int> {
+    let value = get(function, device)?;
+    Ok(Some(value).filter(|value| (1..=most).contains(value)).map(u64::from))
+}
+
+fn asked(
+    functions: &Functions,
+    device: Device,
+    field: c_uint,
+    scope: c_uint,
+) -> Result<FieldValue, c_int> {
+    let function = functions.fields.ok_or(NOT_SUPPORTED)?;
+    let mut value = FieldValue { field, scope, ..FieldValue::default() };
+    checked(call!(function, device, 1, &raw mut value))?;
+    checked(value.code)?;
+    Ok(value)
+}
+
+/// A field that is no negative number and no fraction.
+fn field(
+    functions: &Functions,
+    device: Device,
+    field: c_uint,
+    scope: c_uint,
+) -> Result<Option<u64>, c_int> {
+    let told = asked(functions, device, field, scope)?;
+    let (value, most) = match told.kind {
+        TYPE_UNSIGNED_INT => (told.value & u64::from(u32::MAX), u64::from(u32::MAX)),
+        TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => (told.value, u64::MAX),
+        _ => return Err(NOT_SUPPORTED),
+    };
+    Ok(Some(value).filter(|value| *value != most))
+}
+
+/// A field of 64 bits.
+fn wide_field(
+    functions: &Functions,
+    device: Device,
+    field: c_uint,
+    scope: c_uint,
+) -> Result<Option<u64>, c_int> {
+    let told = asked(functions, device, field, scope)?;
+    match told.kind {
+        TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => {
+            Ok(Some(told.value).filter(|value| *value != u64::MAX))
+        }
+        _ => Err(NOT_SUPPORTED),
     }
 }
 
@@ -312,10 +391,7 @@ fn memory(functions: &Functions, device: Device) -> Result<Memory, c_int> {
 }
 
 fn memory_temperature(functions: &Functions, device: Device) -> Result<Option<u64>, c_int> {
-    let function = functions.fields.ok_or(NOT_SUPPORTED)?;
-    let mut value = FieldValue { field: FIELD_MEMORY_TEMPERATURE, ..FieldValue::default() };
-    checked(call!(function, device, 1, &raw mut value))?;
-    checked(value.code)?;
+    let value = asked(functions, device, FIELD_MEMORY_TEMPERATURE, 0)?;
     // The union holds an unsigned int; 0 is what models without the sensor answer.
     let celsius = value.value & u64::from(u32::MAX);
     Ok(Some(celsius).filter(|celsius| (1..=200).contains(celsius)))

@@ -5,7 +5,8 @@
 //!
 //! Power and use are what the driver tells: on many models the mean of a second or less, of which the
 //! sensor sees a part; energy is counted by the GPU itself, since the driver was loaded. Bits that are all set stand for
-//! "not known" in this library and are no number here.
+//! "not known" in this library and are no number here. Bytes on the PCI link come from the counters that drivers from 555 on
+//! have, not from NVML's samples of 20 ms, of which nobody knows what went between.
 //!
 //! A GPU is a job's if the job's device cgroup (version 1) lets it in, or if the job's environment names it
 //! (`SLURM_JOB_GPUS`, a UUID in `CUDA_VISIBLE_DEVICES`), or if a process of the job uses it; `nvidia_job_share_ratio` is 1
@@ -42,6 +43,16 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &ECC_CORRECTED,
         &ECC_UNCORRECTED,
         &PCIE_REPLAYS,
+        &PCIE_SENT,
+        &PCIE_RECEIVED,
+        &PCIE_GENERATION,
+        &PCIE_LANES,
+        &NVLINK_SENT,
+        &NVLINK_RECEIVED,
+        &NVLINK_FLIT_CRC,
+        &NVLINK_DATA_CRC,
+        &NVLINK_REPLAYS,
+        &NVLINK_RECOVERIES,
         &PROCESSES,
         &JOB_SHARE,
         &JOB_MEMORY,
@@ -59,6 +70,11 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&MEMORY_CLOCK).within(0.0, 1e11),
         Sane::of(&TEMPERATURE).within(-40.0, 150.0),
         Sane::of(&MEMORY_TEMPERATURE).within(-40.0, 150.0),
+        // Above what PCI 7.0 and NVLink 5 can carry one way.
+        Sane::of(&PCIE_SENT).rate(3e11),
+        Sane::of(&PCIE_RECEIVED).rate(3e11),
+        Sane::of(&NVLINK_SENT).rate(4e12),
+        Sane::of(&NVLINK_RECEIVED).rate(4e12),
         Sane::of(&JOB_USE).within(0.0, 100.0),
     ],
     options: &[],
@@ -118,6 +134,35 @@ static ECC_UNCORRECTED: Metric = count(
 );
 static PCIE_REPLAYS: Metric =
     count("nvidia_pcie_replays_total", "Packets that the PCI link had to send again.");
+static PCIE_SENT: Metric =
+    bytes_total("nvidia_pcie_sent_bytes_total", "Bytes that the GPU sent over its PCI link.");
+static PCIE_RECEIVED: Metric = bytes_total(
+    "nvidia_pcie_received_bytes_total",
+    "Bytes that the GPU received over its PCI link.",
+);
+static PCIE_GENERATION: Metric = Metric::gauge(
+    "nvidia_pcie_generation",
+    Unit::Count,
+    "Generation of the PCI link now; many models lower it while they have nothing to do.",
+);
+static PCIE_LANES: Metric =
+    Metric::gauge("nvidia_pcie_lanes", Unit::Count, "Lanes of the PCI link now.");
+static NVLINK_SENT: Metric = bytes_total(
+    "nvidia_nvlink_sent_bytes_total",
+    "Data that the GPU sent over all its NVLinks, in steps of 1 KiB.",
+);
+static NVLINK_RECEIVED: Metric = bytes_total(
+    "nvidia_nvlink_received_bytes_total",
+    "Data that the GPU received over all its NVLinks, in steps of 1 KiB.",
+);
+static NVLINK_FLIT_CRC: Metric =
+    count("nvidia_nvlink_flit_crc_errors_total", "Wrong checksums of flow control on all NVLinks.");
+static NVLINK_DATA_CRC: Metric =
+    count("nvidia_nvlink_data_crc_errors_total", "Wrong checksums of data on all NVLinks.");
+static NVLINK_REPLAYS: Metric =
+    count("nvidia_nvlink_replays_total", "Packets that NVLinks had to send again.");
+static NVLINK_RECOVERIES: Metric =
+    count("nvidia_nvlink_recoveries_total", "Times that an NVLink had to be set up anew.");
 static PROCESSES: Metric =
     Metric::gauge("nvidia_processes", Unit::Count, "Processes that use the GPU.");
 static JOB_SHARE: Metric = Metric::gauge(
@@ -142,12 +187,16 @@ const fn bytes(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Bytes, help)
 }
 
+const fn bytes_total(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, Unit::Bytes, help)
+}
+
 const fn count(name: &'static str, help: &'static str) -> Metric {
     Metric::counter(name, Unit::Count, help)
 }
 
 /// A number of the library, its metric, and how many of its steps make a unit.
-static TOLD: [(Number, &Metric, f64); 14] = [
+static TOLD: [(Number, &Metric, f64); 24] = [
     (Number::GpuPercent, &USE, 100.0),
     (Number::MemoryPercent, &MEMORY_USE, 100.0),
     (Number::MemoryTotalBytes, &MEMORY_SIZE, 1.0),
@@ -162,6 +211,16 @@ static TOLD: [(Number, &Metric, f64); 14] = [
     (Number::EccUncorrected, &ECC_UNCORRECTED, 1.0),
     (Number::PcieReplays, &PCIE_REPLAYS, 1.0),
     (Number::SmMhz, &SM_CLOCK, 1e-6),
+    (Number::PcieSentBytes, &PCIE_SENT, 1.0),
+    (Number::PcieReceivedBytes, &PCIE_RECEIVED, 1.0),
+    (Number::PcieGeneration, &PCIE_GENERATION, 1.0),
+    (Number::PcieLanes, &PCIE_LANES, 1.0),
+    (Number::NvlinkSentKib, &NVLINK_SENT, 1.0 / 1024.0),
+    (Number::NvlinkReceivedKib, &NVLINK_RECEIVED, 1.0 / 1024.0),
+    (Number::NvlinkFlitCrcErrors, &NVLINK_FLIT_CRC, 1.0),
+    (Number::NvlinkDataCrcErrors, &NVLINK_DATA_CRC, 1.0),
+    (Number::NvlinkReplays, &NVLINK_REPLAYS, 1.0),
+    (Number::NvlinkRecoveries, &NVLINK_RECOVERIES, 1.0),
 ];
 
 /// The bits of nvml.h's `nvmlClocksThrottleReasons`, in the order of their values.
