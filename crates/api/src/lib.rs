@@ -5,6 +5,7 @@
 //! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
 
+mod demand;
 mod digits;
 mod jobs;
 mod nodes;
@@ -15,6 +16,10 @@ mod rows;
 mod samples;
 mod told;
 
+pub use demand::{
+    FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
+    SetRefused, SetSource, WORD,
+};
 pub use jobs::{
     Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources,
     SeriesRef, Step, Totals,

@@ -1,7 +1,7 @@
 //! The OpenAPI document (3.1) of the server, made of [`Operation`]s and of the types of their bodies.
 
 use crate::Problem;
-use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB};
+use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB, PATH_NUMBER};
 use crate::param::extend;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -50,6 +50,7 @@ pub fn openapi() -> Value {
         let method = match operation.method() {
             Method::Get => "get",
             Method::Post => "post",
+            Method::Delete => "delete",
         };
         extend(path, json!({method: described(*operation, &mut told, &mut taken)}));
     }
@@ -91,6 +92,9 @@ fn described(
     let mut parameters: Vec<Value> = Vec::new();
     if operation.path().contains("{id}") {
         parameters.push(PATH_JOB.in_path());
+    }
+    if operation.path().contains("{number}") {
+        parameters.push(PATH_NUMBER.in_path());
     }
     if !matches!(about.body, Body::Params) {
         parameters.extend(about.params.iter().map(|param| param.in_query()));
@@ -210,7 +214,7 @@ fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
     if matches!(about.answer, Answer::Rows(_)) {
         all.insert(406);
     }
-    if operation.method() == Method::Post {
+    if operation.method() != Method::Get {
         all.insert(403);
     }
     all.extend(about.more);

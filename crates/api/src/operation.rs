@@ -3,8 +3,9 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Available, Disagreement, End, Explanation, Gap, Health, Job, JobReport, Last, MetricInfo,
-    MetricsRow, Node, Range, Ready, Registered, Scheduler, SeriesInfo, SqlQuestion,
+    Available, Disagreement, End, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark,
+    MetricInfo, MetricsRow, Node, Numbered, Promote, Promoted, PromotedRow, Range, Ready,
+    Registered, Scheduler, SeriesInfo, Set, SetChange, SqlQuestion,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -18,6 +19,8 @@ pub enum Method {
     Get,
     /// Asks with a body, or changes something.
     Post,
+    /// Ends something.
+    Delete,
 }
 
 /// Who may ask.
@@ -160,6 +163,10 @@ const AVAILABLE: &[Param] = &[
 
 const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), START, END];
 
+/// The number in a path.
+pub(crate) const PATH_NUMBER: Param =
+    param("number", Form::Number, "The number that it was given.");
+
 /// The job in a path.
 pub(crate) const PATH_JOB: Param = param("id", Form::Job, "The job: `[CLUSTER:]ID`.");
 
@@ -251,6 +258,46 @@ operations! {
     /// One SELECT, or EXPLAIN of one.
     Sql Post "/api/v1/sql" {
         body: Body::Json(|g| g.subschema_for::<SqlQuestion>()), answer: Answer::Rows(any_rows),
+    }
+    /// Changes of agents' settings that hold; for administrators.
+    Settings Get "/api/v1/settings" { answer: Answer::Json(|g| g.subschema_for::<Vec<SetChange>>()) }
+    /// Changes settings of nodes for a time; for administrators.
+    Set Post "/api/v1/settings" {
+        body: Body::Json(|g| g.subschema_for::<Set>()),
+        answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[507],
+    }
+    /// Ends a change of settings before its time; for administrators.
+    Undo Delete "/api/v1/settings/{number}" {
+        answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[404],
+    }
+    /// Asks nodes for what a burst kept; for administrators.
+    Flush Post "/api/v1/flushes" {
+        body: Body::Json(|g| g.subschema_for::<FlushNow>()),
+        answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[507],
+    }
+    /// Optional metrics that are collected: all of them for administrators, his own for a user.
+    Promotions Get "/api/v1/promotions" {
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Promoted>>()),
+    }
+    /// Collects optional metrics: administrators anywhere, a user on the nodes of his running jobs and for
+    /// their time.
+    Promote Post "/api/v1/promotions" {
+        body: Body::Json(|g| g.subschema_for::<Promote>()),
+        answer: Answer::Json(|g| g.subschema_for::<Vec<Promoted>>()), more: &[404, 507],
+    }
+    /// Ends a promotion before its time.
+    Demote Delete "/api/v1/promotions/{number}" {
+        answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[404],
+    }
+    /// What was asked of nodes in the interval, a day when left out: the newest ten thousand, the oldest
+    /// first.
+    Marks Get "/api/v1/marks" {
+        params: GAPS, answer: Answer::Json(|g| g.subschema_for::<Vec<Mark>>()),
+    }
+    /// Kwollect's `update_promoted_metrics`: promotions follow the jobs that run at once; gives every
+    /// promotion that holds. For administrators.
+    UpdatePromotedMetrics Post "/rpc/update_promoted_metrics" {
+        body: Body::Params, answer: Answer::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
     }
     /// The server's own state for Prometheus.
     Metrics Get "/metrics" { answer: Answer::Text }

@@ -44,6 +44,8 @@ pub enum Form {
     TruthOrAuto,
     /// A whole number.
     Count,
+    /// The number that something was given, from 1 on.
+    Number,
     /// One of [`JOB_STATES`].
     JobState,
     /// A JSON object of labels, each a text, or null for none.
@@ -57,6 +59,9 @@ pub const JOB_STATES: [&str; 4] = ["waiting", "running", "ended", "failed"];
 
 /// Most that [`Form::Count`] takes.
 pub const COUNT_MAX: u32 = 1_000_000;
+
+/// Most that `Form::Number` takes: what JavaScript holds exactly.
+pub(crate) const NUMBER_MAX: i64 = (1 << 53) - 1;
 
 /// A parameter, its name first.
 pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) -> Param {
@@ -155,6 +160,7 @@ impl Form {
             Self::Time | Self::TimeOrEmpty | Self::Step => json!({"anyOf": self.choices()}),
             Self::Truth | Self::TruthOrAuto => json!({"enum": self.choices()}),
             Self::Count => json!({"type": "integer", "minimum": 0, "maximum": COUNT_MAX}),
+            Self::Number => json!({"type": "integer", "minimum": 1, "maximum": NUMBER_MAX}),
             Self::JobState => json!({"type": "string", "enum": JOB_STATES}),
             Self::Labels => json!({
                 "type": "object",
@@ -219,9 +225,12 @@ impl Form {
                 json!({"anyOf": choices})
             }
             // No operation takes these in a body.
-            Self::Devices | Self::JobOrNone | Self::Step | Self::Count | Self::JobState => {
-                self.schema()
-            }
+            Self::Devices
+            | Self::JobOrNone
+            | Self::Step
+            | Self::Count
+            | Self::Number
+            | Self::JobState => self.schema(),
         }
     }
 }

@@ -15,6 +15,7 @@
 mod amend;
 mod ask;
 mod check;
+mod demand;
 mod error;
 mod join;
 mod local;
@@ -34,6 +35,10 @@ mod visits;
 pub use amend::{Amendment, Followed};
 pub use ask::{Filter, Listed, Whole};
 pub use check::{Difference, Disagreement, PATIENCE};
+pub use demand::{
+    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, Held, JobFacts, Mark,
+    MarkKind, NewChange, NewPromotion, Origin, Promotion, Quota, Rule, Wanted, wanted,
+};
 pub use error::RegistryError;
 pub use local::Registration;
 pub use model::Resources;

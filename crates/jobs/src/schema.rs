@@ -208,7 +208,7 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
     Ok(())
 }
 
-fn settle(db: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(std::time::Duration::from_secs(10))?;
     // WAL: readers do not wait for the writer. FULL: a commit survives a power cut.
     db.pragma_update(None, "journal_mode", "WAL")?;

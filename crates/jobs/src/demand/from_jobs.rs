@@ -1,0 +1,315 @@
+//! Which promotions follow from the jobs that run: from the words a job was submitted with (OAR:
+//! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), and from the server's rules.
+
+use super::Origin;
+use crate::Record;
+use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
+
+/// The word by which a job asks for optional metrics; alone it asks for all, with `=REGEX` for some.
+const WORD: &str = "monitor";
+/// Every metric: what `monitor` alone asks for.
+const ALL: &str = ".*";
+/// Most expressions that one job asks for.
+const EXPRESSIONS_MAX: usize = 20;
+/// Longest expression of a job's, in bytes: what is longer can be no expression that agents take.
+const EXPRESSION_BYTES_MAX: usize = 1000;
+/// Names of nodes in one promotion; a job with more has several.
+const NODES_IN_ONE: usize = 60;
+/// A scheduler lets a job run a little longer than its limit.
+const GRACE_US: i64 = 10 * 60 * Timestamp::SECOND;
+
+/// What promotions depend on, of a job that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    /// Which job.
+    pub key: JobKey,
+    /// Login name.
+    pub user: Option<Box<str>>,
+    /// The user's number.
+    pub uid: Option<u32>,
+    /// Who pays.
+    pub account: Option<Box<str>>,
+    /// The project.
+    pub project: Option<Box<str>>,
+    /// The queue or partition.
+    pub queue: Option<Box<str>>,
+    /// Words that it was submitted with.
+    pub types: Vec<Box<str>>,
+    /// Where it runs.
+    pub nodes: Vec<DeviceId>,
+    /// When it will have ended at the latest, where that is known.
+    pub until: Option<Timestamp>,
+}
+
+impl JobFacts {
+    /// The facts of a record, if its job runs somewhere.
+    pub fn of(record: &Record) -> Option<Self> {
+        if record.state != JobState::Running || record.nodes.is_empty() {
+            return None;
+        }
+        let limit = record.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
+        #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
+        let limit_us = limit.map(|seconds| (seconds * 1e6) as i64 + GRACE_US);
+        let until = record.start.zip(limit_us).map(|(start, limit)| start.plus(limit));
+        Some(Self {
+            key: record.key.clone(),
+            user: record.user.clone(),
+            uid: record.uid,
+            account: record.account.clone(),
+            project: record.project.clone(),
+            queue: record.queue.clone(),
+            types: record.types.clone(),
+            nodes: record.nodes.iter().map(|share| share.device.clone()).collect(),
+            until,
+        })
+    }
+
+    /// The expressions that the job asks for.
+    fn expressions(&self) -> Vec<&str> {
+        let words = self.types.iter().flat_map(|words| words.split_whitespace());
+        let asked = words.filter_map(|word| match word.strip_prefix(WORD)? {
+            "" => Some(ALL),
+            rest => rest.strip_prefix('=').map(|regex| regex.trim_matches(['\'', '"'])),
+        });
+        let mut asked: Vec<_> =
+            asked.filter(|it| (1..=EXPRESSION_BYTES_MAX).contains(&it.len())).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked.truncate(EXPRESSIONS_MAX);
+        asked
+    }
+}
+
+/// A rule: whose metrics are promoted, without that anybody asks. What is empty or `None` is not looked at;
+/// a rule that looks at nothing of a job promotes on its nodes all the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name.
+    pub name: Box<str>,
+    /// What is promoted, as a regular expression that was checked.
+    pub metric: Box<str>,
+    /// Only on these nodes.
+    pub nodes: Option<NodeList>,
+    /// Only for jobs of these clusters.
+    pub clusters: Vec<ClusterId>,
+    /// Only for jobs of these users.
+    pub users: Vec<Box<str>>,
+    /// Only for jobs of these accounts.
+    pub accounts: Vec<Box<str>>,
+    /// Only for jobs of these projects.
+    pub projects: Vec<Box<str>>,
+    /// Only for jobs of these queues.
+    pub queues: Vec<Box<str>>,
+    /// For jobs at all, though none of the above says which.
+    pub jobs: bool,
+}
+
+impl Rule {
+    fn is_of_jobs(&self) -> bool {
+        let names = [&self.users, &self.accounts, &self.projects, &self.queues];
+        self.jobs || !self.clusters.is_empty() || names.iter().any(|names| !names.is_empty())
+    }
+
+    fn is_for(&self, job: &JobFacts) -> bool {
+        let one_of = |names: &[Box<str>], name: &Option<Box<str>>| {
+            names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
+        };
+        (self.clusters.is_empty() || self.clusters.contains(&job.key.cluster))
+            && one_of(&self.users, &job.user)
+            && one_of(&self.accounts, &job.account)
+            && one_of(&self.projects, &job.project)
+            && one_of(&self.queues, &job.queue)
+    }
+}
+
+/// A promotion that follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// On which nodes.
+    pub nodes: NodeList,
+    /// What.
+    pub metric: Box<str>,
+    /// Until when at the latest.
+    pub until: Option<Timestamp>,
+    /// By whom: the user, or the rule.
+    pub by: Box<str>,
+    /// From a job's own word or from a rule.
+    pub origin: Origin,
+    /// For which job.
+    pub job: Option<Box<str>>,
+    /// Whose job.
+    pub uid: Option<u32>,
+}
+
+impl Wanted {
+    /// What makes it another.
+    pub(super) fn key(&self) -> (Origin, &str, &str, Option<&str>) {
+        (self.origin, self.nodes.as_str(), &self.metric, self.job.as_deref())
+    }
+}
+
+/// Every promotion that follows from the jobs that run and the rules.
+pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    for rule in rules.iter().filter(|rule| !rule.is_of_jobs()) {
+        all.extend(rule.nodes.iter().map(|nodes| Wanted {
+            nodes: nodes.clone(),
+            metric: rule.metric.clone(),
+            until: None,
+            by: format!("rule {}", rule.name).into(),
+            origin: Origin::Rule,
+            job: None,
+            uid: None,
+        }));
+    }
+    for job in jobs {
+        let user = job.user.as_deref().unwrap_or("the job's user");
+        for metric in job.expressions() {
+            all.extend(of_job(job, None, metric, user, Origin::Job));
+        }
+        for rule in rules.iter().filter(|rule| rule.is_of_jobs() && rule.is_for(job)) {
+            let by = format!("rule {}", rule.name);
+            all.extend(of_job(job, rule.nodes.as_ref(), &rule.metric, &by, Origin::Rule));
+        }
+    }
+    all
+}
+
+/// The promotions of one expression on the nodes of a job.
+fn of_job(
+    job: &JobFacts,
+    only: Option<&NodeList>,
+    metric: &str,
+    by: &str,
+    origin: Origin,
+) -> Vec<Wanted> {
+    let mut nodes: Vec<&str> = job.nodes.iter().map(DeviceId::as_str).collect();
+    // A name that would be read as several nodes' is none that a scheduler gives.
+    nodes.retain(|node| {
+        only.is_none_or(|only| only.has(node))
+            && NodeList::new(node).is_ok_and(|list| list.plain().is_some_and(|it| it == [*node]))
+    });
+    nodes.sort_unstable();
+    nodes.dedup();
+    let lists = nodes.chunks(NODES_IN_ONE).filter_map(|names| NodeList::new(&names.join(",")).ok());
+    let one = |nodes| Wanted {
+        nodes,
+        metric: metric.into(),
+        until: job.until,
+        by: by.into(),
+        origin,
+        job: Some(job.key.to_string().into()),
+        uid: job.uid,
+    };
+    lists.map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeShare, Resources};
+    use model::JobId;
+
+    fn record(types: &[&str], nodes: &[&str]) -> Record {
+        let share = |node: &&str| NodeShare {
+            device: DeviceId::new(node).unwrap(),
+            cpus: None,
+            cpu_list: "".into(),
+            gpus: None,
+            gpu_list: "".into(),
+            memory_bytes: None,
+        };
+        Record {
+            key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(7).unwrap() },
+            submit: Timestamp(0),
+            spelling: "".into(),
+            part_of: None,
+            array_index: None,
+            user: Some("alice".into()),
+            uid: Some(1000),
+            account: None,
+            project: Some("solver".into()),
+            name: None,
+            queue: Some("gpu".into()),
+            state: JobState::Running,
+            state_word: "Running".into(),
+            start: Some(Timestamp(1_000_000)),
+            stop: None,
+            exit_code: None,
+            types: types.iter().map(|word| (*word).into()).collect(),
+            requested: Resources { wall_seconds: Some(60.0), ..Resources::default() },
+            used: Resources::default(),
+            nodes: nodes.iter().map(share).collect(),
+            steps: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_job_asks_by_a_word() {
+        for (types, want) in [
+            (&["monitor"][..], &[".*"][..]),
+            (&["besteffort", "monitor=perf_.*"], &["perf_.*"]),
+            (&["run 7 monitor='bmc_.*' monitor monitor", "monitor=x"], &[".*", "bmc_.*", "x"]),
+            (&["monitors", "premonitor=x", "monitor="], &[]),
+        ] {
+            let facts = JobFacts::of(&record(types, &["n2", "n1", "n2"])).unwrap();
+            let all = wanted(&[facts], &[]);
+            let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
+            assert_eq!(metrics, want, "{types:?}");
+            for one in all {
+                assert_eq!((one.nodes.as_str(), one.job.as_deref()), ("n1,n2", Some("oar:7")));
+                assert_eq!(one.until, Some(Timestamp(61_000_000 + GRACE_US)));
+                assert_eq!((&*one.by, one.uid), ("alice", Some(1000)));
+            }
+        }
+    }
+
+    #[test]
+    fn only_jobs_that_run_somewhere_ask() {
+        let waits = Record { state: JobState::Waiting, ..record(&["monitor"], &["n1"]) };
+        assert_eq!(JobFacts::of(&waits), None);
+        assert_eq!(JobFacts::of(&record(&["monitor"], &[])), None);
+        let odd = JobFacts::of(&record(&["monitor"], &["n[1-2]", "n*"])).unwrap();
+        assert_eq!(wanted(&[odd], &[]), []);
+    }
+
+    #[test]
+    fn a_job_on_many_nodes_has_several_promotions() {
+        let names: Vec<String> = (0..NODES_IN_ONE + 1).map(|n| format!("n{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let facts = JobFacts::of(&record(&["monitor"], &names)).unwrap();
+        let all = wanted(&[facts], &[]);
+        let told: usize = all.iter().map(|one| one.nodes.plain().unwrap().len()).sum();
+        assert_eq!((all.len(), told), (2, NODES_IN_ONE + 1));
+    }
+
+    #[test]
+    fn rules_look_at_what_they_name() {
+        let rule = |name: &str| Rule { name: name.into(), metric: "m".into(), ..Rule::default() };
+        let standing = Rule { nodes: Some(NodeList::new("gpu-*").unwrap()), ..rule("standing") };
+        let every = Rule { jobs: true, ..rule("every") };
+        let gpu = Rule {
+            queues: vec!["gpu".into()],
+            nodes: Some(NodeList::new("n2").unwrap()),
+            ..rule("gpu")
+        };
+        let others = [
+            Rule { users: vec!["bob".into()], ..rule("user") },
+            Rule { accounts: vec!["a".into()], ..rule("account") },
+            Rule { clusters: vec![ClusterId::local()], ..rule("cluster") },
+            Rule { projects: vec!["other".into()], ..rule("project") },
+            rule("of nothing"),
+        ];
+        let facts = JobFacts::of(&record(&[], &["n1", "n2"])).unwrap();
+        let rules = [&[standing, every, gpu][..], &others].concat();
+        let all = wanted(&[facts], &rules);
+        let told: Vec<_> =
+            all.iter().map(|one| (&*one.by, one.nodes.as_str(), one.job.as_deref())).collect();
+        let want = [
+            ("rule standing", "gpu-*", None),
+            ("rule every", "n1,n2", Some("oar:7")),
+            ("rule gpu", "n2", Some("oar:7")),
+        ];
+        assert_eq!(told, want);
+    }
+}

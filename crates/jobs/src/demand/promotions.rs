@@ -1,0 +1,278 @@
+//! Promotions: optional metrics that are collected on a node, until a time or until a job ends.
+
+use super::{Demand, DemandError, Wanted, count};
+use model::{NodeList, Timestamp};
+use rusqlite::{Connection, Row, Transaction, params};
+use std::collections::BTreeMap;
+
+/// Who brought a promotion about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Somebody who asked the server.
+    Api,
+    /// A job, by the words it was submitted with.
+    Job,
+    /// A rule of the server's.
+    Rule,
+    /// A row that somebody wrote into the file.
+    Hand,
+}
+
+impl Origin {
+    /// Every origin.
+    pub const ALL: [Self; 4] = [Self::Api, Self::Job, Self::Rule, Self::Hand];
+
+    /// Its word in the file and in answers.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Job => "job",
+            Self::Rule => "rule",
+            Self::Hand => "hand",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|origin| origin.word() == word)
+    }
+}
+
+/// A promotion that somebody asks the server for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPromotion {
+    /// Of which nodes.
+    pub nodes: NodeList,
+    /// The names of metrics, as a regular expression that was checked.
+    pub metric: Box<str>,
+    /// Until when.
+    pub until: Timestamp,
+    /// Who wants it.
+    pub by: Box<str>,
+    /// The user's number, where it is a user.
+    pub uid: Option<u32>,
+    /// The job it ends with, if it ends with one.
+    pub job: Option<Box<str>>,
+}
+
+/// A promotion that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promotion {
+    /// Its number.
+    pub number: i64,
+    /// Of which nodes.
+    pub nodes: NodeList,
+    /// The names of metrics, as a regular expression; of a row written by hand nobody has checked it.
+    pub metric: Box<str>,
+    /// Until when; `None`: until somebody or the end of its job ends it.
+    pub until: Option<Timestamp>,
+    /// Since when.
+    pub made: Timestamp,
+    /// By whom.
+    pub by: Box<str>,
+    /// How it came.
+    pub origin: Origin,
+    /// The job it is for, `CLUSTER:ID`.
+    pub job: Option<Box<str>>,
+    /// The user's number.
+    pub uid: Option<u32>,
+}
+
+/// How many promotions a user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Whose.
+    pub uid: u32,
+    /// At most so many that hold.
+    pub most: u64,
+}
+
+const COLUMNS: &str = "number, device, metric, until, made, made_by, origin, job, uid";
+/// `?1`: now.
+const HELD: &str = "ended IS NULL AND (until IS NULL OR until > ?1)";
+
+impl Demand {
+    /// Promotes, all of it or nothing; gives the numbers.
+    ///
+    /// # Errors
+    /// SQLite fails, or too many promotions hold, of the user or altogether.
+    pub fn promote(
+        &self,
+        new: &[NewPromotion],
+        quota: Option<Quota>,
+        now: Timestamp,
+    ) -> Result<Vec<i64>, DemandError> {
+        self.write(|change| {
+            let more = u64::try_from(new.len()).unwrap_or(u64::MAX);
+            if let Some(Quota { uid, most }) = quota {
+                let sql = format!("SELECT count(*) FROM promotions WHERE {HELD} AND uid = ?2");
+                let own: i64 = change.query_row(&sql, params![now.0, uid], |row| row.get(0))?;
+                if u64::try_from(own).unwrap_or(0).saturating_add(more) > most {
+                    return Err(DemandError::Full { what: "promotions of this user", most });
+                }
+            }
+            let most = self.limits.promotions_max;
+            if count(change, "promotions", now)?.saturating_add(more) > most {
+                return Err(DemandError::Full { what: "promotions", most });
+            }
+            new.iter().map(|new| insert(change, &Line::of_request(new), now)).collect()
+        })
+    }
+
+    /// Ends a promotion before its time. Whether it held.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn demote(&self, number: i64, by: &str, now: Timestamp) -> Result<bool, DemandError> {
+        self.end("promotions", number, by, now)
+    }
+
+    /// Lets the promotions that come from jobs and rules be these and no others: what is new begins, what is
+    /// wanted no more ends. What somebody asked for and what was written by hand stays, but what was asked
+    /// for a job ends when `runs` says that the job does not run. How many began and ended.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn follow(
+        &self,
+        wanted: &[Wanted],
+        runs: impl Fn(&str) -> bool,
+        now: Timestamp,
+    ) -> Result<(u64, u64), DemandError> {
+        let (held, _) = self.held(now)?;
+        let mut missing: BTreeMap<_, _> = wanted.iter().map(|one| (one.key(), one)).collect();
+        let (mut over, mut moved) = (Vec::new(), Vec::new());
+        for promotion in &held.promotions {
+            let Promotion { number, nodes, metric, origin, job, .. } = promotion;
+            match (origin, job.as_deref()) {
+                (Origin::Job | Origin::Rule, job) => {
+                    match missing.remove(&(*origin, nodes.as_str(), metric, job)) {
+                        Some(wanted) if wanted.until == promotion.until => {}
+                        Some(wanted) => moved.push((*number, wanted.until)),
+                        None => over.push(*number),
+                    }
+                }
+                (Origin::Api, Some(job)) if !runs(job) => over.push(*number),
+                _ => {}
+            }
+        }
+        if over.is_empty() && moved.is_empty() && missing.is_empty() {
+            return Ok((0, 0));
+        }
+        self.write(|change| {
+            for number in &over {
+                change
+                    .prepare_cached("UPDATE promotions SET ended = ?2 WHERE number = ?1")?
+                    .execute(params![number, now.0])?;
+            }
+            for (number, until) in &moved {
+                change
+                    .prepare_cached("UPDATE promotions SET until = ?2 WHERE number = ?1")?
+                    .execute(params![number, until.map(|until| until.0)])?;
+            }
+            let room = self.limits.promotions_max.saturating_sub(count(change, "promotions", now)?);
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            let mut began = 0;
+            for wanted in missing.values().take(room) {
+                insert(change, &Line::of_wanted(wanted), now)?;
+                began += 1;
+            }
+            self.forget(change)?;
+            Ok((began, u64::try_from(over.len()).unwrap_or(u64::MAX)))
+        })
+    }
+}
+
+/// What is written of a promotion.
+struct Line<'a> {
+    nodes: &'a str,
+    metric: &'a str,
+    until: Option<Timestamp>,
+    by: &'a str,
+    origin: Origin,
+    job: Option<&'a str>,
+    uid: Option<u32>,
+}
+
+impl<'a> Line<'a> {
+    fn of_request(new: &'a NewPromotion) -> Self {
+        Self {
+            nodes: new.nodes.as_str(),
+            metric: &new.metric,
+            until: Some(new.until),
+            by: &new.by,
+            origin: Origin::Api,
+            job: new.job.as_deref(),
+            uid: new.uid,
+        }
+    }
+
+    fn of_wanted(wanted: &'a Wanted) -> Self {
+        Self {
+            nodes: wanted.nodes.as_str(),
+            metric: &wanted.metric,
+            until: wanted.until,
+            by: &wanted.by,
+            origin: wanted.origin,
+            job: wanted.job.as_deref(),
+            uid: wanted.uid,
+        }
+    }
+}
+
+fn insert(change: &Transaction<'_>, row: &Line<'_>, now: Timestamp) -> Result<i64, DemandError> {
+    let mut insert = change.prepare_cached(
+        "INSERT INTO promotions (device, metric, until, made, made_by, origin, job, uid)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let until = row.until.map(|until| until.0);
+    Ok(insert.insert(params![
+        row.nodes,
+        row.metric,
+        until,
+        now.0,
+        row.by,
+        row.origin.word(),
+        row.job,
+        row.uid
+    ])?)
+}
+
+/// The promotions that hold at an instant; what of those written by hand is none goes to `passed_over`.
+pub(super) fn held(
+    db: &Connection,
+    now: Timestamp,
+    passed_over: &mut Vec<String>,
+) -> Result<Vec<Promotion>, DemandError> {
+    let sql = format!("SELECT {COLUMNS} FROM promotions WHERE {HELD} ORDER BY number");
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query([now.0])?;
+    let mut promotions = Vec::new();
+    while let Some(row) = rows.next()? {
+        match promotion(row)? {
+            Ok(promotion) => promotions.push(promotion),
+            Err(why) => passed_over.push(why),
+        }
+    }
+    Ok(promotions)
+}
+
+fn promotion(row: &Row<'_>) -> rusqlite::Result<Result<Promotion, String>> {
+    let (number, device): (i64, String) = (row.get(0)?, row.get(1)?);
+    let nodes = match NodeList::new(&device) {
+        Ok(nodes) => nodes,
+        Err(error) => return Ok(Err(format!("promotion {number} is passed over: {error}"))),
+    };
+    let origin: String = row.get(6)?;
+    Ok(Ok(Promotion {
+        number,
+        nodes,
+        metric: row.get(2)?,
+        until: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+        made: Timestamp(row.get(4)?),
+        by: row.get(5)?,
+        // The table takes no other word.
+        origin: Origin::from_word(&origin).unwrap_or(Origin::Hand),
+        job: row.get(7)?,
+        uid: row.get::<_, Option<i64>>(8)?.and_then(|uid| u32::try_from(uid).ok()),
+    }))
+}

@@ -1,0 +1,182 @@
+//! What is asked of agents: what holds when, what ends what, and what is told of it.
+
+use super::*;
+use model::NodeList;
+
+fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
+    let dir = tempfile::tempdir().unwrap();
+    let demand = Demand::open(&dir.path().join("demand.sqlite"), limits).unwrap();
+    (dir, demand)
+}
+
+const fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_seconds(1_767_700_000 + seconds)
+}
+
+fn nodes(text: &str) -> NodeList {
+    NodeList::new(text).unwrap()
+}
+
+fn change(until: i64, period: &str) -> NewChange {
+    let entry = Entry {
+        section: "sources.load".into(),
+        key: "period".into(),
+        value: format!("\"{period}\"").into(),
+    };
+    NewChange { nodes: nodes("n[1-2]"), until: at(until), by: "root".into(), entries: vec![entry] }
+}
+
+fn promotion(metric: &str, until: i64, uid: u32, job: Option<&str>) -> NewPromotion {
+    NewPromotion {
+        nodes: nodes("n1"),
+        metric: metric.into(),
+        until: at(until),
+        by: "alice".into(),
+        uid: Some(uid),
+        job: job.map(Into::into),
+    }
+}
+
+fn wish(metric: &str, job: &str, until: Option<i64>) -> Wanted {
+    Wanted {
+        nodes: nodes("n1"),
+        metric: metric.into(),
+        until: until.map(at),
+        by: "alice".into(),
+        origin: Origin::Job,
+        job: Some(job.into()),
+        uid: Some(1000),
+    }
+}
+
+fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
+    let (held, _) = demand.held(now).unwrap();
+    held.promotions.iter().map(|one| one.metric.to_string()).collect()
+}
+
+fn marks(demand: &Demand, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
+    let marks = demand.marks((at(0), at(1000)), device, 100).unwrap();
+    let one = |mark: Mark| {
+        let seconds = mark.at.since(at(0)) / Timestamp::SECOND;
+        (seconds, mark.kind.word(), mark.by.map(Into::into))
+    };
+    marks.into_iter().map(one).collect()
+}
+
+#[test]
+fn changes_hold_until_their_time_or_until_they_are_undone() {
+    let (dir, demand) = open(DemandLimits::default());
+    let first = demand.change(&change(100, "1s"), at(0)).unwrap();
+    let second = demand.change(&change(50, "2s"), at(10)).unwrap();
+    let held = |now| demand.held(at(now)).unwrap().0.changes;
+    assert_eq!(held(20).iter().map(|one| one.number).collect::<Vec<_>>(), [first, second]);
+    assert_eq!(held(20)[1].entries[0].to_string(), "sources.load.period = \"2s\"");
+    assert_eq!(held(50).len(), 1);
+    assert_eq!(demand.expire(at(60)).unwrap(), 1);
+    assert_eq!(demand.expire(at(60)).unwrap(), 0);
+    assert!(!demand.undo(second, "root", at(60)).unwrap(), "it has ended");
+    assert!(demand.undo(first, "bob", at(70)).unwrap());
+    assert!(!demand.undo(first, "bob", at(71)).unwrap());
+    assert!(held(80).is_empty());
+    let root = || Some("root".to_owned());
+    let all = [
+        (0, "set", root()),
+        (10, "set", root()),
+        (50, "expired", None),
+        (70, "undone", Some("bob".to_owned())),
+    ];
+    assert_eq!(marks(&demand, Some("n2")), all);
+    assert_eq!(marks(&demand, Some("n3")), []);
+    let text = demand.marks((at(0), at(0)), None, 1).unwrap().remove(0).text;
+    assert_eq!(text, "sources.load.period = \"1s\"");
+    // Another server finds the same in the file.
+    drop(demand);
+    let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default()).unwrap();
+    assert_eq!(marks(&demand, None), all);
+}
+
+#[test]
+fn flushes_are_told_for_ten_minutes_and_have_numbers_of_their_own() {
+    let (_dir, demand) = open(DemandLimits { flushes_max: 2, ..DemandLimits::default() });
+    let flush = |now| demand.flush(&nodes("n*"), "cpu", "root", at(now));
+    let (one, two) = (flush(0).unwrap(), flush(1).unwrap());
+    assert!(two > one);
+    assert!(matches!(flush(2), Err(DemandError::Full { most: 2, .. })));
+    assert_eq!(demand.held(at(300)).unwrap().0.flushes.len(), 2);
+    assert_eq!(demand.held(at(601)).unwrap().0.flushes.len(), 0);
+    assert!(flush(601).unwrap() > two);
+}
+
+#[test]
+fn users_have_a_quota_and_all_have_a_limit() {
+    let (_dir, demand) = open(DemandLimits { promotions_max: 3, ..DemandLimits::default() });
+    let quota = |uid| Some(Quota { uid, most: 2 });
+    let two = [promotion("a", 10, 7, None), promotion("b", 100, 7, None)];
+    demand.promote(&two, quota(7), at(0)).unwrap();
+    let one = [promotion("c", 100, 7, None)];
+    assert!(matches!(
+        demand.promote(&one, quota(7), at(1)),
+        Err(DemandError::Full { most: 2, .. })
+    ));
+    let other = [promotion("d", 100, 8, None)];
+    demand.promote(&other, quota(8), at(1)).unwrap();
+    assert!(matches!(demand.promote(&other, None, at(1)), Err(DemandError::Full { most: 3, .. })));
+    // What has ended counts no more.
+    demand.promote(&one, quota(7), at(10)).unwrap();
+    assert_eq!(metrics(&demand, at(10)), ["b", "d", "c"]);
+}
+
+#[test]
+fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
+    let (dir, demand) = open(DemandLimits::default());
+    let by_hand = Connection::open(dir.path().join("demand.sqlite")).unwrap();
+    let before = demand.version().unwrap();
+    by_hand.execute("INSERT INTO promotions (device, metric) VALUES ('n1', 'hand')", []).unwrap();
+    by_hand.execute("INSERT INTO promotions (device) VALUES ('n[')", []).unwrap();
+    assert_ne!(demand.version().unwrap(), before, "rows of others are noticed");
+    let asked = [promotion("api", 900, 7, None), promotion("own", 900, 7, Some("oar:1"))];
+    demand.promote(&asked, None, at(0)).unwrap();
+
+    let runs = |_: &str| true;
+    let jobs = [wish("x", "oar:1", Some(50)), wish("y", "oar:2", None)];
+    assert_eq!(demand.follow(&jobs, runs, at(1)).unwrap(), (2, 0));
+    assert_eq!(metrics(&demand, at(2)), ["hand", "api", "own", "x", "y"]);
+    assert_eq!(demand.follow(&jobs, runs, at(2)).unwrap(), (0, 0), "nothing is new");
+    // The job was given more time.
+    let jobs = [wish("x", "oar:1", Some(80)), wish("y", "oar:2", None)];
+    assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), (0, 0));
+    assert_eq!(metrics(&demand, at(60)), ["hand", "api", "own", "x", "y"]);
+    assert_eq!(demand.follow(&jobs[1..], |job| job != "oar:1", at(61)).unwrap(), (0, 2));
+    assert_eq!(metrics(&demand, at(62)), ["hand", "api", "y"]);
+    assert_eq!(demand.follow(&[], runs, at(63)).unwrap(), (0, 1));
+    assert_eq!(metrics(&demand, at(64)), ["hand", "api"]);
+
+    let (held, passed_over) = demand.held(at(64)).unwrap();
+    assert_eq!((held.promotions[0].origin, held.promotions[0].until), (Origin::Hand, None));
+    assert!(passed_over.len() == 1 && passed_over[0].contains("`n[`"), "{passed_over:?}");
+    assert!(demand.demote(held.promotions[1].number, "root", at(65)).unwrap());
+    assert_eq!(metrics(&demand, at(66)), ["hand"]);
+    let of_jobs = marks(&demand, Some("n1"));
+    assert_eq!(of_jobs.iter().filter(|mark| mark.1 == "promoted").count(), 4);
+    assert_eq!(of_jobs.iter().filter(|mark| mark.1 == "demoted").count(), 4);
+}
+
+#[test]
+fn what_is_past_is_bounded() {
+    let (_dir, demand) = open(DemandLimits { past_max: 3, ..DemandLimits::default() });
+    for n in 0..10 {
+        demand.change(&change(n + 1, "1s"), at(n)).unwrap();
+        demand.expire(at(n + 1)).unwrap();
+    }
+    let marks = demand.marks((at(0), at(100)), None, 100).unwrap();
+    assert_eq!(marks.iter().map(|mark| mark.number).min(), Some(8));
+    assert_eq!(demand.marks((at(0), at(100)), None, 2).unwrap().len(), 2);
+}
+
+#[test]
+fn a_newer_file_and_one_that_is_none_are_refused() {
+    let (dir, demand) = open(DemandLimits::default());
+    lock(&demand.writer).pragma_update(None, "user_version", 2).unwrap();
+    let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
+    assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 2, .. }))));
+}

@@ -1,0 +1,327 @@
+//! Nodes as people name many of them: `dahu-[1-32],x[01-04],gpu-*`, after Slurm's and ClusterShell's lists.
+//!
+//! Commas part the names. `[1-3,7]` stands for one of these numbers; one with leading zeros (`[01-12]`) is as
+//! wide as it is written. `*` stands for any text. A list is matched against names and never unfolded, so that
+//! `n[0-999999999]` costs no more than `n1`.
+
+use std::fmt;
+
+/// Longest list, in bytes.
+pub const NODE_LIST_BYTES_MAX: usize = 16 * 1024;
+/// Most names in a list, and most numbers or ranges within one pair of brackets.
+const PIECES_MAX: usize = 2000;
+/// Most texts, brackets and stars of one name: what matching costs grows with it.
+const PARTS_MAX: usize = 32;
+/// Most digits of a number.
+const DIGITS_MAX: usize = 9;
+
+/// A list of nodes. Two are the same if they are written the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeList {
+    text: Box<str>,
+    names: Vec<Vec<Part>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(Box<str>),
+    Numbers(Vec<Numbers>),
+    Any,
+}
+
+/// Numbers from one to another, at least so many digits wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    from: u32,
+    to: u32,
+    width: usize,
+}
+
+/// Why a text is no list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no list of nodes such as dahu-[1-32],x[01-04],gpu-*: at byte {at}, {what}")]
+pub struct NodeListError {
+    text: String,
+    /// The byte, from 1 on.
+    pub at: usize,
+    what: &'static str,
+}
+
+impl NodeList {
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// It is none, or longer than 16 KiB.
+    pub fn new(text: &str) -> Result<Self, NodeListError> {
+        let failed = |(at, what)| {
+            let text = text.chars().take(100).collect();
+            NodeListError { text, at: at + 1, what }
+        };
+        if text.len() > NODE_LIST_BYTES_MAX {
+            return Err(failed((NODE_LIST_BYTES_MAX, "it is longer than 16 KiB")));
+        }
+        let mut reading = Reading { text: text.as_bytes(), at: 0 };
+        let mut names = Vec::new();
+        loop {
+            names.push(reading.name().map_err(failed)?);
+            if names.len() > PIECES_MAX {
+                return Err(failed((reading.at, "there are more than 2000 names")));
+            }
+            if reading.next() != Some(b',') {
+                break;
+            }
+        }
+        Ok(Self { text: text.into(), names })
+    }
+
+    /// Whether a node is one of the list's.
+    pub fn has(&self, node: &str) -> bool {
+        self.names.iter().any(|parts| matches(parts, node.as_bytes()))
+    }
+
+    /// The names, where each stands for itself alone; `None` where one has brackets or a star.
+    pub fn plain(&self) -> Option<Vec<&str>> {
+        let names = self.names.iter().map(|parts| match parts.as_slice() {
+            [Part::Text(text)] => Some(&**text),
+            _ => None,
+        });
+        names.collect()
+    }
+
+    /// The list as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for NodeList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Where in a text, and what is wrong there.
+type Wrong = (usize, &'static str);
+
+struct Reading<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Reading<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// One name, up to the comma that ends it.
+    fn name(&mut self) -> Result<Vec<Part>, Wrong> {
+        let mut parts = Vec::new();
+        loop {
+            if parts.len() > PARTS_MAX {
+                return Err((self.at, "this name has more than 32 parts"));
+            }
+            match self.peek() {
+                None | Some(b',') if parts.is_empty() => {
+                    return Err((self.at, "a name is missing"));
+                }
+                None | Some(b',') => return Ok(parts),
+                Some(b'[') => parts.push(Part::Numbers(self.numbers()?)),
+                Some(b'*') => {
+                    self.at += 1;
+                    if parts.last() != Some(&Part::Any) {
+                        parts.push(Part::Any);
+                    }
+                }
+                Some(_) => parts.push(Part::Text(self.plain()?)),
+            }
+        }
+    }
+
+    fn plain(&mut self) -> Result<Box<str>, Wrong> {
+        let from = self.at;
+        while let Some(byte) = self.peek().filter(|byte| !b",[*".contains(byte)) {
+            if byte <= b' ' || byte == 0x7f || byte == b']' {
+                return Err((self.at, "this character is in no name"));
+            }
+            self.at += 1;
+        }
+        let text = self.text.get(from..self.at).and_then(|text| std::str::from_utf8(text).ok());
+        text.map(Into::into).ok_or((from, "this is no text"))
+    }
+
+    fn numbers(&mut self) -> Result<Vec<Numbers>, Wrong> {
+        let mut all = Vec::new();
+        // The bracket.
+        self.at += 1;
+        loop {
+            let (from, width) = self.number()?;
+            let mut to = from;
+            let at = self.at;
+            if self.peek() == Some(b'-') {
+                self.at += 1;
+                to = self.number()?.0;
+            }
+            if to < from {
+                return Err((at, "the range ends before it begins"));
+            }
+            all.push(Numbers { from, to, width });
+            if all.len() > PIECES_MAX {
+                return Err((self.at, "there are more than 2000 numbers"));
+            }
+            match self.next() {
+                Some(b',') => {}
+                Some(b']') => return Ok(all),
+                _ => return Err((at, "`-`, `,` or `]` is missing after the number")),
+            }
+        }
+    }
+
+    /// A number, and how wide it is written if it begins with a zero.
+    fn number(&mut self) -> Result<(u32, usize), Wrong> {
+        let from = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        let digits = self.text.get(from..self.at).unwrap_or_default();
+        if digits.is_empty() {
+            return Err((from, "a number is missing"));
+        }
+        if digits.len() > DIGITS_MAX {
+            return Err((from, "a number has 9 digits at most"));
+        }
+        // One digit at least; a zero before others says how many.
+        let width = if digits.first() == Some(&b'0') { digits.len() } else { 1 };
+        Ok((value(digits), width))
+    }
+}
+
+/// Nine digits at most.
+fn value(digits: &[u8]) -> u32 {
+    digits.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0'))
+}
+
+/// Whether the parts, one after another, are the whole name. Which ends the parts so far can have is kept as a
+/// set, so that no name takes longer than its length times the parts.
+fn matches(parts: &[Part], name: &[u8]) -> bool {
+    let mut ends = vec![false; name.len() + 1];
+    let mut next = ends.clone();
+    mark(&mut ends, 0);
+    for part in parts {
+        next.fill(false);
+        for (at, _) in ends.iter().enumerate().filter(|(_, reached)| **reached) {
+            let rest = name.get(at..).unwrap_or_default();
+            match part {
+                Part::Any => next.iter_mut().skip(at).for_each(|reached| *reached = true),
+                Part::Text(text) if rest.starts_with(text.as_bytes()) => {
+                    mark(&mut next, at + text.len());
+                }
+                Part::Text(_) => {}
+                Part::Numbers(numbers) => {
+                    let digits = rest.iter().take(DIGITS_MAX).take_while(|b| b.is_ascii_digit());
+                    for length in 1..=digits.count() {
+                        let digits = rest.get(..length).unwrap_or_default();
+                        if numbers.iter().any(|numbers| numbers.has(digits)) {
+                            mark(&mut next, at + length);
+                        }
+                    }
+                }
+            }
+        }
+        std::mem::swap(&mut ends, &mut next);
+    }
+    ends.last() == Some(&true)
+}
+
+fn mark(ends: &mut [bool], at: usize) {
+    if let Some(end) = ends.get_mut(at) {
+        *end = true;
+    }
+}
+
+impl Numbers {
+    fn has(&self, digits: &[u8]) -> bool {
+        let is_padded = digits.len() > 1 && digits.first() == Some(&b'0');
+        let wide_enough = digits.len() == self.width || (digits.len() > self.width && !is_padded);
+        wide_enough && (self.from..=self.to).contains(&value(digits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn has(list: &str, node: &str) -> bool {
+        NodeList::new(list).unwrap().has(node)
+    }
+
+    #[test]
+    fn names_numbers_and_stars() {
+        for (list, yes, no) in [
+            ("n1", &["n1"][..], &["n11", "n", "N1", "n1.site"][..]),
+            ("n1,n3", &["n1", "n3"], &["n2", "n1,n3"]),
+            ("dahu-[1-32]", &["dahu-1", "dahu-32"], &["dahu-0", "dahu-33", "dahu-01", "dahu-"]),
+            ("x[01-12]", &["x01", "x12"], &["x1", "x13", "x001"]),
+            ("x[08-101]", &["x08", "x99", "x100", "x101"], &["x8", "x102", "x008"]),
+            ("n[1-2,7]-[0-1]", &["n1-0", "n7-1"], &["n3-0", "n7-2", "n1-"]),
+            ("n[1-3]5", &["n15", "n35"], &["n5", "n155"]),
+            ("gpu-*", &["gpu-", "gpu-a.site"], &["gpu", "cpu-a"]),
+            ("*-[1-2]-a*b*", &["x-1-ab", "-2-axxbyy"], &["x-3-ab", "x-1-ba"]),
+            ("*", &["", "anything"], &[]),
+        ] {
+            yes.iter().for_each(|node| assert!(has(list, node), "{list} has {node}"));
+            no.iter().for_each(|node| assert!(!has(list, node), "{list} has not {node}"));
+        }
+        assert_eq!(NodeList::new("n1,n3").unwrap().plain(), Some(vec!["n1", "n3"]));
+        assert_eq!(NodeList::new("n1,n[3]").unwrap().plain(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (list, at) in [
+            ("", 1),
+            ("a,,b", 3),
+            ("a,", 3),
+            ("n[1-", 5),
+            ("n[]", 3),
+            ("n[3-1]", 4),
+            ("n[1", 4),
+            ("n]", 2),
+            ("a b", 2),
+            ("n[1234567890]", 3),
+        ] {
+            let error = NodeList::new(list).unwrap_err();
+            assert_eq!(error.at, at, "{error}");
+        }
+        assert!(NodeList::new(&"*a".repeat(17)).is_err());
+        assert!(NodeList::new(&"a,".repeat(NODE_LIST_BYTES_MAX)).is_err());
+    }
+
+    #[test]
+    fn a_name_that_nearly_matches_many_ways_takes_no_time() {
+        let list = NodeList::new(&"*a".repeat(15)).unwrap();
+        assert!(!list.has(&format!("{}b", "a".repeat(252))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(list in "[a-c0-9,\\[\\]*\\- é]{0,30}", node in "[a-c0-9\\-é]{0,20}") {
+            if let Ok(list) = NodeList::new(&list) {
+                list.has(&node);
+            }
+        }
+
+        #[test]
+        fn every_number_of_a_range_is_in_it(from in 0u32..300, more in 0u32..300, n in 0u32..700) {
+            let list = NodeList::new(&format!("n[{from}-{}]", from + more)).unwrap();
+            let inside = (from..=from + more).contains(&n);
+            prop_assert_eq!(list.has(&format!("n{n}")), inside);
+        }
+    }
+}
