@@ -12,6 +12,8 @@ pub const SERVER_FILE: &str = "/etc/jobmeter/server.toml";
 pub const SAMPLES_DIR: &str = "samples";
 /// File of the registry of jobs below it.
 pub const JOBS_FILE: &str = "jobs.sqlite";
+/// File of what is asked of agents, beside it.
+pub const DEMAND_FILE: &str = "demand.sqlite";
 
 /// Where the settings of the command `jobmeter` are by default.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";

@@ -125,6 +125,19 @@ settings! {
     }
 }
 
+settings! {
+    /// Who may have optional metrics collected, and for how long.
+    PromotionSettings, PROMOTIONS, "Promotions" {
+        /// Most promotions of metrics that a user may have at a time.
+        "promotions.per_user_max" per_user_max: u64 = "100", Kind::Number { min: 0, max: 1_000_000 };
+        /// Longest time for which a promotion may be asked.
+        "promotions.time_max" time_max: Duration = "7d",
+            Kind::Duration { min: SECOND, max: Duration::from_secs(30 * 86_400) };
+        /// Rules (TOML) by which metrics are promoted for jobs and on nodes.
+        "promotions.rules" rules: Option<PathBuf> = "" or "none", Kind::Text("FILE");
+    }
+}
+
 /// What a server runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -140,13 +153,16 @@ pub struct ServerConfig {
     pub job_file: JobFileSettings,
     /// The schedulers that it asks.
     pub schedulers: SchedulerSettings,
+    /// Who may have optional metrics collected.
+    pub promotions: PromotionSettings,
     /// What it says, and where.
     pub log: LogConfig,
 }
 
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
-    [LISTEN, KEEP, RETENTION, QUERY, JOB_FILE, &scheduler_settings(), log_settings()].concat()
+    [LISTEN, KEEP, RETENTION, QUERY, JOB_FILE, &scheduler_settings(), PROMOTIONS, log_settings()]
+        .concat()
 }
 
 impl ServerConfig {
@@ -158,10 +174,12 @@ impl ServerConfig {
         let query = QuerySettings::from_values(values, errors);
         let job_file = JobFileSettings::from_values(values, errors);
         let schedulers = SchedulerSettings::from_values(values, errors);
+        let promotions = PromotionSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, retention) = (listen?, keep?, retention?);
-        let (query, job_file, schedulers, log) = (query?, job_file?, schedulers?, log?);
-        let config = Self { listen, keep, retention, query, job_file, schedulers, log };
+        let (query, job_file, schedulers) = (query?, job_file?, schedulers?);
+        let (promotions, log) = (promotions?, log?);
+        let config = Self { listen, keep, retention, query, job_file, schedulers, promotions, log };
         config.check_together(values, errors);
         Some(config)
     }

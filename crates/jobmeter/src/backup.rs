@@ -3,7 +3,7 @@
 use crate::verify::data_dir;
 use anyhow::Context;
 use clap::ArgMatches;
-use config::place::{JOBS_FILE, SAMPLES_DIR};
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -15,6 +15,11 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     // Jobs first: one that the samples name and the registry does not know is told again by its nodes,
     // while one that ended after its last sample is not.
     jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;
+    // A server of an earlier version has none.
+    let demand = data.join(DEMAND_FILE);
+    if demand.try_exists().with_context(|| demand.display().to_string())? {
+        jobs::backup(&demand, &to.join(DEMAND_FILE))?;
+    }
     let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
     let store::Copied { blocks, samples, archived, segments, bytes } = copied;
     writeln!(

@@ -99,6 +99,13 @@ impl Client {
         serde_json::from_reader(reader.take(ANSWER_BYTES_MAX)).with_context(|| self.strange(path))
     }
 
+    /// Ends something, and reads JSON.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let request = self.agent.delete(format!("{}{path}", self.url));
+        let body = self.check(self.authorised(request).call())?;
+        serde_json::from_reader(body.take(ANSWER_BYTES_MAX)).with_context(|| self.strange(path))
+    }
+
     /// Sends frames of batches.
     pub(crate) fn post_frames(&self, body: &[u8]) -> anyhow::Result<wire::Answer> {
         let request = self.agent.post(format!("{}/v1/batches", self.url));

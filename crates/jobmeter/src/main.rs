@@ -6,6 +6,7 @@ mod capture;
 mod check;
 mod cli;
 mod client;
+mod demand;
 mod doctor;
 mod exec;
 mod jobs;
@@ -92,6 +93,9 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("explain", matches)) => return standing::explain(&client()?, matches),
         Some(("get", matches)) => return questions::get(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
+        Some(("set", matches)) => demand::set(&client()?, matches),
+        Some(("flush", matches)) => demand::flush(&client()?, matches),
+        Some(("promote", matches)) => demand::promote(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("top", matches)) if top::is_of_server(matches) => {
             top::top_of_server(matches, client()?)

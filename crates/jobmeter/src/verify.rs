@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use config::place::{JOBS_FILE, SAMPLES_DIR};
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,14 @@ struct Found {
 pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let data = data_dir(matches)?;
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
-    verified.findings.extend(registry(&data.join(JOBS_FILE)));
+    let cost = "jobs, their users and their nodes; samples are untouched";
+    verified.findings.extend(database(&data.join(JOBS_FILE), cost));
+    let demand = data.join(DEMAND_FILE);
+    // A server of an earlier version has none.
+    if demand.try_exists().with_context(|| demand.display().to_string())? {
+        let cost = "what was asked of agents, and the marks of it; samples are untouched";
+        verified.findings.extend(database(&demand, cost));
+    }
     let good = verified.is_good();
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
@@ -61,8 +68,7 @@ pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display())
 }
 
-fn registry(path: &Path) -> Vec<Finding> {
-    let cost = "jobs, their users and their nodes; samples are untouched";
+fn database(path: &Path, cost: &str) -> Vec<Finding> {
     let finding =
         |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
     match jobs::verify(path) {

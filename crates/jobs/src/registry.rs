@@ -86,6 +86,11 @@ impl Registry {
         &self.limits
     }
 
+    /// The login name of a user's number, as it is now.
+    pub fn user_name(&self, uid: u32) -> Option<Box<str>> {
+        (self.users)().name(uid).map(Into::into)
+    }
+
     /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
     /// Events may come twice, late and in any order; what is refused is counted and the rest is kept.
     ///

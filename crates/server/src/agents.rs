@@ -3,7 +3,7 @@
 
 use api::Node;
 use axum::http::{HeaderMap, header};
-use model::{Origin, Timestamp};
+use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -37,7 +37,30 @@ struct Agent {
     refused: Option<String>,
 }
 
+/// An agent that sent since this server started, and what it took of what it was told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) device: DeviceId,
+    pub(crate) generation: Option<u64>,
+    pub(crate) refused: Option<String>,
+}
+
 impl Agents {
+    /// Those that a list of nodes means.
+    pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<Told> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |(origin, agent): (&Origin, &Agent)| {
+            if origin.as_run().is_some() || !nodes.has(origin.as_str()) {
+                return None;
+            }
+            let device = DeviceId::new(origin.as_str()).ok()?;
+            Some(Told { device, generation: agent.generation, refused: agent.refused.clone() })
+        };
+        let mut found: Vec<Told> = known.iter().filter_map(told).collect();
+        found.sort_unstable_by(|a, b| a.device.cmp(&b.device));
+        found
+    }
+
     /// Remembers what an origin's request says.
     pub(crate) fn met(&self, origin: &Origin, headers: &HeaderMap, received: Timestamp) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());

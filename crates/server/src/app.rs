@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::live::Live;
+use crate::ondemand::OnDemand;
 use crate::problem::Refusal;
 use crate::rounds::Course;
 use crate::seats::Seats;
@@ -14,6 +15,7 @@ use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use axum::body::Body;
 use axum::http::HeaderMap;
+use config::PromotionSettings;
 use jobs::{Reader, Registry};
 use model::Timestamp;
 use query::{Asker, Questions};
@@ -34,6 +36,8 @@ pub(crate) struct App {
     pub(crate) registry: Arc<Registry>,
     /// How many may wait for the registry's disk at a time, each on a thread.
     pub(crate) registry_turns: Arc<Semaphore>,
+    pub(crate) on_demand: OnDemand,
+    pub(crate) promotions: PromotionSettings,
     pub(crate) questions: Questions,
     pub(crate) sql: Sql,
     pub(crate) work: Work,

@@ -204,7 +204,7 @@ mod tests {
         let names = ["localhost", "127.0.0.1", "[::1]", "metrics.example"];
         let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
         let names = names.map(str::to_owned).into();
-        Live { names, tokens, tls: None, agents: crate::live::AgentConfig::default() }
+        Live { names, tokens, tls: None, agents: Arc::default(), rules: Arc::default() }
     }
 
     fn connection(uid: Option<u32>) -> Connection {

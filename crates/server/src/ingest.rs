@@ -273,9 +273,13 @@ async fn answer(
 ) -> Result<Answer, Refusal> {
     let live = app.live();
     let at = agents::generation(headers);
-    let wanted = live.agents.generation;
-    let config =
-        if wanted != 0 && at != Some(wanted) { live.agents.text.clone() } else { Vec::new() };
+    let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
+    let told = match &device {
+        Some(device) => app.on_demand.told(device, &live.agents, app.now()),
+        None => Arc::clone(&live.agents),
+    };
+    let wanted = told.generation;
+    let config = if wanted != 0 && at != Some(wanted) { told.text.clone() } else { Vec::new() };
     let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
     let (local_jobs, open_jobs) = (local, open);
     Ok(Answer { acks: progress.acks, config_generation: wanted, config, local_jobs, open_jobs })

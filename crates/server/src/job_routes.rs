@@ -242,7 +242,7 @@ fn refusal(error: RegistryError) -> Refusal {
 }
 
 /// A JSON object of a body.
-async fn object<T: DeserializeOwned>(
+pub(crate) async fn object<T: DeserializeOwned>(
     app: &App,
     headers: &HeaderMap,
     body: Body,

@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The functions there are.
-const FUNCTIONS: [&str; 2] = ["get_metrics", "available_metrics"];
+const FUNCTIONS: [&str; 3] = ["get_metrics", "available_metrics", "update_promoted_metrics"];
 /// `GET|POST /rpc/get_metrics`.
 pub(crate) async fn get_metrics(
     State(app): State<Arc<App>>,
@@ -140,7 +140,7 @@ pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusa
     Refusal::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
 }
 
-async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
+pub(crate) async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
     let (head, body) = request.into_parts();
     if head.method == Method::POST {
         let held = app.question_body(&head.headers, body).await?;

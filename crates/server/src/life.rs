@@ -9,6 +9,7 @@ use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::listen::listen;
 use crate::live::{Live, LiveError};
+use crate::ondemand::OnDemand;
 use crate::peer::Owners;
 use crate::plans::{PlanError, plans};
 use crate::rounds::{Rounds, Take};
@@ -19,8 +20,8 @@ use crate::tasks::Tasks;
 use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use config::ServerConfig;
-use config::place::{JOBS_FILE, SAMPLES_DIR};
-use jobs::{Registry, RegistryError, Users};
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
 use query::Questions;
@@ -79,6 +80,9 @@ pub enum StartError {
     /// The registry of jobs.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// What is asked of agents.
+    #[error(transparent)]
+    Demand(#[from] DemandError),
     /// The SQL engine.
     #[error("the SQL engine: {0}")]
     Sql(SqlError),
@@ -231,6 +235,7 @@ fn passwd(root: &Root) -> Vec<u8> {
 struct Opened {
     store: Arc<Store>,
     registry: Arc<Registry>,
+    on_demand: OnDemand,
     questions: Questions,
 }
 
@@ -259,6 +264,8 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     for (received, events) in &recovery.jobs {
         registry.apply(events, *received)?;
     }
+    let on_demand = OnDemand::new(Demand::open(&data.join(DEMAND_FILE), DemandLimits::default())?);
+    on_demand.expire(crate::clock::now())?;
     let mut settings = query::Settings {
         zone: jiff::tz::TimeZone::system(),
         rows_max: config.query.rows_max,
@@ -270,7 +277,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     }
     let registry = Arc::new(registry);
     let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
-    Ok(Opened { store, registry, questions })
+    Ok(Opened { store, registry, on_demand, questions })
 }
 
 fn tell_recovery(recovery: &store::Recovery) {
@@ -338,7 +345,7 @@ fn app(
         ..sql::Limits::default()
     };
     let turns = size(config.query.concurrency_max.into());
-    let Opened { store, registry, questions } = opened;
+    let Opened { store, registry, on_demand, questions } = opened;
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -347,6 +354,8 @@ fn app(
         registry_turns: Arc::new(Semaphore::new(REGISTRY_TURNS)),
         sql: Sql::new(questions.clone(), sql_limits).map_err(StartError::Sql)?,
         store,
+        on_demand,
+        promotions: config.promotions.clone(),
         questions,
         work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
@@ -377,6 +386,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
     };
     tasks.start("accept", accept(listener, serving));
     tasks.start("minute", every_minute(Arc::clone(app)));
+    tasks.start("on demand", crate::ondemand::run(Arc::clone(app)));
 }
 
 /// What a scheduler says goes into the registry.

@@ -1,8 +1,11 @@
 //! The part of the configuration that is read anew on SIGHUP, without losing a connection.
 
+use crate::ondemand::rules;
+use crate::ondemand::text::Base;
 use crate::tls::{self, TlsError, TlsFiles};
 use crate::tokens::{SecretError, Tokens};
 use config::ServerConfig;
+use jobs::Rule;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +25,14 @@ pub enum LiveError {
     #[error("the configuration for agents, {}: {why}", path.display())]
     Agents {
         /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The rules of promotions.
+    #[error("the rules of promotions, {}: {why}", path.display())]
+    Rules {
+        /// Their file.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -51,15 +62,19 @@ pub(crate) struct Live {
     pub(crate) names: Vec<String>,
     pub(crate) tokens: Tokens,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    pub(crate) agents: AgentConfig,
+    pub(crate) agents: Arc<AgentConfig>,
+    /// What is promoted without that anybody asks.
+    pub(crate) rules: Arc<[Rule]>,
 }
 
 /// What the server wants agents to run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgentConfig {
     /// Names the text; 0 when there is none.
     pub(crate) generation: u64,
     pub(crate) text: Vec<u8>,
+    /// The text in pieces, where more is put into it.
+    pub(crate) pieces: Base,
 }
 
 impl Live {
@@ -95,8 +110,11 @@ impl Live {
             }
         }
         let names = names(&listener.names, listen);
-        let agents = agents.map(AgentConfig::read).transpose()?.unwrap_or_default();
-        Ok(Self { names, tokens, tls, agents })
+        let agents = Arc::new(agents.map(AgentConfig::read).transpose()?.unwrap_or_default());
+        let rules = config.promotions.rules.as_ref().map_or(Ok(Vec::new()), |path| {
+            rules::read(path).map_err(|why| LiveError::Rules { path: path.clone(), why })
+        })?;
+        Ok(Self { names, tokens, tls, agents, rules: rules.into() })
     }
 }
 
@@ -126,17 +144,18 @@ pub(crate) fn host_of_ip(ip: std::net::IpAddr) -> String {
 impl AgentConfig {
     fn read(path: &Path) -> Result<Self, LiveError> {
         let wrong = |why| LiveError::Agents { path: path.to_owned(), why };
-        let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         if text.len() > AGENT_CONFIG_BYTES_MAX {
             return Err(wrong(format!("longer than {AGENT_CONFIG_BYTES_MAX} bytes")));
         }
-        Ok(Self { generation: generation(&text), text })
+        let pieces = Base::parse(&text).map_err(wrong)?;
+        Ok(Self { generation: generation(text.as_bytes()), text: text.into(), pieces })
     }
 }
 
 /// A number that names a text: the first 63 bits of its SHA-256, and never 0. 63, so that it is the same
 /// number wherever numbers have a sign.
-fn generation(text: &[u8]) -> u64 {
+pub(crate) fn generation(text: &[u8]) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text);
     let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();
     (u64::from_be_bytes(first) >> 1).max(1)

@@ -3,8 +3,10 @@
 use crate::app::App;
 use crate::gate::{gate, readers_only};
 use crate::problem::{Refusal, Why};
-use crate::{exposition, ingest, job_routes, kwollect, nodes, openapi, pages, scheduler_routes};
-use crate::{series, statements};
+use crate::{
+    demand_routes, exposition, ingest, job_routes, kwollect, nodes, openapi, pages,
+    promotion_routes, scheduler_routes, series, statements,
+};
 use api::{Access, Operation};
 use axum::Router;
 use axum::extract::Path;
@@ -42,6 +44,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
     let method = match operation.method() {
         api::Method::Get => MethodFilter::GET,
         api::Method::Post => MethodFilter::POST,
+        api::Method::Delete => MethodFilter::DELETE,
     };
     match operation {
         Operation::Batches => on(method, ingest::batches),
@@ -66,6 +69,15 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Catalogue => on(method, series::catalogue),
         Operation::Gaps => on(method, series::gaps),
         Operation::Sql => on(method, statements::sql),
+        Operation::Settings => on(method, demand_routes::settings),
+        Operation::Set => on(method, demand_routes::set),
+        Operation::Undo => on(method, demand_routes::undo),
+        Operation::Flush => on(method, demand_routes::flush),
+        Operation::Marks => on(method, demand_routes::marks),
+        Operation::Promotions => on(method, promotion_routes::list),
+        Operation::Promote => on(method, promotion_routes::promote),
+        Operation::Demote => on(method, promotion_routes::demote),
+        Operation::UpdatePromotedMetrics => on(method, promotion_routes::update),
         Operation::Metrics => on(method, exposition::metrics),
     }
 }

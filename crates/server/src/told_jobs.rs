@@ -55,6 +55,11 @@ impl ToldJobs {
         Ok(jobs)
     }
 
+    /// How often the registry has changed since the server started.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
     /// The registry has changed.
     pub(crate) fn changed(&self) {
         let mut known = self.lock();

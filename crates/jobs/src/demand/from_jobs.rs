@@ -2,7 +2,7 @@
 //! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), and from the server's rules.
 
 use super::Origin;
-use crate::Record;
+use crate::{Filter, Record, Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
 
 /// The word by which a job asks for optional metrics; alone it asks for all, with `=REGEX` for some.
@@ -80,6 +80,28 @@ impl JobFacts {
     }
 }
 
+impl Registry {
+    /// The facts of every job that runs.
+    ///
+    /// # Errors
+    /// SQLite fails, or more jobs run than a list may have.
+    pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
+        let running = Filter { state: Some(JobState::Running), ..Filter::default() };
+        let facts = |listed: crate::Listed| JobFacts {
+            key: listed.job.key,
+            user: listed.job.user,
+            uid: listed.job.uid,
+            account: listed.job.account,
+            project: None,
+            queue: None,
+            types: Vec::new(),
+            nodes: listed.devices,
+            until: None,
+        };
+        Ok(self.list(&running)?.into_iter().map(facts).collect())
+    }
+}
+
 /// A rule: whose metrics are promoted, without that anybody asks. What is empty or `None` is not looked at;
 /// a rule that looks at nothing of a job promotes on its nodes all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +127,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    fn is_of_jobs(&self) -> bool {
+    /// Whether it is for jobs, and not for nodes all the time.
+    pub fn is_of_jobs(&self) -> bool {
         let names = [&self.users, &self.accounts, &self.projects, &self.queues];
         self.jobs || !self.clusters.is_empty() || names.iter().any(|names| !names.is_empty())
     }

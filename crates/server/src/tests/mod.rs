@@ -1,6 +1,7 @@
 //! A whole server within this process, on a port of its own, with limits that a test can reach.
 
 mod connections;
+mod demand;
 mod ingest;
 mod limits;
 mod questions;

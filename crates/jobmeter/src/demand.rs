@@ -1,0 +1,275 @@
+//! `jobmeter set`, `flush` and `promote`: what is asked of nodes for a time.
+
+use crate::client::{Client, escape};
+use crate::show::{self, Table};
+use anyhow::{Context, bail};
+use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
+use clap::ArgMatches;
+use model::Timestamp;
+use model::setting::Kind;
+use sources::Every;
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn words(matches: &ArgMatches, name: &str) -> Vec<String> {
+    let text = text(matches, name).unwrap_or_default();
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+fn time(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
+    let Some(text) = text(matches, name) else { return Ok(None) };
+    let time = config::parse_duration(&text);
+    time.map(Some).with_context(|| format!("--{name} {text}: write 100ms, 30s, 5m or 2h"))
+}
+
+fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
+    text(matches, name).with_context(|| format!("--{name} is missing"))
+}
+
+/// `jobmeter set`.
+pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("list") {
+        list(client, matches, &mut out)?;
+    } else if let Some(number) = matches.get_one::<u64>("undo") {
+        let undone: Numbered = client.delete(&format!("/api/v1/settings/{number}"))?;
+        told(matches, &mut out, &undone, "is undone")?;
+    } else {
+        let set = wanted(matches)?;
+        let made: Numbered = client.post("/api/v1/settings", &set)?;
+        told(matches, &mut out, &made, "holds")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The change that the flags name.
+fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
+    let lasts = time(matches, "for")?.context("--for says for how long, such as 30m")?;
+    let mut set = Set {
+        nodes: required(matches, "nodes")?,
+        for_seconds: lasts.as_secs_f64(),
+        ..Set::default()
+    };
+    let named = words(matches, "source");
+    let period = time(matches, "period")?.map(|period| period.as_secs_f64());
+    let enabled = matches.get_one::<bool>("enabled").copied();
+    let burst = time(matches, "burst")?;
+    if period.is_some() || enabled.is_some() {
+        let all = named.is_empty();
+        if all && enabled.is_some() {
+            bail!("--enabled needs --source: which");
+        }
+        for name in if all { read_at_each_tick() } else { named.clone() } {
+            let source = set.sources.entry(name).or_default();
+            (source.period_seconds, source.enabled) = (period, enabled);
+        }
+    }
+    let events = words(matches, "perf");
+    if !events.is_empty() {
+        let perf = set.sources.entry("perf".to_owned()).or_default();
+        (perf.enabled, perf.events) = (Some(true), Some(events));
+        perf.period_seconds = period;
+    }
+    if let Some(burst) = burst {
+        if named.is_empty() {
+            bail!("--burst needs --source: which");
+        }
+        let keep = time(matches, "keep")?.context("--burst needs --keep: how much is kept")?;
+        let on = words(matches, "flush-on");
+        let on = on.iter().map(|word| match word.as_str() {
+            "job_start" => Ok(FlushOn::JobStart),
+            "job_end" => Ok(FlushOn::JobEnd),
+            other => bail!("--flush-on {other}: it is job_start, job_end, or both"),
+        });
+        let burst = SetBurst {
+            period_seconds: burst.as_secs_f64(),
+            keep_seconds: keep.as_secs_f64(),
+            flush_on: on.collect::<Result<_, _>>()?,
+        };
+        set.bursts = named.into_iter().map(|name| (name, burst.clone())).collect();
+    }
+    if set.sources.is_empty() && set.bursts.is_empty() {
+        bail!("say what changes: --period, --enabled, --perf or --burst");
+    }
+    Ok(set)
+}
+
+/// The sources that are meant where none is named: those that are read at each tick, and run no program.
+fn read_at_each_tick() -> Vec<String> {
+    let program = |spec: &&&sources::SourceSpec| {
+        spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
+    };
+    let ticking = sources::SOURCES.iter().filter(|spec| matches!(spec.every, Every::Tick));
+    ticking.filter(|spec| !program(spec)).map(|spec| spec.name.to_owned()).collect()
+}
+
+fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
+    const PATH: &str = "/api/v1/settings";
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text(PATH, "application/json")?)?;
+        return Ok(());
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let changes: Vec<SetChange> = client.get(PATH)?;
+    if changes.is_empty() {
+        writeln!(out, "no change holds: every node runs by its own file and the server's")?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["number", "nodes", "taken by", "ends in", "by", "what"]);
+    for change in &changes {
+        table.row(vec![
+            change.number.to_string(),
+            change.nodes.clone(),
+            format!("{} of {}", change.nodes_taken, change.nodes_known),
+            show::seconds((change.until - health.now).max(0.0)),
+            change.by.clone(),
+            change.settings.join("; "),
+        ]);
+    }
+    table.write(out)?;
+    for change in &changes {
+        for refused in &change.refused {
+            writeln!(out, "{}: {} refuses: {}", change.number, refused.device, refused.why)?;
+        }
+    }
+    Ok(())
+}
+
+/// `jobmeter flush`.
+pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
+    let made: Numbered = client.post("/api/v1/flushes", &api::FlushNow { nodes, source })?;
+    let mut out = io::stdout().lock();
+    told(matches, &mut out, &made, "is asked for")
+}
+
+/// `jobmeter promote`.
+pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    const PATH: &str = "/api/v1/promotions";
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(number) = matches.get_one::<u64>("undo") {
+        let ended: Numbered = client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
+        told(matches, &mut out, &ended, "is ended")?;
+        return Ok(out.flush()?);
+    }
+    let promoted: Vec<Promoted> = if matches.get_flag("list") {
+        client.get(PATH)?
+    } else {
+        let metric = text(matches, "metric")
+            .context("name metrics by a regular expression: jobmeter promote 'perf_.*'")?;
+        let lasts = time(matches, "for")?.map(|time| time.as_secs_f64());
+        let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
+        client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
+    };
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&promoted)?)?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["number", "nodes", "metric", "until", "by", "for"]);
+    for one in &promoted {
+        table.row(vec![
+            one.number.to_string(),
+            one.nodes.clone(),
+            one.metric.clone(),
+            one.until.map_or_else(|| "-".to_owned(), instant),
+            format!("{} ({})", one.by, one.origin),
+            one.job.clone().unwrap_or_default(),
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no metric is promoted")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    for one in &promoted {
+        if let Some(error) = &one.error {
+            writeln!(out, "{}: promotes nothing: {error}", one.number)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn instant(seconds: f64) -> String {
+    Timestamp::parse(&format!("{seconds:.0}"))
+        .map_or_else(|_| seconds.to_string(), |at| at.to_string())
+}
+
+fn told(
+    matches: &ArgMatches,
+    out: &mut impl Write,
+    one: &Numbered,
+    what: &str,
+) -> anyhow::Result<()> {
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(one)?)?;
+        return Ok(());
+    }
+    let Numbered { number, nodes_known } = one;
+    writeln!(out, "{number} {what}, for {nodes_known} nodes that report")?;
+    if *nodes_known == 0 {
+        writeln!(
+            io::stderr(),
+            "jobmeter: no node of that name has reported since the server started"
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> anyhow::Result<Set> {
+        let words = format!("jobmeter set {words}");
+        let matches = crate::cli::command().try_get_matches_from(words.split_whitespace())?;
+        wanted(matches.subcommand_matches("set").context("no `set`")?)
+    }
+
+    #[test]
+    fn a_change_by_its_flags() {
+        let set = parse(
+            "--nodes dahu-[1-32] --period 1s --for 30m --source cpu --perf cache_ll,emulation_faults",
+        );
+        let set = set.unwrap();
+        assert_eq!((&*set.nodes, set.for_seconds), ("dahu-[1-32]", 1800.0));
+        assert_eq!(set.sources.len(), 2);
+        assert_eq!(
+            (set.sources["cpu"].period_seconds, set.sources["cpu"].enabled),
+            (Some(1.0), None)
+        );
+        let perf = &set.sources["perf"];
+        assert_eq!((perf.enabled, perf.period_seconds), (Some(true), Some(1.0)));
+        assert_eq!(perf.events.as_deref().unwrap(), ["cache_ll", "emulation_faults"]);
+        let set =
+            parse("--nodes n1 --for 1m --source cpu --burst 100ms --keep 60s --flush-on job_end");
+        let burst = &set.unwrap().bursts["cpu"];
+        assert_eq!((burst.period_seconds, burst.keep_seconds), (0.1, 60.0));
+        assert_eq!(burst.flush_on, [FlushOn::JobEnd]);
+    }
+
+    #[test]
+    fn a_period_alone_is_for_what_is_read_at_each_tick() {
+        let set = parse("--nodes * --for 1m --period 1s").unwrap();
+        assert!(set.sources.contains_key("load") && !set.sources.contains_key("exec"), "{set:?}");
+    }
+
+    #[test]
+    fn a_change_of_nothing_or_without_an_end_is_refused() {
+        for words in [
+            "--nodes n1 --for 1m",
+            "--nodes n1 --period 1s",
+            "--for 1m --period 1s",
+            "--nodes n1 --for x --period 1s",
+            "--nodes n1 --for 1m --enabled true",
+            "--nodes n1 --for 1m --burst 1s --source cpu",
+            "--nodes n1 --for 1m --burst 1s --keep 5s --source cpu --flush-on never",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
+//! what was asked of them.
+
+use crate::answers::json;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::job_routes::object;
+use crate::ondemand::text::{list, quoted};
+use crate::params::Params;
+use crate::problem::{Refusal, Why};
+use crate::router::part;
+use crate::selection::{Span, wrong};
+use crate::series::known;
+use api::{Operation, Set, SetBurst, SetSource};
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::{Change, DemandError, Entry, Mark, NewChange};
+use model::{DeviceId, NodeList, Timestamp};
+use std::sync::Arc;
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Longest change, in seconds.
+const SECONDS_MAX: f64 = 30.0 * 86_400.0;
+/// Most sources of a change, events of a source, and nodes whose refusals are told.
+const LISTED_MAX: usize = 100;
+/// Longest name of an event, in bytes.
+const EVENT_BYTES_MAX: usize = 100;
+/// Most marks of an answer.
+const MARKS_MAX: usize = 10_000;
+
+/// `GET /api/v1/settings`: the changes that hold, and what became of them.
+pub(crate) async fn settings(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Settings)?;
+    administrators_only(&caller)?;
+    let (active, now) = (app.on_demand.active(), app.now());
+    let holds = active.held.changes.iter().filter(|change| change.until > now);
+    json(&holds.map(|change| shown(&app, change, now)).collect::<Vec<_>>())
+}
+
+fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
+    let base = &app.live().agents;
+    let mut shown = api::SetChange {
+        number: change.number,
+        nodes: change.nodes.to_string(),
+        settings: change.entries.iter().map(ToString::to_string).collect(),
+        made: change.made.seconds(),
+        by: change.by.to_string(),
+        until: change.until.seconds(),
+        nodes_known: 0,
+        nodes_taken: 0,
+        refused: Vec::new(),
+    };
+    for agent in app.agents.matching(&change.nodes) {
+        shown.nodes_known += 1;
+        let told = app.on_demand.told(&agent.device, base, now);
+        if agent.generation != Some(told.generation) {
+            continue;
+        }
+        shown.nodes_taken += 1;
+        if let Some(why) = agent.refused
+            && shown.refused.len() < LISTED_MAX
+        {
+            shown.refused.push(api::SetRefused { device: agent.device.to_string(), why });
+        }
+    }
+    shown
+}
+
+/// `POST /api/v1/settings`: changes settings of nodes for a time.
+pub(crate) async fn set(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Set)?;
+    administrators_only(&caller)?;
+    let set: Set = object(&app, &head.headers, body).await?;
+    let now = app.now();
+    let new = NewChange {
+        nodes: NodeList::new(&set.nodes).map_err(wrong)?,
+        until: ends("for_seconds", set.for_seconds, SECONDS_MAX, now)?,
+        by: name_of(&app, &caller),
+        entries: entries(&set)?,
+    };
+    let known = app.agents.matching(&new.nodes).len();
+    let number = app.with_registry(move |app| {
+        let number = app.on_demand.demand().change(&new, now)?;
+        app.on_demand.refresh(now)?;
+        let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
+        let NewChange { nodes, until, by, .. } = new;
+        log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
+        Ok(number)
+    });
+    let number = number.await?.map_err(refusal)?;
+    json(&numbered(number, known))
+}
+
+/// What a request changes, in the words of the agents' files.
+fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
+    let mut entries = Vec::new();
+    if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
+        return Err(Refusal::malformed(format!("more than {LISTED_MAX} sources")));
+    }
+    let entry = |section: &str, key: &str, value: String| Entry {
+        section: section.into(),
+        key: key.into(),
+        value: value.into(),
+    };
+    for (name, source) in &set.sources {
+        let SetSource { enabled, period_seconds, events } = source;
+        let section = section("sources", name)?;
+        if let Some(enabled) = enabled {
+            entries.push(entry(&section, "enabled", enabled.to_string()));
+        }
+        if let Some(period) = period_seconds {
+            let period = span("period_seconds", *period, (0.01, 86_400.0))?;
+            entries.push(entry(&section, "period", period));
+        }
+        if let Some(events) = events {
+            let is_word = |event: &String| {
+                (1..=EVENT_BYTES_MAX).contains(&event.len())
+                    && event.bytes().all(|byte| byte.is_ascii_graphic())
+            };
+            if events.len() > LISTED_MAX || !events.iter().all(is_word) {
+                return Err(Refusal::malformed(format!(
+                    "`events` are {LISTED_MAX} names at most, without blanks, each of \
+                     {EVENT_BYTES_MAX} bytes at most"
+                )));
+            }
+            let events = list(events.iter().map(|event| quoted(event)));
+            entries.push(entry(&section, "events", events));
+        }
+    }
+    for (name, burst) in &set.bursts {
+        let SetBurst { period_seconds, keep_seconds, flush_on } = burst;
+        let section = section("burst", name)?;
+        let period = span("period_seconds", *period_seconds, (0.01, 86_400.0))?;
+        entries.push(entry(&section, "period", period));
+        entries.push(entry(&section, "keep", span("keep_seconds", *keep_seconds, (0.1, 3600.0))?));
+        let word = |on: &api::FlushOn| match on {
+            api::FlushOn::JobStart => quoted("job_start"),
+            api::FlushOn::JobEnd => quoted("job_end"),
+        };
+        if flush_on.len() > 2 {
+            return Err(Refusal::malformed("`flush_on` has two words at most"));
+        }
+        entries.push(entry(&section, "flush_on", list(flush_on.iter().map(word))));
+    }
+    if entries.is_empty() {
+        return Err(Refusal::malformed("a change changes something of `sources` or `bursts`"));
+    }
+    Ok(entries)
+}
+
+fn section(what: &str, name: &str) -> Result<String, Refusal> {
+    source_word(name)?;
+    Ok(format!("{what}.{name}"))
+}
+
+/// Whether a text may be the word of a source: api::WORD.
+fn source_word(name: &str) -> Result<(), Refusal> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    if (1..=64).contains(&name.len()) && name.bytes().all(letter) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(64).collect();
+    Err(Refusal::malformed(format!("`{shown}` is no source: its word matches {}", api::WORD)))
+}
+
+/// A time as it stands in the agents' files.
+fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, Refusal> {
+    if !(least..=most).contains(&seconds) {
+        return Err(Refusal::malformed(format!("`{what}` is {least} to {most} seconds")));
+    }
+    let ms = (seconds * 1000.0).round();
+    Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
+}
+
+/// The instant so many seconds from now.
+pub(crate) fn ends(
+    what: &str,
+    seconds: f64,
+    most: f64,
+    now: Timestamp,
+) -> Result<Timestamp, Refusal> {
+    if !(1.0..=most).contains(&seconds) {
+        return Err(Refusal::malformed(format!("`{what}` is 1 to {most} seconds")));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
+    Ok(now.plus((seconds * 1e6).round() as i64))
+}
+
+/// `DELETE /api/v1/settings/{number}`: a change ends before its time.
+pub(crate) async fn undo(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    number: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Undo)?;
+    administrators_only(&caller)?;
+    let number = number_of(number)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let active = app.on_demand.active();
+    let change = active.held.changes.iter().find(|change| change.number == number);
+    let nodes = change.map_or(0, |change| app.agents.matching(&change.nodes).len());
+    let undone = app.with_registry(move |app| {
+        let undone = app.on_demand.demand().undo(number, &by, now)?;
+        app.on_demand.refresh(now)?;
+        if undone {
+            log::info!("change {number} is undone by {by}");
+        }
+        Ok(undone)
+    });
+    if !undone.await?.map_err(refusal)? {
+        return Err(Refusal::not_found(format!("no change {number} holds")));
+    }
+    json(&numbered(number, nodes))
+}
+
+/// `POST /api/v1/flushes`: nodes send what a burst kept.
+pub(crate) async fn flush(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Flush)?;
+    administrators_only(&caller)?;
+    let api::FlushNow { nodes, source } = object(&app, &head.headers, body).await?;
+    let nodes = NodeList::new(&nodes).map_err(wrong)?;
+    source_word(&source)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let known = app.agents.matching(&nodes).len();
+    let number = app.with_registry(move |app| {
+        let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
+        app.on_demand.refresh(now)?;
+        log::info!("flush {number} of {source} on {nodes} by {by}");
+        Ok(number)
+    });
+    json(&numbered(number.await?.map_err(refusal)?, known))
+}
+
+/// `GET /api/v1/marks`: what was asked of nodes in the interval, the last day without one.
+pub(crate) async fn marks(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params: Params = known(query, Operation::Marks)?;
+    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
+    let device = device.map_err(wrong)?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let reader = app.asker(&caller)?.reader;
+    let marks = app.with_registry(move |app| {
+        let device = device.as_ref().map(DeviceId::as_str);
+        app.on_demand.demand().marks((span.from, span.to), device, MARKS_MAX)
+    });
+    let marks = marks.await?.map_err(refusal)?;
+    let one = |mark: Mark| {
+        let seen = reader.may_see(mark.uid);
+        api::Mark {
+            at: mark.at.seconds(),
+            kind: mark.kind.word().to_owned(),
+            number: mark.number,
+            nodes: mark.nodes.to_string(),
+            text: mark.text,
+            by: mark.by.filter(|_| seen).map(Into::into),
+            job: mark.job.filter(|_| seen).map(Into::into),
+        }
+    };
+    json(&marks.into_iter().map(one).collect::<Vec<_>>())
+}
+
+pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
+    match caller {
+        Caller::Admin(_) => Ok(()),
+        _ => Err(Refusal::forbidden("only administrators ask this of nodes")),
+    }
+}
+
+/// Who asks, as it is kept.
+pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
+    match caller {
+        Caller::Admin(Some(uid)) | Caller::User(uid) => {
+            app.registry.user_name(*uid).unwrap_or_else(|| uid.to_string().into())
+        }
+        Caller::Admin(None) => "an administrator's token".into(),
+        Caller::Guest | Caller::Agent(_) | Caller::Nobody => "nobody".into(),
+    }
+}
+
+/// The number in a path.
+pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, Refusal> {
+    let text = part(number)?;
+    let number = text.parse().ok().filter(|number| (1..1 << 53).contains(number));
+    number.ok_or_else(|| Refusal::malformed("the last part of the path is a number from 1 on"))
+}
+
+pub(crate) fn numbered(number: i64, nodes: usize) -> api::Numbered {
+    api::Numbered { number, nodes_known: u64::try_from(nodes).unwrap_or(u64::MAX) }
+}
+
+/// Why something could not be asked of nodes.
+pub(crate) fn refusal(error: DemandError) -> Refusal {
+    match error {
+        DemandError::Full { .. } => {
+            let status = StatusCode::INSUFFICIENT_STORAGE;
+            Refusal::new(status, "53400", Why::Full, error.to_string())
+        }
+        error => Refusal::fault(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_in_the_words_of_the_agents_files() {
+        let set = r#"{"nodes": "n1", "for_seconds": 60, "sources": {
+                "perf": {"enabled": true, "period_seconds": 0.1, "events": ["cache_ll", "a/b=\"c\"/"]},
+                "load": {"period_seconds": 90}
+            }, "bursts": {"cpu": {"period_seconds": 0.25, "keep_seconds": 60, "flush_on": ["job_end"]}}}"#;
+        let entries = entries(&serde_json::from_str(set).unwrap()).unwrap();
+        let lines: Vec<String> = entries.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "sources.load.period = \"90s\"",
+                "sources.perf.enabled = true",
+                "sources.perf.period = \"100ms\"",
+                "sources.perf.events = [\"cache_ll\", \"a/b=\\\"c\\\"/\"]",
+                "burst.cpu.period = \"250ms\"",
+                "burst.cpu.keep = \"60s\"",
+                "burst.cpu.flush_on = [\"job_end\"]",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_a_setting_is_refused() {
+        for more in [
+            "",
+            r#", "sources": {"load": {}}"#,
+            r#", "sources": {"a.b": {"enabled": true}}"#,
+            r#", "sources": {"load": {"period_seconds": 0}}"#,
+            r#", "sources": {"load": {"events": ["a b"]}}"#,
+            r#", "bursts": {"cpu": {"period_seconds": 0.1, "keep_seconds": 1e9}}"#,
+        ] {
+            let text = format!("{{\"nodes\": \"n1\", \"for_seconds\": 60{more}}}");
+            let set: Set = serde_json::from_str(&text).unwrap();
+            assert_eq!(entries(&set).unwrap_err().status, 400, "{text}");
+        }
+        let now = Timestamp(0);
+        assert_eq!(ends("x", 1.5, SECONDS_MAX, now).unwrap(), Timestamp(1_500_000));
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
+            assert!(ends("x", seconds, SECONDS_MAX, now).is_err(), "{seconds}");
+        }
+    }
+}

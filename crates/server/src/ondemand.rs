@@ -1,0 +1,270 @@
+//! What each node is told with its acks: the server's file for agents, changes, promotions, flushes.
+//!
+//! The text of a node is put together when it is first asked for and kept until something changes, so that
+//! an ack costs a look into a map.
+
+pub(crate) mod expression;
+pub(crate) mod rules;
+pub(crate) mod text;
+
+use crate::app::{App, stopped};
+use crate::live::{AgentConfig, generation};
+use jobs::{Demand, DemandError, Held, Rule, wanted};
+use model::{DeviceId, NodeList, Timestamp};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use text::Concerned;
+
+/// How often is looked for what has ended, what jobs want, and what somebody wrote into the file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many looks without news, and promotions follow the jobs all the same.
+const LOOKS_MAX: u32 = 30;
+/// Most nodes whose text is kept.
+const TEXTS_MAX: usize = 100_000;
+/// Most rows passed over whose words are remembered, so that each is told once.
+const TOLD_MAX: usize = 1000;
+
+/// What is asked of agents, as requests need it.
+#[derive(Debug)]
+pub(crate) struct OnDemand {
+    demand: Demand,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The file's version that `held` was read from.
+    version: Option<i64>,
+    held: Arc<Active>,
+    texts: HashMap<DeviceId, Kept>,
+    /// Rows that nobody can be refused, and that were told in the log.
+    told: BTreeSet<String>,
+}
+
+/// A node's text, for the server's file of that generation.
+#[derive(Debug)]
+struct Kept {
+    base: u64,
+    told: Arc<AgentConfig>,
+    stays: Timestamp,
+}
+
+/// What holds, and which of it can concern a node.
+#[derive(Debug, Default)]
+pub(crate) struct Active {
+    pub(crate) held: Held,
+    changes: Index,
+    promotions: Index,
+    flushes: Index,
+}
+
+/// Places by the names of nodes: those that name them plainly, and those with patterns, to be tried.
+#[derive(Debug, Default)]
+struct Index {
+    plain: HashMap<Box<str>, Vec<usize>>,
+    patterns: Vec<usize>,
+}
+
+impl OnDemand {
+    pub(crate) fn new(demand: Demand) -> Self {
+        Self { demand, state: Mutex::default() }
+    }
+
+    /// The file.
+    pub(crate) const fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
+    /// What holds.
+    pub(crate) fn active(&self) -> Arc<Active> {
+        Arc::clone(&self.lock().held)
+    }
+
+    /// What a node is told.
+    pub(crate) fn told(
+        &self,
+        device: &DeviceId,
+        base: &Arc<AgentConfig>,
+        now: Timestamp,
+    ) -> Arc<AgentConfig> {
+        let mut state = self.lock();
+        if let Some(kept) = state.texts.get(device)
+            && kept.base == base.generation
+            && now < kept.stays
+        {
+            return Arc::clone(&kept.told);
+        }
+        let held = Arc::clone(&state.held);
+        let concerned = held.of(device.as_str(), now);
+        if concerned.is_empty() {
+            return Arc::clone(base);
+        }
+        let (text, stays) = text::compose(&base.pieces, &concerned, now);
+        let told = AgentConfig {
+            generation: generation(text.as_bytes()),
+            text: text.into(),
+            pieces: text::Base::default(),
+        };
+        let told = Arc::new(told);
+        if state.texts.len() >= TEXTS_MAX {
+            state.texts.clear();
+        }
+        let kept = Kept { base: base.generation, told: Arc::clone(&told), stays };
+        state.texts.insert(device.clone(), kept);
+        told
+    }
+
+    /// Reads anew what holds, if the file has changed since. May wait for the disk.
+    pub(crate) fn refresh(&self, now: Timestamp) -> Result<(), DemandError> {
+        let version = self.demand.version()?;
+        if self.lock().version == Some(version) {
+            return Ok(());
+        }
+        let (held, mut passed_over) = self.demand.held(now)?;
+        for promotion in &held.promotions {
+            if let Err(why) = expression::check(&promotion.metric) {
+                let number = promotion.number;
+                passed_over.push(format!("promotion {number} is passed over: {why}"));
+            }
+        }
+        let active = Active::new(held);
+        let mut state = self.lock();
+        for why in passed_over {
+            if state.told.len() < TOLD_MAX && state.told.insert(why.clone()) {
+                log::warn!("{why}");
+            }
+        }
+        state.held = Arc::new(active);
+        state.texts.clear();
+        state.version = Some(version);
+        Ok(())
+    }
+
+    /// Ends what has ended by its time.
+    pub(crate) fn expire(&self, now: Timestamp) -> Result<(), DemandError> {
+        if self.lock().held.next_end().is_some_and(|end| end <= now) {
+            self.demand.expire(now)?;
+        }
+        self.refresh(now)
+    }
+
+    /// Lets promotions follow the jobs that run and the rules.
+    pub(crate) fn follow(
+        &self,
+        registry: &jobs::Registry,
+        rules: &[Rule],
+        now: Timestamp,
+    ) -> Result<(), DemandError> {
+        let jobs = registry.running_facts()?;
+        let running: BTreeSet<String> = jobs.iter().map(|job| job.key.to_string()).collect();
+        let wanted = wanted(&jobs, rules);
+        let (began, ended) = self.demand.follow(&wanted, |job| running.contains(job), now)?;
+        if began + ended > 0 {
+            log::info!("{began} promotions began and {ended} ended with jobs and rules");
+        }
+        self.refresh(now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends what has ended and lets promotions follow the jobs, until the server stops.
+pub(crate) async fn run(app: Arc<App>) {
+    let mut stopping = app.stopping.clone();
+    let (mut followed, mut looks) = (None, 0);
+    loop {
+        let (changes, rules) = (app.told_jobs.changes(), Arc::clone(&app.live().rules));
+        looks += 1;
+        let seen = (changes, Arc::as_ptr(&rules).cast::<()>() as usize);
+        let follows = followed != Some(seen) || looks >= LOOKS_MAX;
+        let looked = app.with_registry(move |app| {
+            let now = app.now();
+            app.on_demand.expire(now)?;
+            if follows {
+                app.on_demand.follow(&app.registry, &rules, now)?;
+            }
+            Ok::<_, DemandError>(())
+        });
+        match looked.await {
+            Ok(Ok(())) if follows => (followed, looks) = (Some(seen), 0),
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::error!("what is asked of agents stays as it was: {error}"),
+            // It is told already, and the server may be stopping.
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = stopped(&mut stopping) => return,
+        }
+    }
+}
+
+impl Active {
+    fn new(held: Held) -> Self {
+        let changes = Index::of(held.changes.iter().map(|one| &one.nodes));
+        let good = |one: &jobs::Promotion| expression::check(&one.metric).is_ok();
+        let promotions =
+            Index::where_good(held.promotions.iter().map(|one| (good(one), &one.nodes)));
+        let flushes = Index::of(held.flushes.iter().map(|one| &one.nodes));
+        Self { held, changes, promotions, flushes }
+    }
+
+    /// What concerns a node at an instant.
+    fn of(&self, device: &str, now: Timestamp) -> Concerned<'_> {
+        let Held { changes, promotions, flushes } = &self.held;
+        let mut of = Concerned {
+            changes: self.changes.find(device, |at| changes.get(at).map(|one| (one, &one.nodes))),
+            promotions: self
+                .promotions
+                .find(device, |at| promotions.get(at).map(|one| (one, &one.nodes))),
+            flushes: self.flushes.find(device, |at| flushes.get(at).map(|one| (one, &one.nodes))),
+        };
+        of.changes.retain(|change| change.until > now);
+        of.promotions.retain(|promotion| promotion.until.is_none_or(|until| until > now));
+        of.flushes.retain(|flush| flush.made.plus(jobs::FLUSH_TOLD_US) > now);
+        of
+    }
+
+    /// When the first of what holds ends by its time.
+    fn next_end(&self) -> Option<Timestamp> {
+        let changes = self.held.changes.iter().map(|change| change.until);
+        changes.chain(self.held.promotions.iter().filter_map(|promotion| promotion.until)).min()
+    }
+}
+
+impl Index {
+    fn of<'a>(lists: impl Iterator<Item = &'a NodeList>) -> Self {
+        Self::where_good(lists.map(|list| (true, list)))
+    }
+
+    fn where_good<'a>(lists: impl Iterator<Item = (bool, &'a NodeList)>) -> Self {
+        let mut index = Self::default();
+        for (at, (_, list)) in lists.enumerate().filter(|(_, (good, _))| *good) {
+            match list.plain() {
+                None => index.patterns.push(at),
+                Some(names) => {
+                    for name in names {
+                        index.plain.entry(name.into()).or_default().push(at);
+                    }
+                }
+            }
+        }
+        index
+    }
+
+    /// What concerns a node, in its order.
+    fn find<'a, T>(
+        &self,
+        device: &str,
+        get: impl Fn(usize) -> Option<(&'a T, &'a NodeList)>,
+    ) -> Vec<&'a T> {
+        let plain = self.plain.get(device).into_iter().flatten().copied();
+        let is_meant = |at: &usize| get(*at).is_some_and(|(_, nodes)| nodes.has(device));
+        let patterns = self.patterns.iter().copied().filter(is_meant);
+        let places: BTreeSet<usize> = plain.chain(patterns).collect();
+        places.into_iter().filter_map(|at| get(at).map(|(found, _)| found)).collect()
+    }
+}

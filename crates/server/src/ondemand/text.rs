@@ -1,0 +1,325 @@
+//! What a node is told, as the TOML of docs/decisions/0017-on-demand.md.
+
+use jobs::{Change, Flush, Promotion};
+use model::Timestamp;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use toml::de::{DeTable, DeValue};
+
+const HOUR: i64 = 3600 * Timestamp::SECOND;
+/// No text reaches further: a node that lost its server goes back to its own file.
+const REACH_US: i64 = 12 * HOUR;
+
+/// The server's file for agents, in pieces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Base {
+    until: Option<Timestamp>,
+    top: BTreeMap<String, String>,
+    sections: Sections,
+    /// Tables of which there may be several of one name, each with its name.
+    lists: Vec<(String, BTreeMap<String, String>)>,
+}
+
+type Sections = BTreeMap<String, BTreeMap<String, String>>;
+
+/// What concerns one node.
+#[derive(Debug, Default)]
+pub(super) struct Concerned<'a> {
+    pub(super) changes: Vec<&'a Change>,
+    pub(super) promotions: Vec<&'a Promotion>,
+    pub(super) flushes: Vec<&'a Flush>,
+}
+
+impl Concerned<'_> {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.promotions.is_empty() && self.flushes.is_empty()
+    }
+}
+
+impl Base {
+    /// Reads the file; else why it is none.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
+        let mut base = Self::default();
+        for (key, value) in table.get_ref() {
+            let (key, value) = (key.get_ref(), value.get_ref());
+            let tables = value.as_array().filter(|array| {
+                !array.is_empty() && array.iter().all(|value| value.get_ref().is_table())
+            });
+            match (value, tables) {
+                (DeValue::Table(table), _) => base.section(key, table),
+                (_, Some(tables)) => {
+                    let tables = tables.iter().filter_map(|value| value.get_ref().as_table());
+                    base.lists.extend(tables.map(|table| (word(key), settings(table))));
+                }
+                _ => {
+                    let text = written(value);
+                    if key == "until" {
+                        base.until = Timestamp::parse(text.trim_matches('"')).ok();
+                    }
+                    base.top.insert(word(key), text);
+                }
+            }
+        }
+        Ok(base)
+    }
+
+    fn section(&mut self, name: &str, table: &DeTable<'_>) {
+        let mut plain = BTreeMap::new();
+        for (key, value) in table {
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    let name = format!("{}.{}", word(name), word(key.get_ref()));
+                    self.sections.insert(name, settings(table));
+                }
+                value => drop(plain.insert(word(key.get_ref()), written(value))),
+            }
+        }
+        if !plain.is_empty() {
+            self.sections.insert(word(name), plain);
+        }
+    }
+}
+
+fn settings(table: &DeTable<'_>) -> BTreeMap<String, String> {
+    table.iter().map(|(key, value)| (word(key.get_ref()), written(value.get_ref()))).collect()
+}
+
+/// A key as it stands in TOML.
+fn word(key: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !key.is_empty() && key.bytes().all(bare) { key.to_owned() } else { quoted(key) }
+}
+
+/// A value as it stands in TOML.
+fn written(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => quoted(text),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(array) => list(array.iter().map(|value| written(value.get_ref()))),
+        DeValue::Table(table) => {
+            let pairs = settings(table).into_iter().map(|(key, value)| format!("{key} = {value}"));
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// A list as it stands in TOML.
+pub(crate) fn list(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(", "))
+}
+
+/// A text as it stands in TOML, in a basic string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                // Writing to a string cannot fail.
+                write!(out, "\\u{:04x}", u32::from(letter)).ok();
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The text for a node, and until when it stays the same: then it must be put together anew.
+pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> (String, Timestamp) {
+    let hour = Timestamp(now.0.div_euclid(HOUR) * HOUR);
+    let (furthest, mut stays) = (hour.plus(REACH_US), hour.plus(HOUR));
+    let mut reach = |until: Option<Timestamp>| {
+        stays = until.map_or(stays, |until| stays.min(until));
+        until.map_or(furthest, |until| until.min(furthest))
+    };
+    let (mut sections, mut until) = (base.sections.clone(), base.until);
+    for change in &of.changes {
+        let ends = reach(Some(change.until));
+        for entry in &change.entries {
+            let section = sections.entry(entry.section.to_string()).or_default();
+            section.insert(entry.key.to_string(), entry.value.to_string());
+            if entry.section.starts_with("burst.") {
+                section.insert("until".to_owned(), quoted(&ends.to_string()));
+            } else {
+                until = Some(until.map_or(ends, |until| until.min(ends)));
+            }
+        }
+    }
+    let mut top = base.top.clone();
+    if let Some(until) = until.filter(|until| Some(*until) != base.until) {
+        top.insert("until".to_owned(), quoted(&until.to_string()));
+    }
+    let mut lists = base.lists.clone();
+    // Of two who ask for the same, the later end counts.
+    let mut promoted: BTreeMap<&str, Timestamp> = BTreeMap::new();
+    for promotion in &of.promotions {
+        let until = reach(promotion.until);
+        let furthest = promoted.entry(&promotion.metric).or_insert(until);
+        *furthest = until.max(*furthest);
+    }
+    for (metric, until) in promoted {
+        let metric = ("metric".to_owned(), quoted(metric));
+        let pairs = [metric, ("until".to_owned(), quoted(&until.to_string()))];
+        lists.push(("promote".to_owned(), pairs.into()));
+    }
+    let newest: BTreeMap<&str, &Flush> =
+        of.flushes.iter().map(|one| (&*one.source, *one)).collect();
+    for (source, flush) in newest {
+        reach(Some(flush.made.plus(jobs::FLUSH_TOLD_US)));
+        let source = ("source".to_owned(), quoted(source));
+        let pairs = [source, ("number".to_owned(), flush.number.to_string())];
+        lists.push(("flush".to_owned(), pairs.into()));
+    }
+    (print(&top, &sections, &lists), stays)
+}
+
+fn print(
+    top: &BTreeMap<String, String>,
+    sections: &Sections,
+    lists: &[(String, BTreeMap<String, String>)],
+) -> String {
+    let mut text = String::new();
+    let pairs = |text: &mut String, pairs: &BTreeMap<String, String>| {
+        for (key, value) in pairs {
+            // Writing to a string cannot fail.
+            writeln!(text, "{key} = {value}").ok();
+        }
+    };
+    pairs(&mut text, top);
+    for (name, section) in sections {
+        writeln!(text, "[{name}]").ok();
+        pairs(&mut text, section);
+    }
+    for (name, table) in lists {
+        writeln!(text, "[[{name}]]").ok();
+        pairs(&mut text, table);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::{Entry, Origin};
+    use model::NodeList;
+    use proptest::prelude::*;
+
+    /// 2026-01-06T13:35:00Z.
+    const NOW: Timestamp = Timestamp::from_seconds(1_767_706_500);
+
+    fn minutes(n: i64) -> Timestamp {
+        NOW.plus(n * 60 * Timestamp::SECOND)
+    }
+
+    fn change(number: i64, until: Timestamp, entries: &[(&str, &str, &str)]) -> Change {
+        let entry = |(section, key, value): &(&str, &str, &str)| Entry {
+            section: (*section).into(),
+            key: (*key).into(),
+            value: (*value).into(),
+        };
+        Change {
+            number,
+            nodes: NodeList::new("n1").unwrap(),
+            until,
+            made: NOW,
+            by: "root".into(),
+            entries: entries.iter().map(entry).collect(),
+        }
+    }
+
+    fn promotion(metric: &str, until: Option<Timestamp>) -> Promotion {
+        Promotion {
+            number: 1,
+            nodes: NodeList::new("n1").unwrap(),
+            metric: metric.into(),
+            until,
+            made: NOW,
+            by: "hand".into(),
+            origin: Origin::Hand,
+            job: None,
+            uid: None,
+        }
+    }
+
+    #[test]
+    fn the_later_change_counts_and_the_first_end_is_told() {
+        let base = "note = \"a \\\"b\\\" é\"\n[sources.load]\nperiod = \"5s\"\nenabled = true\n\
+                    [[promote]]\nmetric = \"x\"\n";
+        let base = Base::parse(base).unwrap();
+        let one = change(1, minutes(10), &[("sources.load", "period", "\"1s\"")]);
+        let two = change(
+            2,
+            minutes(5),
+            &[
+                ("sources.load", "period", "\"2s\""),
+                ("sources.perf", "events", "[\"cache_ll\"]"),
+                ("burst.cpu", "keep", "\"60s\""),
+            ],
+        );
+        let promotions = [promotion("perf_.*", None), promotion("perf_.*", Some(minutes(9)))];
+        let flush = |number| Flush {
+            number,
+            nodes: NodeList::new("n1").unwrap(),
+            source: "cpu".into(),
+            made: minutes(-1),
+            by: "root".into(),
+        };
+        let flushes = [flush(16), flush(17)];
+        let of = Concerned {
+            changes: vec![&one, &two],
+            promotions: promotions.iter().collect(),
+            flushes: flushes.iter().collect(),
+        };
+        let (text, stays) = compose(&base, &of, NOW);
+        assert_eq!(
+            text,
+            "note = \"a \\\"b\\\" é\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[burst.cpu]\n\
+             keep = \"60s\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[sources.load]\n\
+             enabled = true\nperiod = \"2s\"\n[sources.perf]\nevents = [\"cache_ll\"]\n\
+             [[promote]]\nmetric = \"x\"\n[[promote]]\nmetric = \"perf_.*\"\n\
+             until = \"2026-01-07T01:00:00+00:00\"\n[[flush]]\nnumber = 17\nsource = \"cpu\"\n"
+        );
+        assert_eq!(stays, minutes(5));
+        assert_eq!(compose(&base, &of, minutes(1)).0, text, "the text stays within the hour");
+        assert!(DeTable::parse(&text).is_ok());
+    }
+
+    #[test]
+    fn a_text_reaches_twelve_hours_and_is_renewed_each_hour() {
+        let forever = promotion("x", None);
+        let of = Concerned { promotions: vec![&forever], ..Concerned::default() };
+        let (text, stays) = compose(&Base::default(), &of, NOW);
+        assert_eq!(text, "[[promote]]\nmetric = \"x\"\nuntil = \"2026-01-07T01:00:00+00:00\"\n");
+        assert_eq!(stays, minutes(25));
+        let (later, _) = compose(&Base::default(), &of, stays);
+        assert!(later.contains("2026-01-07T02:00:00"), "{later}");
+    }
+
+    #[test]
+    fn the_end_of_the_file_counts_if_it_is_first() {
+        let base = Base::parse("until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = {e = 1}\n");
+        let one = change(1, minutes(10), &[("sources.load", "period", "\"1s\"")]);
+        let of = Concerned { changes: vec![&one], ..Concerned::default() };
+        let (text, _) = compose(&base.unwrap(), &of, NOW);
+        let want = "until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = { e = 1 }\n\
+                    [sources.load]\nperiod = \"1s\"\n";
+        assert_eq!(text, want);
+        assert!(Base::parse("[[[").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_is_quoted_so_that_it_is_read_again(text in "\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
+            let line = format!("{} = {}", word(&text), quoted(&text));
+            let table = DeTable::parse(&line).unwrap();
+            let (key, value) = table.get_ref().iter().next().unwrap();
+            prop_assert_eq!((&**key.get_ref(), value.get_ref().as_str()), (&*text, Some(&*text)));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `/api/v1/promotions`, and Kwollect's `update_promoted_metrics`: optional metrics, collected for a time.
+
+use crate::answers::json;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::demand_routes::{administrators_only, ends, name_of, number_of, numbered, refusal};
+use crate::job_routes::object;
+use crate::kwollect;
+use crate::ondemand::expression;
+use crate::problem::Refusal;
+use crate::selection::wrong;
+use crate::series::known;
+use api::Operation;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::{DemandError, Filter, Listed, NewPromotion, Promotion, Quota, Reader, Window};
+use model::{DeviceId, JobState, NodeList, Timestamp};
+use query::{Asker, QueryError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// For how long metrics are promoted where nobody says, in seconds.
+const SECONDS: f64 = 3600.0;
+/// Most devices of one promotion: a list of names has 16 KiB at most, and a name 253 bytes.
+const DEVICES_MAX: usize = 60;
+
+/// `GET /api/v1/promotions`: those that hold, and that this caller may see.
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Promotions)?;
+    let (reader, now) = (app.asker(&caller)?.reader, app.now());
+    let active = app.on_demand.active();
+    let seen = active.held.promotions.iter().filter(|promotion| {
+        promotion.until.is_none_or(|until| until > now) && reader.may_see(promotion.uid)
+    });
+    json(&seen.map(shown).collect::<Vec<_>>())
+}
+
+fn shown(promotion: &Promotion) -> api::Promoted {
+    api::Promoted {
+        number: promotion.number,
+        nodes: promotion.nodes.to_string(),
+        metric: promotion.metric.to_string(),
+        made: promotion.made.seconds(),
+        by: promotion.by.to_string(),
+        until: promotion.until.map(Timestamp::seconds),
+        origin: promotion.origin.word().to_owned(),
+        job: promotion.job.as_ref().map(ToString::to_string),
+        error: expression::check(&promotion.metric).err(),
+    }
+}
+
+/// `POST /api/v1/promotions`.
+pub(crate) async fn promote(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Promote)?;
+    if !matches!(caller, Caller::Admin(_) | Caller::User(_)) {
+        return Err(Refusal::forbidden(
+            "this token names no user, and metrics are promoted for a user's jobs",
+        ));
+    }
+    let asked: api::Promote = object(&app, &head.headers, body).await?;
+    expression::check(&asked.metric).map_err(Refusal::malformed)?;
+    let nodes = asked.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
+    let (now, most) = (app.now(), app.promotions.time_max.as_secs_f64());
+    let seconds = asked.for_seconds.unwrap_or(SECONDS.min(most));
+    let wish = Wish {
+        nodes,
+        job: asked.job,
+        metric: asked.metric.into(),
+        until: ends("for_seconds", seconds, most, now)?,
+        by: name_of(&app, &caller),
+    };
+    let (asker, quota) = (app.asker(&caller)?, quota(&app, &caller));
+    let made = app.with_registry(move |app| {
+        let new = wish.promotions(app, &asker)?;
+        let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(refusal)?;
+        app.on_demand.refresh(now).map_err(refusal)?;
+        for (number, new) in numbers.iter().zip(&new) {
+            let NewPromotion { nodes, metric, by, until, .. } = new;
+            log::info!("promotion {number} of {metric} on {nodes} by {by} until {until}");
+        }
+        let active = app.on_demand.active();
+        let promotions = active.held.promotions.iter();
+        Ok::<Vec<_>, Refusal>(
+            promotions.filter(|one| numbers.contains(&one.number)).map(shown).collect(),
+        )
+    });
+    json(&made.await??)
+}
+
+const fn quota(app: &App, caller: &Caller) -> Option<Quota> {
+    match caller {
+        Caller::User(uid) => Some(Quota { uid: *uid, most: app.promotions.per_user_max }),
+        _ => None,
+    }
+}
+
+/// What somebody wants.
+struct Wish {
+    nodes: Option<NodeList>,
+    job: Option<String>,
+    metric: Box<str>,
+    until: Timestamp,
+    by: Box<str>,
+}
+
+impl Wish {
+    /// One for each of the jobs it is for. An administrator's is for no job, unless he names one.
+    fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
+        let jobs = match (&self.job, asker.reader) {
+            (Some(job), _) => vec![running_job(app, asker, job)?],
+            (None, Reader::User(uid)) => {
+                let state = Some(JobState::Running);
+                let own = Filter { state, uid: Some(uid), ..Filter::default() };
+                app.registry.list(&own).map_err(QueryError::from)?
+            }
+            (None, Reader::Everything) => {
+                let nodes = self.nodes.clone().ok_or_else(|| {
+                    Refusal::malformed("`nodes` or `job` says where metrics are promoted")
+                })?;
+                return Ok(vec![self.promotion(nodes, None, None)]);
+            }
+        };
+        let mut new = Vec::new();
+        for Listed { job, devices } in jobs {
+            let meant = |device: &&DeviceId| {
+                self.nodes.as_ref().is_none_or(|nodes| nodes.has(device.as_str()))
+            };
+            let devices: Vec<&str> = devices.iter().filter(meant).map(DeviceId::as_str).collect();
+            for devices in devices.chunks(DEVICES_MAX) {
+                let nodes = NodeList::new(&devices.join(",")).map_err(wrong)?;
+                new.push(self.promotion(nodes, Some(job.key.to_string().into()), job.uid));
+            }
+        }
+        if new.is_empty() {
+            return Err(Refusal::not_found("no running job of yours is on these nodes"));
+        }
+        Ok(new)
+    }
+
+    fn promotion(&self, nodes: NodeList, job: Option<Box<str>>, uid: Option<u32>) -> NewPromotion {
+        let (metric, by) = (self.metric.clone(), self.by.clone());
+        NewPromotion { nodes, metric, until: self.until, by, uid, job }
+    }
+}
+
+/// The job of a name, if this asker may see it and it runs.
+fn running_job(app: &App, asker: &Asker, name: &str) -> Result<Listed, Refusal> {
+    let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
+    let job = app.registry.job(&key).map_err(QueryError::from)?;
+    let job = job.filter(|job| job.state == JobState::Running);
+    let job = job.ok_or_else(|| Refusal::not_found(format!("job {key} does not run")))?;
+    let stays = app.registry.intervals(&Window { job: Some(key), ..Window::default() });
+    let stays = stays.map_err(QueryError::from)?;
+    let here: BTreeSet<_> =
+        stays.into_iter().filter(|stay| stay.stop.is_none()).map(|stay| stay.device).collect();
+    Ok(Listed { job, devices: here.into_iter().collect() })
+}
+
+/// `DELETE /api/v1/promotions/{number}`: one's own, and for administrators any.
+pub(crate) async fn demote(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    number: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Demote)?;
+    let number = number_of(number)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let reader = app.asker(&caller)?.reader;
+    let none = || Refusal::not_found(format!("no promotion {number} of yours holds"));
+    let active = app.on_demand.active();
+    let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
+    let found = found.filter(|promotion| reader.may_see(promotion.uid)).ok_or_else(none)?;
+    let nodes = app.agents.matching(&found.nodes).len();
+    let ended = app.with_registry(move |app| {
+        let ended = app.on_demand.demand().demote(number, &by, now)?;
+        app.on_demand.refresh(now)?;
+        Ok::<_, DemandError>(ended)
+    });
+    if !ended.await?.map_err(refusal)? {
+        return Err(none());
+    }
+    json(&numbered(number, nodes))
+}
+
+/// `POST /rpc/update_promoted_metrics`: what OAR asks Kwollect for when a job begins or ends.
+pub(crate) async fn update(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    administrators_only(&caller)?;
+    let params = kwollect::params(&app, request).await?;
+    params.only(Operation::UpdatePromotedMetrics, StatusCode::NOT_FOUND)?;
+    let rules = Arc::clone(&app.live().rules);
+    let now = app.now();
+    let followed =
+        app.with_registry(move |app| app.on_demand.follow(&app.registry, &rules, now)).await?;
+    followed.map_err(refusal)?;
+    let active = app.on_demand.active();
+    let mut rows = BTreeSet::new();
+    for promotion in &active.held.promotions {
+        let plain = promotion.nodes.plain();
+        let names = plain.unwrap_or_else(|| vec![promotion.nodes.as_str()]);
+        rows.extend(names.into_iter().map(|name| api::PromotedRow {
+            device_id: name.to_owned(),
+            metric_id: promotion.metric.to_string(),
+        }));
+    }
+    json(&rows)
+}

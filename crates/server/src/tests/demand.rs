@@ -1,0 +1,240 @@
+//! What is asked of agents: who may ask for what, what a node is told, and what remains of it.
+
+use super::ingest::{HEADERS, batch, frame};
+use super::{Answer, Site, until};
+use crate::Limits;
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Timestamp};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::path::Path;
+use std::time::Duration;
+
+const ADMIN: &str = "Authorization: Bearer token-of-admins\r\n";
+const USER: &str = "Authorization: Bearer token-of-1234\r\n";
+const OTHER: &str = "Authorization: Bearer token-of-77\r\n";
+
+fn ask(site: &Site, token: &str, line: &str, body: &Value) -> Answer {
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{token}");
+    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    site.ask(line, &headers, &body)
+}
+
+fn good(site: &Site, token: &str, line: &str, body: &Value) -> Value {
+    let answer = ask(site, token, line, body);
+    assert_eq!(answer.status, 200, "{line}: {answer:?}");
+    answer.json()
+}
+
+fn refused(site: &Site, token: &str, line: &str, body: &Value) -> (u16, String) {
+    let answer = ask(site, token, line, body);
+    (answer.status, answer.json()["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A node's batches, and the generation that is wanted of it with its text in each answer.
+struct Node<'a> {
+    site: &'a Site,
+    name: &'a str,
+    seq: Cell<u64>,
+}
+
+impl<'a> Node<'a> {
+    const fn new(site: &'a Site, name: &'a str) -> Self {
+        Self { site, name, seq: Cell::new(0) }
+    }
+
+    fn sends(&self, headers: &str, jobs: Vec<JobEvent>) -> (u64, String) {
+        let mut batch = batch(self.name, self.seq.replace(self.seq.get() + 1));
+        batch.jobs = jobs;
+        let headers = format!("{HEADERS}{ADMIN}{headers}");
+        let answer = self.site.ask("POST /v1/batches", &headers, &frame(&batch));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = wire::Answer::decode(&answer.body).unwrap();
+        (answer.config_generation, String::from_utf8(answer.config).unwrap())
+    }
+
+    fn told(&self) -> String {
+        self.sends("", Vec::new()).1
+    }
+
+    fn until_told(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        until(what, || holds(&self.told()));
+    }
+}
+
+/// A job of a user on a node; its start is the same each time.
+fn job(id: i64, uid: u32, node: &str, ended: bool) -> JobEvent {
+    JobEvent {
+        key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
+        spelling: id.to_string().into(),
+        device: DeviceId::new(node).unwrap(),
+        user: None,
+        uid: Some(uid),
+        start: Timestamp::from_seconds(1_767_700_000 + id),
+        stop: ended.then(crate::now),
+    }
+}
+
+fn load(nodes: &str, period: f64, seconds: f64) -> Value {
+    json!({"nodes": nodes, "for_seconds": seconds, "sources": {"load": {"period_seconds": period}}})
+}
+
+const SETTINGS: &str = "GET /api/v1/settings";
+const SET: &str = "POST /api/v1/settings";
+const PROMOTIONS: &str = "GET /api/v1/promotions";
+const PROMOTE: &str = "POST /api/v1/promotions";
+
+#[test]
+fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("agents.toml"), "[sources.disk]\nperiod = \"9s\"\n").unwrap();
+    let site = Site::within(dir, Limits::default(), &[]);
+    let (n1, n9) = (Node::new(&site, "n1"), Node::new(&site, "n9"));
+    let (file, _) = n1.sends("", Vec::new());
+    let made = good(&site, ADMIN, SET, &load("n[1-3]", 1.0, 600.0));
+    assert_eq!(made["nodes_known"], 1, "of those that sent");
+    let (generation, text) = n1.sends(&format!("X-Jobmeter-Config: {file}\r\n"), Vec::new());
+    assert!(generation != file && text.contains("[sources.load]\nperiod = \"1s\"\n"), "{text}");
+    assert!(text.contains("[sources.disk]\nperiod = \"9s\"\n") && text.starts_with("until = "));
+    assert_eq!(n9.sends("", Vec::new()).0, file, "another node has the file alone");
+    // A node that has it is told no more; what it refused of it is shown.
+    let took = format!("X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: too fast\r\n");
+    assert_eq!(n1.sends(&took, Vec::new()), (generation, String::new()));
+    let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
+    assert_eq!(listed[0]["settings"][0], "sources.load.period = \"1s\"");
+    assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(1)));
+    assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": "too fast"}));
+    // It outlives the server.
+    let sent = n1.seq.get();
+    let folder = site.stop();
+    let site = Site::within(folder, Limits::default(), &[]);
+    let n1 = Node { site: &site, name: "n1", seq: Cell::new(sent) };
+    assert_eq!(n1.sends("", Vec::new()).0, generation);
+    let undo = format!("DELETE /api/v1/settings/{}", made["number"]);
+    good(&site, ADMIN, &undo, &Value::Null);
+    assert_eq!(n1.sends("", Vec::new()).0, file);
+    assert_eq!(refused(&site, ADMIN, &undo, &Value::Null).0, 404);
+    let marks = good(&site, USER, "GET /api/v1/marks?device=n2", &Value::Null);
+    let kinds: Vec<_> = marks.as_array().unwrap().iter().map(|mark| &mark["kind"]).collect();
+    assert_eq!(kinds, ["set", "undone"]);
+    assert_eq!(good(&site, USER, "GET /api/v1/marks?device=n9", &Value::Null), json!([]));
+}
+
+#[test]
+fn a_change_ends_by_itself_and_the_one_before_it_counts_again() {
+    let site = Site::start();
+    let n1 = Node::new(&site, "n1");
+    good(&site, ADMIN, SET, &load("n*", 5.0, 600.0));
+    good(&site, ADMIN, SET, &load("n1", 1.0, 1.5));
+    assert!(n1.told().contains("period = \"1s\""));
+    n1.until_told("the second change ends", |text| text.contains("period = \"5s\""));
+    until("its end is written down", || {
+        let marks = good(&site, ADMIN, "GET /api/v1/marks", &Value::Null);
+        marks.as_array().unwrap().iter().any(|mark| mark["kind"] == "expired")
+    });
+}
+
+#[test]
+fn only_administrators_change_settings_and_flush() {
+    let site = Site::start();
+    let flush = json!({"nodes": "n1", "source": "cpu"});
+    for token in [USER, "Authorization: Bearer token-of-guests\r\n"] {
+        for (line, body) in [
+            (SETTINGS, Value::Null),
+            (SET, load("n1", 1.0, 60.0)),
+            ("DELETE /api/v1/settings/1", Value::Null),
+            ("POST /api/v1/flushes", flush.clone()),
+            ("POST /rpc/update_promoted_metrics", json!({})),
+        ] {
+            assert_eq!(refused(&site, token, line, &body).0, 403, "{line}");
+        }
+    }
+    for body in [
+        load("n[", 1.0, 60.0),
+        load("n1", 0.001, 60.0),
+        load("n1", 1.0, 1e9),
+        json!({"nodes": "n1", "for_seconds": 60}),
+        json!({"nodes": "n1", "for_seconds": 60, "sources": {"x\ny": {"enabled": true}}}),
+        json!({"nodes": "n1", "for_seconds": 60, "path": "/etc/passwd"}),
+    ] {
+        assert_eq!(refused(&site, ADMIN, SET, &body).0, 400, "{body}");
+    }
+    let n1 = Node::new(&site, "n1");
+    let burst = json!({"nodes": "n1", "for_seconds": 60, "bursts":
+        {"cpu": {"period_seconds": 0.1, "keep_seconds": 60, "flush_on": ["job_start"]}}});
+    good(&site, ADMIN, SET, &burst);
+    let number = good(&site, ADMIN, "POST /api/v1/flushes", &flush)["number"].clone();
+    let text = n1.told();
+    assert!(text.contains("[burst.cpu]\nflush_on = [\"job_start\"]\nkeep = \"60s\"\n"), "{text}");
+    let flushed = format!("[[flush]]\nnumber = {number}\nsource = \"cpu\"\n");
+    assert!(text.ends_with(&flushed), "{text}");
+}
+
+#[test]
+fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
+    let site = Site::with(Limits::default(), &[("promotions.per_user_max", "2")]);
+    let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
+    let perf = json!({"metric": "perf_.*", "for_seconds": 600});
+    assert_eq!(refused(&site, USER, PROMOTE, &perf).0, 404, "no job, no promotion");
+    n1.sends("", vec![job(7, 1234, "n1", false)]);
+    n2.sends("", vec![job(8, 77, "n2", false)]);
+    let (status, why) = refused(&site, USER, PROMOTE, &json!({"metric": "a(b"}));
+    assert!(status == 400 && why.contains("at byte 2,"), "{why}");
+    let elsewhere = json!({"metric": "x", "nodes": "n2"});
+    assert_eq!(refused(&site, USER, PROMOTE, &elsewhere).0, 404);
+    let of_another = json!({"metric": "x", "job": "oar:8"});
+    assert_eq!(refused(&site, USER, PROMOTE, &of_another).0, 403);
+
+    let made = good(&site, USER, PROMOTE, &perf);
+    assert_eq!((&made[0]["nodes"], &made[0]["job"]), (&json!("n1"), &json!("oar:7")));
+    assert!(n1.told().contains("[[promote]]\nmetric = \"perf_.*\"\nuntil = "));
+    assert_eq!(n2.told(), "");
+    good(&site, USER, PROMOTE, &json!({"metric": "y", "job": "7"}));
+    let (status, why) = refused(&site, USER, PROMOTE, &json!({"metric": "z"}));
+    assert!(status == 507 && why.contains("2 hold already"), "{why}");
+    let seen = |token| good(&site, token, PROMOTIONS, &Value::Null).as_array().unwrap().len();
+    assert_eq!((seen(USER), seen(OTHER), seen(ADMIN)), (2, 0, 2));
+    let end = format!("DELETE /api/v1/promotions/{}", made[0]["number"]);
+    assert_eq!(refused(&site, OTHER, &end, &Value::Null).0, 404);
+    good(&site, USER, &end, &Value::Null);
+    assert!(!n1.told().contains("perf_") && n1.told().contains("\"y\""));
+    // Its marks are for all who see the node; whose they are is not.
+    let marks = |token| good(&site, token, "GET /api/v1/marks?device=n1", &Value::Null);
+    assert_eq!((&marks(USER)[0]["by"], &marks(USER)[0]["job"]), (&json!("1234"), &json!("oar:7")));
+    assert_eq!((&marks(OTHER)[0]["by"], &marks(OTHER)[0]["job"]), (&Value::Null, &Value::Null));
+
+    n1.sends("", vec![job(7, 1234, "n1", true)]);
+    n1.until_told("promotions end with the job", str::is_empty);
+}
+
+#[test]
+fn rows_written_by_hand_count_and_survive_what_comes_from_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = dir.path().join("rules.toml");
+    let rule = "[[rule]]\nname = \"gpus\"\nmetric = \"nvml_.*\"\nclusters = [\"oar\"]\n";
+    std::fs::write(&rules, rule).unwrap();
+    let flags = [("promotions.rules", rules.to_str().unwrap())];
+    let site = Site::within(dir, Limits::default(), &flags);
+    let n1 = Node::new(&site, "n1");
+    by_hand(site.dir.path(), "INSERT INTO promotions (device, metric) VALUES ('n*', 'ipmi_.*')");
+    by_hand(site.dir.path(), "INSERT INTO promotions (device, metric) VALUES ('n1', 'bad(')");
+    n1.until_told("the row", |text| text.contains("ipmi_") && !text.contains("bad("));
+    n1.sends("", vec![job(7, 1234, "n1", false)]);
+    n1.until_told("the rule", |text| text.contains("nvml_") && text.contains("ipmi_"));
+    let rows = good(&site, ADMIN, "POST /rpc/update_promoted_metrics", &json!({}));
+    assert!(rows.as_array().unwrap().contains(&json!({"device_id": "n1", "metric_id": "nvml_.*"})));
+    let listed = good(&site, ADMIN, PROMOTIONS, &Value::Null);
+    let bad = listed.as_array().unwrap().iter().find(|one| one["metric"] == "bad(").unwrap();
+    assert_eq!(bad["origin"], "hand");
+    assert!(bad["error"].as_str().unwrap().contains("at byte 4,"), "{bad}");
+    n1.sends("", vec![job(7, 1234, "n1", true)]);
+    n1.until_told("the end", |text| !text.contains("nvml_") && text.contains("ipmi_"));
+    by_hand(site.dir.path(), "DELETE FROM promotions WHERE metric = 'ipmi_.*'");
+    n1.until_told("the row is gone", str::is_empty);
+}
+
+/// What a person does with `sqlite3` beside the server.
+fn by_hand(dir: &Path, statement: &str) {
+    let db = rusqlite::Connection::open(dir.join("data/demand.sqlite")).unwrap();
+    db.busy_timeout(Duration::from_secs(10)).unwrap();
+    db.execute(statement, []).unwrap();
+}
