@@ -48,5 +48,7 @@ fn a_copy_made_while_the_server_writes_holds_all_that_was_acknowledged_before() 
     }
     let mut again = Command::new(program("jobmeter"));
     again.arg("backup").arg("--data").arg(&data).arg("--to").arg(dir.path().join("copy-0"));
-    assert_ne!(output(&mut again).0, 0, "what is there is not written over");
+    let (code, _, errors) = output(&mut again);
+    assert_ne!(code, 0, "what is there is not written over");
+    assert!(errors.contains("copy-0 is there already") && errors.contains("--to"), "{errors}");
 }

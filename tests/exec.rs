@@ -1,7 +1,7 @@
 //! The real agent with a program of the site's (`[sources.exec]`): by whom it may be named, whose rights it has, and
 //! that one which hangs holds up nobody.
 
-use crate::programs::{Running, output, program};
+use crate::programs::{self, NO_SERVER, Running, output, program};
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn file(dir: &Path, command: &str, more: &str) -> Option<PathBuf> {
 }
 
 fn agent(file: &Path) -> Command {
-    let mut command = Command::new(program("jobmeter-agent"));
+    let mut command = programs::agent();
     command.arg("--config").arg(file).args(["--device", "n1", "--spool", "none", "--print"]);
     command
 }
@@ -103,6 +103,26 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
     assert!(code != 0 && errors.contains("--sources-exec-command"), "{errors}");
 }
 
+#[test]
+fn what_is_asked_for_and_not_there_is_told_without_being_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let Some(file) = file(dir.path(), &format!("[\"{}\"]", missing.display()), "") else { return };
+    let (code, _, errors) = output(agent(&file).arg("--once"));
+    assert_eq!(code, 0, "{errors}");
+    assert!(
+        errors.contains("source exec is ") && errors.contains("missing: not there"),
+        "{errors}"
+    );
+    let pmu = ["--once", "--sources-perf-events", "nosuch/event=0x1/,task_clock"];
+    let (code, _, errors) = output(programs::agent().args(["--spool", "none"]).args(pmu));
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("this machine has no PMU `nosuch`"), "{errors}");
+    // What nobody asked for is no matter.
+    let (_, _, errors) = output(programs::agent().args(["--spool", "none", "--once"]));
+    assert!(!errors.contains("absent"), "{errors}");
+}
+
 /// Be it waited for, as at the first reading, or only looked at, as at later ones.
 #[test]
 fn a_program_that_runs_ends_with_the_agent() {
@@ -115,7 +135,7 @@ fn a_program_that_runs_ends_with_the_agent() {
         let Some(file) = file(dir.path(), &command, "period = \"1s\"\n") else { return };
         let out = dir.path().join("out");
         let mut agent = agent(&file);
-        agent.stdout(std::fs::File::create(&out).unwrap());
+        agent.args(NO_SERVER).stdout(std::fs::File::create(&out).unwrap());
         let mut running = Running::start(&mut agent);
         if !is_first {
             until("its first number", || {
@@ -148,7 +168,7 @@ fn a_program_that_hangs_holds_up_no_other_source() {
     let Some(file) = file(dir.path(), hangs, more) else { return };
     let out = dir.path().join("out");
     let mut agent = agent(&file);
-    agent.stdout(std::fs::File::create(&out).unwrap());
+    agent.args(NO_SERVER).stdout(std::fs::File::create(&out).unwrap());
     let mut running = Running::start(&mut agent);
     let begun = Instant::now();
     while !running.errors().contains("timed out: it ran longer than 400ms") {

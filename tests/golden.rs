@@ -1,8 +1,7 @@
 //! The real agent on recorded machines prints the golden lines, which `make golden` rewrites.
 
 use crate::layers::repository;
-use crate::programs::{output, program};
-use std::process::Command;
+use crate::programs::{self, output};
 
 #[test]
 fn the_agent_prints_the_golden_lines_of_every_recorded_machine() {
@@ -15,7 +14,7 @@ fn the_agent_prints_the_golden_lines_of_every_recorded_machine() {
         if !ticks.iter().all(|tick| tick.is_dir()) {
             continue;
         }
-        let mut command = Command::new(program("jobmeter-agent"));
+        let mut command = programs::agent();
         for tick in &ticks {
             command.arg("--root").arg(tick);
         }

@@ -2,7 +2,7 @@
 //! (`testdata/nvml/stub.c`). A real GPU is no part of any test.
 
 use crate::layers::repository;
-use crate::programs::{Running, output, program};
+use crate::programs::{self, NO_SERVER, Running, output};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn stub(dir: &Path, defines: &[&str]) {
 }
 
 fn agent(dir: &Path) -> Command {
-    let mut command = Command::new(program("jobmeter-agent"));
+    let mut command = programs::agent();
     command.env("LD_LIBRARY_PATH", dir).args(["--once", "--print", "--device", "n1"]);
     command.args(["--spool", "none"]);
     command
@@ -105,9 +105,9 @@ fn a_driver_that_does_not_answer_delays_no_other_source() {
     let dir = tempfile::tempdir().unwrap();
     stub(dir.path(), &["-DSLOW"]);
     let printed = dir.path().join("printed");
-    let mut agent = Command::new(program("jobmeter-agent"));
+    let mut agent = programs::agent();
     agent.env("LD_LIBRARY_PATH", dir.path()).args(["--print", "--device", "n1", "--period", "1s"]);
-    agent.args(["--spool", "none"]).stdout(File::create(&printed).unwrap());
+    agent.args(["--spool", "none"]).args(NO_SERVER).stdout(File::create(&printed).unwrap());
     let mut agent = Running::start(&mut agent);
     let begun = Instant::now();
     let ticks = loop {

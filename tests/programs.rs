@@ -20,6 +20,17 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
+/// An agent that knows no server but one that it is given: neither this machine's settings nor a server that
+/// happens to run here count.
+pub(crate) fn agent() -> Command {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.env("JOBMETER_AGENT_CONFIG", "/dev/null").env_remove("JOBMETER_SERVER");
+    command
+}
+
+/// The address of no server: for agents that go on running, which else send to one that runs here.
+pub(crate) const NO_SERVER: [&str; 2] = ["--server", "http://127.0.0.1:9"];
+
 /// A program that is ended when the test is.
 pub(crate) struct Running {
     name: String,

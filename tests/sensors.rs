@@ -3,7 +3,7 @@
 
 use crate::formula::{Interval, Reading, compute, total};
 use crate::layers::repository;
-use crate::programs::{output, program};
+use crate::programs::{self, output, program};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -94,7 +94,7 @@ impl Drop for Beside {
 
 /// What the agent reads of the device now.
 fn read(settings: &Path) -> Reading {
-    let mut agent = Command::new(program("jobmeter-agent"));
+    let mut agent = programs::agent();
     agent.args(["--once", "--print", "--spool", "none", "--config"]).arg(settings);
     let (code, out, errors) = output(&mut agent);
     assert_eq!(code, 0, "{errors}");

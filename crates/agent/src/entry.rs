@@ -6,6 +6,7 @@ mod holes;
 use crate::burst::Burst;
 use crate::notes::Notes;
 use crate::pace::{Change, Pace};
+use crate::parts::Parts;
 use crate::plan::SourcePlan;
 use crate::schedule::{Due, Schedule};
 use crate::work::{Outcome, Read, Slot, Task, drop_source};
@@ -106,6 +107,7 @@ pub(crate) struct Entry {
     parks: u32,
     last: Option<Timestamp>,
     hole: Option<Hole>,
+    parts: Parts,
 }
 
 impl Entry {
@@ -134,6 +136,7 @@ impl Entry {
             parks: 0,
             last: None,
             hole: None,
+            parts: Parts::default(),
         }
     }
 
@@ -290,6 +293,9 @@ impl Entry {
         self.stats.refused = refused.all();
         (self.stats.kept_bytes, self.stats.kept_cut) =
             (slot.sink.kept_bytes(), slot.sink.kept_cut());
+        let (spec, options) = (self.spec, &self.options);
+        let is_told_what = || is_told_what(spec, options);
+        self.parts.tell(spec.name, slot.sink.parts(), is_told_what);
         self.slot = Some(slot);
         if !self.enabled {
             self.let_go();
@@ -404,6 +410,9 @@ impl Entry {
         let name = self.spec.name;
         let known = matches!(&self.state, State::Failing(old) if *old == error);
         match &error {
+            SourceError::Absent(_) if !known && is_told_what(self.spec, &self.options) => {
+                log::warn!("source {name} is {error}");
+            }
             SourceError::Absent(_) if !known => log::info!("source {name} is {error}"),
             SourceError::Denied { .. } if !known => log::warn!("source {name} is {error}"),
             SourceError::Broken(_) => log::error!("source {name} is {error}"),
@@ -411,4 +420,9 @@ impl Entry {
         }
         self.state = State::Failing(error);
     }
+}
+
+/// Whether the settings say what a source is to read: then it is no matter of course that the machine lacks it.
+fn is_told_what(spec: &SourceSpec, options: &Options) -> bool {
+    !options.are_defaults(spec.options)
 }

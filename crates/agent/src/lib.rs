@@ -23,6 +23,7 @@ mod once;
 mod outbox;
 mod own;
 mod pace;
+mod parts;
 mod plan;
 mod print;
 mod program;

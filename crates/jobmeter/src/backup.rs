@@ -1,17 +1,26 @@
 //! `jobmeter backup`: copies a server's data folder while the server runs.
 
 use crate::verify::data_dir;
-use anyhow::Context;
+use anyhow::Context as _;
 use clap::ArgMatches;
 use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Copies, and says what.
 pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     let data = data_dir(matches)?;
     let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
-    std::fs::create_dir(&to).with_context(|| format!("making {}", to.display()))?;
+    if let Err(error) = std::fs::create_dir(&to) {
+        let what = match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{} is there already, and nothing is written over; name a folder that is not there with --to",
+                to.display()
+            ),
+            _ => format!("making {}", to.display()),
+        };
+        return Err(anyhow::Error::from(error).context(what));
+    }
     // Jobs first: one that the samples name and the registry does not know is told again by its nodes,
     // while one that ended after its last sample is not.
     jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;

@@ -1,11 +1,14 @@
 //! `jobmeter capture`: the files that a source reads, or all of them, as a folder that a test or a maintainer
-//! can read with `--root`. Names of this machine, its users and its network cards are replaced.
+//! can read with `--root`. Names of this machine, its users and its servers, and addresses are replaced.
+
+mod scrub;
 
 use crate::probe::{Probe, Site};
 use crate::sources_of_node::jobs_of;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use kernel::Root;
+use scrub::{Scrub, tcp};
 use sources::{Options, SourceSpec};
 use std::collections::BTreeSet;
 use std::fs;
@@ -101,8 +104,10 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bo
     if root.read(path, &mut bytes).is_err() {
         return Ok(false);
     }
-    if path == "etc/passwd" {
-        bytes = schedulers(&bytes);
+    match path {
+        "etc/passwd" => bytes = schedulers(&bytes),
+        "proc/net/tcp" | "proc/net/tcp6" => bytes = tcp(&bytes),
+        _ => {}
     }
     // Its records have a length that scrubbing as text would change.
     if path == "var/run/utmp" {
@@ -125,91 +130,6 @@ fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let dir = file.parent().context("a file has a folder")?;
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     fs::write(file, bytes).with_context(|| format!("writing {}", file.display()))
-}
-
-/// Names and what stands for them.
-struct Scrub {
-    names: Vec<(String, String)>,
-}
-
-impl Scrub {
-    /// This machine's name, its users' names, and its network cards' addresses.
-    fn of(root: &Root) -> Self {
-        let mut names = Vec::new();
-        let host = root.read_text("proc/sys/kernel/hostname").unwrap_or_default();
-        let short = host.split('.').next().unwrap_or_default().to_owned();
-        for name in [host, short] {
-            names.push((name, "node-1".to_owned()));
-        }
-        let users = root.read_text("etc/passwd").unwrap_or_default();
-        let people = users.lines().filter_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            let uid: u32 = fields.nth(1)?.parse().ok()?;
-            (1000..65534).contains(&uid).then(|| name.to_owned())
-        });
-        names.extend(people.zip(1..).map(|(name, n)| (name, format!("user{n}"))));
-        // A name of two letters stands in too many words to be one.
-        names.retain(|(name, _)| name.len() > 2);
-        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        Self { names }
-    }
-
-    fn text(&self, text: &str) -> String {
-        let named = self
-            .names
-            .iter()
-            .fold(text.to_owned(), |text, (name, other)| whole_words(&text, name, other));
-        addresses(&named)
-    }
-
-    fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => self.text(text).into_bytes(),
-            Err(_) => bytes.to_owned(),
-        }
-    }
-}
-
-/// Replaces a name where it stands alone, between characters that no name has.
-fn whole_words(text: &str, name: &str, other: &str) -> String {
-    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once(name) {
-        let alone = !inside(before.chars().next_back().or_else(|| out.chars().next_back()))
-            && !inside(after.chars().next());
-        out.push_str(before);
-        out.push_str(if alone { other } else { name });
-        rest = after;
-    }
-    out + rest
-}
-
-/// Replaces hardware addresses: six pairs of hexadecimal digits between colons.
-fn addresses(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let start = out.chars().next_back().is_none_or(|c| !c.is_ascii_hexdigit() && c != ':');
-        match rest.get(..17).filter(|word| start && is_address(word)) {
-            Some(_) => {
-                out.push_str("02:00:00:00:00:01");
-                rest = rest.get(17..).unwrap_or_default();
-            }
-            None => {
-                out.push(first);
-                rest = rest.get(first.len_utf8()..).unwrap_or_default();
-            }
-        }
-    }
-    out
-}
-
-fn is_address(word: &str) -> bool {
-    word.split(':').count() == 6
-        && word
-            .split(':')
-            .all(|pair| pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
@@ -242,7 +162,7 @@ mod tests {
         fs::create_dir_all(&chip).unwrap();
         std::os::unix::fs::symlink("../../nvme0", chip.join("device")).unwrap();
         let root = Root::recorded(from.path()).unwrap();
-        let scrub = Scrub { names: Vec::new() };
+        let scrub = Scrub::of(&root);
         link(&root, "sys/class/hwmon/hwmon0/device", &scrub, to.path()).unwrap();
         link(&root, "sys/class/hwmon/hwmon0", &scrub, to.path()).unwrap();
         let recorded = Root::recorded(to.path()).unwrap();
@@ -255,15 +175,5 @@ mod tests {
             b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\noar:x:110:110::/:/bin/sh\n";
         let kept = String::from_utf8(schedulers(passwd)).unwrap();
         assert_eq!(kept, "root:x:0:0::/:/bin/sh\noar:x:110:110::/:/bin/sh\n");
-    }
-
-    #[test]
-    fn names_are_replaced_where_they_stand_alone() {
-        let names = vec![("alice".to_owned(), "user1".to_owned())];
-        let scrub = Scrub { names };
-        assert_eq!(scrub.text("/oar/alice_12/x malice alice"), "/oar/user1_12/x malice user1");
-        assert_eq!(scrub.text("eth0 aa:bb:cc:dd:ee:0f up"), "eth0 02:00:00:00:00:01 up");
-        assert_eq!(scrub.text("12:34:56 1:2"), "12:34:56 1:2");
-        assert_eq!(scrub.bytes(b"\xff alice"), b"\xff alice");
     }
 }

@@ -70,7 +70,20 @@ fn up() -> Command {
             value("period", "TIME", "How often the counters are read [default: 5s]"),
             value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
         ])
+        .args(retention().iter().map(|(_, flag)| flag.clone()))
         .after_help("Example: jobmeter up --data .jobmeter --listen 127.0.0.1:8790 --period 1s")
+}
+
+/// The server's settings of how much is kept, with the flags that have their names.
+pub(crate) fn retention() -> Vec<(config::Setting, Arg)> {
+    let settings = config::server_settings().into_iter();
+    let settings = settings.filter(|setting| setting.key.starts_with("retention."));
+    let flag = |setting: config::Setting| {
+        let flags = config::flags(std::slice::from_ref(&setting));
+        let flag = flags.into_iter().find(|flag| *flag.get_id() == *setting.key);
+        flag.map(|flag| (setting, flag))
+    };
+    settings.filter_map(flag).collect()
 }
 
 fn run() -> Command {

@@ -88,6 +88,11 @@ fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsStr
     if let Some(listen) = matches.get_one::<String>("listen") {
         arguments.extend(["--listen".into(), listen.into()]);
     }
+    for (setting, _) in crate::cli::retention() {
+        if let Some(value) = matches.get_one::<String>(&setting.key) {
+            arguments.extend([setting.flag().into(), value.into()]);
+        }
+    }
     arguments.extend(verbosity(verbose));
     arguments
 }
@@ -214,6 +219,18 @@ fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_passed_on_to_the_server() {
+        let words =
+            ["jobmeter", "up", "--retention-samples-age-max", "2d", "--listen", "127.0.0.1:1"];
+        let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+        let up = matches.subcommand_matches("up").unwrap();
+        let arguments = server_arguments(up, Path::new("/d"), 0);
+        let want =
+            ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
+        assert_eq!(arguments, want);
+    }
 
     #[test]
     fn the_line_to_copy_asks_this_server() {

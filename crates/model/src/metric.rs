@@ -144,16 +144,25 @@ impl Metric {
         self
     }
 
+    /// Whether a text can be the name of a metric.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has a character that no name has.
+    pub fn check_name(name: &str) -> Result<(), MetricError> {
+        let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
+        let length = 1..=METRIC_NAME_BYTES_MAX;
+        if !length.contains(&name.len()) || !name.chars().all(ok) {
+            return Err(MetricError::Name(name.chars().take(80).collect()));
+        }
+        Ok(())
+    }
+
     /// Checks a definition that came from outside.
     ///
     /// # Errors
     /// The name or the divisor is out of bounds.
     pub fn check(&self) -> Result<(), MetricError> {
-        let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
-        let length = 1..=METRIC_NAME_BYTES_MAX;
-        if !length.contains(&self.name.len()) || !self.name.chars().all(ok) {
-            return Err(MetricError::Name(self.name.chars().take(80).collect()));
-        }
+        Self::check_name(&self.name)?;
         if self.divisor == 0 {
             return Err(MetricError::Divisor(self.name.to_string()));
         }

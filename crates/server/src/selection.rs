@@ -3,7 +3,7 @@
 use crate::params::Params;
 use crate::problem::Refusal;
 use jobs::JobName;
-use model::{ClusterId, DeviceId, Labels, Timestamp};
+use model::{ClusterId, DeviceId, Labels, Metric, Timestamp};
 use query::{Asker, QueryError, Questions, parse_time};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -37,8 +37,13 @@ impl Selection {
             selection.select.devices = Some(devices.collect::<Result<_, _>>()?);
         }
         if let Some(metrics) = params.text("metric")? {
+            let metric = |name| {
+                let why = |error| format!("{error}; names are whole, /api/v1/catalogue lists them");
+                Metric::check_name(name).map_err(|error| wrong(why(error)))?;
+                Ok::<_, Refusal>(Arc::from(name))
+            };
             selection.select.metrics =
-                Some(list(&metrics)?.map(Arc::from).collect::<BTreeSet<_>>());
+                Some(list(&metrics)?.map(metric).collect::<Result<BTreeSet<_>, _>>()?);
         }
         match params.text("job")?.as_deref() {
             None => {
@@ -182,6 +187,7 @@ mod tests {
             "labels=%7B%22cpu%22:0%7D",
             "labels=%7B",
             "labels=%7B%22%22:null%7D",
+            "metric=load*",
         ] {
             assert_eq!(selection(query).unwrap_err().status, 400, "{query}");
         }

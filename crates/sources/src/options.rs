@@ -89,6 +89,11 @@ impl Options {
         self
     }
 
+    /// Whether nothing was set otherwise.
+    pub fn are_defaults(&self, specs: &'static [OptionSpec]) -> bool {
+        self.texts == Self::defaults(specs).texts
+    }
+
     /// A program and its arguments; none if it is not declared, or names none.
     ///
     /// # Errors

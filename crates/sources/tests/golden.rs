@@ -89,6 +89,19 @@ fn second_tick(host: &str, settings: &[Setting], metric: &str) -> Vec<(String, f
     values
 }
 
+#[test]
+fn more_sockets_than_the_limit_are_no_fault_and_their_states_are_not_told() {
+    let (all, none) = ([], [("sockets", "states_max", "0")]);
+    for (settings, readings) in [(&all[..], 0.0), (&none[..], 2.0)] {
+        let uncounted = second_tick("cluster-node", settings, "sockets_tcp_uncounted_states_total");
+        assert_eq!(uncounted, [("{}".to_owned(), readings)]);
+        let states = second_tick("cluster-node", settings, "sockets_tcp_in_state");
+        assert_eq!(states.is_empty(), readings > 0.0);
+    }
+    let told = hosts::read("cluster-node", &none);
+    assert!(!told.iter().any(|told| told.refusals.iter().any(|why| why.contains("states"))));
+}
+
 fn labels(values: &[(String, f64)]) -> Vec<&str> {
     values.iter().map(|(labels, _)| labels.as_str()).collect()
 }

@@ -64,6 +64,9 @@ fn what_is_wrong_is_told_as_postgrest_does() {
         ("/api/v1/jobs/x%2Fy", 400, "PGRST102", None),
         ("/api/v1/jobs/%ff", 400, "PGRST102", None),
         ("/api/v1/range?step=x", 400, "PGRST102", None),
+        ("/api/v1/openapi.json?x=1", 400, "PGRST202", None),
+        ("/api/v1/last?metric=load*", 400, "PGRST102", None),
+        ("/api/v1/series?metric=load_1m,a%20b", 400, "PGRST102", None),
         ("/ui/indx.html", 404, "PGRST125", Some("/ui/index.html")),
     ] {
         let answer = site.get(path);

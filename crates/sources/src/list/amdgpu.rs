@@ -39,7 +39,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "amdgpu",
     help: "AMD GPUs: use and memory, and what each job has of them.",
     reads: &[
-        "/sys/class/drm/card*/device/{vendor,gpu_busy_percent,mem_busy_percent}",
+        "/sys/class/drm/card*/device/{vendor,uevent,gpu_busy_percent,mem_busy_percent}",
         "/sys/class/drm/card*/device/mem_info_{vram,gtt}_{total,used}",
         "/proc/PID/fdinfo/*",
         "/sys/class/kfd/kfd/topology/nodes/*/{gpu_id,properties}",
@@ -181,7 +181,7 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
         if walk.text(&format!("{device}/vendor")).as_deref() != Some(AMD) {
             continue;
         }
-        let pci = walk.link(&device).unwrap_or_default();
+        let pci = place(walk, &device).unwrap_or_default();
         let labels = [("gpu", &*card), ("pci", &*pci)];
         let labels = labels.get(..if pci.is_empty() { 1 } else { 2 }).unwrap_or_default();
         for (file, metric, per_unit) in FILES {
@@ -204,6 +204,13 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
         let pci = place.pci();
         cards.iter_mut().filter(|card| *card.pci == *pci).for_each(|card| card.kfd = Some(id));
     }
+}
+
+/// A card's place on the bus: as the bus tells it, else by where its link points.
+fn place(walk: &Walk<'_, ()>, device: &str) -> Option<String> {
+    let about = walk.text(&format!("{device}/uevent")).unwrap_or_default();
+    let told = about.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
+    told.map(str::to_owned).or_else(|| walk.link(device))
 }
 
 impl Amdgpu {

@@ -154,7 +154,7 @@ static INTERRUPTS: Metric =
 static SOFT_INTERRUPTS: Metric = Metric::counter(
     "cpu_soft_interrupts_total",
     Unit::Count,
-    "Soft interrupts served, by kind; the kernel's number begins again at 0 after 2^32.",
+    "Soft interrupts served, by kind; the kernel's number begins again at 0 after 2^32, which the source `softirqs` follows.",
 );
 static FORKS: Metric =
     Metric::counter("cpu_forks_total", Unit::Count, "Processes and threads made.");

@@ -1,7 +1,7 @@
 //! Network interfaces themselves: whether they are up, how fast, how large their packets may be, their addresses.
 //!
 //! Reads `/sys/class/net/NAME/` (Linux 2.6.33; Documentation/ABI/testing/sysfs-class-net), and asks for addresses by
-//! netlink, see [`kernel::addresses`], once a minute:
+//! netlink, see [`kernel::addresses`], every 10 s at most; interfaces that come are found within a minute:
 //!
 //! ```text
 //! eth0/operstate        up              lo has `unknown`, and is up
@@ -22,12 +22,14 @@ use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSp
 use kernel::Root;
 use kernel::addresses::Address;
 use model::setting::{Kind, OptionSpec};
-use model::{Metric, Unit};
+use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const DIR: &str = "sys/class/net";
 /// Bytes in a second for each million of bits.
 const BYTES_OF_MEGABIT: f64 = 125_000.0;
+/// How often addresses are asked for, at most.
+const ADDRESSES_EVERY_US: i64 = 10 * Timestamp::SECOND;
 /// Most addresses told.
 const ADDRESSES_MAX: usize = 1000;
 /// `SPEED_UNKNOWN` as drivers print it that take it for a number without sign.
@@ -94,9 +96,13 @@ struct Interfaces {
     files: Values,
     choice: InterfaceChoice,
     addresses_wanted: bool,
-    /// As the last walk found them: the interface, the address, its prefix.
+    /// The numbers and names of those that are shown.
+    shown: Vec<(u32, String)>,
+    /// When addresses were asked for.
+    asked: Option<Timestamp>,
+    /// As they were told last: the interface, the address, its prefix.
     addresses: Vec<[Box<str>; 3]>,
-    /// How the last walk found them.
+    /// How that went.
     state: PartState,
 }
 
@@ -105,6 +111,8 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         files: Values::default(),
         choice: InterfaceChoice::of(open.options, false),
         addresses_wanted: open.options.switch("addresses"),
+        shown: Vec::new(),
+        asked: None,
         addresses: Vec::new(),
         state: PartState::Ok,
     }))
@@ -113,13 +121,16 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let absent = "/sys/class/net: no interface that the options choose";
-        let Self { files, choice, addresses_wanted, addresses, state } = self;
+        let Self { files, choice, addresses_wanted, shown, asked, addresses, state } = self;
         files.look(cx.root, cx.now, absent, |found| {
-            let shown = walk(found, choice);
-            if *addresses_wanted {
-                *state = addresses_of(cx.root, &shown, addresses);
-            }
+            *shown = walk(found, choice);
+            *asked = None;
         })?;
+        let is_due = |at: Timestamp| cx.now.since(at).saturating_abs() >= ADDRESSES_EVERY_US;
+        if *addresses_wanted && asked.is_none_or(is_due) {
+            *asked = Some(cx.now);
+            *state = addresses_of(cx.root, shown, addresses);
+        }
         let mut of = out.of_device();
         let read = files.each(|file, number| match u64::try_from(number) {
             Ok(changes) if file.is(&CARRIER_CHANGES) => file.counter(&mut of, changes, cx.boot),
@@ -197,5 +208,47 @@ fn full_duplex(text: &[u8]) -> Option<i64> {
         b"half" => Some(0),
         b"unknown" => Some(-1),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use cgroups::Jobs;
+    use model::DeviceId;
+    use std::fs;
+
+    #[test]
+    fn an_address_that_comes_is_told_at_the_next_reading() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/class/net/eth0/operstate", "up\n");
+        write("sys/class/net/eth0/ifindex", "2\n");
+        write("sys/class/net/eth0/device/uevent", "\n");
+        write(".jobmeter/addresses", "2 192.0.2.7/24\n");
+        let (root, boot) = (Root::recorded(dir.path()).unwrap(), Timestamp(0));
+        let options = Options::defaults(SPEC.options);
+        let mut source = open(&Open { root: &root, options: &options, boot }).unwrap();
+        let jobs = Jobs::default();
+        let mut out = Sink::of_source(&SPEC, DeviceId::new("n").unwrap());
+        let mut told = |second| {
+            let now = Timestamp::from_seconds(second);
+            let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            out.begin(now);
+            source.collect(&cx, &mut out).unwrap();
+            let of = |entry: &model::SeriesEntry| *entry.metric.name == *ADDRESS.name;
+            let count = out.samples().filter(|(entry, ..)| of(entry)).count();
+            out.sealed();
+            count
+        };
+        assert_eq!(told(100), 1);
+        write(".jobmeter/addresses", "2 192.0.2.7/24\n2 2001:db8::7/64\n");
+        assert_eq!(told(101), 1);
+        assert_eq!(told(110), 2);
     }
 }

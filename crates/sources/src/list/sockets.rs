@@ -10,7 +10,7 @@
 //!
 //! The states are counted line by line: the kernel walks its whole table for them, about 1.3 ms for each of the two
 //! files on a machine of 24 GB with no connection and 1.2 ms more for each thousand. So they are not counted at every
-//! tick, and not at all beyond `states_max` sockets, which `sockstat` tells at no such cost. The kernel's `sock_diag` takes
+//! tick, and not at all beyond `states_max` sockets, which `sockstat` tells at no such cost: how often that was is told. The kernel's `sock_diag` takes
 //! a third of that when idle and two thirds with 20 000; it is not asked, as a recorded machine cannot answer it and half
 //! a millisecond every 30 s is nothing. All are sockets of the agent's own network namespace.
 
@@ -19,7 +19,7 @@ use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, Sour
 use kernel::KeptFile;
 use kernel::sockets::{STATES, TcpStates, page_bytes, sockstat};
 use model::setting::{Kind, OptionSpec};
-use model::{Metric, Unit};
+use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const V4: &str = "proc/net/sockstat";
@@ -49,6 +49,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &ROWS[10].metric,
         &ROWS[11].metric,
         &STATE,
+        &UNCOUNTED,
     ],
     sane: &[],
     options: &[
@@ -73,6 +74,12 @@ static STATE: Metric = Metric::gauge(
     "sockets_tcp_in_state",
     Unit::Count,
     "Sockets of TCP in a state, over IPv4 and IPv6.",
+);
+
+static UNCOUNTED: Metric = Metric::counter(
+    "sockets_tcp_uncounted_states_total",
+    Unit::Count,
+    "Readings at which the states of TCP's sockets were not counted, as there were more than `states_max`.",
 );
 
 /// A number of `sockstat`: where it stands, and its metric.
@@ -165,6 +172,8 @@ struct Sockets {
     page_bytes: u64,
     states: Result<Vec<KeptFile>, SourceError>,
     states_max: u64,
+    /// Readings at which there were more, and since when they are counted.
+    uncounted: (u64, Option<Timestamp>),
     part: Vec<u8>,
 }
 
@@ -181,6 +190,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         page_bytes: page_bytes(open.root),
         states,
         states_max: open.options.number("states_max"),
+        uncounted: (0, None),
         part: vec![0; PART_BYTES],
     }))
 }
@@ -198,7 +208,7 @@ fn states_of(open: &Open<'_>) -> Result<Vec<KeptFile>, SourceError> {
 }
 
 impl Source for Sockets {
-    fn collect(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let mut totals = [None; ROWS.len()];
         let mut of = out.of_device();
         for (file, path) in self.files.iter_mut().zip([V4, V6]) {
@@ -217,7 +227,7 @@ impl Source for Sockets {
             place.and_then(|place| totals.get(place).copied().flatten()).unwrap_or(0)
         };
         let sockets = tcp(b"inuse").saturating_add(tcp(b"tw"));
-        let state = match self.push_states(sockets, &mut of) {
+        let state = match self.push_states(sockets, cx.now, &mut of) {
             Ok(()) => PartState::Ok,
             Err(error) => PartState::Not(error),
         };
@@ -245,18 +255,22 @@ fn take(
 }
 
 impl Sockets {
-    fn push_states(&mut self, sockets: u64, of: &mut Of<'_>) -> Result<(), SourceError> {
+    fn push_states(
+        &mut self,
+        sockets: u64,
+        now: Timestamp,
+        of: &mut Of<'_>,
+    ) -> Result<(), SourceError> {
         let files = self.states.as_ref().map_err(Clone::clone)?;
         if files.is_empty() {
             return Ok(());
         }
-        if sockets > self.states_max {
-            // The exact number would make another state of the part at each reading.
-            let why = format!(
-                "more sockets of TCP than states_max, {}: their states are not counted",
-                self.states_max
-            );
-            return Err(SourceError::broken(why));
+        let is_too_much = sockets > self.states_max;
+        let (count, start) = &mut self.uncounted;
+        *count += u64::from(is_too_much);
+        of.counter(&UNCOUNTED, &[], *count as f64, *start.get_or_insert(now));
+        if is_too_much {
+            return Ok(());
         }
         let mut states = TcpStates::default();
         for (file, path) in files.iter().zip(TCP) {

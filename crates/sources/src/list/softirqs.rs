@@ -27,7 +27,7 @@ const ROUND: u64 = 1 << 32;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
-    help: "Soft interrupts by kind, on request by processor.",
+    help: "Soft interrupts by kind, on request by processor, every round of the kernel's numbers followed; `cpu` tells them as they are.",
     reads: &["/proc/softirqs"],
     cost: "about 3 µs on 2 virtual cores, Linux 6.18; grows with the processors, 10 numbers each",
     every: Every::Tick,

@@ -199,11 +199,11 @@ impl Taskstats {
             Err(_) => true,
         };
         if self.delays_counted.replace(counted) != Some(counted) {
-            let denied = SourceError::denied(
-                "delays of block io, of swapping and of freeing memory, which the kernel does not count",
-                "sysctl kernel.task_delayacct=1",
+            let absent = SourceError::absent(
+                "delays of block io, of swapping and of freeing memory: the kernel counts them with \
+                 sysctl kernel.task_delayacct=1 alone",
             );
-            out.part("delays", if counted { PartState::Ok } else { PartState::Not(denied) });
+            out.part("delays", if counted { PartState::Ok } else { PartState::Not(absent) });
         }
     }
 

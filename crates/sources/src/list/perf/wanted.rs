@@ -140,12 +140,20 @@ fn raw(text: &str) -> Option<u64> {
 }
 
 fn no_such(text: &str) -> String {
-    let meant = model::nearest(text, events::names());
+    let meant = model::nearest(text, events::names()).or_else(|| with_word(text));
     let meant = meant.map_or_else(
         || "write a name, rHEX or PMU/TERMS/".to_owned(),
         |near| format!("is `{near}` meant?"),
     );
     format!("there is no event `{text}`; {meant}")
+}
+
+/// The shortest name that begins or ends with this word, as `cpu_cycles` does with `cycles`.
+fn with_word(word: &str) -> Option<&'static str> {
+    let ends = |name: &str| name.strip_suffix(word).is_some_and(|rest| rest.ends_with('_'));
+    let begins = |name: &str| name.strip_prefix(word).is_some_and(|rest| rest.starts_with('_'));
+    let fits = |name: &&str| !word.is_empty() && (ends(name) || begins(name));
+    events::names().filter(fits).min_by_key(|name| name.len())
 }
 
 #[cfg(test)]
@@ -192,6 +200,8 @@ mod tests {
                 "cache_l1d_raed_miss",
                 "there is no event `cache_l1d_raed_miss`; is `cache_l1d_read_miss` meant?",
             ),
+            ("cycles", "there is no event `cycles`; is `cpu_cycles` meant?"),
+            ("context", "there is no event `context`; is `context_switches` meant?"),
             ("x", "there is no event `x`; write a name, rHEX or PMU/TERMS/"),
             ("rxyz", "there is no event `rxyz`; write a name, rHEX or PMU/TERMS/"),
             ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks its second `/`"),

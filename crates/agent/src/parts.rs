@@ -1,0 +1,72 @@
+//! Parts of a source that give nothing: told in the log when that begins or ends, not at each reading.
+
+use sources::{PartState, SourceError};
+
+/// How a part stood when it was last told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stands {
+    Ok,
+    Absent,
+    Denied,
+    Broken,
+}
+
+impl Stands {
+    const fn of(state: &PartState) -> Self {
+        match state {
+            PartState::Ok => Self::Ok,
+            PartState::Not(SourceError::Absent(_)) => Self::Absent,
+            PartState::Not(SourceError::Denied { .. }) => Self::Denied,
+            PartState::Not(SourceError::Broken(_)) => Self::Broken,
+        }
+    }
+}
+
+/// The parts of a source, as they were told.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Vec<Stands>);
+
+impl Parts {
+    /// Tells of those that stand otherwise than before. What this machine lacks is worth a warning only where the
+    /// source was told what to read.
+    pub(crate) fn tell(
+        &mut self,
+        source: &str,
+        parts: &[(&'static str, PartState)],
+        is_told_what: impl Fn() -> bool,
+    ) {
+        for (place, (part, state)) in parts.iter().enumerate() {
+            let (now, before) = (Stands::of(state), self.0.get(place).copied());
+            match self.0.get_mut(place) {
+                Some(told) => *told = now,
+                None => self.0.push(now),
+            }
+            if before == Some(now) {
+                continue;
+            }
+            match state {
+                PartState::Ok if before.is_some() => log::info!("{source}/{part} works again"),
+                PartState::Ok => {}
+                PartState::Not(error @ SourceError::Absent(_)) if !is_told_what() => {
+                    log::info!("{source}/{part} is {error}");
+                }
+                PartState::Not(error) => log::warn!("{source}/{part} is {error}"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_stands_as_it_was_told_last() {
+        let mut parts = Parts::default();
+        let absent = |why: &str| PartState::Not(SourceError::absent(why.to_owned()));
+        parts.tell("x", &[("a", PartState::Ok), ("b", absent("1"))], || false);
+        assert_eq!(parts.0, [Stands::Ok, Stands::Absent]);
+        parts.tell("x", &[("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)], || true);
+        assert_eq!(parts.0, [Stands::Absent, Stands::Absent, Stands::Ok]);
+    }
+}
