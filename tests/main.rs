@@ -31,5 +31,6 @@ mod programs;
 mod readers;
 mod sensors;
 mod tidy;
+mod told;
 mod top;
 mod truth;

@@ -1,0 +1,7 @@
+#!/bin/sh
+# For the epilogue beside prologue.sh: tells the server that the job has ended.
+#
+#     epilogue.sh NUMBER [EXIT_CODE]
+set -u
+[ $# -ge 1 ] || { echo "usage: epilogue.sh NUMBER [EXIT_CODE]" >&2; exit 2; }
+timeout 10 jobmeter job end "${CLUSTER:-site}:$1" ${2:+--exit-code "$2"} || :

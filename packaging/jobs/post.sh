@@ -1,0 +1,12 @@
+#!/bin/sh
+# Tells a server of jobs over HTTP: each line of the standard input is what POST /api/v1/jobs takes.
+#
+#     post.sh http://127.0.0.1:8790 < jobs.jsonl
+#
+# Beyond root on the server's own machine an administrator's token is needed, in TOKEN.
+set -eu
+while IFS= read -r line; do
+    curl --silent --show-error --fail-with-body --max-time 10 ${TOKEN:+-H "Authorization: Bearer $TOKEN"} \
+        -H 'Content-Type: application/json' --data-raw "$line" "$1/api/v1/jobs"
+    echo
+done
