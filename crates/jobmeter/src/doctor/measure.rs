@@ -86,7 +86,12 @@ fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64)
         Measured { told: vec![(source.spec.name.to_owned(), told)], ..Measured::default() }
     };
     let Some(answer) = answer else {
-        let what = format!("sources.{}.enabled is false", source.spec.name);
+        let name = source.spec.name;
+        let what = if source.off.is_empty() {
+            format!("sources.{name}.enabled is false")
+        } else {
+            format!("sources.{name} is optional, and read only while somebody asks for it")
+        };
         return not(State::Off, what);
     };
     let late = clock::monotonic_us().saturating_sub(until_us);
