@@ -39,6 +39,8 @@ import { keepValue, kept } from './storage.js';
  *   values: Array<number|null>}} RangeSeries
  * @typedef {{start: number, end: number, step_seconds: number, rollup_seconds: number, series: RangeSeries[],
  *   gaps: Gap[], truncated: boolean}} Range
+ * @typedef {{at: number, kind: string, number: number, nodes: string, text: string, by: string|null,
+ *   job: string|null}} Mark
  * @typedef {Record<string, string|number|boolean|null|undefined>} Query
  */
 
@@ -166,6 +168,11 @@ export class Api {
   /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Gap[]>} */
   gaps(query, signal) {
     return this.get('gaps', query, signal);
+  }
+
+  /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Mark[]>} */
+  marks(query, signal) {
+    return this.get('marks', query, signal);
   }
 }
 

@@ -4,6 +4,7 @@ import { jobKey, Refused } from './api.js';
 import { Plots } from './board.js';
 import { fill, h, setText } from './dom.js';
 import { gapList } from './gaps.js';
+import { Marks } from './marks.js';
 import { badge, nameOf, periodOf, stateText, wallOf } from './lists.js';
 import { Metrics } from './metrics.js';
 import { tile } from './overview.js';
@@ -114,6 +115,7 @@ export class JobPage {
     this.range = new RangeControl(page.route.query, began ? 'whole' : '1h', began ? job : null);
     this.board = {
       api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
+      marks: new Marks(page.api, () => (this.report?.job ?? job).devices),
       selector: { job: job.id, cluster: job.cluster },
       expected: (/** @type {string} */ device, /** @type {number} */ time) => this.ranOn(device, time),
       period: Math.max(0, ...mine.map(periodOf)),

@@ -5,6 +5,7 @@ import { Plots } from './board.js';
 import { fill, h, setText } from './dom.js';
 import { Filesystems } from './filesystems.js';
 import { gapList } from './gaps.js';
+import { Marks } from './marks.js';
 import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from './lists.js';
 import { Metrics } from './metrics.js';
 import { NODE_PLOTS } from './plots.js';
@@ -47,6 +48,7 @@ export class NodePage {
     this.range = new RangeControl(page.route.query, page.uptime < NEW_S ? '5m' : '1h', null);
     this.board = {
       api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
+      marks: new Marks(page.api, () => [this.device]),
       selector: { device: this.device }, expected: () => true, period: 0,
       jobName: (/** @type {import('./api.js').RangeSeries} */ series) => this.nameOf(series),
     };

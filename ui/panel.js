@@ -21,6 +21,7 @@ import { quantity, scaleFor, show } from './units.js';
  * @property {Map<string, MetricInfo>} catalogue
  * @property {import('./range.js').RangeControl} range
  * @property {import('./api.js').Query} selector device, job and cluster of every question
+ * @property {import('./marks.js').Marks} marks
  * @property {(device: string, time: number) => boolean} expected
  * @property {number} period seconds between two samples; 0 where that is a second or less
  * @property {(series: import('./api.js').RangeSeries) => string} jobName
@@ -45,6 +46,8 @@ export class Panel {
     this.lines = lines;
     /** @type {Composed|null} */
     this.picture = null;
+    /** @type {import('./api.js').Mark[]} */
+    this.marks = [];
     /** @type {string[]} */
     this.colors = [];
     /** Of what is drawn. */
@@ -150,24 +153,27 @@ export class Panel {
       end: live ? Math.ceil(end) : exact(Math.ceil(end / step) * step),
       step,
     };
-    const answer = await board.api.range(this.query(asked), signal);
+    const [answer, marks] = await Promise.all([
+      board.api.range(this.query(asked), signal), board.marks.within(asked.start, asked.end),
+    ]);
     this.asked = asked;
     const picture = compose(this.spec, this.lines, answer, {
       expected: board.expected, jobName: board.jobName,
       colorOf: (label, line) => (line.color < 0 && !line.ceiling ? this.colorOf(label) : line.color),
     });
-    this.draw(picture, start, end);
+    this.draw(picture, { start, end, marks });
   }
 
-  /** @param {Composed} picture @param {number} start @param {number} end */
-  draw(picture, start, end) {
+  /** @param {Composed} picture @param {{start: number, end: number, marks: import('./api.js').Mark[]}} around */
+  draw(picture, around) {
     this.picture = picture;
     if (picture.lines.length === 0) {
       const known = this.board.catalogue.get(this.lines[0].metric);
       const word = known ? `${known.unit}${known.kind === 'counter' ? '/s' : ''}` : '';
       picture.quantity = quantity(word, this.spec.meaning, this.spec.things);
     }
-    this.plot.show({ ...picture, start, end });
+    this.marks = around.marks;
+    this.plot.show({ ...picture, ...around });
     this.legendAt(null);
     this.say(this.remark(picture));
     this.plot.describe(this.description());
@@ -247,6 +253,7 @@ export class Panel {
       step: this.asked.step,
       question: this.question(),
       times: this.picture?.times ?? [],
+      marks: this.marks,
       lines: lines.map(({ label, metric, values }, i) =>
         ({ label, metric, values, text: this.valueAt(i, null) })),
     };

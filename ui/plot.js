@@ -2,6 +2,7 @@
 
 import uPlot from './vendor/uPlot.esm.js';
 import { h, setText } from './dom.js';
+import { markText, nearMarks } from './marks.js';
 import { isValue, largest, stack } from './series.js';
 import { onTheme } from './theme.js';
 import { axisSteps, scaleFor } from './units.js';
@@ -9,6 +10,7 @@ import { axisSteps, scaleFor } from './units.js';
 /** @typedef {import('./series.js').Row} Row */
 /** @typedef {import('./units.js').Quantity} Quantity */
 /** @typedef {import('./api.js').Gap} Gap */
+/** @typedef {import('./api.js').Mark} Mark */
 
 /**
  * A line to draw.
@@ -27,6 +29,7 @@ import { axisSteps, scaleFor } from './units.js';
  * @property {Quantity} quantity
  * @property {boolean} stacked
  * @property {Gap[]} gaps
+ * @property {Mark[]} marks
  * @property {number} start
  * @property {number} end
  */
@@ -38,6 +41,8 @@ const TIME_STEPS_S = [
   0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 14400, 21600,
   43200, 86400, 2 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 ];
+/** How near the cursor comes to a mark to tell it, in pixels. */
+const MARK_PX = 5;
 const SYNC = uPlot.sync('time');
 /** A gap's cause is written into it when it has room for the words. */
 const GAP_FONT = '11px system-ui, sans-serif';
@@ -160,6 +165,7 @@ export class Plot {
       },
       hooks: {
         drawClear: [(/** @type {any} */ u) => this.drawGaps(u)],
+        draw: [(/** @type {any} */ u) => this.drawMarks(u)],
         setCursor: [(/** @type {any} */ u) => this.moved(u)],
         setSelect: [(/** @type {any} */ u) => this.selected(u)],
       },
@@ -264,6 +270,25 @@ export class Plot {
     ctx.restore();
   }
 
+  /** @param {any} u */
+  drawMarks(u) {
+    const { marks, start, end } = /** @type {Picture} */ (this.picture);
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.strokeStyle = css('--accent');
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const { at } of marks) {
+      if (at < start || at > end) continue;
+      const x = Math.round(u.valToPos(at, 'x', true));
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
   /**
    * Arrow keys move the cursor from point to point.
    * @param {KeyboardEvent} event
@@ -292,8 +317,20 @@ export class Plot {
     const inside = typeof left === 'number' && left >= 0;
     const time = inside ? u.posToVal(left, 'x') : null;
     const gap = time === null ? undefined : this.picture?.gaps.find((g) => g.from < time && time < g.to);
-    setText(this.note, gap ? `no samples: ${gap.cause}${gap.detail ? ` (${gap.detail})` : ''}` : '');
+    const missing = gap ? `no samples: ${gap.cause}${gap.detail ? ` (${gap.detail})` : ''}` : '';
+    setText(this.note, [...this.marksAt(u, time), missing].filter((text) => text !== '').join(' · '));
     this.does.point(inside && typeof idx === 'number' ? idx : null);
+  }
+
+  /**
+   * The marks under the cursor, in words.
+   * @param {any} u
+   * @param {number|null} time
+   */
+  marksAt(u, time) {
+    if (time === null) return [];
+    const reach = u.posToVal(MARK_PX, 'x') - u.posToVal(0, 'x');
+    return nearMarks(this.picture?.marks ?? [], time, reach).map(markText);
   }
 
   /** @param {any} u */

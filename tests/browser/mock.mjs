@@ -20,6 +20,7 @@ const SELECTION = ['device', 'metric', 'job', 'cluster', 'labels'];
 /** What each question may be asked with; the server refuses others. */
 const PARAMETERS = {
   health: [], nodes: [], catalogue: [], last: SELECTION, gaps: ['device', 'start', 'end'],
+  marks: ['device', 'start', 'end'],
   jobs: ['state', 'cluster', 'user', 'device', 'start', 'end', 'limit'], 'jobs/': ['cluster'],
   series: [...SELECTION, 'start', 'end'], range: [...SELECTION, 'start', 'end', 'step', 'rate'],
 };
@@ -83,6 +84,7 @@ function api(world, started, path, query) {
     case 'jobs': return jobs(world, query);
     case 'catalogue': return CATALOGUE;
     case 'gaps': return world.gaps.filter((gap) => !query.get('device') || gap.device === query.get('device'));
+    case 'marks': return marks(world, query, now);
     case 'series': return everySeries(world, now).filter((one) => asked(one, query)).map(info);
     case 'last': return everySeries(world, now).filter((one) => asked(one, query)).map((one) => last(world, one, now));
     case 'range': return range(world, query, now);
@@ -90,6 +92,13 @@ function api(world, started, path, query) {
       if (path.startsWith('jobs/')) return report(world, decodeURIComponent(path.slice(5)), now);
       throw refused(404, `no /api/v1/${path}`);
   }
+}
+
+/** Somebody changed the settings of node-1 ten minutes ago. */
+function marks(world, query, now) {
+  const node = world.nodes[0].name ?? world.nodes[0].device;
+  const one = { at: now - 600, kind: 'set', number: 3, nodes: node, text: 'sources.load.period = "1s"', by: 'root', job: null };
+  return (query.get('device') ?? node).split(',').includes(node) ? [one] : [];
 }
 
 function health(world, started, now) {

@@ -137,6 +137,7 @@ pub struct Promote {
     pub nodes: Option<String>,
     /// For this job, `[CLUSTER:]ID`: on its nodes, and until it ends.
     #[serde(default)]
+    #[schemars(regex(pattern = crate::param::JOB))]
     pub job: Option<String>,
     /// For how long, in seconds; an hour when left out.
     #[serde(default)]

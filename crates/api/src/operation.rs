@@ -292,7 +292,7 @@ operations! {
     /// What was asked of nodes in the interval, a day when left out: the newest ten thousand, the oldest
     /// first.
     Marks Get "/api/v1/marks" {
-        params: GAPS, answer: Answer::Json(|g| g.subschema_for::<Vec<Mark>>()),
+        params: &[DEVICES, START, END], answer: Answer::Json(|g| g.subschema_for::<Vec<Mark>>()),
     }
     /// Kwollect's `update_promoted_metrics`: promotions follow the jobs that run at once; gives every
     /// promotion that holds. For administrators.

@@ -72,7 +72,7 @@ pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) ->
 pub(crate) const DEVICE: &str = "^[^,\\x00-\\x1f\\x7f-\\x9f]+$";
 pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
 const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
-const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
+pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
 pub(crate) const NAME_LENGTH_MAX: u32 = 253;
 /// A year of 366 days.

@@ -9,7 +9,7 @@ use crate::ondemand::text::{list, quoted};
 use crate::params::Params;
 use crate::problem::{Refusal, Why};
 use crate::router::part;
-use crate::selection::{Span, wrong};
+use crate::selection::{Span, list as names_in, wrong};
 use crate::series::known;
 use api::{Operation, Set, SetBurst, SetSource};
 use axum::Extension;
@@ -256,13 +256,11 @@ pub(crate) async fn marks(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let params: Params = known(query, Operation::Marks)?;
-    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
-    let device = device.map_err(wrong)?;
+    let devices = params.text("device")?.map(|names| devices(&names)).transpose()?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
     let reader = app.asker(&caller)?.reader;
     let marks = app.with_registry(move |app| {
-        let device = device.as_ref().map(DeviceId::as_str);
-        app.on_demand.demand().marks((span.from, span.to), device, MARKS_MAX)
+        app.on_demand.demand().marks((span.from, span.to), devices.as_deref(), MARKS_MAX)
     });
     let marks = marks.await?.map_err(refusal)?;
     let one = |mark: Mark| {
@@ -278,6 +276,10 @@ pub(crate) async fn marks(
         }
     };
     json(&marks.into_iter().map(one).collect::<Vec<_>>())
+}
+
+fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {
+    names_in(names)?.map(|name| DeviceId::new(name).map_err(wrong)).collect()
 }
 
 pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {

@@ -27,6 +27,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Ref
         about(&app, &mut page);
         ingest(&app, &mut page);
         requests(&app, &mut page);
+        demand(&app, &mut page);
         statements(&app.sql.load(), &mut page);
         schedulers(&app.schedulers, &mut page);
         store(&app.store.stats(), contested(&app.store).len(), &mut page);
@@ -68,6 +69,16 @@ impl Page {
         self.sample(&format!("{name}_sum"), labels, seconds);
         self.sample(&format!("{name}_count"), labels, count);
     }
+}
+
+fn demand(app: &App, page: &mut Page) {
+    let held = &app.on_demand.active().held;
+    let name = "jobmeter_demand_changes";
+    page.gauge(name, "Changes of agents' settings that hold.", held.changes.len());
+    let name = "jobmeter_demand_promotions";
+    page.gauge(name, "Promotions of metrics that hold.", held.promotions.len());
+    let name = "jobmeter_demand_flushes";
+    page.gauge(name, "Flushes of bursts that are told to agents.", held.flushes.len());
 }
 
 fn about(app: &App, page: &mut Page) {

@@ -113,7 +113,8 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
     labels.into_iter().map(one).collect()
 }
 
-fn list(text: &str) -> Result<impl Iterator<Item = &str>, Refusal> {
+/// Names with commas between them.
+pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, Refusal> {
     let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
     if names().nth(NAMES_MAX).is_some() {
         return Err(Refusal::malformed(format!("more than {NAMES_MAX} names")));

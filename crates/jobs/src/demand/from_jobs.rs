@@ -2,7 +2,7 @@
 //! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), and from the server's rules.
 
 use super::Origin;
-use crate::{Filter, Record, Registry, RegistryError};
+use crate::{Filter, Listed, Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
 
 /// The word by which a job asks for optional metrics; alone it asks for all, with `=REGEX` for some.
@@ -42,26 +42,24 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// The facts of a record, if its job runs somewhere.
-    pub fn of(record: &Record) -> Option<Self> {
-        if record.state != JobState::Running || record.nodes.is_empty() {
-            return None;
-        }
-        let limit = record.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
+    /// The facts of a job that runs: what its scheduler says, and where its nodes see it.
+    fn of(listed: Listed) -> Self {
+        let Listed { job, devices } = listed;
+        let limit = job.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
         let limit_us = limit.map(|seconds| (seconds * 1e6) as i64 + GRACE_US);
-        let until = record.start.zip(limit_us).map(|(start, limit)| start.plus(limit));
-        Some(Self {
-            key: record.key.clone(),
-            user: record.user.clone(),
-            uid: record.uid,
-            account: record.account.clone(),
-            project: record.project.clone(),
-            queue: record.queue.clone(),
-            types: record.types.clone(),
-            nodes: record.nodes.iter().map(|share| share.device.clone()).collect(),
+        let until = job.start.zip(limit_us).map(|(start, limit)| start.plus(limit));
+        Self {
+            key: job.key,
+            user: job.user,
+            uid: job.uid,
+            account: job.account,
+            project: job.project,
+            queue: job.queue,
+            types: job.types,
+            nodes: devices,
             until,
-        })
+        }
     }
 
     /// The expressions that the job asks for.
@@ -87,18 +85,7 @@ impl Registry {
     /// SQLite fails, or more jobs run than a list may have.
     pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
         let running = Filter { state: Some(JobState::Running), ..Filter::default() };
-        let facts = |listed: crate::Listed| JobFacts {
-            key: listed.job.key,
-            user: listed.job.user,
-            uid: listed.job.uid,
-            account: listed.job.account,
-            project: None,
-            queue: None,
-            types: Vec::new(),
-            nodes: listed.devices,
-            until: None,
-        };
-        Ok(self.list(&running)?.into_iter().map(facts).collect())
+        Ok(self.list(&running)?.into_iter().map(JobFacts::of).collect())
     }
 }
 
@@ -230,40 +217,19 @@ fn of_job(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NodeShare, Resources};
     use model::JobId;
 
-    fn record(types: &[&str], nodes: &[&str]) -> Record {
-        let share = |node: &&str| NodeShare {
-            device: DeviceId::new(node).unwrap(),
-            cpus: None,
-            cpu_list: "".into(),
-            gpus: None,
-            gpu_list: "".into(),
-            memory_bytes: None,
-        };
-        Record {
+    fn job(types: &[&str], nodes: &[&str]) -> JobFacts {
+        JobFacts {
             key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(7).unwrap() },
-            submit: Timestamp(0),
-            spelling: "".into(),
-            part_of: None,
-            array_index: None,
             user: Some("alice".into()),
             uid: Some(1000),
             account: None,
             project: Some("solver".into()),
-            name: None,
             queue: Some("gpu".into()),
-            state: JobState::Running,
-            state_word: "Running".into(),
-            start: Some(Timestamp(1_000_000)),
-            stop: None,
-            exit_code: None,
             types: types.iter().map(|word| (*word).into()).collect(),
-            requested: Resources { wall_seconds: Some(60.0), ..Resources::default() },
-            used: Resources::default(),
-            nodes: nodes.iter().map(share).collect(),
-            steps: Vec::new(),
+            nodes: nodes.iter().map(|node| DeviceId::new(node).unwrap()).collect(),
+            until: Some(Timestamp(61_000_000)),
         }
     }
 
@@ -275,33 +241,27 @@ mod tests {
             (&["run 7 monitor='bmc_.*' monitor monitor", "monitor=x"], &[".*", "bmc_.*", "x"]),
             (&["monitors", "premonitor=x", "monitor="], &[]),
         ] {
-            let facts = JobFacts::of(&record(types, &["n2", "n1", "n2"])).unwrap();
-            let all = wanted(&[facts], &[]);
+            let all = wanted(&[job(types, &["n2", "n1", "n2"])], &[]);
             let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
             assert_eq!(metrics, want, "{types:?}");
             for one in all {
                 assert_eq!((one.nodes.as_str(), one.job.as_deref()), ("n1,n2", Some("oar:7")));
-                assert_eq!(one.until, Some(Timestamp(61_000_000 + GRACE_US)));
+                assert_eq!(one.until, Some(Timestamp(61_000_000)));
                 assert_eq!((&*one.by, one.uid), ("alice", Some(1000)));
             }
         }
     }
 
     #[test]
-    fn only_jobs_that_run_somewhere_ask() {
-        let waits = Record { state: JobState::Waiting, ..record(&["monitor"], &["n1"]) };
-        assert_eq!(JobFacts::of(&waits), None);
-        assert_eq!(JobFacts::of(&record(&["monitor"], &[])), None);
-        let odd = JobFacts::of(&record(&["monitor"], &["n[1-2]", "n*"])).unwrap();
-        assert_eq!(wanted(&[odd], &[]), []);
+    fn a_name_that_reads_as_several_nodes_is_none() {
+        assert_eq!(wanted(&[job(&["monitor"], &["n[1-2]", "n*"])], &[]), []);
     }
 
     #[test]
     fn a_job_on_many_nodes_has_several_promotions() {
         let names: Vec<String> = (0..NODES_IN_ONE + 1).map(|n| format!("n{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let facts = JobFacts::of(&record(&["monitor"], &names)).unwrap();
-        let all = wanted(&[facts], &[]);
+        let all = wanted(&[job(&["monitor"], &names)], &[]);
         let told: usize = all.iter().map(|one| one.nodes.plain().unwrap().len()).sum();
         assert_eq!((all.len(), told), (2, NODES_IN_ONE + 1));
     }
@@ -323,9 +283,8 @@ mod tests {
             Rule { projects: vec!["other".into()], ..rule("project") },
             rule("of nothing"),
         ];
-        let facts = JobFacts::of(&record(&[], &["n1", "n2"])).unwrap();
         let rules = [&[standing, every, gpu][..], &others].concat();
-        let all = wanted(&[facts], &rules);
+        let all = wanted(&[job(&[], &["n1", "n2"])], &rules);
         let told: Vec<_> =
             all.iter().map(|one| (&*one.by, one.nodes.as_str(), one.job.as_deref())).collect();
         let want = [

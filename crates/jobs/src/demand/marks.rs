@@ -3,7 +3,7 @@
 use super::changes::entries;
 use super::{Demand, DemandError};
 use crate::registry::lock;
-use model::{NodeList, Timestamp};
+use model::{DeviceId, NodeList, Timestamp};
 use rusqlite::params;
 
 /// What happened.
@@ -77,7 +77,7 @@ const HAPPENED: &str = "
     ORDER BY at DESC, kind, number";
 
 impl Demand {
-    /// What happened from one instant to another, both inclusive, to a device or to any: the newest `most`,
+    /// What happened from one instant to another, both inclusive, to these devices or to any: the newest `most`,
     /// the oldest of them first.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Demand {
     pub fn marks(
         &self,
         (from, to): (Timestamp, Timestamp),
-        device: Option<&str>,
+        devices: Option<&[DeviceId]>,
         most: usize,
     ) -> Result<Vec<Mark>, DemandError> {
         let reader = lock(&self.reader);
@@ -95,7 +95,8 @@ impl Demand {
         while let Some(row) = rows.next()? {
             // What is no list was written by hand, and reached no node.
             let Ok(nodes) = NodeList::new(&row.get::<_, String>(3)?) else { continue };
-            if device.is_some_and(|device| !nodes.has(device)) {
+            let meant = |devices: &[DeviceId]| devices.iter().any(|one| nodes.has(one.as_str()));
+            if devices.is_some_and(|devices| !meant(devices)) {
                 continue;
             }
             let kind = usize::from(row.get::<_, u8>(1)?);

@@ -139,7 +139,9 @@ impl Demand {
         now: Timestamp,
     ) -> Result<(u64, u64), DemandError> {
         let (held, _) = self.held(now)?;
-        let mut missing: BTreeMap<_, _> = wanted.iter().map(|one| (one.key(), one)).collect();
+        // A job that still runs after its limit has had its time.
+        let lasting = wanted.iter().filter(|one| one.until.is_none_or(|until| until > now));
+        let mut missing: BTreeMap<_, _> = lasting.map(|one| (one.key(), one)).collect();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         for promotion in &held.promotions {
             let Promotion { number, nodes, metric, origin, job, .. } = promotion;

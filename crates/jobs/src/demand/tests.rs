@@ -1,7 +1,7 @@
 //! What is asked of agents: what holds when, what ends what, and what is told of it.
 
 use super::*;
-use model::NodeList;
+use model::{DeviceId, NodeList};
 
 fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
     let dir = tempfile::tempdir().unwrap();
@@ -55,7 +55,8 @@ fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
 }
 
 fn marks(demand: &Demand, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
-    let marks = demand.marks((at(0), at(1000)), device, 100).unwrap();
+    let device = device.map(|name| [DeviceId::new(name).unwrap()]);
+    let marks = demand.marks((at(0), at(1000)), device.as_ref().map(|one| &one[..]), 100).unwrap();
     let one = |mark: Mark| {
         let seconds = mark.at.since(at(0)) / Timestamp::SECOND;
         (seconds, mark.kind.word(), mark.by.map(Into::into))
@@ -147,6 +148,8 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
     assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), (0, 0));
     assert_eq!(metrics(&demand, at(60)), ["hand", "api", "own", "x", "y"]);
     assert_eq!(demand.follow(&jobs[1..], |job| job != "oar:1", at(61)).unwrap(), (0, 2));
+    let over_its_limit = [wish("x", "oar:1", Some(61)), wish("y", "oar:2", None)];
+    assert_eq!(demand.follow(&over_its_limit, runs, at(61)).unwrap(), (0, 0));
     assert_eq!(metrics(&demand, at(62)), ["hand", "api", "y"]);
     assert_eq!(demand.follow(&[], runs, at(63)).unwrap(), (0, 1));
     assert_eq!(metrics(&demand, at(64)), ["hand", "api"]);

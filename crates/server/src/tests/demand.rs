@@ -104,10 +104,10 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(1)));
     assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": "too fast"}));
     // It outlives the server.
-    let sent = n1.seq.get();
+    let seq = n1.seq.clone();
     let folder = site.stop();
     let site = Site::within(folder, Limits::default(), &[]);
-    let n1 = Node { site: &site, name: "n1", seq: Cell::new(sent) };
+    let n1 = Node { site: &site, name: "n1", seq };
     assert_eq!(n1.sends("", Vec::new()).0, generation);
     let undo = format!("DELETE /api/v1/settings/{}", made["number"]);
     good(&site, ADMIN, &undo, &Value::Null);

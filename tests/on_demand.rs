@@ -1,0 +1,154 @@
+//! What is asked of agents while they run: a real server, a real agent, and the command.
+
+use crate::line::{jobmeter, programs_together};
+use crate::programs::{Running, Server, get, output, program, until};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Between two ticks of the agent, in seconds.
+const TICK: f64 = 2.0;
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+fn agent(server: &Server, device: &str, config: &Path, text: &str) -> Running {
+    std::fs::write(config, text).unwrap();
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.args(["--server", &server.url, "--device", device, "--period", "2s"]);
+    command.args(["--spool", "none", "--config", config.to_str().unwrap()]);
+    Running::start(&mut command)
+}
+
+/// The times of a metric's samples of the last minute.
+fn times(server: &Server, device: &str, metric: &str) -> Vec<f64> {
+    let start = now() - 60.0;
+    let path = format!("/api/v1/range?device={device}&metric={metric}&start={start:.3}");
+    let (status, body) = get(&server.url, &path);
+    assert_eq!(status, 200, "{body}");
+    let range: Value = serde_json::from_str(&body).unwrap();
+    let list = |key: &str| range["series"][0][key].as_array().cloned().unwrap_or_default();
+    // A point without a value says that samples are missing there.
+    let points = list("times").into_iter().zip(list("values"));
+    points.filter(|(_, value)| !value.is_null()).filter_map(|(time, _)| time.as_f64()).collect()
+}
+
+fn done(server: &Server, arguments: &[&str]) -> String {
+    let (code, out, errors) = jobmeter(&server.url, arguments);
+    assert_eq!(code, 0, "{arguments:?}: {errors}");
+    out
+}
+
+fn list(server: &Server, command: &str) -> Value {
+    serde_json::from_str(&done(server, &[command, "--list", "--json"])).unwrap()
+}
+
+#[test]
+fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
+    programs_together();
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &[]);
+    let mut agent = agent(&server, "dahu-7", &dir.path().join("agent.toml"), "");
+    until("samples", Duration::from_secs(30), || {
+        (times(&server, "dahu-7", "load_1m").len() >= 2).then_some(())
+    });
+    let period = ["set", "--nodes", "dahu-[1-32]", "--source", "load", "--period", "200ms"];
+    let out = done(&server, &[&period[..], &["--for", "12s"]].concat());
+    let answered = now();
+    assert!(out.contains("for 1 nodes that report"), "{out}");
+    let first = until("samples at the new rate", Duration::from_secs(10), || {
+        let times = times(&server, "dahu-7", "load_1m");
+        times.windows(2).find(|pair| pair[1] - pair[0] < 0.5).map(|pair| pair[0])
+    });
+    let took = first - answered;
+    println!("first sample at the new rate {took:.2} s after the answer; ticks of {TICK} s");
+    // The ack of the next batch carries it: a tick, and a moment to send the batch and to begin.
+    assert!(took < TICK + 1.0, "{took}");
+    let held = &list(&server, "set")[0];
+    assert_eq!(
+        (&held["nodes_taken"], &held["settings"][0]),
+        (&Value::from(1), &Value::from("sources.load.period = \"200ms\""),)
+    );
+    let slow = until("the old rate again", Duration::from_secs(40), || {
+        let times = times(&server, "dahu-7", "load_1m");
+        let last = times.len().checked_sub(3)?;
+        (times[last + 1] - times[last] > 1.0 && times[last + 2] - times[last + 1] > 1.0)
+            .then(|| times[last])
+    });
+    assert!(slow - answered > 10.0, "{}", slow - answered);
+    assert_eq!(list(&server, "set"), Value::Array(Vec::new()));
+    let (_, marks) = get(&server.url, "/api/v1/marks?device=dahu-7");
+    let marks: Value = serde_json::from_str(&marks).unwrap();
+    assert_eq!((&marks[0]["kind"], &marks[1]["kind"]), (&"set".into(), &"expired".into()));
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+#[test]
+fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
+    programs_together();
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &[]);
+    let config = "[remote]\nallow = [\"sources\"]\n";
+    let mut agent = agent(&server, "n1", &dir.path().join("agent.toml"), config);
+    until("samples", Duration::from_secs(30), || times(&server, "n1", "load_1m").pop());
+    let set = ["set", "--nodes", "n*", "--for", "5m", "--source", "load"];
+    let out =
+        done(&server, &[&set[..], &["--period", "1s", "--enabled", "false", "--json"]].concat());
+    let number = serde_json::from_str::<Value>(&out).unwrap()["number"].as_i64().unwrap();
+    let why = until("a refusal", Duration::from_secs(15), || {
+        let why = &list(&server, "set")[0]["refused"][0]["why"];
+        why.as_str().map(str::to_owned)
+    });
+    assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
+    let told = done(&server, &["set", "--list"]);
+    assert!(told.contains("1 of 1") && told.contains("n1 refuses: "), "{told}");
+    // The other part of it is done: the source is read no more.
+    std::thread::sleep(Duration::from_secs_f64(2.0 * TICK));
+    let stopped = times(&server, "n1", "load_1m").pop().unwrap();
+    assert!(now() - stopped > TICK, "{stopped}");
+    done(&server, &["set", "--undo", &number.to_string()]);
+    until("samples again", Duration::from_secs(15), || {
+        times(&server, "n1", "load_1m").pop().filter(|at| *at > stopped)
+    });
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+#[test]
+fn a_promoted_metric_is_collected_while_its_job_runs() {
+    programs_together();
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &[]);
+    let config = "[sources.load]\noptional = true\n";
+    let mut agent = agent(&server, "n1", &dir.path().join("agent.toml"), config);
+    until("samples", Duration::from_secs(30), || times(&server, "n1", "memory_total_bytes").pop());
+    assert_eq!(times(&server, "n1", "load_1m"), [0.0; 0], "optional, and nobody wants it");
+    let verb = |words: &[&str]| {
+        let mut command = Command::new(program("jobmeter"));
+        let (code, out, errors) =
+            output(command.arg("job").args(words).args(["--server", &server.url]));
+        assert_eq!(code, 0, "{words:?}: {errors}");
+        out
+    };
+    let out = verb(&["start", "--device", "n1"]);
+    let job = out.trim();
+    let (code, _, errors) = jobmeter(&server.url, &["promote", "load_(1m", "--job", job]);
+    assert!(code == 2 && errors.contains("at byte 6,"), "{errors}");
+    done(&server, &["promote", "load_1.", "--job", job]);
+    let promoted =
+        until("a sample", Duration::from_secs(15), || times(&server, "n1", "load_1m").pop());
+    assert_eq!(times(&server, "n1", "load_5m"), [0.0; 0], "only what was named");
+    verb(&["end", job]);
+    until("the promotion to end with the job", Duration::from_secs(15), || {
+        list(&server, "promote").as_array()?.is_empty().then_some(())
+    });
+    // What was under way may still come; then no more.
+    std::thread::sleep(Duration::from_secs_f64(3.0 * TICK));
+    let last = times(&server, "n1", "load_1m").pop().unwrap();
+    assert!(last >= promoted && now() - last > TICK, "{last}");
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
