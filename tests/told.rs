@@ -76,7 +76,10 @@ fn a_file_that_is_followed_tells_of_jobs() {
     let third = until("the new file's job", SOON, || report(&server.url, "site:3"));
     assert_eq!((&third["job"]["state"], &third["job"]["start"]), (&"waiting".into(), &Value::Null));
     let second = report(&server.url, "site:2").unwrap();
-    assert_eq!((&second["job"]["state"], &second["job"]["exit_code"]), (&"failed".into(), &9.into()));
+    assert_eq!(
+        (&second["job"]["state"], &second["job"]["exit_code"]),
+        (&"failed".into(), &9.into())
+    );
     assert!(report(&server.url, "site:1041").is_some_and(|report| is_the_examples(&report)));
     let (_, metrics) = get(&server.url, "/metrics");
     let two = "jobmeter_job_file_lines_total{outcome=\"taken\"} 2";
@@ -128,12 +131,16 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     post.arg(&server.url).stdin(std::fs::File::open(example("jobs.jsonl")).unwrap());
     let (code, out, errors) = output(post.stdout(Stdio::piped()));
     assert_eq!(code, 0, "{out}{errors}");
-    assert!(report(&server.url, "site:1041").is_some_and(|report| is_the_examples(&report)), "{out}");
+    assert!(
+        report(&server.url, "site:1041").is_some_and(|report| is_the_examples(&report)),
+        "{out}"
+    );
 
     let query = "SELECT queue, requested_wall_seconds AS w FROM jobs WHERE job_id = 1041";
     let (_, rows, errors) = jobmeter(&server.url, &["sql", "--format", "csv", query]);
     assert_eq!(rows, "queue,w\nlong,7200\n", "{errors}");
-    let query = "SELECT count(*) AS n FROM allocations WHERE job_id = 1041 AND device_id = 'pdu-1-port-7'";
+    let query =
+        "SELECT count(*) AS n FROM allocations WHERE job_id = 1041 AND device_id = 'pdu-1-port-7'";
     let (_, rows, errors) = jobmeter(&server.url, &["sql", "--format", "csv", query]);
     assert_eq!(rows, "n\n1\n", "{errors}");
 }
@@ -165,7 +172,10 @@ fn what_scheduler_and_nodes_disagree_in_is_listed() {
     assert_eq!(code, 1, "{table}{errors}");
     let found: Vec<&str> = table.lines().skip(1).collect();
     // The meter has no agent, and proves nothing.
-    assert!(found.len() == 1 && found[0].contains("site:5") && found[0].contains("not_seen"), "{table}");
+    assert!(
+        found.len() == 1 && found[0].contains("site:5") && found[0].contains("not_seen"),
+        "{table}"
+    );
     let (code, json, _) = jobmeter(&up.url, &["jobs", "--check", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json[0]["device"]), (1, &"node-9".into()));

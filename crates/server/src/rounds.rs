@@ -288,7 +288,7 @@ mod tests {
     struct Told {
         cluster: ClusterId,
         answers: VecDeque<Result<Changes, SchedulerError>>,
-        asked: Arc<Mutex<Vec<(Timestamp, Timestamp)>>>,
+        asked: Asked,
     }
 
     #[async_trait]
@@ -347,12 +347,14 @@ mod tests {
     }
 
     type Seen = Arc<Mutex<Vec<i64>>>;
+    /// From when until when each round asked.
+    type Asked = Arc<Mutex<Vec<(Timestamp, Timestamp)>>>;
 
     /// Rounds with these answers, what the registry was told, and what the scheduler was asked.
     fn rounds(
         answers: Vec<Result<Changes, SchedulerError>>,
         registry_fails: u32,
-    ) -> (Rounds, Take, Seen, Arc<Mutex<Vec<(Timestamp, Timestamp)>>>) {
+    ) -> (Rounds, Take, Seen, Asked) {
         let (seen, asked) = (Seen::default(), Arc::default());
         let cluster = ClusterId::new("oar").unwrap();
         let scheduler =
