@@ -54,11 +54,12 @@ bench: release
 	benches/agent.sh
 
 # The whole agent beside all its peers, with 505 tasks, at 5 s and at 1 s, in turn: an hour. As root. Shorter with
-# SECONDS_EACH= and ROUNDS=.
+# SECONDS_EACH= and ROUNDS=. Then how late readings begin at a thousand a second.
 bench-full: ready
 	$(AGENT_LTO) $(CARGO) build --locked --release -p agent
 	SECONDS=$${SECONDS_EACH:-60} ROUNDS=$${ROUNDS:-2} PERIODS=5,1 TASKS=505 KINDS=spread,processes WARMUP=10 \
 		PROGRAMS=agent-default,agent-all,colmet,node-exporter,netdata,collectd benches/agent.sh
+	python3 -B benches/rates.py
 
 # A month of dataset A: 2.6 billion samples, taken in once (a quarter of an hour of 2 cores, 5 GB below target/bench,
 # half as much again meanwhile), kept, and asked; again only asked. Fewer with DAYS=.

@@ -267,7 +267,7 @@ def peer(path):
     return os.path.join(PEERS, path)
 
 
-PEERS = os.path.abspath(os.environ["PEERS"])
+PEERS = os.path.abspath(os.environ.get("PEERS", ""))
 FOLDERS = {"peers": PEERS}
 LIBRARIES = {"LD_LIBRARY_PATH": peer(f"usr/lib/{platform.machine()}-linux-gnu")}
 NETDATA = """

@@ -133,6 +133,10 @@ class Batches:
                 name = metric[1][0].decode(), label.decode()
                 self.values[name][jobs[place]] = value
                 self.seconds[name].add(second)
+                self.note(name, now, value)
+
+    def note(self, name, at_us, value):
+        """A sample of a metric with labels; for those who want more than the last one."""
 
 
 class Pull:

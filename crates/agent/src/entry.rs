@@ -159,7 +159,7 @@ impl Entry {
     ) -> Option<Task> {
         let between = self.burst.as_mut().and_then(|burst| burst.take(now));
         let Some(Due { at, missed }) = self.schedule.take(now) else {
-            return self.take_between(between?, steady_us);
+            return self.take_between(between?, now, steady_us);
         };
         if matches!(self.state, State::Parked | State::Off) {
             self.tell_hole(at, steady_us, notes);
@@ -177,7 +177,7 @@ impl Entry {
             self.stats.missed += missed;
             self.missed(at, notes);
         }
-        self.drained(steady_us);
+        self.drained(now, steady_us);
         let period_us = self.schedule.period_us();
         Some(Task::Collect { scheduled: at, period_us, is_between: false })
     }
@@ -200,14 +200,21 @@ impl Entry {
         self.enabled && open && self.drain_every_us.is_some() && is_due
     }
 
-    pub(crate) fn take_drain(&mut self, steady_us: i64) -> Task {
-        self.drained(steady_us);
+    pub(crate) fn take_drain(&mut self, now: Timestamp, steady_us: i64) -> Task {
+        self.drained(now, steady_us);
         Task::Drain
     }
 
-    /// Reading a source empties its queue too.
-    fn drained(&mut self, steady_us: i64) {
-        self.drain_due_us = steady_us.saturating_add(self.drain_every_us.unwrap_or(i64::MAX));
+    /// Reading a source empties its queue too. The next time is at a multiple of what it wants, as ticks and looks
+    /// for jobs are, so that one waking does for all.
+    fn drained(&mut self, now: Timestamp, steady_us: i64) {
+        let until_us = self.drain_every_us.map_or(i64::MAX, |every_us| {
+            let every_us = every_us.max(1);
+            // One that was early was that of the next multiple.
+            every_us - (now.0 + every_us / DRAIN_ALONG).rem_euclid(every_us)
+                + every_us / DRAIN_ALONG
+        });
+        self.drain_due_us = steady_us.saturating_add(until_us);
     }
 
     /// When [`Self::is_drain_due`] will be true, if ever.

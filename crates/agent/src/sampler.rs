@@ -377,7 +377,7 @@ impl Sampler {
             let task = if entry.is_due(now) {
                 entry.take_tick(now, steady_us, self.sealer.notes())
             } else if entry.is_drain_due(steady_us) {
-                Some(entry.take_drain(steady_us))
+                Some(entry.take_drain(now, steady_us))
             } else {
                 None
             };

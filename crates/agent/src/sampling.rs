@@ -119,6 +119,7 @@ impl Shared {
     fn read_on(&self, generation: u64, waiter: &Waiter) {
         let mut noting: Option<OwnedFd> = None;
         let mut noted_us = 0;
+        let mut waiting = false;
         loop {
             let step = {
                 let mut sampler = self.sampler();
@@ -138,17 +139,23 @@ impl Shared {
                         noting = found.finder.fd();
                     }
                     noted_us = self.clock.steady_us();
+                    waiting = false;
                     self.sampler().found(found, generation);
                 }
                 Step::Wait(mut until) => {
                     // Many jobs that start at once are looked for together.
                     let quiet_us = noted_us + NOTED_EVERY_US - self.clock.steady_us();
-                    let watched = noting.as_ref().filter(|_| quiet_us <= 0);
-                    if noting.is_some() && watched.is_none() {
+                    if waiting && quiet_us <= 0 {
+                        waiting = false;
+                        self.sampler().note();
+                        continue;
+                    }
+                    if waiting {
                         until = until.min(self.clock.wall().plus(quiet_us));
                     }
+                    let watched = noting.as_ref().filter(|_| !waiting);
                     match waiter.wait(until, &self.bell, watched.map(AsFd::as_fd)) {
-                        Ok(true) => self.sampler().note(),
+                        Ok(true) => waiting = true,
                         Ok(false) => {}
                         Err(e) => {
                             log::error!("waiting for the next tick: {e}");

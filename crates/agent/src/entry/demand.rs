@@ -117,7 +117,12 @@ impl Entry {
     }
 
     /// Takes a reading between two ticks.
-    pub(super) fn take_between(&mut self, due: Due, steady_us: i64) -> Option<Task> {
+    pub(super) fn take_between(
+        &mut self,
+        due: Due,
+        now: Timestamp,
+        steady_us: i64,
+    ) -> Option<Task> {
         let burst = self.burst.as_ref()?;
         if matches!(self.state, State::Parked | State::Off) || steady_us < self.retry_us {
             return None;
@@ -128,7 +133,7 @@ impl Entry {
         }
         self.stats.missed += due.missed;
         let period_us = burst.period_us();
-        self.drained(steady_us);
+        self.drained(now, steady_us);
         Some(Task::Collect { scheduled: due.at, period_us, is_between: true })
     }
 

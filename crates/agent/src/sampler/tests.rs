@@ -264,6 +264,15 @@ fn a_source_that_begins_to_want_it_is_drained_before_its_next_tick_and_no_longer
 }
 
 #[test]
+fn queues_are_emptied_at_the_multiples_of_what_they_want_and_with_the_ticks() {
+    let mut bench = Bench::new(&plan());
+    bench.pass(2_100_000);
+    let told = &Bench::samples(&bench.batches())["second_value"];
+    let times: Vec<f64> = told.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [0.0, 0.4, 0.8, 1.0, 1.2, 1.6, 2.0]);
+}
+
+#[test]
 fn each_source_has_its_period_and_batches_the_pace_of_the_fastest() {
     let mut plan = plan();
     plan.sources[0].period = Duration::from_millis(250);
