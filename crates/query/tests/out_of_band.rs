@@ -1,0 +1,135 @@
+//! What was measured beside a job's nodes: rows that know no job are the job's by what its record says of
+//! devices, also when it says so later.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod lab;
+
+use jobs::{Amendment, JobName, NodeShare, Reader};
+use lab::{Lab, Told, at, device, key};
+use model::JobKey;
+use query::{Asker, Format, GetMetrics, RowQuestion, Settings, View};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use store::JobSelector;
+
+fn asker() -> Asker {
+    Asker::new(Reader::Everything, at(7200.0))
+}
+
+fn share(name: &str) -> NodeShare {
+    NodeShare {
+        device: device(name),
+        cpus: None,
+        cpu_list: Box::default(),
+        gpus: None,
+        gpu_list: Box::default(),
+        memory_bytes: None,
+    }
+}
+
+/// Says that a job was on these devices, in seconds of the day.
+fn say(lab: &Lab, job: &JobKey, from: f64, to: Option<f64>, devices: &[&str]) {
+    let amendment = Amendment {
+        submit: Some(at(1.0)),
+        start: Some(at(from)),
+        stop: to.map(at),
+        nodes: Some(devices.iter().map(|name| share(name)).collect()),
+        ..Amendment::new(job.clone())
+    };
+    let heard = lab.registry.amend(vec![amendment], at(7200.0)).unwrap();
+    assert_eq!(heard.refused, 0);
+}
+
+/// How many rows of each device `get_metrics` gives for a job.
+fn get(lab: &Lab, job: &str) -> BTreeMap<String, usize> {
+    let question = GetMetrics::from_pairs([("job_id", job)]).unwrap();
+    let questions = lab.questions(Settings::default());
+    let answer = questions.get_metrics(&question, Format::Json, &asker()).unwrap();
+    let bytes: Vec<u8> = answer.flat_map(|piece| piece.unwrap()).collect();
+    let rows: Vec<Value> = serde_json::from_slice(&bytes).unwrap();
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row["device_id"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// How many rows of each device `metrics_by_job` has for a job.
+fn by_job(lab: &Lab, job: &JobKey) -> BTreeMap<String, usize> {
+    let question = RowQuestion {
+        view: View::ByJob,
+        devices: None,
+        metrics: None,
+        job: JobSelector::Is(job.clone()),
+        from: at(0.0),
+        to: at(7200.0),
+        summary: false,
+    };
+    let questions = lab.questions(Settings::default());
+    let mut counts = BTreeMap::new();
+    for batch in questions.rows(&question, &asker()).unwrap() {
+        let batch = batch.unwrap();
+        for row in 0..batch.len() {
+            *counts.entry(batch.line(row).unwrap().device.to_string()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn counts(of: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    of.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect()
+}
+
+/// A sample a second for two minutes, of a node, of a meter, of a board's computer that measures for the node.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..120).map(|second| (f64::from(second), 1.0)).collect();
+    let of = |device, metric| Told { device, metric, samples: &samples, ..Told::default() };
+    lab.put(&[
+        of("n1", "load_1m"),
+        of("pdu-1-port-7", "wattmetre_power_watts"),
+        Told { labels: &[("_device_alias", "n1")], ..of("bmc-n1", "ipmi_power_watts") },
+        of("n9", "load_1m"),
+    ]);
+    lab
+}
+
+#[test]
+fn a_device_that_only_the_record_names_is_the_jobs() {
+    let (lab, job) = (lab(), key("site", 7));
+    say(&lab, &job, 9.5, Some(30.5), &["n1", "pdu-1-port-7"]);
+    // Of the node its load and what is measured for it; of the meter its own.
+    let told = counts(&[("n1", 42), ("pdu-1-port-7", 21)]);
+    assert_eq!((get(&lab, "site:7"), by_job(&lab, &job)), (told.clone(), told));
+
+    // The node's agent knows better when the job was there.
+    lab.job(&job, "n1", 1000, 14.5, Some(20.5));
+    assert_eq!(get(&lab, "site:7"), counts(&[("n1", 12), ("pdu-1-port-7", 6)]));
+    assert_eq!(by_job(&lab, &job), counts(&[("n1", 12), ("pdu-1-port-7", 21)]));
+}
+
+#[test]
+fn a_late_correction_moves_rows_that_were_stored_long_ago() {
+    let (lab, job) = (lab(), key("site", 7));
+    say(&lab, &job, 9.5, None, &["pdu-1-port-7"]);
+    assert_eq!(get(&lab, "site:7"), counts(&[("pdu-1-port-7", 110)]));
+    say(&lab, &job, 9.5, Some(19.5), &["pdu-1-port-7"]);
+    assert_eq!(by_job(&lab, &job), counts(&[("pdu-1-port-7", 10)]));
+    say(&lab, &job, 4.5, Some(19.5), &["n9"]);
+    let told = counts(&[("n9", 15)]);
+    assert_eq!((get(&lab, "site:7"), by_job(&lab, &job)), (told.clone(), told));
+}
+
+#[test]
+fn a_job_that_waits_has_a_report_and_no_rows() {
+    let (lab, job) = (lab(), key("site", 7));
+    let waits = Amendment { submit: Some(at(1.0)), ..Amendment::new(job.clone()) };
+    lab.registry.amend(vec![waits], at(7200.0)).unwrap();
+    assert_eq!((get(&lab, "7"), by_job(&lab, &job)), (counts(&[]), counts(&[])));
+    let questions = lab.questions(Settings::default());
+    let name: JobName = "7".parse().unwrap();
+    let report = questions.job_report(&name, &asker()).unwrap();
+    assert_eq!((report.job.state.as_str(), report.job.start), ("waiting", None));
+    assert_eq!((report.totals.wall_seconds, report.allocations.len()), (0.0, 0));
+}
