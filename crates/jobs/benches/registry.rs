@@ -186,7 +186,7 @@ fn ask(mut question: impl FnMut(usize)) -> (Duration, Duration) {
         })
         .collect();
     times.sort_unstable();
-    (times[ASKED / 2], times[ASKED - 1])
+    (*times.get(ASKED / 2).unwrap(), *times.last().unwrap())
 }
 
 fn main() {
@@ -218,104 +218,78 @@ fn main() {
         writeln!(out, "{what:<24} {each:8.1} µs a job").unwrap();
     }
     writeln!(out, "a day of {day} jobs takes {:.1} s", whole.as_secs_f64()).unwrap();
-    questions(&registry, past, now, &mut random, &mut out);
+    let key = |_| {
+        let id = JobId::new(1 + random.seconds(past.unsigned_abs())).unwrap();
+        JobKey { cluster: ClusterId::new("slurm").unwrap(), id }
+    };
+    let keys: Vec<JobKey> = (0..ASKED).map(key).collect();
+    questions_by_job(&registry, &keys, &mut out);
+    lists(&registry, &keys, now, &mut out);
 }
 
-fn questions(
-    registry: &Registry,
-    past: i64,
-    now: Timestamp,
-    random: &mut Random,
-    out: &mut impl Write,
-) {
-    let keys: Vec<JobKey> = (0..ASKED)
-        .map(|_| {
-            let id = JobId::new(1 + random.seconds(past.unsigned_abs())).unwrap();
-            JobKey { cluster: ClusterId::new("slurm").unwrap(), id }
-        })
-        .collect();
-    let key = |nth: usize| keys[nth % keys.len()].clone();
-    let day = |nth: usize| {
-        let from = registry.job(&key(nth)).unwrap().unwrap().start.unwrap();
-        (from, from.plus(3600 * Timestamp::SECOND))
+/// Says how long a question takes.
+fn told(out: &mut impl Write, what: &str, question: impl FnMut(usize)) {
+    let (middle, most) = ask(question);
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    writeln!(out, "{what:<40} {:9.3} ms, at most {:9.3} ms", ms(middle), ms(most)).unwrap();
+}
+
+fn hour_of(registry: &Registry, key: &JobKey) -> (Option<Timestamp>, Option<Timestamp>) {
+    let from = registry.job(key).unwrap().unwrap().start.unwrap();
+    (Some(from), Some(from.plus(3600 * Timestamp::SECOND)))
+}
+
+fn questions_by_job(registry: &Registry, keys: &[JobKey], out: &mut impl Write) {
+    let key = |nth: usize| keys.get(nth).unwrap();
+    told(out, "a name is resolved", |nth| {
+        assert_eq!(registry.resolve(&JobName::number(key(nth).id)).unwrap(), *key(nth));
+    });
+    told(out, "a job with everything", |nth| {
+        assert!(registry.whole(key(nth)).unwrap().is_some());
+    });
+    told(out, "its runs", |nth| assert!(!registry.runs(key(nth)).unwrap().is_empty()));
+    told(out, "its owner", |nth| assert!(registry.owner(key(nth)).unwrap().is_some()));
+    told(out, "its stays", |nth| {
+        let window = Window { job: Some(key(nth).clone()), ..Window::default() };
+        assert!(!registry.intervals(&window).unwrap().is_empty());
+    });
+    let hours: Vec<_> = keys.iter().map(|key| hour_of(registry, key)).collect();
+    told(out, "its stays within an hour", |nth| {
+        let (from, to) = *hours.get(nth).unwrap();
+        let window = Window { job: Some(key(nth).clone()), from, to, ..Window::default() };
+        assert!(!registry.intervals(&window).unwrap().is_empty());
+    });
+}
+
+fn lists(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl Write) {
+    let node = |nth: usize| Some(DeviceId::new(&format!("node-{nth}")).unwrap());
+    let fifty = |filter: Filter| {
+        let filter = Filter { limit: Some(50), ..filter };
+        assert_eq!(registry.list(&filter).unwrap().len(), 50);
     };
-    let node = |nth: usize| DeviceId::new(&format!("node-{}", nth % 1000)).unwrap();
-    let mut told = |what: &str, (middle, most): (Duration, Duration)| {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        writeln!(out, "{what:<40} {:9.3} ms, at most {:9.3} ms", ms(middle), ms(most)).unwrap();
-    };
-    told(
-        "a name is resolved",
-        ask(|nth| drop(registry.resolve(&JobName::number(key(nth).id)).unwrap())),
-    );
-    told("a job with everything", ask(|nth| assert!(registry.whole(&key(nth)).unwrap().is_some())));
-    told("its runs", ask(|nth| assert!(!registry.runs(&key(nth)).unwrap().is_empty())));
-    told("its owner", ask(|nth| assert!(registry.owner(&key(nth)).unwrap().is_some())));
-    told(
-        "its stays",
-        ask(|nth| {
-            let window = Window { job: Some(key(nth)), ..Window::default() };
-            assert!(!registry.intervals(&window).unwrap().is_empty());
-        }),
-    );
-    told(
-        "its stays within an hour",
-        ask(|nth| {
-            let (from, to) = day(nth);
-            let window =
-                Window { job: Some(key(nth)), from: Some(from), to: Some(to), ..Window::default() };
-            assert!(!registry.intervals(&window).unwrap().is_empty());
-        }),
-    );
-    told("jobs that run now", ask(|_| drop(registry.running().unwrap())));
-    told(
-        "the 50 newest jobs",
-        ask(|_| {
-            let filter = Filter { limit: Some(50), ..Filter::default() };
-            assert_eq!(registry.list(&filter).unwrap().len(), 50);
-        }),
-    );
-    told(
-        "the 50 newest of a user, by number",
-        ask(|nth| {
-            let uid = Some(10_000 + u32::try_from(nth).unwrap());
-            let filter = Filter { uid, limit: Some(50), ..Filter::default() };
-            assert_eq!(registry.list(&filter).unwrap().len(), 50);
-        }),
-    );
-    told(
-        "the 50 newest of a user, by name",
-        ask(|nth| {
-            let user = Some(format!("user{nth}"));
-            let filter = Filter { user, limit: Some(50), ..Filter::default() };
-            assert_eq!(registry.list(&filter).unwrap().len(), 50);
-        }),
-    );
-    told(
-        "the 50 newest of a node",
-        ask(|nth| {
-            let filter = Filter { device: Some(node(nth)), limit: Some(50), ..Filter::default() };
-            assert_eq!(registry.list(&filter).unwrap().len(), 50);
-        }),
-    );
-    told(
-        "who is on any node now",
-        ask(|_| {
-            let window = Window { from: Some(now), to: Some(now), ..Window::default() };
-            drop(registry.intervals(&window).unwrap());
-        }),
-    );
-    told(
-        "who was on a node in an hour",
-        ask(|nth| {
-            let (from, to) = day(nth);
-            let device = Some(node(nth));
-            let window = Window { device, from: Some(from), to: Some(to), ..Window::default() };
-            drop(registry.intervals(&window).unwrap());
-        }),
-    );
-    told(
-        "where scheduler and nodes disagree",
-        ask(|_| drop(registry.disagreements(now, |_| true).unwrap())),
-    );
+    told(out, "jobs that run now", |_| {
+        registry.running().unwrap();
+    });
+    told(out, "the 50 newest jobs", |_| fifty(Filter::default()));
+    told(out, "of a user, by number", |nth| {
+        let uid = Some(10_000 + u32::try_from(nth).unwrap());
+        fifty(Filter { uid, ..Filter::default() });
+    });
+    told(out, "of a user, by name", |nth| {
+        fifty(Filter { user: Some(format!("user{nth}")), ..Filter::default() });
+    });
+    told(out, "of a node", |nth| fifty(Filter { device: node(nth), ..Filter::default() }));
+    told(out, "who is on any node now", |_| {
+        let window = Window { from: Some(now), to: Some(now), ..Window::default() };
+        drop(registry.intervals(&window).unwrap());
+    });
+    let hours: Vec<_> = keys.iter().map(|key| hour_of(registry, key)).collect();
+    told(out, "who was on a node in an hour", |nth| {
+        let (from, to) = *hours.get(nth).unwrap();
+        let window = Window { device: node(nth), from, to, ..Window::default() };
+        drop(registry.intervals(&window).unwrap());
+    });
+    told(out, "where scheduler and nodes disagree", |_| {
+        drop(registry.disagreements(now, |_| true).unwrap());
+    });
 }

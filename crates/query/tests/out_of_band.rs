@@ -50,7 +50,7 @@ fn get(lab: &Lab, job: &str) -> BTreeMap<String, usize> {
     let rows: Vec<Value> = serde_json::from_slice(&bytes).unwrap();
     let mut counts = BTreeMap::new();
     for row in rows {
-        *counts.entry(row["device_id"].as_str().unwrap().to_owned()).or_default() += 1;
+        *counts.entry(row.get("device_id").unwrap().as_str().unwrap().to_owned()).or_default() += 1;
     }
     counts
 }
