@@ -152,3 +152,32 @@ fn a_promoted_metric_is_collected_while_its_job_runs() {
     assert_eq!(agent.end(), 0, "{}", agent.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
 }
+
+#[test]
+fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
+    programs_together();
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &[]);
+    let config = "[remote]\nallow = [\"bursts\"]\n";
+    let mut agent = agent(&server, "n1", &dir.path().join("agent.toml"), config);
+    until("samples", Duration::from_secs(30), || times(&server, "n1", "load_1m").pop());
+    let burst = ["set", "--nodes", "n1", "--for", "5m", "--source", "load", "--burst", "200ms"];
+    done(&server, &[&burst[..], &["--keep", "20s", "--flush-on", "job_end"]].concat());
+    until("the node to take it", Duration::from_secs(15), || {
+        (list(&server, "set")[0]["nodes_taken"] == 1).then_some(())
+    });
+    std::thread::sleep(Duration::from_secs_f64(3.0 * TICK));
+    let close = |times: &[f64]| times.windows(2).filter(|pair| pair[1] - pair[0] < 0.5).count();
+    assert_eq!(close(&times(&server, "n1", "load_1m")), 0, "it is kept, not sent");
+    let out = done(&server, &["flush", "--nodes", "n[1-2]", "--source", "load"]);
+    assert!(out.contains("for 1 nodes that report"), "{out}");
+    let sent = until("what was kept", Duration::from_secs(15), || {
+        let times = times(&server, "n1", "load_1m");
+        (close(&times) >= 20).then(|| close(&times))
+    });
+    println!("{sent} distances below half a second after the flush");
+    let (_, marks) = get(&server.url, "/api/v1/marks?device=n1");
+    assert!(marks.contains("\"flushed\""), "{marks}");
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}

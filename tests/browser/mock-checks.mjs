@@ -70,6 +70,26 @@ export async function zoom(page, where) {
   await page.waitFor('the range before', () => location.hash === '#/job/slurm:81234?range=1h');
 }
 
+/** What was asked of a node is a line in its plots, told under the cursor. */
+export async function marked(page, where) {
+  await open(page, where, '#/node/node-1?range=1h');
+  const plot = await page.waitFor('the plot', () => {
+    const found = window.jobmeter.plots().find(({ id }) => id === 'cpu');
+    return found?.lines.length > 0 && found;
+  });
+  assert.equal(plot.marks.length, 1);
+  const box = await page.evaluate(() => {
+    const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
+    return { left, top, width, height };
+  });
+  const [start, end] = plot.question.match(/start=([\d.]+)&end=([\d.]+)/).slice(1).map(Number);
+  const at = (time) => ({ x: Math.round(box.left + (box.width * (time - start)) / (end - start)), y: box.top + 20 });
+  await page.mouse(at(plot.marks[0].at - 900));
+  await page.mouse(at(plot.marks[0].at));
+  await page.waitFor('the mark in words', () =>
+    document.querySelector('[data-plot="cpu"] .plot-note').textContent.includes('changed by root: sources.load.period'));
+}
+
 /** A job that waits has a page, without plots of 1970. */
 export async function waiting(page, where) {
   await open(page, where, '#/job/slurm:81250');

@@ -11,6 +11,8 @@ use store::{Chunk, Selector, SeriesInfo, Store};
 /// How far back the reading before a range is looked for, so that its first point has a rate.
 const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
 
+/// So many distances to each side say what is usual around a place.
+const AROUND: usize = 3;
 /// How many usual distances may lie between two points before a hole is drawn.
 const HOLE: f64 = 2.5;
 
@@ -277,27 +279,47 @@ impl LineOf {
     }
 }
 
-/// The points with one without a value in the middle of each hole.
+/// The points with one without a value in the middle of each hole. A series that is read more often for a
+/// while has no holes where it is read as before: what counts is the distance that is usual around.
 fn with_holes(times: &[i64], values: &[Option<f64>], step: i64) -> (Vec<i64>, Vec<Option<f64>>) {
-    let mut distances: Vec<i64> =
+    let distances: Vec<i64> =
         times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.saturating_sub(*a)).collect();
-    distances.sort_unstable();
-    let usual = distances.get(distances.len() / 2).copied().unwrap_or(0).max(step);
-    let hole = usual as f64 * HOLE;
+    let usual = upper_median(&mut distances.clone()).max(step);
     let (mut out_times, mut out_values) = (Vec::new(), Vec::new());
-    let mut before: Option<i64> = None;
-    for (at, value) in times.iter().zip(values) {
-        if let Some(before) = before
-            && at.saturating_sub(before) as f64 > hole
-        {
-            out_times.push(before + (at - before) / 2);
-            out_values.push(None);
+    let mut before: Option<(usize, i64)> = None;
+    for (place, (at, value)) in times.iter().zip(values).enumerate() {
+        if let Some((between, before)) = before {
+            let distance = at.saturating_sub(before) as f64;
+            let is_hole = distance > usual as f64 * HOLE
+                && distance > usual_around(&distances, between) as f64 * HOLE;
+            if is_hole {
+                out_times.push(before + (at - before) / 2);
+                out_values.push(None);
+            }
         }
         out_times.push(*at);
         out_values.push(*value);
-        before = Some(*at);
+        before = Some((place, *at));
     }
     (out_times, out_values)
+}
+
+/// The usual one of the three distances before a place and the three after it.
+fn usual_around(distances: &[i64], place: usize) -> i64 {
+    let near = distances.iter().enumerate().skip(place.saturating_sub(AROUND)).take(2 * AROUND + 1);
+    let mut others = [0; 2 * AROUND];
+    let mut count = 0;
+    let near = near.filter(|(at, _)| *at != place && *at <= place + AROUND);
+    for (other, (_, distance)) in others.iter_mut().zip(near) {
+        *other = *distance;
+        count += 1;
+    }
+    upper_median(others.get_mut(..count).unwrap_or_default())
+}
+
+fn upper_median(distances: &mut [i64]) -> i64 {
+    distances.sort_unstable();
+    distances.get(distances.len() / 2).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -429,6 +451,22 @@ mod tests {
         assert_eq!(shown.values, [Some(1.0), Some(1.0), None, Some(1.0), Some(1.0)]);
         let raw = line(Kind::Gauge, 0, 20, 0, &rows[..3]);
         assert_eq!(raw.values.len(), 3, "no hole in an even line");
+    }
+
+    #[test]
+    fn a_series_that_was_read_more_often_for_a_while_has_no_holes() {
+        let slow = |from: i64| (0..12).map(move |n| from + 2000 * n);
+        let fast = (0..50).map(|n| 24_000 + 200 * n);
+        let times: Vec<i64> = slow(0).chain(fast).chain(slow(34_000)).collect();
+        let values: Vec<_> = times.iter().map(|at| Some(*at as f64)).collect();
+        assert_eq!(with_holes(&times, &values, 0).0, times);
+        // Of what is missing in either part, something is shown.
+        let missing = |at: &&i64| !(26_000..28_000).contains(*at) && !(4000..9000).contains(*at);
+        let kept: Vec<i64> = times.iter().filter(missing).copied().collect();
+        let (shown, values) = with_holes(&kept, &vec![Some(1.0); kept.len()], 0);
+        let holes: Vec<i64> =
+            shown.iter().zip(values).filter(|(_, v)| v.is_none()).map(|(at, _)| *at).collect();
+        assert_eq!(holes, [6000, 26_900]);
     }
 
     #[test]
