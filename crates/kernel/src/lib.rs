@@ -8,6 +8,7 @@
 pub mod addresses;
 #[cfg(feature = "count-allocations")]
 pub mod allocations;
+pub mod beegfs;
 pub mod cgroup;
 pub mod clock;
 pub mod code;

@@ -42,6 +42,7 @@ sources! {
     sockets,
     nfs,
     lustre,
+    beegfs,
     perf,
     resctrl,
     ipmi,
