@@ -124,10 +124,12 @@ fn fill(registry: &Registry, past: i64, random: &mut Random) -> Timestamp {
     let jobs: Vec<Made> = (1..=past).map(|id| made(id, id * DAY / 25_000, random)).collect();
     let now = jobs.iter().map(|job| job.stop).max().unwrap().plus(DAY * Timestamp::SECOND);
     for jobs in jobs.chunks(20_000) {
+        for ended in [false, true] {
+            let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(ended)).collect();
+            assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
+        }
         let records: Vec<Record> = jobs.iter().map(Made::ended).collect();
-        let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(true)).collect();
         assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
-        assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
     }
     now
 }

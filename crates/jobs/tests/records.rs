@@ -2,120 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use jobs::{
-    Amendment, Filter, Heard, JobName, Limits, NodeShare, Record, Registry, Resources, Step, Users,
-    Window,
-};
-use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+mod told;
+
+use jobs::{Amendment, Filter, Heard, JobName, Limits, Record, Registry, Resources, Users, Window};
+use model::{ClusterId, JobId, JobKey, JobState};
 use proptest::prelude::*;
-
-const DAY: i64 = 1_767_657_600; // 2026-01-06
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_seconds(DAY + second)
-}
-
-fn seconds(at: Timestamp) -> i64 {
-    at.0 / Timestamp::SECOND - DAY
-}
-
-fn device(name: &str) -> DeviceId {
-    DeviceId::new(name).unwrap()
-}
-
-fn key(id: i64) -> JobKey {
-    JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() }
-}
-
-fn share(name: &str) -> NodeShare {
-    NodeShare {
-        device: device(name),
-        cpus: Some(4),
-        cpu_list: "0-3".into(),
-        gpus: None,
-        gpu_list: Box::default(),
-        memory_bytes: Some(1 << 30),
-    }
-}
-
-/// A job that ran from `start` to `stop` on these nodes.
-fn record(id: i64, start: i64, stop: Option<i64>, nodes: &[&str]) -> Record {
-    Record {
-        key: key(id),
-        submit: at(start - 5),
-        spelling: Box::default(),
-        part_of: None,
-        array_index: None,
-        user: Some("alice".into()),
-        uid: None,
-        account: Some("physics".into()),
-        project: Some("waves".into()),
-        name: Some("solve".into()),
-        queue: Some("long".into()),
-        state: if stop.is_some() { JobState::Ended } else { JobState::Running },
-        state_word: if stop.is_some() { "COMPLETED".into() } else { "RUNNING".into() },
-        start: Some(at(start)),
-        stop: stop.map(at),
-        exit_code: None,
-        types: vec!["besteffort".into(), "monitor=perf_.*".into()],
-        requested: Resources { cpus: Some(8), wall_seconds: Some(3600.0), ..Resources::default() },
-        used: Resources { memory_bytes: Some(5), ..Resources::default() },
-        nodes: nodes.iter().map(|name| share(name)).collect(),
-        steps: vec![Step {
-            id: "batch".into(),
-            name: "solve".into(),
-            state_word: "RUNNING".into(),
-            start: Some(at(start)),
-            stop: None,
-            exit_code: None,
-        }],
-    }
-}
-
-fn waiting(id: i64, submit: i64) -> Record {
-    Record {
-        submit: at(submit),
-        state: JobState::Waiting,
-        state_word: "PENDING".into(),
-        start: None,
-        steps: Vec::new(),
-        ..record(id, submit + 5, None, &[])
-    }
-}
-
-fn event(id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
-    JobEvent {
-        key: key(id),
-        spelling: id.to_string().into(),
-        device: device(node),
-        user: None,
-        uid: Some(1000),
-        start: at(start),
-        stop: stop.map(at),
-    }
-}
-
-fn open(dir: &tempfile::TempDir) -> Registry {
-    let users = || Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
-    Registry::open(&dir.path().join("registry.sqlite"), Limits::default(), users).unwrap()
-}
-
-type Shape = Vec<(JobState, Option<i64>, Option<i64>, Option<String>, Vec<String>)>;
-
-/// State, start, stop, queue and devices with their times, of the runs of a job.
-fn shape(registry: &Registry, id: i64) -> Shape {
-    let run = |job: model::Job| {
-        let places = job.start.map(|start| registry.allocations(&key(id), start).unwrap());
-        let place = |a: model::Allocation| {
-            let stop = a.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
-            format!("{} {}-{stop}", a.device, seconds(a.start))
-        };
-        let places = places.unwrap_or_default().into_iter().map(place).collect();
-        let queue = job.queue.map(String::from);
-        (job.state, job.start.map(seconds), job.stop.map(seconds), queue, places)
-    };
-    registry.runs(&key(id)).unwrap().into_iter().map(run).collect()
-}
+use told::{DAY, at, device, event, key, open, record, seconds, shape, share, waiting};
 
 #[test]
 fn a_record_is_kept_and_said_again_changes_nothing() {
@@ -365,64 +257,6 @@ fn a_job_is_told_piece_by_piece() {
     say(first, 600);
     let runs = registry.runs(&key(7)).unwrap();
     assert_eq!((runs.len(), runs[0].account.as_deref()), (2, Some("chemistry")));
-}
-
-#[test]
-fn where_scheduler_and_nodes_disagree_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let registry = open(&dir);
-    let check = |second: i64, reporting: &[&str]| {
-        let reports = |device: &DeviceId| reporting.contains(&device.as_str());
-        let found = registry.disagreements(at(second), reports).unwrap();
-        let one = |d: jobs::Disagreement| {
-            format!("{} {} {} {}", d.key.id, d.device, d.difference.word(), seconds(d.since))
-        };
-        found.into_iter().map(one).collect::<Vec<_>>()
-    };
-    let all = ["n1", "n2", "n3"];
-    registry.apply(&[event(1, "n1", 100, None)], at(101)).unwrap();
-    assert_eq!(check(1000, &all), [""; 0], "nobody tells of this cluster's jobs");
-
-    let mut bobs = record(5, 100, None, &["n1"]);
-    (bobs.user, bobs.uid) = (Some("bob".into()), Some(2000));
-    let records = [
-        record(2, 100, None, &["n1", "n2", "pdu-1"]),
-        record(3, 100, Some(300), &["n1"]),
-        record(4, 100, None, &["n2"]),
-        bobs,
-        record(6, 100, None, &["n1"]),
-    ];
-    registry.tell(&records, at(400)).unwrap();
-    let events = [
-        event(2, "n1", 100, None),
-        event(3, "n1", 100, None),
-        event(4, "n3", 100, None),
-        event(5, "n1", 100, None),
-        event(6, "n1", 100, Some(500)),
-    ];
-    registry.apply(&events, at(510)).unwrap();
-    assert_eq!(
-        check(600, &all),
-        [
-            "1 n1 not_known 100",
-            "2 n2 not_seen 100",
-            "3 n1 not_running 300",
-            "4 n2 not_seen 100",
-            "4 n3 other_node 100",
-            "5 n1 other_user 100",
-            "6 n1 not_seen 500",
-        ]
-    );
-    // Where no agent tells anything, nothing is proved; and what was just now may be on its way.
-    let silent = check(600, &["n1"]);
-    assert!(!silent.iter().any(|line| line.contains("n2 not_seen")), "{silent:?}");
-    assert_eq!(check(559, &all).len(), 6, "the end of 6 is not a minute old");
-    assert_eq!(check(155, &all), [""; 0]);
-    // They agree again.
-    registry.tell(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();
-    registry.apply(&[event(3, "n1", 100, Some(310))], at(600)).unwrap();
-    let left = check(700, &all);
-    assert!(!left.iter().any(|line| line.starts_with('3') || line.starts_with('6')), "{left:?}");
 }
 
 #[test]

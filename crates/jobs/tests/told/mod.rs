@@ -1,0 +1,114 @@
+//! Records, events and a registry for tests of both.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use jobs::{Limits, NodeShare, Record, Registry, Resources, Step, Users};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+
+pub(crate) const DAY: i64 = 1_767_657_600; // 2026-01-06
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_seconds(DAY + second)
+}
+
+pub(crate) fn seconds(at: Timestamp) -> i64 {
+    at.0 / Timestamp::SECOND - DAY
+}
+
+pub(crate) fn device(name: &str) -> DeviceId {
+    DeviceId::new(name).unwrap()
+}
+
+pub(crate) fn key(id: i64) -> JobKey {
+    JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() }
+}
+
+pub(crate) fn share(name: &str) -> NodeShare {
+    NodeShare {
+        device: device(name),
+        cpus: Some(4),
+        cpu_list: "0-3".into(),
+        gpus: None,
+        gpu_list: Box::default(),
+        memory_bytes: Some(1 << 30),
+    }
+}
+
+/// A job that ran from `start` to `stop` on these nodes.
+pub(crate) fn record(id: i64, start: i64, stop: Option<i64>, nodes: &[&str]) -> Record {
+    Record {
+        key: key(id),
+        submit: at(start - 5),
+        spelling: Box::default(),
+        part_of: None,
+        array_index: None,
+        user: Some("alice".into()),
+        uid: None,
+        account: Some("physics".into()),
+        project: Some("waves".into()),
+        name: Some("solve".into()),
+        queue: Some("long".into()),
+        state: if stop.is_some() { JobState::Ended } else { JobState::Running },
+        state_word: if stop.is_some() { "COMPLETED".into() } else { "RUNNING".into() },
+        start: Some(at(start)),
+        stop: stop.map(at),
+        exit_code: None,
+        types: vec!["besteffort".into(), "monitor=perf_.*".into()],
+        requested: Resources { cpus: Some(8), wall_seconds: Some(3600.0), ..Resources::default() },
+        used: Resources { memory_bytes: Some(5), ..Resources::default() },
+        nodes: nodes.iter().map(|name| share(name)).collect(),
+        steps: vec![Step {
+            id: "batch".into(),
+            name: "solve".into(),
+            state_word: "RUNNING".into(),
+            start: Some(at(start)),
+            stop: None,
+            exit_code: None,
+        }],
+    }
+}
+
+pub(crate) fn waiting(id: i64, submit: i64) -> Record {
+    Record {
+        submit: at(submit),
+        state: JobState::Waiting,
+        state_word: "PENDING".into(),
+        start: None,
+        steps: Vec::new(),
+        ..record(id, submit + 5, None, &[])
+    }
+}
+
+pub(crate) fn event(id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
+    JobEvent {
+        key: key(id),
+        spelling: id.to_string().into(),
+        device: device(node),
+        user: None,
+        uid: Some(1000),
+        start: at(start),
+        stop: stop.map(at),
+    }
+}
+
+pub(crate) fn open(dir: &tempfile::TempDir) -> Registry {
+    let users = || Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
+    Registry::open(&dir.path().join("registry.sqlite"), Limits::default(), users).unwrap()
+}
+
+pub(crate) type Shape = Vec<(JobState, Option<i64>, Option<i64>, Option<String>, Vec<String>)>;
+
+/// State, start, stop, queue and devices with their times, of the runs of a job.
+pub(crate) fn shape(registry: &Registry, id: i64) -> Shape {
+    let run = |job: model::Job| {
+        let places = job.start.map(|start| registry.allocations(&key(id), start).unwrap());
+        let place = |a: model::Allocation| {
+            let stop = a.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
+            format!("{} {}-{stop}", a.device, seconds(a.start))
+        };
+        let places = places.unwrap_or_default().into_iter().map(place).collect();
+        let queue = job.queue.map(String::from);
+        (job.state, job.start.map(seconds), job.stop.map(seconds), queue, places)
+    };
+    registry.runs(&key(id)).unwrap().into_iter().map(run).collect()
+}
