@@ -25,13 +25,15 @@ TOGETHER = {
     "`nodes` or `job` says where metrics are promoted",
     # `promotions.time_max` of this server.
     "`for_seconds` is 1 to 604800 seconds",
+    "`submit` is seconds since 1970, from 2000 to a day from now",
+    "`steps` is seconds since 1970, from 2000 to a day from now",
 }
 # JSON Schema takes 1.0 for a whole number and any hour for an offset; the server and PostgreSQL do not. A list in a
 # form, where the document has none, is sent as the same name twice.
 # What is a list of nodes, or a regular expression, has no short pattern.
 WORDS = re.compile(
     "(?s)`.*` is no list of nodes such as |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
-    "invalid type: floating point `-?[0-9]+[.]0`, expected i32 |"
+    "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'
 )
 

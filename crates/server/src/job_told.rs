@@ -55,7 +55,8 @@ fn state(word: &str) -> Result<JobState, String> {
 }
 
 fn share(share: api::NodeShare) -> Result<NodeShare, String> {
-    let host = share.device.split_once('.').map_or(&*share.device, |(host, _)| host);
+    let host = share.device.split_once('.').map(|(host, _)| host);
+    let host = host.filter(|host| !host.is_empty()).unwrap_or(&share.device);
     Ok(NodeShare {
         device: DeviceId::new(host).map_err(|error| format!("`nodes`: {error}"))?,
         cpus: share.cpus,
