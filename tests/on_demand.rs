@@ -162,7 +162,7 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     let mut agent = agent(&server, "n1", &dir.path().join("agent.toml"), config);
     until("samples", Duration::from_secs(30), || times(&server, "n1", "load_1m").pop());
     let burst = ["set", "--nodes", "n1", "--for", "5m", "--source", "load", "--burst", "200ms"];
-    done(&server, &[&burst[..], &["--keep", "20s", "--flush-on", "job_end"]].concat());
+    done(&server, &[&burst[..], &["--keep", "20s"]].concat());
     until("the node to take it", Duration::from_secs(15), || {
         (list(&server, "set")[0]["nodes_taken"] == 1).then_some(())
     });

@@ -40,7 +40,7 @@ fn it_starts_answers_and_ends() {
     let (code, told) = program.end();
     assert_eq!(code, Some(0), "{told}");
     let mode = |name: &str| std::fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o77;
-    for name in ["", "jobs.sqlite", "samples", "samples/FORMAT"] {
+    for name in ["", "jobs.sqlite", "demand.sqlite", "samples", "samples/FORMAT"] {
         assert_eq!(mode(name), 0, "{name}: what it keeps is its own");
     }
 }

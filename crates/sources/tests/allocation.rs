@@ -79,7 +79,17 @@ fn nor_do_they_on_machines_with_more_hardware() {
         ("sensors-intel", &["rapl", "hwmon", "thermal", "cpufreq", "battery"][..]),
         (
             "cluster-node",
-            &["edac", "infiniband", "softirqs", "numa", "schedstat", "interfaces", "nfs", "lustre", "beegfs"],
+            &[
+                "edac",
+                "infiniband",
+                "softirqs",
+                "numa",
+                "schedstat",
+                "interfaces",
+                "nfs",
+                "lustre",
+                "beegfs",
+            ],
         ),
     ];
     for (host, names) in of_hosts {

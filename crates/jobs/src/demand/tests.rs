@@ -1,7 +1,8 @@
 //! What is asked of agents: what holds when, what ends what, and what is told of it.
 
 use super::*;
-use model::{DeviceId, NodeList};
+use crate::{Limits, NodeShare, Record, Registry, Users};
+use model::{ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources};
 
 fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
     let dir = tempfile::tempdir().unwrap();
@@ -182,4 +183,64 @@ fn a_newer_file_and_one_that_is_none_are_refused() {
     lock(&demand.writer).pragma_update(None, "user_version", 2).unwrap();
     let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 2, .. }))));
+}
+
+/// What a scheduler says of a job on two nodes, with the words it was submitted with.
+fn record(id: i64, state: JobState, types: &[&str]) -> Record {
+    let share = |name: &str| NodeShare {
+        device: DeviceId::new(name).unwrap(),
+        cpus: None,
+        cpu_list: "".into(),
+        gpus: None,
+        gpu_list: "".into(),
+        memory_bytes: None,
+    };
+    Record {
+        key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
+        submit: at(0),
+        spelling: "".into(),
+        part_of: None,
+        array_index: None,
+        user: Some("alice".into()),
+        uid: Some(1000),
+        account: None,
+        project: None,
+        name: None,
+        queue: Some("gpu".into()),
+        state,
+        state_word: "".into(),
+        start: Some(at(10)),
+        stop: (state == JobState::Ended).then_some(at(100)),
+        exit_code: None,
+        types: types.iter().map(|word| (*word).into()).collect(),
+        requested: Resources { wall_seconds: Some(3600.0), ..Resources::default() },
+        used: Resources::default(),
+        nodes: vec![share("n2"), share("n1")],
+        steps: Vec::new(),
+    }
+}
+
+#[test]
+fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
+    let (dir, demand) = open(DemandLimits::default());
+    let file = dir.path().join("jobs.sqlite");
+    let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
+    let follow = |now: Timestamp| {
+        let facts = registry.running_facts().unwrap();
+        demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
+    };
+    let types = ["besteffort", "monitor=perf_.*"];
+    let waits = record(7, JobState::Waiting, &types);
+    let silent = record(8, JobState::Running, &["besteffort"]);
+    registry.tell(&[waits, silent], at(5)).unwrap();
+    assert_eq!(follow(at(5)), (0, 0));
+    registry.tell(&[record(7, JobState::Running, &types)], at(11)).unwrap();
+    assert_eq!(follow(at(11)), (1, 0));
+    let held = demand.held(at(12)).unwrap().0.promotions.remove(0);
+    assert_eq!((held.nodes.as_str(), &*held.metric, &*held.by), ("n1,n2", "perf_.*", "alice"));
+    assert_eq!(held.job.as_deref(), Some("oar:7"));
+    assert!(held.until > Some(at(3610)), "its limit, and a little more");
+    registry.tell(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
+    assert_eq!(follow(at(101)), (0, 1));
+    assert!(demand.held(at(102)).unwrap().0.promotions.is_empty());
 }
