@@ -1,6 +1,6 @@
 //! What is asked of agents while they run: a real server, a real agent, and the command.
 
-use crate::line::{jobmeter, programs_together};
+use crate::line::{alone, jobmeter};
 use crate::programs::{Running, Server, get, output, program, until};
 use serde_json::Value;
 use std::path::Path;
@@ -47,7 +47,6 @@ fn list(server: &Server, command: &str) -> Value {
 
 #[test]
 fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
-    programs_together();
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&dir.path().join("data"), &[]);
     let mut agent = agent(&server, "dahu-7", &dir.path().join("agent.toml"), "");
@@ -88,7 +87,6 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
 
 #[test]
 fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
-    programs_together();
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&dir.path().join("data"), &[]);
     let config = "[remote]\nallow = [\"sources\"]\n";
@@ -119,7 +117,7 @@ fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
 
 #[test]
 fn a_promoted_metric_is_collected_while_its_job_runs() {
-    programs_together();
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&dir.path().join("data"), &[]);
     let config = "[sources.load]\noptional = true\n";
@@ -155,7 +153,6 @@ fn a_promoted_metric_is_collected_while_its_job_runs() {
 
 #[test]
 fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
-    programs_together();
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&dir.path().join("data"), &[]);
     let config = "[remote]\nallow = [\"bursts\"]\n";
