@@ -45,6 +45,13 @@ packages() {
     [ -x /usr/sbin/dmsetup ] || missing+=(dmsetup)
     [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
     command -v perf >/dev/null || missing+=(linux-perf)
+    [ -x /usr/sbin/slurmctld ] || missing+=(slurmctld)
+    [ -x /usr/sbin/slurmd ] || missing+=(slurmd)
+    [ -x /usr/sbin/slurmdbd ] || missing+=(slurmdbd)
+    [ -x /usr/sbin/slurmrestd ] || missing+=(slurmrestd)
+    command -v sbatch >/dev/null || missing+=(slurm-client)
+    [ -x /usr/sbin/munged ] || missing+=(munge)
+    [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo

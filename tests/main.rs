@@ -31,6 +31,7 @@ mod page;
 mod programs;
 mod readers;
 mod sensors;
+mod slurm;
 mod tidy;
 mod told;
 mod top;

@@ -61,7 +61,8 @@ pub struct NodeShare {
     pub device: DeviceId,
     /// How many cores, where it is told.
     pub cpus: Option<u32>,
-    /// Which cores, as the kernel numbers them, such as `0-3,8`; empty: not told.
+    /// Which cores, such as `0-3,8`, as the scheduler numbers them: OAR as the kernel does, Slurm socket by
+    /// socket; empty: not told.
     pub cpu_list: Box<str>,
     /// How many accelerators, where it is told.
     pub gpus: Option<u32>,

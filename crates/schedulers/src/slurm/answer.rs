@@ -3,6 +3,7 @@
 use super::json::{List, Number, Object, Text};
 use super::told::{Refusals, Told};
 use super::{account, job};
+use crate::SchedulerError;
 use model::ClusterId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -63,15 +64,34 @@ impl Fault {
     }
 }
 
+/// Why an answer has no jobs.
+#[derive(Debug, PartialEq)]
+pub(super) enum Wrong {
+    /// It says what went wrong: its words.
+    Refused(String),
+    /// It is no such answer.
+    Shape(String),
+}
+
+impl Wrong {
+    /// As the error of whom was asked.
+    pub(super) fn of(self, whom: String) -> SchedulerError {
+        match self {
+            Self::Refused(what) => SchedulerError::Refused { whom, what },
+            Self::Shape(what) => SchedulerError::Answer { whom, what },
+        }
+    }
+}
+
 /// The controller's answer.
 ///
 /// # Errors
-/// It is no such answer, or says only what went wrong: its words.
+/// It is no such answer, or says only what went wrong.
 pub(super) fn of_controller(
     bytes: &[u8],
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Result<Answer, String> {
+) -> Result<Answer, Wrong> {
     answer(bytes, refusals, |job: job::Job, refusals| job.told(cluster, refusals))
 }
 
@@ -83,7 +103,7 @@ pub(super) fn of_accounting(
     bytes: &[u8],
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Result<Answer, String> {
+) -> Result<Answer, Wrong> {
     answer(bytes, refusals, |job: account::Job, refusals| job.told(cluster, refusals))
 }
 
@@ -91,8 +111,9 @@ fn answer<T: DeserializeOwned + Default>(
     bytes: &[u8],
     refusals: &mut Refusals,
     told: impl Fn(T, &mut Refusals) -> Option<Told>,
-) -> Result<Answer, String> {
-    let whole: Whole<T> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+) -> Result<Answer, Wrong> {
+    let whole: Whole<T> =
+        serde_json::from_slice(bytes).map_err(|error| Wrong::Shape(error.to_string()))?;
     let faults = || whole.errors.0.iter().chain(&whole.warnings.0);
     let is_unchanged = faults().any(|fault| fault.says(NO_CHANGE, "No change in data"));
     let is_empty = faults().any(|fault| fault.says(EMPTY_RESULT, "Nothing found"));
@@ -108,8 +129,8 @@ fn answer<T: DeserializeOwned + Default>(
             refusals.add(fault);
             jobs
         }
-        (_, Some(fault)) => return Err(fault),
-        (None, None) => return Err("it has no `jobs`".to_owned()),
+        (_, Some(fault)) => return Err(Wrong::Refused(fault)),
+        (None, None) => return Err(Wrong::Shape("it has no `jobs`".to_owned())),
     };
     answer.jobs = jobs.into_iter().filter_map(|job| told(job.0, refusals)).collect();
     Ok(answer)

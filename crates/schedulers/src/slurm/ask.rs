@@ -114,8 +114,7 @@ impl Ask {
                 Output::Read(answer) => return Ok(answer),
             },
         };
-        answer::of_controller(&bytes, &self.cluster, refusals)
-            .map_err(|what| SchedulerError::Answer { whom, what })
+        answer::of_controller(&bytes, &self.cluster, refusals).map_err(|wrong| wrong.of(whom))
     }
 
     /// The jobs that ended from `start` to `end`; `None`: there is no accounting to ask.
@@ -154,7 +153,7 @@ impl Ask {
         };
         answer::of_accounting(&bytes, &self.cluster, refusals)
             .map(Some)
-            .map_err(|what| SchedulerError::Answer { whom, what })
+            .map_err(|wrong| wrong.of(whom))
     }
 
     /// The cores of every job that runs.

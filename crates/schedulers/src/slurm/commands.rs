@@ -51,8 +51,8 @@ impl SlurmCommands {
         let whom = path.display().to_string();
         let mut command = Command::new(&path);
         command.args(arguments).env_clear().env("PATH", PATH).current_dir("/");
-        // Text has its times in the zone of the program, or as numbers.
-        command.env("TZ", "UTC").env("LC_ALL", "C").env("SLURM_TIME_FORMAT", "%s");
+        // Text has its times in the zone of the program.
+        command.env("TZ", "UTC").env("LC_ALL", "C");
         if let Some(conf) = &self.conf {
             command.env("SLURM_CONF", conf);
         }

@@ -154,7 +154,9 @@ impl Job {
                 })
             });
             if let Some(node) = detail {
-                share.cpus = node.cpus_used.small().or(node.cpus.0.count.small());
+                // 0 while the job ends.
+                let cpus = [node.cpus_used, node.cpus.0.count];
+                share.cpus = cpus.iter().find_map(|cpus| cpus.small().filter(|cpus| *cpus > 0));
                 let memory = [node.memory_allocated, node.memory.0.allocated];
                 share.memory_bytes = memory.into_iter().find_map(tres::mebibytes);
             }

@@ -171,7 +171,10 @@ fn laid(mut told: Record, known: &Record) -> Record {
     if told.types.is_empty() {
         told.types.clone_from(&known.types);
     }
+    // No limit of time is an answer too: while Slurm plans a job without one, it tells a year.
+    let wall_seconds = told.requested.wall_seconds;
     fill(&mut told.requested, &known.requested);
+    told.requested.wall_seconds = wall_seconds;
     fill(&mut told.used, &known.used);
     if has_run && told.nodes.is_empty() {
         told.nodes.clone_from(&known.nodes);

@@ -2,8 +2,7 @@
 //! that no user can know, since names and comments may hold anything else.
 
 use super::job::{share, used};
-use super::json::Number;
-use super::told::{Exit, Part, Refusals, STEPS_MAX, Told, cut, devices, instant, key, types};
+use super::told::{Exit, Part, Refusals, STEPS_MAX, Told, cut, devices, key, types};
 use super::{state, tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState, Timestamp};
@@ -327,13 +326,10 @@ fn some(text: &str) -> Option<Box<str>> {
     is_told.then(|| cut(text.into()))
 }
 
-/// `1795264439`, and where a program does not know `SLURM_TIME_FORMAT`, `2026-11-21T12:33:59`: the programs
-/// run with `TZ=UTC`.
+/// `2026-11-21T12:33:59`: the programs run with `TZ=UTC`.
 fn moment(text: &str) -> Option<Timestamp> {
-    match text.parse() {
-        Ok(seconds) => instant(Number(Some(seconds))),
-        Err(_) => text.contains('T').then(|| Timestamp::parse(text).ok())?,
-    }
+    // A number alone would be seconds.
+    text.contains('T').then(|| Timestamp::parse(text).ok())?
 }
 
 /// `1-02:00:00`, `5:00`: days, hours, minutes, seconds; what is left out is left out in front.

@@ -1,5 +1,6 @@
 //! Slurm's answers, recorded and documented, as the jobs that the registry gets.
 
+use super::answer::Wrong;
 use super::lines::{self, Marks};
 use super::{answer, known::*, *};
 use jobs::Resources;
@@ -249,8 +250,8 @@ fn answers_without_jobs() {
     assert!(read("{\"jobs\": [], \"errors\": []}").unwrap().jobs.is_empty());
     let broken =
         "{\"jobs\": [], \"errors\": [{\"error\": \"Unable to contact\", \"error_number\": 7}]}";
-    assert_eq!(read(broken).unwrap_err(), "Unable to contact (7)");
-    assert_eq!(read("{}").unwrap_err(), "it has no `jobs`");
+    assert_eq!(read(broken).unwrap_err(), Wrong::Refused("Unable to contact (7)".to_owned()));
+    assert_eq!(read("{}").unwrap_err(), Wrong::Shape("it has no `jobs`".to_owned()));
     assert!(read("").is_err() && read("[]").is_err() && read("{\"jobs\": 7}").is_err());
 }
 
