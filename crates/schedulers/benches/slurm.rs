@@ -68,9 +68,9 @@ fn main() {
 /// squeue's and scontrol's answers.
 fn write_answers(dir: &Path, count: i64, state: &str) -> [u64; 2] {
     let mut answer: serde_json::Value = serde_json::from_str(SQUEUE).unwrap();
-    let jobs = answer["jobs"].as_array_mut().unwrap();
-    let job = jobs.iter_mut().find(|job| job["job_id"] == JOB).unwrap();
-    job["job_state"] = state.into();
+    let jobs = answer.get_mut("jobs").unwrap().as_array_mut().unwrap();
+    let job = jobs.iter_mut().find(|job| job.get("job_id") == Some(&JOB.into())).unwrap();
+    *job.get_mut("job_state").unwrap() = state.into();
     // As Slurm writes it: a line for each value.
     let job = serde_json::to_string_pretty(job).unwrap();
     let line = SCONTROL.lines().find(|line| line.starts_with("JobId=5 ")).unwrap();

@@ -349,7 +349,8 @@ fn every_cut_of_an_answer_is_an_error_and_no_panic() {
     }
     for end in 0..SACCT_TEXT.len() {
         let mut refusals = Refusals::default();
-        lines::of_sacct(&SACCT_TEXT[..end], &Marks::recorded(), &cluster(), &mut refusals);
+        let cut = SACCT_TEXT.get(..end).unwrap();
+        lines::of_sacct(cut, &Marks::recorded(), &cluster(), &mut refusals);
     }
 }
 
@@ -359,8 +360,9 @@ proptest! {
     fn no_answer_panics(place in 0_usize..200, value in "[0-9]{1,20}|\"[a-z0-9\\[\\],:-]{0,9}\"|\\[\\]|\\{\\}|null|-1") {
         for (text, is_controller) in [(SQUEUE_LATER, true), (JOBS_41, true), (ACCOUNTING_41, false)] {
             let Some((at, _)) = text.match_indices(": ").nth(place) else { continue };
-            let end = text[at..].find(['\n', ',']).map_or(text.len(), |end| at + end);
-            let text = format!("{}: {value}{}", &text[..at], &text[end..]);
+            let (before, rest) = text.split_at(at);
+            let (_, after) = rest.split_at(rest.find(['\n', ',']).unwrap_or(rest.len()));
+            let text = format!("{before}: {value}{after}");
             let mut refusals = Refusals::default();
             let read = if is_controller { answer::of_controller } else { answer::of_accounting };
             read(text.as_bytes(), &cluster(), &mut refusals).ok();
