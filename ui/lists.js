@@ -25,7 +25,8 @@ export function badge(state, text = state) {
 /** @param {NodeInfo} node @param {number} now */
 export function nodeState(node, now) {
   if (node.alive) return 'alive';
-  return node.last_seen === null ? 'never reported' : `silent since ${instant(node.last_seen, now)}`;
+  if (node.last_seen === null) return 'never reported';
+  return `${node.stopped ? 'stopped' : 'silent'} since ${instant(node.last_seen, now)}`;
 }
 
 /**

@@ -24,7 +24,9 @@ pub use jobs::{
     Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources,
     SeriesRef, Step, Totals,
 };
-pub use nodes::{Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState};
+pub use nodes::{
+    Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,
+};
 pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, Param};

@@ -38,6 +38,9 @@ pub struct Node {
     pub device: String,
     /// Whether it reported within three of its periods.
     pub alive: bool,
+    /// Whether its agent said that it ends: then it is no fault that it is silent. Known since this server's
+    /// start.
+    pub stopped: bool,
     /// When its last batch came, by the server's clock.
     pub last_seen: Option<f64>,
     /// Seconds between two of its batches, as they came.
@@ -53,6 +56,8 @@ pub struct Node {
     pub config_generation: Option<u64>,
     /// What its agent refused of them, and why.
     pub config_refused: Option<String>,
+    /// Its sources that should give samples and give none.
+    pub troubles: Vec<SourceTrouble>,
     /// Series it sends.
     pub series: u64,
     /// Jobs that run on it.
@@ -108,6 +113,17 @@ pub struct Scheduler {
     pub records_refused: u64,
     /// The last of them, in words, for who may read everything.
     pub refused: Vec<String>,
+}
+
+/// A source that should give samples and gives none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceTrouble {
+    /// The source.
+    pub source: String,
+    /// `denied`, `broken`, `parked` (a reading does not end) or `off`.
+    pub state: String,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// An element of `GET /api/v1/catalogue`.

@@ -23,8 +23,9 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let health: api::Health = client.get("/api/v1/health")?;
     let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
     nodes.sort_by_key(|node| node.alive);
-    let mut table =
-        Table::new(&["node", "state", "every", "clock", "series", "jobs", "agent", "settings"]);
+    let mut table = Table::new(&[
+        "node", "state", "every", "clock", "series", "jobs", "agent", "settings", "sources",
+    ]);
     for node in &nodes {
         table.row(vec![
             node.device.clone(),
@@ -35,6 +36,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
             node.jobs.len().to_string(),
             node.agent_version.clone().unwrap_or_default(),
             settings(node),
+            troubles(node),
         ]);
     }
     if table.is_empty() {
@@ -42,17 +44,35 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     } else {
         table.write(&mut out)?;
     }
+    for node in &nodes {
+        for trouble in &node.troubles {
+            writeln!(
+                out,
+                "{}: {} is {}: {}",
+                node.device, trouble.source, trouble.state, trouble.why
+            )?;
+        }
+    }
     out.flush()?;
-    let all_well = nodes.iter().all(|node| node.alive);
+    let all_well = nodes.iter().all(|node| node.alive || node.stopped);
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
 
 fn state(node: &api::Node, now: f64) -> String {
     match node.last_seen {
         _ if node.alive => "alive".to_owned(),
-        Some(seen) => format!("silent for {}", show::seconds((now - seen).max(0.0))),
+        Some(seen) => {
+            let state = if node.stopped { "stopped" } else { "silent" };
+            format!("{state} for {}", show::seconds((now - seen).max(0.0)))
+        }
         None => "never reported".to_owned(),
     }
+}
+
+/// Which sources give nothing though they should.
+fn troubles(node: &api::Node) -> String {
+    let names: Vec<&str> = node.troubles.iter().map(|trouble| &*trouble.source).collect();
+    if names.is_empty() { "all well".to_owned() } else { format!("without {}", names.join(", ")) }
 }
 
 /// What the node runs by of the settings that the server told.

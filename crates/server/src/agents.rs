@@ -1,7 +1,7 @@
 //! What agents say of themselves with each request: their version, what their clock shows, and what they
 //! took of the settings that the server told.
 
-use api::Node;
+use api::{Node, SourceTrouble};
 use axum::http::{HeaderMap, header};
 use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
@@ -13,12 +13,19 @@ const NOW: &str = "x-jobmeter-now";
 const GENERATION: &str = "x-jobmeter-config";
 /// What the agent refused of them, in a request.
 const REFUSED: &str = "x-jobmeter-refused";
+/// The sources that should give samples and give none, in a request.
+const SOURCES: &str = "x-jobmeter-sources";
+/// Whether the agent was told to end, in a request.
+const STOP: &str = "x-jobmeter-stop";
 /// Most agents remembered.
 const AGENTS_MAX: usize = 100_000;
 /// Longest version remembered, in characters.
 const VERSION_CHARS_MAX: usize = 64;
 /// Longest refusal remembered, in characters.
 const REFUSED_CHARS_MAX: usize = 1024;
+/// Longest word on sources remembered, in characters, and most of them.
+const SOURCES_CHARS_MAX: usize = 1024;
+const SOURCES_MAX: usize = 64;
 /// A clock that is further off is told in the log.
 const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
 
@@ -35,6 +42,9 @@ struct Agent {
     offset_us: Option<i64>,
     generation: Option<u64>,
     refused: Option<String>,
+    /// As the header has it.
+    troubles: Option<String>,
+    stopped: bool,
 }
 
 /// An agent that sent since this server started, and what it took of what it was told.
@@ -82,6 +92,8 @@ impl Agents {
         agent.offset_us = offset_us;
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
+        remember(&mut agent.troubles, text(SOURCES), SOURCES_CHARS_MAX);
+        agent.stopped = text(STOP).is_some();
         let refused = text(REFUSED);
         if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
             && let Some(why) = &agent.refused
@@ -99,10 +111,25 @@ impl Agents {
         node.agent_version.clone_from(&agent.version);
         node.config_generation = agent.generation;
         node.config_refused.clone_from(&agent.refused);
+        node.stopped = agent.stopped;
+        // Its last batch has just come, and none will follow.
+        node.alive &= !agent.stopped;
+        node.troubles = agent.troubles.as_deref().map_or_else(Vec::new, troubles);
         if let Some(offset) = agent.offset_us {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
     }
+}
+
+/// What an agent says of its sources: `perf denied: counters; grant CAP_PERFMON | exec broken: …`.
+fn troubles(text: &str) -> Vec<SourceTrouble> {
+    let one = |text: &str| {
+        let (words, why) = text.split_once(": ").unwrap_or((text, ""));
+        let (source, state) = words.trim().split_once(' ')?;
+        let (source, state, why) = (source.to_owned(), state.to_owned(), why.to_owned());
+        Some(SourceTrouble { source, state, why })
+    };
+    text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
 
 /// The generation that a request names.
@@ -130,12 +157,14 @@ mod tests {
         Node {
             device: "n1".to_owned(),
             alive: true,
+            stopped: false,
             last_seen: None,
             period_seconds: None,
             clock_offset_seconds: Some(-9.0),
             agent_version: None,
             config_generation: None,
             config_refused: None,
+            troubles: Vec::new(),
             series: 0,
             jobs: Vec::new(),
             cpu_cores_used: None,
@@ -164,6 +193,26 @@ mod tests {
         assert_eq!(told(&[(NOW, "x")]), (None, Some(-9.0)));
         assert_eq!(told(&[(NOW, "-9223372036854775808")]).1, Some(-9_223_372_036_854.775));
     }
+
+    #[test]
+    fn an_agent_that_ends_says_so_and_what_its_sources_lack() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let told = |name: &'static str, value: &'static str| {
+            let headers = [(HeaderName::from_static(name), value.parse().unwrap())];
+            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+            let mut node = node();
+            agents.tell(&mut node);
+            (node.alive, node.stopped, node.troubles)
+        };
+        let (alive, stopped, troubles) =
+            told(SOURCES, "perf denied: counters; grant CAP_PERFMON | exec broken: a: b | x");
+        assert_eq!((alive, stopped, troubles.len()), (true, false, 2));
+        assert_eq!((&*troubles[0].source, &*troubles[0].state), ("perf", "denied"));
+        assert_eq!((&*troubles[1].source, &*troubles[1].why), ("exec", "a: b"));
+        assert_eq!(told(STOP, "1"), (false, true, Vec::new()));
+        assert_eq!(told(NOW, "1"), (true, false, Vec::new()), "it is back");
+    }
+
     #[test]
     fn what_an_agent_took_of_its_settings() {
         let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());

@@ -114,6 +114,9 @@ pub(crate) fn count(app: &App, heard: Heard) {
         app.counts.records.add(fate, count);
     }
     app.counts.records_cut.add(size(cut));
+    if heard.new + heard.changed > 0 {
+        app.told_jobs.changed();
+    }
 }
 
 /// Takes in what was said, at once.
