@@ -14,6 +14,7 @@ use server::{Reply, Server};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::AckStatus;
 
@@ -89,6 +90,12 @@ fn until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
         assert!(begin.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// One of these tests at a time: each keeps a processor busy, and what is not read in time is missed.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the tests run as root; what needs it says so and is listed in docs/testing.md.

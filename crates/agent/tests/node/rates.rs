@@ -1,6 +1,6 @@
 //! A source read a thousand times a second beside others that are read once.
 
-use crate::{Agent, program, until};
+use crate::{Agent, alone, program, until};
 use model::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +26,7 @@ fn samples(agent: &Agent, metric: &str, labels: &str) -> BTreeMap<Timestamp, f64
 
 #[test]
 fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches() {
+    let _alone = alone();
     // That it takes more of a processor than it may is another test's.
     let arguments = [
         &["--period", "1s", "--sources-uptime-period", "1ms", "--source-percent-max", "100"][..],
