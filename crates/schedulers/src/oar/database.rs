@@ -77,6 +77,14 @@ enum Past {
     Over,
 }
 
+/// A step of that.
+struct Step {
+    found: Vec<i64>,
+    past: Past,
+    /// The greatest number of a job when it began.
+    until: i64,
+}
+
 #[derive(Debug)]
 struct Connection {
     client: Client,
@@ -186,12 +194,10 @@ impl OarDatabase {
         let new_over = news.over.len();
         self.track.ask_later(news.over);
         self.newest = self.newest.max(news.newest);
-        if let Some((step, found)) = past {
+        if let Some(Step { found, past, until }) = past {
             self.track.ask_later(found);
-            self.past = step;
-            if let Past::Looking { until, .. } = step {
-                self.newest = self.newest.max(until);
-            }
+            // What came later is news.
+            (self.past, self.newest) = (past, self.newest.max(until));
         }
         let (wanted, more) = self.track.wanted(&listed, now, JOBS_MAX);
         let looking = self.past != Past::Over;
@@ -293,7 +299,7 @@ impl Asking<'_> {
     }
 
     /// The next part of what ended before the start, and how far that comes.
-    async fn past(&mut self, from: Timestamp) -> Result<Option<(Past, Vec<i64>)>, SchedulerError> {
+    async fn past(&mut self, from: Timestamp) -> Result<Option<Step>, SchedulerError> {
         let (done, until, from) = match self.oar.past {
             Past::Over => return Ok(None),
             Past::New => {
@@ -314,8 +320,8 @@ impl Asking<'_> {
         let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>();
         let ids = ids.map_err(|error| self.answer(words(&error)))?;
         let done = if ids.len() < PAST_ROWS { to } else { ids.last().copied().unwrap_or(to) };
-        let step = if done < until { Past::Looking { done, until, from } } else { Past::Over };
-        Ok(Some((step, ids)))
+        let past = if done < until { Past::Looking { done, until, from } } else { Past::Over };
+        Ok(Some(Step { found: ids, past, until }))
     }
 
     /// Everything about these jobs.
