@@ -6,6 +6,7 @@ mod ingest;
 mod limits;
 mod questions;
 mod rights;
+mod schedulers;
 mod tls;
 
 use crate::{Limits, Server, Settings};
