@@ -52,6 +52,9 @@ packages() {
     command -v sbatch >/dev/null || missing+=(slurm-client)
     [ -x /usr/sbin/munged ] || missing+=(munge)
     [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
+    [ -x /usr/sbin/Almighty ] || missing+=(oar-server oar-server-pgsql oar-node oar-user oar-user-pgsql)
+    [ -f /usr/lib/oar/oarapi.pl ] || missing+=(oar-restful-api apache2)
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo

@@ -18,7 +18,7 @@ pub(crate) struct Up {
 /// named by that, so that on one node two would meet in it (docs/guide/operator.md).
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Waits until nobody else has a server and an agent with local jobs.
+/// Waits until nobody else has a server and an agent.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

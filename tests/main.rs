@@ -25,6 +25,7 @@ mod layers;
 mod line;
 mod nested;
 mod nvml;
+mod oar;
 mod on_demand;
 mod openapi;
 mod page;

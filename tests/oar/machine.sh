@@ -53,13 +53,17 @@ database_stop() {
     su postgres -c "$postgres/pg_ctl -w -m fast -D $dir/pg/data stop" > /dev/null
 }
 
-# OAR's tables, with the job type `monitor` allowed, as sites of Kwollect have it.
+# OAR's tables, with the job type `monitor` allowed, as sites of Kwollect have it, and a job that ended long
+# ago, of which nothing should be told.
 database_create() {
     su postgres -c "$postgres/initdb -D $dir/pg/data -A trust -E UTF8 --locale=C.UTF-8" > "$dir/log/initdb"
     database_start
     oar-database --create --db-admin-user=postgres --db-admin-pass=x -y > "$dir/log/database" 2>&1
     psql -q -h "$dir/pg" -p $port -U oar oar -c "UPDATE admission_rules SET rule = replace(rule,
         'qr/^state=permissive\$/,', 'qr/^state=permissive\$/, qr/^monitor(?:=.*)?\$/,')"
+    psql -q -h "$dir/pg" -p $port -U oar oar -c "INSERT INTO jobs (state, job_user, launching_directory,
+        submission_time, start_time, stop_time, checkpoint_signal)
+        VALUES ('Terminated', 'games', '/', 1700000000, 1700000010, 1700000020, 12)"
 }
 
 nodes() {
@@ -108,6 +112,12 @@ stop)
         [ ! -f "$pid" ] || kill "$(cat "$pid")" || true
     done
     database_stop
+    # What jobs left.
+    for tasks in /sys/fs/cgroup/cpu/oar/*/tasks; do
+        [ ! -f "$tasks" ] || xargs -r kill -KILL < "$tasks" || true
+    done
+    sleep 0.2
+    rmdir /sys/fs/cgroup/*/oar/*/ /sys/fs/cgroup/*/oar/ 2> /dev/null || true
     rm -rf /dev/oar_cgroups_links
     ;;
 *) "$command" ;;

@@ -1,0 +1,323 @@
+//! Real OAR 2.5 of Debian's packages: its jobs are seen, measured while they run, and accounted, and OAR, its
+//! database, the server and the agent are restarted meanwhile. `oar/machine.sh` runs it, in namespaces of this
+//! test's own.
+
+use crate::layers::repository;
+use crate::programs::{Running, Server, get, output, program, root, until};
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What the job does: 64 MiB, 31 s of processor time, and early in them 32 MiB written past the page cache,
+/// whose writing version 1 counts for no job.
+const LOAD: &str = r#"
+my $memory = "x" x (64 << 20);
+my $i;
+sub used { my $sum = 0; $sum += $_ for times; return $sum }
+while (used() < 3) { $i++ for 1 .. 100000 }
+system("dd if=/dev/zero of=$ENV{HOME}/written bs=1M count=32 oflag=direct 2> /dev/null") == 0 or die;
+while (used() < 31) { $i++ for 1 .. 100000 }
+"#;
+
+const CPUACCT: &str = "/sys/fs/cgroup/cpuacct/oar";
+const MIB: f64 = (1 << 20) as f64;
+
+/// OAR, its database and its node, ended with the test.
+struct Machine {
+    holder: Running,
+    dir: PathBuf,
+}
+
+impl Machine {
+    fn start(dir: &Path) -> Self {
+        let mut unshare = Command::new("unshare");
+        let holder = Running::start(unshare.args(["--net", "--mount", "sleep", "1000"]));
+        let machine = Self { holder, dir: dir.to_owned() };
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let other = format!("/proc/{}/ns/net", machine.holder.child.id());
+        until("the namespaces", Duration::from_secs(5), || {
+            std::fs::read_link(&other).ok().filter(|name| *name != own)
+        });
+        machine.run("setup");
+        machine
+    }
+
+    /// A command within the namespaces of OAR.
+    fn within(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let pid = self.holder.child.id().to_string();
+        command.args(["-t", &pid, "-n", "-m", "--wd=/", program]);
+        command
+    }
+
+    fn run(&self, what: &str) {
+        let script = repository().join("tests/oar/machine.sh");
+        let mut command = self.within(script.to_str().unwrap());
+        // Files, and not pipes: what it starts stays, and would keep them open.
+        let log = std::fs::File::create(self.dir.join("script.log")).unwrap();
+        command.arg(what).arg(&self.dir).stderr(log.try_clone().unwrap()).stdout(log);
+        let status = command.status().unwrap();
+        let log = std::fs::read_to_string(self.dir.join("script.log")).unwrap();
+        assert!(status.success(), "{what}: {log}");
+    }
+
+    /// Submits as a user, and gives the jobs' numbers.
+    fn submit(&self, user: &str, arguments: &str) -> Vec<i64> {
+        let line = format!("cd && oarsub {arguments}");
+        let (code, out, errors) = output(self.within("su").args([user, "-c", &line]));
+        assert_eq!(code, 0, "{arguments}: {out}{errors}");
+        let numbers = out.lines().filter_map(|line| line.strip_prefix("OAR_JOB_ID="));
+        numbers.map(|number| number.trim().parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.dir.join("log/oar.log")).unwrap_or_default();
+            let from = log.len().saturating_sub(4000);
+            println!("-- OAR's log\n{}", log.get(from..).unwrap_or_default());
+            let mut jobs = self.within("psql");
+            jobs.args(["-h", "127.0.0.1", "-p", "15432", "-U", "oar", "oar", "-c"]);
+            let (_, out, errors) = output(jobs.arg(
+                "SELECT job_id, state, exit_code, submission_time, start_time, stop_time, message FROM jobs",
+            ));
+            println!("{out}{errors}");
+        }
+        let script = repository().join("tests/oar/machine.sh");
+        let mut command = self.within(script.to_str().unwrap());
+        command.arg("stop").arg(&self.dir).status().ok();
+    }
+}
+
+/// Seconds of processor time of a job's cgroup, as the kernel counts it; `None`: it is not there.
+fn cgroup_seconds(name: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("{CPUACCT}/{name}/cpuacct.usage")).ok()?;
+    Some(text.trim().parse::<f64>().unwrap() / 1e9)
+}
+
+/// The agent of OAR's node.
+fn agent(url: &str, spool: &Path) -> Running {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.args(["--server", url, "--device", "oarnode1", "--period", "1s"]);
+    Running::start(command.args(["--spool", spool.to_str().unwrap()]))
+}
+
+/// How the server asks OAR: by the socket of its database, which no namespace hides.
+fn settings(machine: &Machine, dir: &Path) -> [String; 6] {
+    let password = dir.join("password");
+    std::fs::write(&password, "oar_ro\n").unwrap();
+    std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+    let socket = machine.dir.join("pg");
+    [
+        "--schedulers-oar-database".to_owned(),
+        format!("host={} port=15432 user=oar_ro dbname=oar", socket.display()),
+        "--schedulers-oar-password-file".to_owned(),
+        password.to_str().unwrap().to_owned(),
+        "--schedulers-oar-period".to_owned(),
+        "1s".to_owned(),
+    ]
+}
+
+fn json(url: &str, path: &str) -> Option<Value> {
+    let (status, body) = get(url, path);
+    (status == 200).then(|| serde_json::from_str(&body).unwrap())
+}
+
+fn report(url: &str, id: i64) -> Option<Value> {
+    json(url, &format!("/api/v1/jobs/oar:{id}"))
+}
+
+/// How the asking of OAR goes.
+fn scheduler(url: &str) -> Value {
+    json(url, "/api/v1/schedulers").unwrap()[0].clone()
+}
+
+/// Waits until a job is over: both the node and its scheduler say so, in either order.
+fn over(url: &str, id: i64) -> Value {
+    until(&format!("job {id} is over"), Duration::from_secs(60), || {
+        let job = report(url, id)?;
+        let by_node = matches!(job["job"]["state"].as_str()?, "ended" | "failed");
+        (by_node && job["job"]["state_word"] == "Terminated").then_some(job)
+    })
+}
+
+#[test]
+fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
+    if !root("jobs_of_a_real_oar_are_known_measured_and_accounted") {
+        return;
+    }
+    if !Path::new("/sys/fs/cgroup/cpuacct").is_dir() {
+        println!("OAR 2.5 makes cgroups of version 1, which this machine does not have");
+        return;
+    }
+    let _alone = crate::line::alone();
+    let dir = tempfile::tempdir().unwrap();
+    // PostgreSQL, OAR and the jobs' users look in there.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(dir.path().join("oar")).unwrap();
+    let machine = Machine::start(&dir.path().join("oar"));
+    let settings = settings(&machine, dir.path());
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let (data, spool) = (dir.path().join("data"), dir.path().join("spool"));
+    let mut server = Server::start(&data, &settings);
+    let mut agent_of_node = agent(&server.url, &spool);
+    until("OAR answers", Duration::from_secs(10), || {
+        (scheduler(&server.url)["state"] == "good").then_some(())
+    });
+
+    let load = machine.dir.join("load.pl");
+    std::fs::write(&load, LOAD).unwrap();
+    let wanted = "-l /network_address=1/core=1,walltime=0:5:0";
+    let line = format!(
+        "-n heavy --project climate -t monitor='perf_.*' {wanted} 'perl {}'",
+        load.display()
+    );
+    let heavy = machine.submit("games", &line)[0];
+    let cgroup = format!("games_{heavy}");
+    until("the cgroup", Duration::from_secs(30), || cgroup_seconds(&cgroup));
+    seen(&server.url, heavy, Instant::now());
+    let array = machine.submit("news", &format!("--array 2 {wanted} 'sleep 2; exit 3'"));
+    assert_eq!(array.len(), 2);
+
+    let watch = std::thread::spawn(move || last_seconds(&cgroup));
+
+    // One after another, while the job runs.
+    machine.run("database_stop");
+    until("the server says that OAR fails", Duration::from_secs(10), || {
+        (scheduler(&server.url)["state"] == "failing").then_some(())
+    });
+    machine.run("database_start");
+    machine.run("server_stop");
+    machine.run("server_start");
+    until("OAR answers again", Duration::from_secs(40), || {
+        (scheduler(&server.url)["state"] == "good").then_some(())
+    });
+    running(&server.url, heavy);
+    server.running.kill();
+    server.again(&data, &settings);
+    running(&server.url, heavy);
+    agent_of_node.kill();
+    agent_of_node = agent(&server.url, &spool);
+    running(&server.url, heavy);
+
+    let used = watch.join().unwrap();
+    let job = over(&server.url, heavy);
+    check_heavy(&job, used);
+    check_array(&server.url, &array);
+    let asked = scheduler(&server.url);
+    assert_eq!(
+        (&asked["state"], &asked["records_refused"]),
+        (&"good".into(), &0.into()),
+        "{asked}"
+    );
+    by_rest(&machine, &server.url, dir.path());
+    assert_eq!(agent_of_node.end(), 0);
+}
+
+/// Within two seconds of its cgroup's making the node has told of the job, and measures it.
+fn seen(url: &str, id: i64, made: Instant) {
+    let mut known = None;
+    let job = until("the job is measured", Duration::from_secs(4), || {
+        let job = report(url, id)?;
+        if known.is_none() && !job["allocations"].as_array()?.is_empty() {
+            known = Some(made.elapsed());
+        }
+        let measured = |series: &&Value| series["metric"] == "cgroup_cpu_seconds_total";
+        job["series"].as_array()?.iter().find(measured)?;
+        Some(job)
+    });
+    println!("known {known:?} and measured {:?} after its cgroup was made", made.elapsed());
+    assert!(known.unwrap() < Duration::from_secs(2), "{known:?}");
+    let allocation = &job["allocations"][0];
+    assert_eq!((&allocation["device"], &allocation["stop"]), (&"oarnode1".into(), &Value::Null));
+    running(url, id);
+}
+
+/// The scheduler and the node agree that it runs, each with what it knows.
+fn running(url: &str, id: i64) {
+    until("the job runs, and its records say whose it is", Duration::from_secs(30), || {
+        let (code, out, errors) =
+            crate::line::jobmeter(url, &["jobs", "--json", "--state", "running"]);
+        assert_eq!(code, 0, "{errors}");
+        let jobs: Value = serde_json::from_str(&out).unwrap();
+        let job = jobs.as_array()?.iter().find(|job| job["id"] == id && job["cluster"] == "oar")?;
+        let known = job["user"] == "games"
+            && job["uid"] == 5
+            && job["name"] == "heavy"
+            && job["project"] == "climate"
+            && job["queue"] == "default"
+            && job["state_word"] == "Running"
+            && job["types"] == serde_json::json!(["monitor=perf_.*"])
+            && job["devices"] == serde_json::json!(["oarnode1"])
+            && job["requested"]["wall_seconds"] == 300.0;
+        known.then_some(())
+    });
+}
+
+/// Seconds that a cgroup had used when it was last there.
+fn last_seconds(cgroup: &str) -> f64 {
+    let mut last = 0.0;
+    while let Some(seconds) = cgroup_seconds(cgroup) {
+        last = seconds;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    last
+}
+
+fn check_array(url: &str, array: &[i64]) {
+    for (index, id) in array.iter().enumerate() {
+        let job = over(url, *id)["job"].clone();
+        assert_eq!((&job["part_of"], &job["array_index"]), (&array[0].into(), &(index + 1).into()));
+        assert_eq!((&job["state"], &job["exit_code"]), (&"failed".into(), &3.into()), "{job}");
+    }
+}
+
+fn check_heavy(job: &Value, used: f64) {
+    assert_eq!((&job["job"]["state"], &job["job"]["exit_code"]), (&"ended".into(), &0.into()));
+    assert_eq!(job["allocations"].as_array().unwrap().len(), 1, "{}", job["allocations"]);
+    let share = &job["nodes"][0];
+    assert_eq!((&share["device"], &share["cpus"]), (&"oarnode1".into(), &1.into()), "{share}");
+    let number =
+        |name: &str| job["totals"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {job}"));
+    let cpu = number("cpu_seconds");
+    println!("accounted {cpu} s, {used} s by the cgroup");
+    assert!(used > 31.0 && (cpu - used).abs() <= used * 0.01, "{cpu} s of {used} s");
+    assert!((64.0..300.0).contains(&(number("memory_peak_bytes") / MIB)), "{job}");
+    assert!((32.0..40.0).contains(&(number("io_write_bytes") / MIB)), "{job}");
+}
+
+/// OAR's REST API tells a second server the same of every job.
+fn by_rest(machine: &Machine, url: &str, dir: &Path) {
+    machine.run("rest_start");
+    let mut command = machine.within(program("jobmeter-server").to_str().unwrap());
+    let data = dir.join("by-rest");
+    command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    command.args(["--schedulers-oar-rest", "http://127.0.0.1:18888/oarapi"]);
+    let mut server = Running::start(command.stdout(std::process::Stdio::piped()));
+    let rest = crate::programs::ready(&mut server);
+    let jobs = |command: &mut Command, url: &str| {
+        let (_, out, _) = output(command.args(["jobs", "--json", "--server", url]));
+        let jobs: Vec<Value> = serde_json::from_str(&out).unwrap_or_default();
+        let facts = |job: Value| {
+            let keys = ["id", "user", "project", "name", "queue", "state", "submit", "types"];
+            let more = ["exit_code", "requested", "devices"];
+            keys.iter().chain(&more).map(|key| job[key].clone()).collect::<Vec<_>>()
+        };
+        let mut told: Vec<_> =
+            jobs.into_iter().filter(|job| job["cluster"] == "oar").map(facts).collect();
+        told.sort_by_key(|job| job[0].as_i64());
+        told
+    };
+    let want = jobs(&mut Command::new(program("jobmeter")), url);
+    assert_eq!(want.len(), 3);
+    let told = until("the REST API tells every job", Duration::from_secs(20), || {
+        let told = jobs(&mut machine.within(program("jobmeter").to_str().unwrap()), &rest);
+        (told.len() == want.len()).then_some(told)
+    });
+    assert_eq!(told, want);
+    assert_eq!(server.end(), 0);
+}
