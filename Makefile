@@ -48,7 +48,7 @@ docs:
 # Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine. As root:
 # the agent is measured on jobs of its own making, beside what it replaces.
 bench: release
-	$(CARGO) bench --locked -p store -p query
+	$(CARGO) bench --locked -p store -p query -p jobs -p schedulers
 	$(CARGO) bench --locked -p store --bench http -- --swarm
 	benches/victoria.sh
 	benches/agent.sh

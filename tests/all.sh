@@ -89,6 +89,8 @@ crates() { cargo test --locked --workspace --exclude whole; }
 whole() {
     JOBMETER_AGENT_PROGRAM=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
 }
+# Real schedulers keep both processors busy: one after the other, and nothing beside them.
+schedulers() { whole --test-threads=1 oar:: slurm::; }
 page() { node --test ui/ && node tests/browser/page.mjs; }
 rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }
 
@@ -107,7 +109,8 @@ else
     part python python
     part build build
     part crates crates
-    part whole whole
+    part whole whole --skip oar:: --skip slurm::
+    part schedulers schedulers
     part page page
     part lints lints
     part rustdoc rustdoc

@@ -156,6 +156,8 @@ ALTER TABLE runs ADD COLUMN node_uid INTEGER;
 ALTER TABLE runs ADD COLUMN record INTEGER REFERENCES records (record) ON DELETE SET NULL;
 UPDATE runs SET node_user = user, node_uid = uid WHERE registered = 0;
 CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
+DROP INDEX runs_start;
+CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
 CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
 ";
 
