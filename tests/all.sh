@@ -85,7 +85,7 @@ build() {
     cargo build --locked --workspace --bins &&
         CARGO_PROFILE_RELEASE_LTO=fat cargo build --locked --release -p agent
 }
-crates() { cargo test --locked --workspace --exclude whole; }
+crates() { cargo test --locked --workspace --exclude whole --no-fail-fast; }
 whole() {
     JOBMETER_AGENT_PROGRAM=target/release/jobmeter-agent cargo test --locked -p whole -- "$@"
 }

@@ -5,7 +5,7 @@ import re
 
 import schemathesis
 from hypothesis import strategies
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 FRAMES = "application/x-jobmeter-batches"
 frames = strategies.binary() | strategies.binary(max_size=200).map(lambda rest: b"JMB" + rest)
@@ -25,6 +25,7 @@ TOGETHER = {
     "`nodes` or `job` says where metrics are promoted",
     # `promotions.time_max` of this server.
     "`for_seconds` is 1 to 604800 seconds",
+    "`cluster` names a scheduler; `local` jobs are told without one",
     "`submit` is seconds since 1970, from 2000 to a day from now",
     "`steps` is seconds since 1970, from 2000 to a day from now",
 }
@@ -33,7 +34,8 @@ TOGETHER = {
 # What is a list of nodes, or a regular expression, has no short pattern.
 WORDS = re.compile(
     "(?s)`.*` is no list of nodes such as |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
-    "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
+    "job [0-9]+ is known in several clusters|"
+    "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'
 )
 
@@ -48,3 +50,11 @@ def valid_requests_are_accepted(ctx, response, case):
     if case.operation.path in ("/v1/batches", "/api/v1/sql"):
         return
     positive_data_acceptance(ctx, response, case)
+
+
+@schemathesis.check
+def invalid_requests_are_refused(ctx, response, case):
+    # An object in place of a list is sent as what Python prints of it, which may be a right name, or as nothing.
+    if any(str(value).startswith("{'") for value in (case.query or {}).values()):
+        return
+    negative_data_rejection(ctx, response, case)

@@ -5,11 +5,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// One at a time: the names of the cgroups hold the nodes' names, and nothing of the cluster.
-static ALONE: Mutex<()> = Mutex::new(());
 /// Who runs slurmrestd, which refuses root and Slurm's own user.
 const NOBODY: u32 = 65_534;
 
@@ -27,7 +25,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Nodes `n1` to `nN` of this machine, idle; `None` where the packages are not installed.
     pub(crate) fn start(test: &str, count: usize) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = crate::line::alone();
         for program in
             ["slurmctld", "slurmd", "slurmdbd", "slurmrestd", "munged", "mariadbd", "sbatch"]
         {

@@ -310,7 +310,8 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     let (load, others) = (server.times("load_1m"), server.times("load_15m"));
     let last = load.last().copied().unwrap();
     let end_us = i64::try_from(end * 1_000_000).unwrap();
-    assert!(last < end_us && end_us - last <= 1_100_000, "{last} but {end_us}");
+    // The tick of that instant may be the last.
+    assert!(last <= end_us && end_us - last <= 1_100_000, "{last} but {end_us}");
     assert_eq!(others, [0; 0], "it was not named");
     assert!(server.gaps().iter().all(|gap| gap != "load"), "an end is no gap");
     let between = |times: &[i64]| times.iter().filter(|at| *at % 1_000_000 > 50_000).count();

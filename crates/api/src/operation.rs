@@ -105,7 +105,7 @@ macro_rules! operations {
 }
 
 const DEVICES: Param = param("device", Form::Devices, "Only of these devices.");
-const METRICS: Param = param("metric", Form::Texts, "Only of these metrics.");
+const METRICS: Param = param("metric", Form::Metrics, "Only of these metrics.");
 const JOB: Param = param(
     "job",
     Form::JobOrNone,

@@ -22,6 +22,8 @@ pub enum Form {
     Texts,
     /// Names of devices with commas between them.
     Devices,
+    /// Names of metrics with commas between them.
+    Metrics,
     /// The name of a device.
     Device,
     /// The name of a cluster.
@@ -71,6 +73,9 @@ pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) ->
 /// Every character of a device's name; its length in bytes is bounded, too.
 pub(crate) const DEVICE: &str = "^[^,\\x00-\\x1f\\x7f-\\x9f]+$";
 pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
+/// Every character of a metric's name.
+const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
+const METRIC_LENGTH_MAX: u32 = 200;
 const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
@@ -90,7 +95,7 @@ impl Param {
             Form::Labels | Form::Narrowing => {
                 json!({"content": {"application/json": {"schema": self.form.schema()}}})
             }
-            Form::Texts | Form::Devices => {
+            Form::Texts | Form::Devices | Form::Metrics => {
                 json!({"style": "form", "explode": false, "schema": self.form.schema()})
             }
             _ => json!({"schema": self.form.schema()}),
@@ -152,6 +157,11 @@ impl Form {
             Self::Text => json!({"type": "string"}),
             Self::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Self::Devices => json!({"type": "array", "items": named(DEVICE)}),
+            Self::Metrics => {
+                let name =
+                    json!({"type": "string", "pattern": METRIC, "maxLength": METRIC_LENGTH_MAX});
+                json!({"type": "array", "items": name})
+            }
             Self::Device => named(DEVICE),
             Self::Cluster => named(CLUSTER),
             Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
@@ -226,6 +236,7 @@ impl Form {
             }
             // No operation takes these in a body.
             Self::Devices
+            | Self::Metrics
             | Self::JobOrNone
             | Self::Step
             | Self::Count

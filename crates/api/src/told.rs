@@ -54,7 +54,7 @@ pub struct JobTold {
     pub queue: Option<String>,
     /// `waiting`, `running`, `ended` or `failed`.
     #[schemars(schema_with = "state")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The scheduler's own word for that.
     #[serde(skip_serializing_if = "Option::is_none")]
