@@ -41,6 +41,8 @@ import { keepValue, kept } from './storage.js';
  *   gaps: Gap[], truncated: boolean}} Range
  * @typedef {{at: number, kind: string, number: number, nodes: string, text: string, by: string|null,
  *   job: string|null}} Mark
+ * @typedef {{who: string, role: string, uid: number|null, user: string|null, sees_jobs: string,
+ *   sees_nodes: string}} Me
  * @typedef {Record<string, string|number|boolean|null|undefined>} Query
  */
 
@@ -84,6 +86,26 @@ export class Api {
     /** Server's clock minus ours, in seconds. */
     this.clockAhead = 0;
     this.token = kept('sessionStorage', TOKEN_KEY);
+    /** @type {Me|null} who asks, as far as the server has said */
+    this.me = null;
+  }
+
+  /** Whether nodes are shown for the time of one's own jobs only. */
+  get seesOwnNodes() {
+    return this.me?.sees_nodes === 'own';
+  }
+
+  /**
+   * Asks who asks.
+   * @param {AbortSignal} [signal]
+   */
+  async whoAmI(signal) {
+    try {
+      this.me = await this.get('me', {}, signal);
+    } catch (error) {
+      // A server of an earlier version does not say.
+      if (!(error instanceof Refused) || error.status !== 404) throw error;
+    }
   }
 
   /** The server's time now. */

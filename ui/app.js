@@ -51,6 +51,7 @@ const find = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.
 const main = find('main');
 const search = new Search(find('search'), api, () => live.open);
 const help = new Help();
+const token = new TokenBox(api, () => live.resume());
 /** @type {View|null} */
 let view = null;
 let uptime = 0;
@@ -69,7 +70,20 @@ function healthSeen(health) {
     h('span', {}, `jobmeter ${health.version}`),
     health.build === 'release' ? null : h('span', { class: 'build' }, `${health.build} build`),
     h('span', {}, `server up ${duration(health.uptime_seconds)}`),
+    api.me === null ? null : h('span', {}, sight(api.me)),
+    api.me?.role !== 'nobody' ? null
+      : h('button', { type: 'button', class: 'link', onclick: () => token.open() }, 'Use a token'),
     h('button', { type: 'button', class: 'link', onclick: () => help.open() }, 'Keys: ?'));
+}
+
+/**
+ * Who asks, and what is shown to him.
+ * @param {import('./api.js').Me} me
+ */
+function sight(me) {
+  const who = me.role === 'nobody' ? 'you are not known here' : `you are ${me.user ?? me.who}`;
+  const jobs = { all: 'all jobs', own: 'your jobs' }[me.sees_jobs] ?? 'no jobs';
+  return `${who}; you see ${jobs} and ${me.sees_nodes === 'own' ? 'their nodes while they run' : 'all nodes'}`;
 }
 
 /** @param {string} title */
@@ -177,7 +191,6 @@ function watchTheme() {
 async function start() {
   watchTheme();
   watchConnection();
-  const token = new TokenBox(api, () => live.resume());
   live.onunauthorized = () => token.open();
   find('help').addEventListener('click', () => help.open());
   find('skip').addEventListener('click', (event) => {
@@ -194,7 +207,8 @@ async function start() {
     new Promise((resolve) => { known = resolve; }), new Promise((resolve) => { healthy = resolve; }),
   ]);
   live.every(HEALTH_MS, async (signal) => {
-    healthSeen(await api.health(signal));
+    const [health] = await Promise.all([api.health(signal), api.whoAmI(signal)]);
+    healthSeen(health);
     healthy(null);
   }, say);
   live.every(CATALOGUE_MS, async (signal) => {

@@ -94,9 +94,14 @@ export class JobPage {
 
   /** @param {Error} error */
   failed(error) {
-    const unknown = error instanceof Refused && error.status === 404;
-    setText(this.problem, unknown && this.report === null
-      ? `No job ${this.page.route.name} is known here: ${error.message}.` : error.message);
+    const status = error instanceof Refused ? error.status : 0;
+    const { name } = this.page.route;
+    const told = this.report === null ? ({
+      404: `No job ${name} is known here: ${error.message}.`,
+      403: `Job ${name} is not shown to you: it is its user's own, and that of the members and managers `
+        + `of its account as far as they were allowed to see it (${error.message}).`,
+    })[status] : undefined;
+    setText(this.problem, told ?? error.message);
     this.problem.hidden = false;
   }
 

@@ -14,7 +14,7 @@ export class NodesPage {
   /** @param {Page} page */
   constructor(page) {
     this.title = 'Nodes';
-    this.table = nodeTable(() => page.api.now());
+    this.table = nodeTable(page.api);
     this.count = h('p', { class: 'muted' });
     this.element = h('div', { class: 'stack' }, h('h1', { tabindex: '-1' }, 'Nodes'), this.count,
       h('section', { class: 'card' }, this.table.element));

@@ -57,10 +57,11 @@ export const orderNodes = (nodes) => [...nodes].sort((a, b) =>
 const share = (part, whole) => (part === null || !whole ? null : part / whole);
 
 /**
- * @param {() => number} now the server's time
+ * @param {import('./api.js').Api} api
  * @returns {Table<NodeInfo>}
  */
-export function nodeTable(now) {
+export function nodeTable(api) {
+  const now = () => api.now();
   const cpu = (/** @type {NodeInfo} */ node) =>
     (node.cpu_cores_used === null ? '–' : `${cores(node.cpu_cores_used)} / ${node.cpu_cores ?? '?'}`);
   const memory = (/** @type {NodeInfo} */ node) => (node.memory_used_bytes === null
@@ -68,7 +69,8 @@ export function nodeTable(now) {
   return new Table({
     name: 'Nodes',
     key: (node) => node.device,
-    empty: 'No node has reported yet.',
+    empty: () => (api.seesOwnNodes
+      ? 'No job of yours is on a node now: you see a node while one is.' : 'No node has reported yet.'),
     columns: [
       {
         id: 'node', title: 'Node', class: 'main', text: (node) => node.device,

@@ -90,7 +90,10 @@ export class NodePage {
     const node = nodes.find(({ device }) => device === this.device);
     this.problem.hidden = node !== undefined;
     if (node === undefined) {
-      setText(this.problem, `No node ${this.device} has reported here.`);
+      setText(this.problem, api.seesOwnNodes
+        ? `Node ${this.device} is not shown to you now: you see a node while a job of yours is there. `
+          + 'What was measured there during your jobs stays on their pages.'
+        : `No node ${this.device} has reported here.`);
       return;
     }
     this.board.period = periodOf(node);

@@ -24,7 +24,7 @@ export class Overview {
     this.title = 'Overview';
     this.usage = new Map();
     this.known = 0;
-    this.nodes = nodeTable(() => page.api.now());
+    this.nodes = nodeTable(page.api);
     this.jobs = jobTable(() => page.api.now(), this.usage, ['start']);
     this.tiles = h('div', { class: 'tiles' });
     this.allNodes = h('a', { href: '#/nodes', class: 'more' }, 'all nodes');

@@ -3,7 +3,7 @@
  * replaced only when their text changes. Arrow keys go from row to row, Enter follows the row's link.
  */
 
-import { fill, h } from './dom.js';
+import { fill, h, setText } from './dom.js';
 
 /**
  * @template Row
@@ -25,7 +25,7 @@ export class Table {
    * @param {string} about.name accessible name
    * @param {Column<Row>[]} about.columns
    * @param {(row: Row) => string} about.key
-   * @param {string} about.empty what is said when there is no row
+   * @param {string|(() => string)} about.empty what is said when there is no row
    */
   constructor({ name, columns, key, empty }) {
     this.columns = columns;
@@ -36,7 +36,8 @@ export class Table {
     this.sorted = null;
     this.body = h('tbody');
     this.head = h('tr', {}, columns.map((column) => this.title(column)));
-    this.none = h('p', { class: 'empty', hidden: true }, empty);
+    this.empty = empty;
+    this.none = h('p', { class: 'empty', hidden: true });
     this.element = h('div', { class: 'table-box' },
       h('table', { 'aria-label': name, onkeydown: (/** @type {KeyboardEvent} */ e) => this.pressed(e) },
         h('thead', {}, this.head), this.body),
@@ -79,6 +80,7 @@ export class Table {
       const there = this.body.children[i];
       if (there !== tr) this.body.insertBefore(tr, there ?? null);
     });
+    if (rows.length === 0) setText(this.none, typeof this.empty === 'function' ? this.empty() : this.empty);
     this.none.hidden = rows.length > 0;
     this.element.classList.toggle('no-rows', rows.length === 0);
   }

@@ -80,6 +80,7 @@ function api(world, started, path, query) {
   if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job` beside it');
   switch (path) {
     case 'health': return health(world, started, now);
+    case 'me': return { who: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };
     case 'nodes': return world.nodes.map((node) => nodeInfo(world, node, now));
     case 'jobs': return jobs(world, query);
     case 'catalogue': return CATALOGUE;

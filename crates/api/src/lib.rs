@@ -5,6 +5,7 @@
 //! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
 
+mod access;
 mod demand;
 mod digits;
 mod jobs;
@@ -16,6 +17,7 @@ mod rows;
 mod samples;
 mod told;
 
+pub use access::{Account, AccountChange, AccountUser, MadeToken, Me, NewToken, Token};
 pub use demand::{
     FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
     SetRefused, SetSource, WORD,

@@ -1,8 +1,8 @@
 //! The OpenAPI document (3.1) of the server, made of [`Operation`]s and of the types of their bodies.
 
 use crate::Problem;
-use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB, PATH_NUMBER};
-use crate::param::extend;
+use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB, PATH_PARTS};
+use crate::param::{Param, extend};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -70,7 +70,7 @@ pub fn openapi() -> Value {
             "schemas": schemas,
             "responses": refusals(),
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the server's token file."},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A token that was made, or one of the server's token file."},
                 "basic": {"type": "http", "scheme": "basic", "description": "Any name, and a token as the password."},
             },
         },
@@ -90,12 +90,8 @@ fn described(
         "security": security(about.access),
     });
     let mut parameters: Vec<Value> = Vec::new();
-    if operation.path().contains("{id}") {
-        parameters.push(PATH_JOB.in_path());
-    }
-    if operation.path().contains("{number}") {
-        parameters.push(PATH_NUMBER.in_path());
-    }
+    let named = |part: &&Param| operation.path().contains(&format!("{{{}}}", part.name));
+    parameters.extend(PATH_PARTS.iter().filter(named).map(Param::in_path));
     if !matches!(about.body, Body::Params) {
         parameters.extend(about.params.iter().map(|param| param.in_query()));
     }

@@ -3,9 +3,10 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Available, Disagreement, End, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark,
-    MetricInfo, MetricsRow, Node, Numbered, Promote, Promoted, PromotedRow, Range, Ready,
-    Registered, Scheduler, SeriesInfo, Set, SetChange, SqlQuestion,
+    Account, AccountChange, Available, Disagreement, End, Explanation, FlushNow, Gap, Health, Job,
+    JobReport, Last, MadeToken, Mark, Me, MetricInfo, MetricsRow, NewToken, Node, Numbered,
+    Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
+    SetChange, SqlQuestion, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -164,11 +165,18 @@ const AVAILABLE: &[Param] = &[
 const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), START, END];
 
 /// The number in a path.
-pub(crate) const PATH_NUMBER: Param =
-    param("number", Form::Number, "The number that it was given.");
+const PATH_NUMBER: Param = param("number", Form::Number, "The number that it was given.");
 
 /// The job in a path.
 pub(crate) const PATH_JOB: Param = param("id", Form::Job, "The job: `[CLUSTER:]ID`.");
+
+/// The token in a path.
+const PATH_TOKEN: Param = param("token", Form::Count, "The token's number.");
+/// The account in a path.
+const PATH_ACCOUNT: Param = param("account", Form::Account, "The account: `CLUSTER:NAME`.");
+
+/// Every part of a path that stands for something.
+pub(crate) const PATH_PARTS: [Param; 4] = [PATH_JOB, PATH_NUMBER, PATH_TOKEN, PATH_ACCOUNT];
 
 operations! {
     /// What agents send: frames one after another; one ack for each in the answer.
@@ -209,7 +217,7 @@ operations! {
     }
     /// Jobs, the newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: Answer::Json(|g| g.subschema_for::<Vec<Job>>()) }
-    /// Where schedulers and nodes disagree about the jobs of now, for administrators.
+    /// Where schedulers and nodes disagree about the jobs of now, for administrators and staff.
     JobsCheck Get "/api/v1/jobs/check" {
         answer: Answer::Json(|g| g.subschema_for::<Vec<Disagreement>>()),
     }
@@ -259,7 +267,7 @@ operations! {
     Sql Post "/api/v1/sql" {
         body: Body::Json(|g| g.subschema_for::<SqlQuestion>()), answer: Answer::Rows(any_rows),
     }
-    /// Changes of agents' settings that hold; for administrators.
+    /// Changes of agents' settings that hold; for administrators and staff.
     Settings Get "/api/v1/settings" { answer: Answer::Json(|g| g.subschema_for::<Vec<SetChange>>()) }
     /// Changes settings of nodes for a time; for administrators.
     Set Post "/api/v1/settings" {
@@ -275,7 +283,7 @@ operations! {
         body: Body::Json(|g| g.subschema_for::<FlushNow>()),
         answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[507],
     }
-    /// Optional metrics that are collected: all of them for administrators, his own for a user.
+    /// Optional metrics that are collected: all of them for administrators and staff, his own for a user.
     Promotions Get "/api/v1/promotions" {
         answer: Answer::Json(|g| g.subschema_for::<Vec<Promoted>>()),
     }
@@ -290,7 +298,7 @@ operations! {
         answer: Answer::Json(|g| g.subschema_for::<Numbered>()), more: &[404],
     }
     /// What was asked of nodes in the interval, a day when left out: the newest ten thousand, the oldest
-    /// first.
+    /// first. A user is told of the nodes that he sees at that time, and of what was asked for his own jobs.
     Marks Get "/api/v1/marks" {
         params: &[DEVICES, START, END], answer: Answer::Json(|g| g.subschema_for::<Vec<Mark>>()),
     }
@@ -298,6 +306,26 @@ operations! {
     /// promotion that holds. For administrators.
     UpdatePromotedMetrics Post "/rpc/update_promoted_metrics" {
         body: Body::Params, answer: Answer::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
+    }
+    /// Who asks, and what he sees.
+    Me Get "/api/v1/me" { answer: Answer::Json(|g| g.subschema_for::<Me>()) }
+    /// Tokens that people made: the caller's; for administrators and staff, all.
+    Tokens Get "/api/v1/tokens" { answer: Answer::Json(|g| g.subschema_for::<Vec<Token>>()) }
+    /// Makes a token, which is told this once.
+    MakeToken Post "/api/v1/tokens" {
+        body: Body::Json(|g| g.subschema_for::<NewToken>()),
+        answer: Answer::Json(|g| g.subschema_for::<MadeToken>()),
+    }
+    /// Ends a token, from this answer on.
+    RevokeToken Post "/api/v1/tokens/{token}/revoke" {
+        answer: Answer::Json(|g| g.subschema_for::<Token>()), more: &[404],
+    }
+    /// Accounts: the caller's; for administrators and staff, all.
+    Accounts Get "/api/v1/accounts" { answer: Answer::Json(|g| g.subschema_for::<Vec<Account>>()) }
+    /// What an account's members see of each other's jobs, and who they are.
+    ChangeAccount Post "/api/v1/accounts/{account}" {
+        body: Body::Json(|g| g.subschema_for::<AccountChange>()),
+        answer: Answer::Json(|g| g.subschema_for::<Account>()),
     }
     /// The server's own state for Prometheus.
     Metrics Get "/metrics" { answer: Answer::Text }

@@ -34,6 +34,8 @@ pub enum Form {
     Job,
     /// The same, or `none`.
     JobOrNone,
+    /// An account: `CLUSTER:NAME`.
+    Account,
     /// Seconds since 1970, or a text of PostgreSQL's `timestamptz`.
     Time,
     /// The same; the empty text is as if it were left out.
@@ -78,6 +80,7 @@ const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
 const METRIC_LENGTH_MAX: u32 = 200;
 const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
+const ACCOUNT: &str = "^[A-Za-z0-9_.-]{1,63}:[^\\x00-\\x1f\\x7f-\\x9f]{1,100}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
 pub(crate) const NAME_LENGTH_MAX: u32 = 253;
 /// A year of 366 days.
@@ -166,6 +169,7 @@ impl Form {
             Self::Cluster => named(CLUSTER),
             Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
             Self::Job => json!({"type": "string", "pattern": JOB}),
+            Self::Account => json!({"type": "string", "pattern": ACCOUNT}),
             Self::JobOrNone => json!({"anyOf": [Self::Job.schema(), {"const": "none"}]}),
             Self::Time | Self::TimeOrEmpty | Self::Step => json!({"anyOf": self.choices()}),
             Self::Truth | Self::TruthOrAuto => json!({"enum": self.choices()}),
@@ -238,6 +242,7 @@ impl Form {
             Self::Devices
             | Self::Metrics
             | Self::JobOrNone
+            | Self::Account
             | Self::Step
             | Self::Count
             | Self::Number

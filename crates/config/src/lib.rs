@@ -39,8 +39,8 @@ pub use place::state_dir;
 pub use remote::{Burst, FlushOn, Promotion, RemoteChange, SourceChange, read_remote};
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
-    JobFileSettings, KeepSettings, ListenSettings, PromotionSettings, QuerySettings,
-    RetentionSettings, ServerConfig, server_settings,
+    AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Nodes,
+    PromotionSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
 };
 pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use show::reference;

@@ -15,6 +15,9 @@ pub const JOBS_FILE: &str = "jobs.sqlite";
 /// File of what is asked of agents, beside it.
 pub const DEMAND_FILE: &str = "demand.sqlite";
 
+/// File of who wrote what, and read what is others', below it.
+pub const AUDIT_FILE: &str = "audit.log";
+
 /// Where the settings of the command `jobmeter` are by default.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 

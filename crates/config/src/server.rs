@@ -3,7 +3,7 @@
 use crate::load::{ConfigError, Values};
 use crate::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::setting::{Kind, settings};
-use crate::text::{Address, Bytes};
+use crate::text::{Address, Bytes, Text};
 use crate::{LogConfig, Setting, log_settings};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +35,64 @@ settings! {
         /// through a proxy, all of them come from one.
         "connections_per_peer_max" connections_per_peer_max: u32 = "4096",
             Kind::Number { min: 1, max: 1_000_000 };
+    }
+}
+
+/// Who sees what is counted on a node for no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Every user, always.
+    Everyone,
+    /// A user, while a job that he sees is there.
+    Own,
+}
+
+impl Text for Nodes {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "everyone" => Ok(Self::Everyone),
+            "own" => Ok(Self::Own),
+            _ => Err(NODES.join(", ")),
+        }
+    }
+}
+
+/// What somebody reads whom nobody names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Nothing.
+    None,
+    /// What is counted for no job.
+    Nodes,
+}
+
+impl Text for Anonymous {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "nodes" => Ok(Self::Nodes),
+            _ => Err(ANONYMOUS.join(", ")),
+        }
+    }
+}
+
+const NODES: &[&str] = &["everyone", "own"];
+const ANONYMOUS: &[&str] = &["none", "nodes"];
+
+settings! {
+    /// Who may see what.
+    AccessSettings, ACCESS, "Access" {
+        /// Who sees what is counted on a node for no job: every user, or a user while a job that he sees is
+        /// there. Jobs are their users' own by either.
+        "access.nodes" nodes: Nodes = "everyone", Kind::Choice(NODES);
+        /// What somebody reads who shows no token and whom the kernel does not name: nothing, or what is
+        /// counted for no job.
+        "access.anonymous" anonymous: Anonymous = "none", Kind::Choice(ANONYMOUS);
+        /// Users of this machine, and groups of it, who read everything.
+        "access.staff" staff: Vec<String> = "" or "none", Kind::List("USER|@GROUP");
+        /// How long a token is good that a user makes for himself, at most.
+        "access.token_age_max" token_age_max: Duration = "90d",
+            Kind::Duration { min: Duration::from_secs(60), max: Duration::from_secs(3660 * 86_400) };
     }
 }
 
@@ -143,6 +201,8 @@ settings! {
 pub struct ServerConfig {
     /// Where it listens, and to whom.
     pub listen: ListenSettings,
+    /// Who may see what.
+    pub access: AccessSettings,
     /// What it takes in and keeps.
     pub keep: KeepSettings,
     /// How long and how much of it.
@@ -161,7 +221,8 @@ pub struct ServerConfig {
 
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
-    [LISTEN, KEEP, RETENTION, QUERY, JOB_FILE, &scheduler_settings(), PROMOTIONS, log_settings()]
+    let schedulers = scheduler_settings();
+    [LISTEN, ACCESS, KEEP, RETENTION, QUERY, JOB_FILE, &schedulers, PROMOTIONS, log_settings()]
         .concat()
 }
 
@@ -169,6 +230,7 @@ impl ServerConfig {
     /// The checked configuration; what is wrong is told in `errors`, all of it.
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let listen = ListenSettings::from_values(values, errors);
+        let access = AccessSettings::from_values(values, errors);
         let keep = KeepSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
@@ -177,9 +239,10 @@ impl ServerConfig {
         let promotions = PromotionSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, retention) = (listen?, keep?, retention?);
-        let (query, job_file, schedulers) = (query?, job_file?, schedulers?);
-        let (promotions, log) = (promotions?, log?);
-        let config = Self { listen, keep, retention, query, job_file, schedulers, promotions, log };
+        let (access, query, job_file) = (access?, query?, job_file?);
+        let (schedulers, promotions, log) = (schedulers?, promotions?, log?);
+        let config =
+            Self { listen, access, keep, retention, query, job_file, schedulers, promotions, log };
         config.check_together(values, errors);
         Some(config)
     }
@@ -196,6 +259,11 @@ impl ServerConfig {
             let what =
                 "`client_ca` needs `cert` and `key`: clients show certificates only over TLS";
             errors.push(values.error("client_ca", what));
+        }
+        if self.access.anonymous == Anonymous::Nodes && self.access.nodes == Nodes::Own {
+            let what = "with `access.nodes = \"own\"` users would see less than somebody whom nobody \
+                        names; say `none`";
+            errors.push(values.error("access.anonymous", what));
         }
         if listen.listen.0.ip().is_loopback() {
             return;

@@ -360,3 +360,17 @@ fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_progr
     chown(&file, Some(65_534), None).unwrap();
     assert!(distrust().unwrap().contains("belongs to user 65534, not to root"));
 }
+
+#[test]
+fn nobody_sees_more_than_a_user() {
+    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
+    let access = load(&[("access.nodes", "own"), ("access.staff", "@ops,ann")]).unwrap();
+    let access = access.config.access;
+    assert_eq!((access.nodes, access.anonymous), (Nodes::Own, Anonymous::None));
+    assert_eq!(access.staff, ["@ops", "ann"]);
+    assert_eq!(load(&[]).unwrap().config.access.nodes, Nodes::Everyone);
+    let both = load(&[("access.nodes", "own"), ("access.anonymous", "nodes")]);
+    let told = both.unwrap_err().to_string();
+    assert!(told.contains("access-anonymous") && told.contains("say `none`"), "{told}");
+    assert!(load(&[("access.nodes", "mine")]).is_err());
+}

@@ -1,5 +1,6 @@
 //! The texts of settings: one spelling for flag, environment and file.
 
+use crate::server::{Anonymous, Nodes};
 use model::setting::{parse_bytes, parse_duration, words};
 use model::{DeviceId, Timestamp};
 use std::net::SocketAddr;
@@ -43,7 +44,7 @@ pub(crate) trait Value: Sized {
 }
 
 /// A type that one text tells.
-trait Text: Sized {
+pub(crate) trait Text: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -70,7 +71,7 @@ macro_rules! values {
 
 values!(
     bool, u32, u64, Duration, Bytes, String, PathBuf, Address, DeviceId, Timestamp, ServerUrl,
-    Spool
+    Spool, Nodes, Anonymous
 );
 
 impl Text for bool {

@@ -2,6 +2,8 @@
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 
+mod access;
+
 /// The programs, each with a command line and a manual page.
 pub(crate) const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
 
@@ -25,6 +27,8 @@ pub(crate) fn command() -> Command {
             set(),
             flush(),
             promote(),
+            access::token(),
+            access::account(),
             top(),
             sources(),
             doctor(),

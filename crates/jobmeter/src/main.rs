@@ -1,6 +1,7 @@
 //! The command `jobmeter`: runs a command as a job, asks a server, shows what a node can tell, and
 //! starts the programs beside it.
 
+mod access;
 mod backup;
 mod capture;
 mod check;
@@ -96,6 +97,8 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("set", matches)) => demand::set(&client()?, matches),
         Some(("flush", matches)) => demand::flush(&client()?, matches),
         Some(("promote", matches)) => demand::promote(&client()?, matches),
+        Some(("token", matches)) => access::token(&client()?, matches),
+        Some(("account", matches)) => access::account(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("top", matches)) if top::is_of_server(matches) => {
             top::top_of_server(matches, client()?)

@@ -3,7 +3,7 @@
 use crate::registry::lock;
 use crate::stays::stays_of;
 use crate::store_records::{resources, shares, state, steps, types};
-use crate::{JobName, NodeShare, Registry, RegistryError, Step};
+use crate::{JobName, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step, accounts};
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -24,6 +24,8 @@ const STATE: &str = "CASE WHEN r.visits = 0 THEN r.told WHEN r.stop IS NULL THEN
 /// Which jobs a list shows. The default shows all, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
+    /// For whom: jobs that he may know of.
+    pub reader: Reader,
     /// In this state.
     pub state: Option<JobState>,
     /// Of this cluster.
@@ -116,6 +118,43 @@ impl Registry {
         Ok(rows.next()?.map(|row| row.get(0)).transpose()?.flatten())
     }
 
+    /// How much a reader sees of the newest run of a job.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees(&self, reader: Reader, key: &JobKey) -> Result<Sees, RegistryError> {
+        let Some(job) = self.job(key)? else {
+            return Ok(if reader.sees_every_job() { Sees::All } else { Sees::Nothing });
+        };
+        self.sees_run(reader, &job)
+    }
+
+    /// How much a reader sees of a run.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees_run(&self, reader: Reader, job: &Job) -> Result<Sees, RegistryError> {
+        let whose = (job.uid, job.account.as_deref());
+        accounts::sees(&lock(&self.reader), reader, &job.key.cluster, whose)
+    }
+
+    /// When a reader sees what is counted under a job's number.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn runs_seen(&self, reader: Reader, key: &JobKey) -> Result<RunsSeen, RegistryError> {
+        let mut seen = RunsSeen { every: true, ..RunsSeen::default() };
+        for run in self.runs(key)? {
+            if self.sees_run(reader, &run)? == Sees::All {
+                // A job that has not started was nowhere.
+                seen.spans.extend(run.start.map(|start| (start, run.stop)));
+            } else {
+                seen.every = false;
+            }
+        }
+        Ok(seen)
+    }
+
     /// Every run of a job, the oldest first.
     ///
     /// # Errors
@@ -162,7 +201,7 @@ impl Registry {
     /// SQLite fails.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Listed>, RegistryError> {
         let reader = lock(&self.reader);
-        let (clauses, values) = clauses(filter);
+        let (clauses, values) = clauses(&reader, filter)?;
         let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
         let sql = format!(
             "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {limit}"
@@ -183,7 +222,7 @@ impl Registry {
     /// SQLite fails, or there are more than the registry's limit of rows.
     pub fn every_run(&self, filter: &Filter) -> Result<Vec<Job>, RegistryError> {
         let reader = lock(&self.reader);
-        let (clauses, values) = clauses(filter);
+        let (clauses, values) = clauses(&reader, filter)?;
         let limit = self.limits.rows_max;
         let sql = format!(
             "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {}",
@@ -228,21 +267,26 @@ pub(crate) struct Clauses {
 }
 
 impl Clauses {
-    /// Of a clause with two marks for one value.
-    fn and_both(&mut self, clause: &str, value: Value) {
-        self.and(clause, value.clone());
-        self.values.push(value);
+    pub(crate) fn and(&mut self, clause: &str, value: Value) {
+        self.and_all(clause, [value]);
     }
 
-    pub(crate) fn and(&mut self, clause: &str, value: Value) {
+    /// Of a clause with two marks for one value.
+    fn and_both(&mut self, clause: &str, value: Value) {
+        self.and_all(clause, [value.clone(), value]);
+    }
+
+    /// Of a clause with a mark for each value.
+    pub(crate) fn and_all(&mut self, clause: &str, values: impl IntoIterator<Item = Value>) {
         self.text.push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
         self.text.push_str(clause);
-        self.values.push(value);
+        self.values.extend(values);
     }
 }
 
-fn clauses(filter: &Filter) -> (String, Vec<Value>) {
+fn clauses(db: &Connection, filter: &Filter) -> Result<(String, Vec<Value>), RegistryError> {
     let mut clauses = Clauses::default();
+    accounts::narrow(db, &mut clauses, filter.reader, Sees::Listed, filter.device.is_some())?;
     if let Some(state) = filter.state {
         // A job that is not over is found by an index of those.
         if matches!(state, JobState::Waiting | JobState::Running) {
@@ -270,7 +314,7 @@ fn clauses(filter: &Filter) -> (String, Vec<Value>) {
     if let Some(to) = filter.to {
         clauses.and("r.start <= ?", Value::Integer(to.0));
     }
-    (clauses.text, clauses.values)
+    Ok((clauses.text, clauses.values))
 }
 
 fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, RegistryError> {

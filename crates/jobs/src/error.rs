@@ -46,6 +46,9 @@ pub enum RegistryError {
     /// More jobs and visits than the registry may hold.
     #[error("the registry is full: it holds {0} visits of jobs to devices")]
     Full(u64),
+    /// More of something than there may be.
+    #[error("there are {0} {1}, and no more may be")]
+    TooManyOf(i64, &'static str),
     /// More rows than the question may give.
     #[error("more than {0} jobs match; ask for less time, one device or one job")]
     TooMany(usize),

@@ -12,6 +12,7 @@
 //! A *local* job is one that `jobmeter run` registered: its number is drawn here, it has one device,
 //! and no number is given twice.
 
+mod accounts;
 mod amend;
 mod ask;
 mod check;
@@ -29,9 +30,11 @@ mod store_records;
 mod store_runs;
 mod store_visits;
 mod tell;
+mod tokens_kept;
 mod users;
 mod visits;
 
+pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role, RunsSeen};
 pub use amend::{Amendment, Followed};
 pub use ask::{Filter, Listed, Whole};
 pub use check::{Difference, Disagreement, PATIENCE};
@@ -43,10 +46,11 @@ pub use error::RegistryError;
 pub use local::Registration;
 pub use model::Resources;
 pub use name::{JobName, JobNameError};
-pub use reader::Reader;
+pub use reader::{Reader, Sees};
 pub use record::{NodeShare, Record, Step};
 pub use registry::{Applied, Limits, Registry};
 pub use schema::{backup, verify};
 pub use stays::{Interval, Window};
 pub use tell::Heard;
+pub use tokens_kept::{KeptToken, NewToken};
 pub use users::Users;

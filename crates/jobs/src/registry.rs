@@ -91,6 +91,11 @@ impl Registry {
         (self.users)().name(uid).map(Into::into)
     }
 
+    /// The users of the machine, as they are now.
+    pub fn users(&self) -> Users {
+        (self.users)()
+    }
+
     /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
     /// Events may come twice, late and in any order; what is refused is counted and the rest is kept.
     ///

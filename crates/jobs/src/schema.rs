@@ -1,11 +1,11 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::RegistryError;
+use crate::{RegistryError, accounts, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// Statements that a connection keeps prepared: all that there are. To prepare one takes longer than to
 /// execute it.
@@ -15,7 +15,7 @@ const STATEMENTS: usize = 128;
 const APPLICATION: i64 = 0x6a62_6d74;
 
 /// What brings a file from each version to the next, beginning with none.
-const STEPS: [&str; 2] = [VISITS, RECORDS];
+const STEPS: [&[&str]; 3] = [&[VISITS], &[RECORDS], &[accounts::TABLES, tokens_kept::TABLES]];
 
 /// Version 1: what nodes tell, and the runs worked out from it.
 const VISITS: &str = "
@@ -230,8 +230,8 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
 fn upgrade(db: &mut Connection, found: i64) -> rusqlite::Result<()> {
     let done = usize::try_from(found).unwrap_or(0);
     let change = db.transaction()?;
-    for step in STEPS.iter().skip(done) {
-        change.execute_batch(step)?;
+    for tables in STEPS.iter().skip(done).copied().flatten() {
+        change.execute_batch(tables)?;
     }
     if done < STEPS.len() {
         change.pragma_update(None, "application_id", APPLICATION)?;
@@ -278,8 +278,9 @@ mod tests {
     fn a_newer_file_and_one_that_is_none_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
-        open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
-        assert!(matches!(open(&path), Err(RegistryError::Newer { found: 3, known: 2, .. })));
+        open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
+        let refused = open(&path);
+        assert!(matches!(refused, Err(RegistryError::Newer { known: VERSION, .. })), "{refused:?}");
         let text = dir.path().join("notes");
         std::fs::write(&text, "no database, but a text that is longer than a header".repeat(20))
             .unwrap();

@@ -4,7 +4,7 @@
 
 use crate::ask::{Clauses, device, key};
 use crate::registry::lock;
-use crate::{Registry, RegistryError};
+use crate::{Reader, Registry, RegistryError, Sees, accounts};
 use model::{Allocation, DeviceId, JobKey, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -20,6 +20,8 @@ const STOP: &str = "coalesce(s.stop, max(r.stop, s.start))";
 /// Which stays on devices are asked for. The default asks for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
+    /// For whom: of jobs that he sees all of.
+    pub reader: Reader,
     /// Only of this job.
     pub job: Option<JobKey>,
     /// Only of jobs of this user.
@@ -75,8 +77,8 @@ impl Registry {
     /// SQLite fails, or there are more than the registry's limit of rows.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let reader = lock(&self.reader);
-        let seen = clauses(window, "v", "v.stop");
-        let unseen = clauses(window, "s", STOP);
+        let seen = clauses(&reader, window, "v", "v.stop")?;
+        let unseen = clauses(&reader, window, "s", STOP)?;
         let limit = self.limits.rows_max;
         let sql = format!(
             "SELECT r.cluster, r.id, r.uid, r.start, v.device, v.start, v.stop
@@ -103,11 +105,18 @@ impl Registry {
     }
 }
 
-/// The bounds of a window, for rows of a table in which a stay ends at `stop`.
-fn clauses(window: &Window, table: &str, stop: &str) -> Clauses {
+/// The bounds of a window, and what its reader sees, for rows of a table in which a stay ends at `stop`.
+fn clauses(
+    db: &Connection,
+    window: &Window,
+    table: &str,
+    stop: &str,
+) -> Result<Clauses, RegistryError> {
     let mut clauses = Clauses::default();
     // Which also lets others follow.
     clauses.and("1 = ?", Value::Integer(1));
+    let few = window.job.is_some() || window.device.is_some();
+    accounts::narrow(db, &mut clauses, window.reader, Sees::All, few)?;
     if let Some(key) = &window.job {
         clauses.and("r.cluster = ?", Value::Text(key.cluster.to_string()));
         clauses.and("r.id = ?", Value::Integer(key.id.get()));
@@ -125,7 +134,7 @@ fn clauses(window: &Window, table: &str, stop: &str) -> Clauses {
     if let Some(to) = window.to {
         clauses.and(&format!("{table}.start <= ?"), Value::Integer(to.0));
     }
-    clauses
+    Ok(clauses)
 }
 
 /// Where a run was, by device and start.

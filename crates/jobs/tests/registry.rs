@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use jobs::{
-    Applied, Filter, JobName, Limits, Reader, Registration, Registry, RegistryError, Users, Window,
+    Applied, Filter, JobName, Limits, Registration, Registry, RegistryError, Users, Window,
 };
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 use proptest::prelude::*;
@@ -276,20 +276,6 @@ fn lists_and_intervals_are_filtered() {
     assert_eq!(stays(Window { job: Some(key("oar", 2)), ..Window::default() })[0].stop, None);
     assert_eq!(stays(Window { uid: Some(2000), ..Window::default() }).len(), 1);
     assert_eq!(stays(Window { to: Some(at(20)), ..Window::default() }).len(), 1);
-}
-
-#[test]
-fn a_reader_sees_his_own() {
-    assert!(Reader::Everything.may_see(None));
-    assert!(Reader::User(7).may_see(Some(7)));
-    assert!(!Reader::User(7).may_see(Some(8)));
-    assert!(!Reader::User(7).may_see(None));
-    assert_eq!((Reader::User(7).uid(), Reader::Everything.uid()), (Some(7), None));
-    let dir = tempfile::tempdir().unwrap();
-    let registry = open(&dir);
-    registry.apply(&[event("oar", 1, "n1", 10, None)], at(11)).unwrap();
-    assert_eq!(registry.owner(&key("oar", 1)).unwrap(), Some(1000));
-    assert_eq!(registry.owner(&key("oar", 2)).unwrap(), None);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::line::Lines;
 use crate::print::ALIAS;
+use crate::sight::Seen;
 use crate::slices::{Slice, Slices, address};
 use crate::{Line, QueryError, RowBatch, RowQuestion};
 use model::{DeviceId, JobKey, Labels};
@@ -182,7 +183,7 @@ impl AliasRows {
             return Ok(member.clone());
         }
         let member = match alias(info, self.of.as_ref()) {
-            Some(device) if self.lines.sees(info)? => {
+            Some(device) if self.lines.seen_as(info, &device)? != Seen::Never => {
                 let series = &info.series;
                 let origin = std::slice::from_ref(&series.device);
                 let alone = self.lines.alias(info, &device, origin);
@@ -205,7 +206,11 @@ impl Iterator for AliasRows {
     type Item = Result<RowBatch, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let slice = self.slices.next()?;
+        let Self { slices, lines, of, .. } = self;
+        let slice = slices.next(&mut |info| match alias(info, of.as_ref()) {
+            Some(device) => lines.seen_as(info, &device),
+            None => Ok(Seen::Never),
+        })?;
         Some(slice.and_then(|slice| self.rows_of(&slice)))
     }
 }

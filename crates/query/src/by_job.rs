@@ -45,10 +45,10 @@ impl JobRows {
         let only = question.devices.as_ref().filter(|devices| devices.len() == 1);
         let window = |job: Option<JobKey>| Window {
             job,
-            uid: asker.reader.uid(),
             device: only.and_then(|devices| devices.first().cloned()),
             from: Some(question.from.plus(-SLACK)),
             to: Some(question.to.plus(SLACK)),
+            ..Window::default()
         };
         let asked: Vec<Option<JobKey>> = match keys {
             Some(keys) if keys.len() <= ASKED_ONE_BY_ONE => keys.into_iter().map(Some).collect(),
@@ -56,7 +56,7 @@ impl JobRows {
         };
         let mut stays: HashMap<DeviceId, Vec<Interval>> = HashMap::new();
         for job in asked {
-            for stay in questions.registry.intervals(&window(job))? {
+            for stay in questions.stays(&window(job), asker)? {
                 let here = question.devices.as_ref().is_none_or(|of| of.contains(&stay.device));
                 if here && jobs.matches(Some(&stay.key)) {
                     stays.entry(stay.device.clone()).or_default().push(stay);

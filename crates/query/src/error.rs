@@ -45,6 +45,11 @@ pub enum QueryError {
     /// The job is somebody else's.
     #[error("permission denied: job {0} belongs to another user")]
     Denied(JobKey),
+    /// The job is somebody else's, and its account's managers show that there is one.
+    #[error(
+        "permission denied: of job {0} its account shows its members no more than the list of jobs"
+    )]
+    Listed(JobKey),
     /// The answer is larger than the limit.
     #[error(
         "the answer has more than {0} rows; ask for less time, fewer devices or metrics, or summary=true"
@@ -73,7 +78,7 @@ impl QueryError {
             | Self::TimeRange(_)
             | Self::Name(_)
             | Self::AmbiguousJob(_) => 400,
-            Self::Denied(_) => 403,
+            Self::Denied(_) | Self::Listed(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
             Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
             Self::Registry(_) | Self::Store(_) => 500,
@@ -90,7 +95,7 @@ impl QueryError {
             Self::Parameter { .. } => "PGRST202",
             Self::UnknownJob(_) => "P0002",
             Self::AmbiguousJob(_) => "P0003",
-            Self::Denied(_) => "42501",
+            Self::Denied(_) | Self::Listed(_) => "42501",
             Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
             Self::Cancelled => "57014",
             Self::Registry(_) | Self::Store(_) => "58000",

@@ -2,12 +2,12 @@
 
 use crate::lists::{described, gap};
 use crate::nodes::usual_distance;
-use crate::sight::Sight;
+use crate::sight::{Seen, Sight};
 use crate::{Asker, QueryError, Questions};
-use model::{DeviceId, Point, Timestamp, increase};
+use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{JobSelector, Selector, SeriesInfo};
+use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
 /// What is looked at: the last day.
 const LOOKED_AT: i64 = 24 * 3600 * Timestamp::SECOND;
@@ -21,9 +21,9 @@ const PERIOD_OF: usize = 64;
 const ERRORS: &str = "agent_source_errors_total";
 const SOURCE: &str = "source";
 
-/// What the last day has of a series.
+/// What the last day has of a series, as far as it is seen.
 #[derive(Default)]
-struct Seen {
+struct Looked {
     samples: u64,
     /// The last instants, ascending.
     times: Vec<i64>,
@@ -36,7 +36,7 @@ type Failures = BTreeMap<DeviceId, BTreeMap<Arc<str>, f64>>;
 
 impl Questions {
     /// Where the series of a selection come from, of those that were told of in the last day; of more than
-    /// a hundred the first ones.
+    /// a hundred the first ones. All of it is made of what the asker sees alone.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
@@ -46,80 +46,96 @@ impl Questions {
         asker: &Asker,
     ) -> Result<Vec<api::Explanation>, QueryError> {
         let from = asker.now.plus(-LOOKED_AT);
-        let mut sight = Sight::new(&self.registry, asker.reader);
-        let mut series: BTreeMap<_, (Arc<SeriesInfo>, Seen)> = BTreeMap::new();
+        let mut sight = Sight::new(self, asker, (from, asker.now), select.devices.as_ref());
+        let mut series: BTreeMap<_, (Arc<SeriesInfo>, Looked)> = BTreeMap::new();
         for chunk in self.store.snapshot().scan(select, from, asker.now) {
             asker.cancel.check()?;
             let chunk = chunk?;
-            if !sight.sees(chunk.series.series.job.as_ref())? {
+            let of = &chunk.series.series;
+            let seen = sight.of(&of.device, of.job.as_ref())?;
+            if !chunk.times.iter().any(|at| seen.at(*at)) {
                 continue;
             }
-            let key = chunk.series.series.clone();
+            let key = of.clone();
             if series.len() >= SERIES_MAX && !series.contains_key(&key) {
                 continue;
             }
             let info = Arc::clone(&chunk.series);
-            let (_, seen) = series.entry(key).or_insert_with(|| (info, Seen::default()));
-            seen.samples = seen.samples.saturating_add(chunk.times.len() as u64);
-            let newest = chunk.times.iter().skip(chunk.times.len().saturating_sub(PERIOD_OF));
-            seen.times.extend(newest);
-            seen.times.drain(..seen.times.len().saturating_sub(PERIOD_OF));
-            if let Some((_, value, start)) = chunk.rows().last() {
-                (seen.value, seen.start) = (value, start);
-            }
+            let (_, looked) = series.entry(key).or_insert_with(|| (info, Looked::default()));
+            looked.take(&chunk, &seen);
         }
         let devices = series.keys().map(|series| series.device.clone()).collect();
-        let failures = self.failures(devices, from, asker)?;
+        let failures = self.failures(devices, from, asker, &mut sight)?;
         let help: BTreeMap<Arc<str>, Box<str>> = self
             .store
             .catalogue()
             .into_iter()
             .map(|it| (it.name.clone().into(), it.help.clone().into()))
             .collect();
-        let explained = series.into_values().map(|(info, seen)| {
+        let explained = series.into_values().map(|(info, looked)| {
             let help = help.get(&info.series.metric).map_or("", |help| help);
-            self.explained(&info, &seen, &failures, help, asker.now)
+            self.explained(&info, &looked, &failures, help, asker, &mut sight)
         });
-        Ok(explained.collect())
+        explained.collect()
     }
 
     fn explained(
         &self,
         info: &SeriesInfo,
-        seen: &Seen,
+        looked: &Looked,
         failures: &Failures,
         help: &str,
-        now: Timestamp,
-    ) -> api::Explanation {
+        asker: &Asker,
+        sight: &mut Sight,
+    ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
         let source = source_of(&info.series.metric, failures.get(device));
-        let senders = self.store.origins().into_iter();
-        let senders = senders.filter(|origin| origin.devices.contains(device));
-        let missing = self.store.gaps(now.plus(-LOOKED_AT), now, Some(device));
+        let span = (asker.now.plus(-LOOKED_AT), asker.now);
+        let missing = self.gaps(span, Some(device), asker)?;
         let of_it = missing.iter().filter(|gap| {
             gap.source.is_empty() || source.as_ref().is_none_or(|(name, _)| *gap.source == **name)
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);
-        api::Explanation {
+        Ok(api::Explanation {
             series: described(info),
             help: help.to_owned(),
             source: source.as_ref().map(|(name, _)| name.to_string()),
             source_errors: source.map(|(_, errors)| errors),
-            senders: senders
-                .map(|origin| api::Sender {
-                    origin: origin.origin.to_string(),
-                    last_seen: origin.received.seconds(),
-                })
-                .collect(),
-            period_seconds: usual_distance(&seen.times),
-            samples: seen.samples,
-            time: seen.times.last().map(|at| Timestamp(*at).seconds()),
-            value: Some(seen.value).filter(|value| value.is_finite()),
-            counted_from: seen.start.map(Timestamp::seconds),
+            senders: self.senders(device, asker, sight)?,
+            period_seconds: usual_distance(&looked.times),
+            samples: looked.samples,
+            time: looked.times.last().map(|at| Timestamp(*at).seconds()),
+            value: Some(looked.value).filter(|value| value.is_finite()),
+            counted_from: looked.start.map(Timestamp::seconds),
             gaps_count: u64::try_from(of_it.len()).unwrap_or(u64::MAX),
             gaps: of_it.into_iter().skip(newest).collect(),
+        })
+    }
+
+    /// Who sends of a device, as far as the asker sees now what they are there for: a node, or a job that
+    /// `jobmeter run` began.
+    fn senders(
+        &self,
+        device: &DeviceId,
+        asker: &Asker,
+        sight: &mut Sight,
+    ) -> Result<Vec<api::Sender>, QueryError> {
+        let mut senders = Vec::new();
+        for origin in self.store.origins() {
+            if !origin.devices.contains(device) {
+                continue;
+            }
+            let seen = match origin.origin.as_run() {
+                Some((_, id)) => sight.of_job(&JobKey { cluster: ClusterId::local(), id })?,
+                None => sight.of_node(device)?,
+            };
+            if seen.at(asker.now.0) {
+                let last_seen = origin.received.seconds();
+                senders.push(api::Sender { origin: origin.origin.to_string(), last_seen });
+            }
         }
+        Ok(senders)
     }
 
     /// How often each source of these devices failed.
@@ -128,6 +144,7 @@ impl Questions {
         devices: BTreeSet<DeviceId>,
         from: Timestamp,
         asker: &Asker,
+        sight: &mut Sight,
     ) -> Result<Failures, QueryError> {
         let select = Selector {
             devices: Some(devices),
@@ -135,26 +152,44 @@ impl Questions {
             job: JobSelector::None,
             labels: Vec::new(),
         };
-        let (mut failures, mut last) = (Failures::new(), None);
+        let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
         for chunk in self.store.snapshot().scan(&select, from, asker.now) {
             asker.cancel.check()?;
             let chunk = chunk?;
             let series = &chunk.series.series;
             let Some(source) = series.labels.get(SOURCE) else { continue };
+            let seen = sight.of_node(&series.device)?;
+            if !chunk.times.iter().any(|at| seen.at(*at)) {
+                continue;
+            }
             let of_device = failures.entry(series.device.clone()).or_default();
             let count = of_device.entry(Arc::from(&*source)).or_default();
             if !matches!(&last, Some((before, _)) if *before == *series) {
                 last = None;
             }
-            for (at, value, start) in chunk.rows() {
+            for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
                 let point = Point { at, value, start };
-                if let Some((_, before)) = last {
+                if let Some((_, before)) = last
+                    && seen.joins(before.at.0, at.0)
+                {
                     *count += increase(before, point).amount;
                 }
                 last = Some((series.clone(), point));
             }
         }
         Ok(failures)
+    }
+}
+
+impl Looked {
+    /// What is seen of a chunk.
+    fn take(&mut self, chunk: &Chunk, seen: &Seen) {
+        for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
+            self.samples = self.samples.saturating_add(1);
+            self.times.push(at.0);
+            (self.value, self.start) = (value, start);
+        }
+        self.times.drain(..self.times.len().saturating_sub(PERIOD_OF));
     }
 }
 

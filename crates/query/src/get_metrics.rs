@@ -3,7 +3,7 @@
 use crate::encode::Encoder;
 use crate::rows::{Batches, Treatment};
 use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time};
-use jobs::JobName;
+use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -291,7 +291,7 @@ impl Questions {
         let cluster = name.cluster.clone().or_else(|| question.cluster.clone());
         let name = JobName { cluster, spelling: name.spelling.clone() };
         let key = self.job_key(&name, asker)?;
-        let stay = self.whole_stay(&key, asker.now)?;
+        let stay = self.whole_stay(&key, asker)?;
         let jobless = (start.unwrap_or(stay.from), end.unwrap_or(stay.to));
         // What was counted for the job is its own, be it read a moment before or after.
         let from = start.unwrap_or(stay.from.plus(-by_job::SLACK));
@@ -300,10 +300,17 @@ impl Questions {
         Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
     }
 
-    /// Where a job was in all its runs, and from when until when; now, if it is there.
-    pub(crate) fn whole_stay(&self, key: &JobKey, now: Timestamp) -> Result<Stay, QueryError> {
-        let mut stay = Stay { devices: BTreeSet::new(), from: now, to: Timestamp(i64::MIN) };
+    /// Where a job was in all its runs that the asker sees, and from when until when; now, if it is there.
+    pub(crate) fn whole_stay(&self, key: &JobKey, asker: &Asker) -> Result<Stay, QueryError> {
+        let now = asker.now;
+        let mut runs = Vec::new();
         for run in self.registry.runs(key)? {
+            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+                runs.push(run);
+            }
+        }
+        let mut stay = Stay { devices: BTreeSet::new(), from: now, to: Timestamp(i64::MIN) };
+        for run in runs {
             // A job that has not started was nowhere.
             let Some(start) = run.start else { continue };
             stay.from = stay.from.min(start);

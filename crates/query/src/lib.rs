@@ -35,7 +35,9 @@ mod time;
 
 pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
-pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings};
+pub use lists::gap;
+pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Watch};
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use shown::shown;
+pub use sight::NodeSight;
 pub use time::{parse_time, parse_zone};

@@ -1,10 +1,9 @@
 //! Lines of series, made once.
 
 use crate::print::{Added, labels};
-use crate::sight::Sight;
+use crate::sight::{Seen, Sight};
 use crate::slices::address;
 use crate::{Line, QueryError, Questions};
-use jobs::Reader;
 use model::{ClusterId, DeviceId, JobKey};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +12,8 @@ use store::SeriesInfo;
 /// Lines kept; then they are forgotten and made anew.
 const KEPT_MAX: usize = 100_000;
 
-/// A series and its line, if its reader may see it.
-type Kept = (Arc<SeriesInfo>, Option<Arc<Line>>);
+/// A series, when its reader sees it, and its line if he ever does.
+type Kept = (Arc<SeriesInfo>, Seen, Option<Arc<Line>>);
 
 /// Makes lines of series, for a reader.
 #[derive(Debug)]
@@ -27,31 +26,39 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(questions: &Questions, reader: Reader, without_alias: bool) -> Self {
+    pub(crate) fn new(questions: &Questions, sight: Sight, without_alias: bool) -> Self {
         Self {
-            sight: Sight::new(&questions.registry, reader),
+            sight,
             default_cluster: questions.settings.default_cluster.clone(),
             without_alias,
             kept: HashMap::new(),
         }
     }
 
-    /// The line of a series' own samples; `None` where the reader may not see them.
+    /// The line of a series' own samples; `None` where the reader never sees them.
     pub(crate) fn own(&mut self, info: &Arc<SeriesInfo>) -> Result<Option<Arc<Line>>, QueryError> {
-        if let Some((_, line)) = self.kept.get(&address(info)) {
-            return Ok(line.clone());
+        Ok(self.kept(info)?.1)
+    }
+
+    /// When the reader sees a series' own samples.
+    pub(crate) fn seen(&mut self, info: &Arc<SeriesInfo>) -> Result<Seen, QueryError> {
+        Ok(self.kept(info)?.0)
+    }
+
+    fn kept(&mut self, info: &Arc<SeriesInfo>) -> Result<(Seen, Option<Arc<Line>>), QueryError> {
+        if let Some((_, seen, line)) = self.kept.get(&address(info)) {
+            return Ok((seen.clone(), line.clone()));
         }
-        let line = if self.sees(info)? {
+        let seen = self.sight.of(&info.series.device, info.series.job.as_ref())?;
+        let line = (seen != Seen::Never).then(|| {
             let added = Added { without_alias: self.without_alias, ..Added::default() };
-            Some(Arc::new(self.line(info, &info.series.device, added)))
-        } else {
-            None
-        };
+            Arc::new(self.line(info, &info.series.device, added))
+        });
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
         }
-        self.kept.insert(address(info), (Arc::clone(info), line.clone()));
-        Ok(line)
+        self.kept.insert(address(info), (Arc::clone(info), seen.clone(), line.clone()));
+        Ok((seen, line))
     }
 
     /// The line of what was measured for an alias by `origins`.
@@ -65,9 +72,13 @@ impl Lines {
         Arc::new(self.line(info, alias, added))
     }
 
-    /// Whether the reader may see the series.
-    pub(crate) fn sees(&mut self, info: &SeriesInfo) -> Result<bool, QueryError> {
-        self.sight.sees(info.series.job.as_ref())
+    /// When the reader sees what a series measured for an alias.
+    pub(crate) fn seen_as(
+        &mut self,
+        info: &SeriesInfo,
+        alias: &DeviceId,
+    ) -> Result<Seen, QueryError> {
+        self.sight.of(alias, info.series.job.as_ref())
     }
 
     fn line(&self, info: &SeriesInfo, device: &DeviceId, added: Added<'_>) -> Line {

@@ -1,21 +1,21 @@
 //! Lists: series, last values, jobs, the catalogue, gaps, what is measured now.
 
 use crate::print::ALIAS;
-use crate::sight::Sight;
+use crate::sight::{Seen, Sight};
 use crate::{Asker, QueryError, Questions, shown};
 use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{JobSelector, Selector, SeriesInfo};
+use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
 /// How long before an instant a metric must have been seen to be available then.
 const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
 
 impl Questions {
     /// The series of a selection that were told about the interval: from indexes, so one that was silent
-    /// just then may be among them. At most [`crate::Settings::series_max`].
+    /// just then may be among them, but for a reader who sees them for a time only. At most [`crate::Settings::series_max`].
     ///
     /// # Errors
     /// There are more; a block cannot be read; the registry fails.
@@ -26,10 +26,17 @@ impl Questions {
         to: Timestamp,
         asker: &Asker,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
-        let mut sight = Sight::new(&self.registry, asker.reader);
+        let mut sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
         let mut series = Vec::new();
         for info in self.store.snapshot().series(select, from, to)? {
-            if sight.sees(info.series.job.as_ref())? {
+            let seen = sight.of(&info.series.device, info.series.job.as_ref())?;
+            let told = match &seen {
+                Seen::Never => false,
+                Seen::Always => true,
+                // An index tells also of what was there at other times.
+                Seen::During(_) => self.told(&info, &seen, (from, to), asker)?,
+            };
+            if told {
                 self.check_series(series.len())?;
                 series.push(described(&info));
             }
@@ -37,15 +44,37 @@ impl Questions {
         Ok(series)
     }
 
+    /// Whether a series has a sample in an interval that is seen.
+    fn told(
+        &self,
+        info: &SeriesInfo,
+        seen: &Seen,
+        (from, to): (Timestamp, Timestamp),
+        asker: &Asker,
+    ) -> Result<bool, QueryError> {
+        if !seen.touches(from.0, to.0) {
+            return Ok(false);
+        }
+        for chunk in self.store.snapshot().scan(&Selector::of(&info.series), from, to) {
+            asker.cancel.check()?;
+            if chunk?.times.iter().any(|at| seen.at(*at)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The newest value of each living series of a selection.
     ///
     /// # Errors
     /// There are more than [`crate::Settings::series_max`]; the registry fails.
     pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
-        let mut sight = Sight::new(&self.registry, asker.reader);
+        let ever = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+        let mut sight = Sight::new(self, asker, ever, select.devices.as_ref());
         let mut values = Vec::new();
         for last in self.store.snapshot().last(select) {
-            if sight.sees(last.series.series.job.as_ref())? {
+            let series = &last.series.series;
+            if sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
                 self.check_series(values.len())?;
                 let value = Some(last.value).filter(|value| value.is_finite());
                 let (series, time) = (described(&last.series), last.at.seconds());
@@ -69,12 +98,7 @@ impl Questions {
     /// # Errors
     /// The registry fails.
     pub fn jobs(&self, filter: &Filter, asker: &Asker) -> Result<Vec<api::Job>, QueryError> {
-        let uid = match (asker.reader.uid(), filter.uid) {
-            (Some(own), Some(asked)) if own != asked => return Ok(Vec::new()),
-            (own, asked) => own.or(asked),
-        };
-        let listed = self.registry.list(&Filter { uid, ..filter.clone() })?;
-        Ok(listed.into_iter().map(shown).collect())
+        Ok(self.listed(filter, asker)?.into_iter().map(shown).collect())
     }
 
     /// Every metric known, by name.
@@ -86,11 +110,6 @@ impl Questions {
             help: metric.help.to_string(),
         };
         self.store.catalogue().into_iter().map(info).collect()
-    }
-
-    /// What is missing in an interval, of one device or of all.
-    pub fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<api::Gap> {
-        self.store.gaps(from, to, device).iter().map(gap).collect()
     }
 
     /// Devices and metrics seen in the minute before `at`, aliases among them; of these devices, or of
@@ -111,23 +130,24 @@ impl Questions {
         let (mut at, mut select) = (at, Selector::default());
         if let Some(name) = job {
             let key = self.job_key(name, asker)?;
-            let stay = self.whole_stay(&key, asker.now)?;
+            let stay = self.whole_stay(&key, asker)?;
             at = at.min(stay.to);
             wanted = Some(wanted.unwrap_or(stay.devices));
             select.job = JobSelector::NoneOrIs(key);
         }
-        let mut sight = Sight::new(&self.registry, asker.reader);
-        let mut seen = BTreeSet::new();
         let from = at.plus(-AVAILABLE_WITHIN);
+        let mut sight = Sight::new(self, asker, (from, at), None);
+        let mut seen = BTreeSet::new();
         for chunk in self.store.snapshot().scan(&select, from, at) {
             asker.cancel.check()?;
-            let info = chunk?.series;
-            if !sight.sees(info.series.job.as_ref())? {
-                continue;
-            }
+            let Chunk { series: info, times, .. } = chunk?;
             let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());
             for device in [Some(info.series.device.clone()), alias].into_iter().flatten() {
-                if wanted.as_ref().is_none_or(|wanted| wanted.contains(&device)) {
+                if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&device)) {
+                    continue;
+                }
+                let when = sight.of(&device, info.series.job.as_ref())?;
+                if times.iter().any(|at| when.at(*at)) {
                     seen.insert((device, Arc::clone(&info.series.metric)));
                 }
             }
@@ -168,7 +188,7 @@ pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
 }
 
 /// A gap as `/api/v1` tells it.
-pub(crate) fn gap(gap: &Gap) -> api::Gap {
+pub fn gap(gap: &Gap) -> api::Gap {
     api::Gap {
         origin: gap.origin.to_string(),
         device: gap.device.to_string(),

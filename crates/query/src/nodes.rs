@@ -1,5 +1,6 @@
 //! The nodes: who reports, since when not, and how busy each is.
 
+use crate::sight::Sight;
 use crate::{Asker, QueryError, Questions};
 use jobs::Window;
 use model::{DeviceId, Point, Timestamp, increase};
@@ -27,7 +28,8 @@ const ALIVE: f64 = 60.0;
 const PERIOD_MIN: f64 = 2.0;
 
 impl Questions {
-    /// The devices that some origin sends or sent samples of, by name; which program sends them, the
+    /// The devices that some origin sends or sent samples of, by name, as far as the reader sees what is
+    /// counted there now; which program sends them, the
     /// store does not know (what its agent said of itself is `None`).
     ///
     /// # Errors
@@ -40,8 +42,18 @@ impl Questions {
                 seen(node, &origin);
             }
         }
+        let mut sight = Sight::new(self, asker, (asker.now.plus(-RECENT), asker.now), None);
+        for device in self.unseen(&nodes, &mut sight, asker)? {
+            nodes.remove(&device);
+        }
         for last in self.store.snapshot().last(&Selector::default()) {
             let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
+            if !asker.reader.sees_every_node() {
+                let series = &last.series.series;
+                if !sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
+                    continue;
+                }
+            }
             node.series += 1;
             if last.series.series.job.is_none() {
                 let value = Some(last.value).filter(|value| value.is_finite());
@@ -59,7 +71,7 @@ impl Questions {
             node.memory_used_bytes =
                 node.memory_bytes.zip(available).map(|(all, available)| all - available);
         }
-        self.add_load(&mut nodes, asker)?;
+        self.add_load(&mut nodes, &mut sight, asker)?;
         self.add_jobs(&mut nodes, asker)?;
         for node in nodes.values_mut() {
             let silent = node.last_seen.map(|seen| asker.now.seconds() - seen);
@@ -69,10 +81,27 @@ impl Questions {
         Ok(nodes.into_values().collect())
     }
 
+    /// The nodes that a reader does not see now.
+    fn unseen(
+        &self,
+        nodes: &BTreeMap<DeviceId, api::Node>,
+        sight: &mut Sight,
+        asker: &Asker,
+    ) -> Result<Vec<DeviceId>, QueryError> {
+        let mut unseen = Vec::new();
+        for device in nodes.keys() {
+            if !sight.of_node(device)?.at(asker.now.0) {
+                unseen.push(device.clone());
+            }
+        }
+        Ok(unseen)
+    }
+
     /// How many cores each node used lately, and how often it reports.
     fn add_load(
         &self,
         nodes: &mut BTreeMap<DeviceId, api::Node>,
+        sight: &mut Sight,
         asker: &Asker,
     ) -> Result<(), QueryError> {
         let metrics: BTreeSet<Arc<str>> = BUSY.into_iter().map(Arc::from).collect();
@@ -83,11 +112,16 @@ impl Questions {
             asker.cancel.check()?;
             let chunk = chunk?;
             let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };
-            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
+            let seen = sight.of_node(&chunk.series.series.device)?;
+            // What is seen now is seen since one instant: before it nothing counts.
+            let rows = chunk.rows().filter(|(at, ..)| seen.joins(at.0, asker.now.0));
+            let points = rows.map(|(at, value, start)| Point { at, value, start });
             if let Some(rate) = rate(points) {
                 *node.cpu_cores_used.get_or_insert(0.0) += rate;
             }
-            if let Some(period) = usual_distance(&chunk.times) {
+            let times: Vec<i64> =
+                chunk.times.into_iter().filter(|at| seen.joins(*at, asker.now.0)).collect();
+            if let Some(period) = usual_distance(&times) {
                 node.period_seconds = Some(period);
             }
         }
@@ -100,8 +134,8 @@ impl Questions {
         asker: &Asker,
     ) -> Result<(), QueryError> {
         let now = Some(asker.now);
-        let window = Window { uid: asker.reader.uid(), from: now, to: now, ..Window::default() };
-        for stay in self.registry.intervals(&window)? {
+        let window = Window { from: now, to: now, ..Window::default() };
+        for stay in self.stays(&window, asker)? {
             if let (Some(node), None) = (nodes.get_mut(&stay.device), stay.stop) {
                 node.jobs.push(stay.key.to_string());
             }

@@ -1,7 +1,8 @@
 //! Rows of devices under their own names.
 
 use crate::line::Lines;
-use crate::slices::{Slice, Slices};
+use crate::sight::Seen;
+use crate::slices::{Slice, Slices, leave};
 use crate::{Cancel, QueryError, RowBatch};
 use store::Scan;
 
@@ -61,7 +62,8 @@ impl Iterator for OwnRows {
     type Item = Result<RowBatch, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let slice = self.slices.next()?;
+        let Self { slices, lines, .. } = self;
+        let slice = slices.next(&mut |info| lines.seen(info))?;
         Some(slice.and_then(|slice| self.rows_of(slice)))
     }
 }
@@ -84,7 +86,13 @@ impl OwnChunks {
             self.cancel.check()?;
             let Some(chunk) = self.scan.next().transpose()? else { return Ok(None) };
             if let Some(line) = self.lines.own(&chunk.series)? {
-                let (times, values) = (chunk.times, chunk.values);
+                let (mut times, mut values) = (chunk.times, chunk.values);
+                let seen = self.lines.seen(&chunk.series)?;
+                if seen != Seen::Always {
+                    let kept: Vec<bool> = times.iter().map(|at| seen.at(*at)).collect();
+                    leave(&mut times, &kept);
+                    leave(&mut values, &kept);
+                }
                 let (lines, places) = (vec![line], vec![0; times.len()]);
                 return Ok(Some(RowBatch { lines, places, times, values, valid: Vec::new() }));
             }

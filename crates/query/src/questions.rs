@@ -1,9 +1,12 @@
 //! What can be asked, of what, and for whom.
 
 use crate::QueryError;
+use crate::sight::Sight;
 use jiff::tz::TimeZone;
-use jobs::{JobName, Reader, Registry};
-use model::{ClusterId, JobKey, Timestamp};
+use jobs::{Filter, Interval, JobName, Listed, Reader, Registry, Sees, Window};
+use model::{ClusterId, DeviceId, Gap, Job, JobKey, Timestamp};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Selector, Store};
@@ -66,12 +69,36 @@ pub struct Asker {
     pub now: Timestamp,
     /// How the question is stopped.
     pub cancel: Cancel,
+    /// Who is told which jobs it reads.
+    pub watch: Option<Arc<dyn Watch>>,
+}
+
+/// Who wants to know which jobs a question reads for one who may read every job's.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// It is about this job, which is that user's.
+    fn names(&self, job: &JobKey, owner: Option<u32>);
+    /// Its answer may tell of this job, or of any.
+    fn meets(&self, job: Option<&JobKey>);
 }
 
 impl Asker {
     /// An asker with a [`Cancel`] of its own.
     pub fn new(reader: Reader, now: Timestamp) -> Self {
-        Self { reader, now, cancel: Cancel::default() }
+        Self { reader, now, cancel: Cancel::default(), watch: None }
+    }
+
+    /// The answer may tell of this job.
+    pub(crate) fn meets(&self, job: &JobKey) {
+        if let Some(watch) = &self.watch {
+            watch.meets(Some(job));
+        }
+    }
+
+    /// The answer may tell of any job.
+    pub fn meets_any(&self) {
+        if let Some(watch) = &self.watch {
+            watch.meets(None);
+        }
     }
 }
 
@@ -144,7 +171,62 @@ impl Questions {
     /// There is none, there are several, or it is somebody else's.
     pub fn job_key(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
         let key = self.registry.resolve(name)?;
-        let owner = self.registry.owner(&key)?;
-        if asker.reader.may_see(owner) { Ok(key) } else { Err(QueryError::Denied(key)) }
+        match self.registry.sees(asker.reader, &key)? {
+            Sees::All => {}
+            Sees::Listed => return Err(QueryError::Listed(key)),
+            Sees::Nothing => return Err(QueryError::Denied(key)),
+        }
+        if let Some(watch) = &asker.watch {
+            watch.names(&key, self.registry.owner(&key)?);
+        }
+        Ok(key)
+    }
+
+    /// The jobs that pass a filter, as far as this reader may know of them, the newest first.
+    ///
+    /// # Errors
+    /// The registry fails.
+    pub fn listed(&self, filter: &Filter, asker: &Asker) -> Result<Vec<Listed>, QueryError> {
+        asker.meets_any();
+        Ok(self.registry.list(&Filter { reader: asker.reader, ..filter.clone() })?)
+    }
+
+    /// The runs that pass a filter, as far as this reader may know of them, the newest first: all of them.
+    ///
+    /// # Errors
+    /// The registry fails, or there are more than its limit of rows.
+    pub fn every_run(&self, filter: &Filter, asker: &Asker) -> Result<Vec<Job>, QueryError> {
+        asker.meets_any();
+        Ok(self.registry.every_run(&Filter { reader: asker.reader, ..filter.clone() })?)
+    }
+
+    /// Where and when jobs were that this reader sees all of.
+    ///
+    /// # Errors
+    /// The registry fails, or there are more than its limit of rows.
+    pub fn stays(&self, window: &Window, asker: &Asker) -> Result<Vec<Interval>, QueryError> {
+        asker.meets_any();
+        Ok(self.registry.intervals(&Window { reader: asker.reader, ..window.clone() })?)
+    }
+
+    /// What is missing in an interval, of one device or of all, as far as this reader may know of it.
+    ///
+    /// # Errors
+    /// The registry fails.
+    pub fn gaps(
+        &self,
+        (from, to): (Timestamp, Timestamp),
+        device: Option<&DeviceId>,
+        asker: &Asker,
+    ) -> Result<Vec<Gap>, QueryError> {
+        let one = device.map(|device| BTreeSet::from([device.clone()]));
+        let mut sight = Sight::new(self, asker, (from, to), one.as_ref());
+        let mut gaps = Vec::new();
+        for gap in self.store.gaps(from, to, device) {
+            gaps.extend(sight.of_gap(gap)?);
+        }
+        // What was cut may lie outside.
+        gaps.retain(|gap| gap.from <= to && gap.to >= from);
+        Ok(gaps)
     }
 }

@@ -1,7 +1,8 @@
 //! Points of series over time, to plot: cut into steps, counters as rates.
 
 use crate::lists::{described, gap};
-use crate::sight::Sight;
+use crate::sight::{Seen, Sight};
+use crate::summary::seen_windows;
 use crate::{Asker, QueryError, Questions, RangeQuestion, Rate, Settings};
 use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
 use std::collections::HashMap;
@@ -25,7 +26,8 @@ impl Questions {
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
     pub fn range(&self, question: &RangeQuestion, asker: &Asker) -> Result<api::Range, QueryError> {
-        let mut sight = Sight::new(&self.registry, asker.reader);
+        let devices = question.select.devices.as_ref();
+        let mut sight = Sight::new(self, asker, reach(question), devices);
         let metrics = self.store.catalogue();
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
@@ -40,13 +42,16 @@ impl Questions {
                 for found in snapshot.windows(&whole.select, first, whole.to, window) {
                     asker.cancel.check()?;
                     let found = found?;
-                    if !sight.sees(found.series.series.job.as_ref())? {
+                    let series = &found.series.series;
+                    let seen = sight.of(&series.device, series.job.as_ref())?;
+                    if !seen.touches(first.0, whole.to.0) {
                         continue;
                     }
-                    let mut line = LineOf::new(&found.series, &whole, step);
+                    let select = Selector::of(series);
+                    let found = seen_windows(&snapshot, found, &seen, window, &asker.cancel)?;
+                    let mut line = LineOf::new(&found.series, &whole, step, &seen);
                     if !line.take_windows(&found.windows) {
-                        line = LineOf::new(&found.series, &whole, step);
-                        let select = Selector::of(&found.series.series);
+                        line = LineOf::new(&found.series, &whole, step, &seen);
                         for chunk in snapshot.scan(&select, first, whole.to) {
                             line.take(&chunk?);
                         }
@@ -62,12 +67,14 @@ impl Questions {
                 for chunk in snapshot.scan(&question.select, first, question.to) {
                     asker.cancel.check()?;
                     let chunk = chunk?;
-                    if !sight.sees(chunk.series.series.job.as_ref())? {
+                    let series = &chunk.series.series;
+                    let seen = sight.of(&series.device, series.job.as_ref())?;
+                    if !seen.touches(first.0, question.to.0) {
                         continue;
                     }
                     let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
                     if !line.as_ref().is_some_and(same) {
-                        let next = LineOf::new(&chunk.series, question, step);
+                        let next = LineOf::new(&chunk.series, question, step, &seen);
                         if let Some(done) = line.replace(next)
                             && !shown.close(done)
                         {
@@ -85,22 +92,29 @@ impl Questions {
             end: question.to.seconds(),
             step_seconds: step as f64 / 1e6,
             rollup_seconds: window.map_or(0.0, |window| window as f64 / 1e6),
-            gaps: self.gaps_of(question),
+            gaps: self.gaps_of(question, asker)?,
             series: shown.series,
             truncated: shown.truncated,
         })
     }
 
-    fn gaps_of(&self, question: &RangeQuestion) -> Vec<api::Gap> {
-        let (from, to) = (question.from, question.to);
-        match &question.select.devices {
-            None => self.gaps(from, to, None),
-            Some(devices) => {
-                let of = |device| self.store.gaps(from, to, Some(device));
-                devices.iter().flat_map(of).map(|found| gap(&found)).collect()
-            }
+    fn gaps_of(&self, of: &RangeQuestion, asker: &Asker) -> Result<Vec<api::Gap>, QueryError> {
+        let span = (of.from, of.to);
+        let Some(devices) = &of.select.devices else {
+            return Ok(self.gaps(span, None, asker)?.iter().map(gap).collect());
+        };
+        let mut gaps = Vec::new();
+        for device in devices {
+            gaps.extend(self.gaps(span, Some(device), asker)?.iter().map(gap));
         }
+        Ok(gaps)
     }
+}
+
+/// From when until when something may be read.
+fn reach(question: &RangeQuestion) -> (Timestamp, Timestamp) {
+    let before = BEFORE_MIN.max(question.step_us.saturating_mul(2));
+    (question.from.plus(-before), question.to.plus(question.step_us.max(0)))
 }
 
 /// The range widened to whole steps.
@@ -150,6 +164,7 @@ impl<'a> Shown<'a> {
 #[derive(Debug)]
 struct LineOf {
     info: Arc<SeriesInfo>,
+    seen: Seen,
     from: i64,
     to: i64,
     step: i64,
@@ -172,16 +187,19 @@ struct Bucket {
 }
 
 impl LineOf {
-    fn new(info: &Arc<SeriesInfo>, question: &RangeQuestion, step: i64) -> Self {
+    fn new(info: &Arc<SeriesInfo>, question: &RangeQuestion, step: i64, seen: &Seen) -> Self {
         let rate = info.kind == Kind::Counter && question.rate == Rate::Counters;
         let (from, to) = (question.from.0, question.to.0);
         let (times, values) = (Vec::new(), Vec::new());
-        let info = Arc::clone(info);
-        Self { info, from, to, step, rate, before: None, bucket: None, times, values }
+        let (info, seen) = (Arc::clone(info), seen.clone());
+        Self { info, seen, from, to, step, rate, before: None, bucket: None, times, values }
     }
 
     fn take(&mut self, chunk: &Chunk) {
         for (at, value, start) in chunk.rows() {
+            if !self.seen.at(at.0) {
+                continue;
+            }
             let point = Point { at, value, start };
             if at.0 >= self.from && at.0 <= self.to {
                 self.add(point);
@@ -244,12 +262,15 @@ impl LineOf {
     }
 
     /// What a counter grew by since the reading before, and the seconds that took; for the first
-    /// reading since its start, if that lies within the range. `None`: nothing to compare with.
+    /// reading since its start, if that lies within the range. `None`: nothing to compare with that is seen
+    /// all the way from there.
     fn growth(&self, point: Point) -> Option<(f64, f64)> {
         let before = match (self.before, point.start) {
-            (Some(before), _) => before,
-            (None, Some(start)) if start.0 >= self.from => Point { at: start, value: 0.0, ..point },
-            (None, _) => return None,
+            (Some(before), _) if self.seen.joins(before.at.0, point.at.0) => before,
+            (_, Some(start)) if start.0 >= self.from && self.seen.joins(start.0, point.at.0) => {
+                Point { at: start, value: 0.0, ..point }
+            }
+            _ => return None,
         };
         let seconds = point.at.since(before.at) as f64 / 1e6;
         (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
@@ -360,7 +381,7 @@ mod tests {
     fn line(kind: Kind, from: i64, to: i64, step: i64, rows: &Rows) -> api::RangeSeries {
         let info = info(kind);
         let question = question((from, to), step, Rate::Counters);
-        let mut line = LineOf::new(&info, &question, step * S);
+        let mut line = LineOf::new(&info, &question, step * S, &Seen::Always);
         line.take(&chunk(&info, rows));
         line.finish(&HashMap::new())
     }
@@ -390,7 +411,7 @@ mod tests {
             prop_assert_eq!((asked.from.0, asked.to.0), (3600 * S, 43_200 * S - 1));
             let first = asked.from.plus(-3600 * S);
             let chunk = chunk(&info, &rows);
-            let mut line = LineOf::new(&info, &asked, 3600 * S);
+            let mut line = LineOf::new(&info, &asked, 3600 * S, &Seen::Always);
             line.take(&chunk);
             let want = line.finish(&HashMap::new());
             for window in Store::WINDOWS_US {
@@ -401,7 +422,7 @@ mod tests {
                 }
                 windows.extend(rolled.finish());
                 windows.retain(|(start, _)| *start >= first && *start <= asked.to);
-                let mut line = LineOf::new(&info, &asked, 3600 * S);
+                let mut line = LineOf::new(&info, &asked, 3600 * S, &Seen::Always);
                 prop_assert!(line.take_windows(&windows));
                 let have = line.finish(&HashMap::new());
                 prop_assert_eq!(&have.times, &want.times);

@@ -40,9 +40,12 @@ impl Questions {
         let (lines, series) = used.finish();
         let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
         let totals = totals(&lines, wall_seconds);
-        let missing = devices.iter().flat_map(|device| self.store.gaps(start, stop, Some(device)));
+        let mut missing = Vec::new();
+        for device in &devices {
+            missing.extend(self.gaps((start, stop), Some(device), asker)?);
+        }
         Ok(api::JobReport {
-            gaps: missing.map(|found| gap(&found)).collect(),
+            gaps: missing.iter().map(gap).collect(),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
             nodes: nodes.into_iter().map(share).collect(),

@@ -6,8 +6,9 @@ use crate::by_job::JobRows;
 use crate::line::Lines;
 use crate::merge::MergeRows;
 use crate::own::{OwnChunks, OwnRows};
+use crate::sight::Sight;
 use crate::slices::{Slices, Walk};
-use crate::summary::Summary;
+use crate::summary::{BUCKET, Summary};
 use crate::{AsRate, Asker, QueryError, Questions};
 use model::{DeviceId, JobKey, Kind, Timestamp};
 use std::collections::BTreeSet;
@@ -192,6 +193,11 @@ impl Reads {
         Walk::Summary(Box::new(summary))
     }
 
+    /// From when until when something of what is read may lie: a bucket reaches beyond its beginning.
+    fn reach(&self) -> (Timestamp, Timestamp) {
+        (self.from, if self.summary { self.to.plus(BUCKET) } else { self.to })
+    }
+
     /// About how many samples will be read.
     pub(crate) fn estimate(&self) -> Result<u64, QueryError> {
         let own = self.snapshot.estimate_rows(&self.own, self.from, self.to)?;
@@ -247,10 +253,13 @@ impl Questions {
     ) -> Result<Vec<StartRow>, QueryError> {
         let RowQuestion { devices, metrics, job, from, to, .. } = question.clone();
         let select = Selector { devices, metrics, job, labels: Vec::new() };
-        let mut lines = Lines::new(self, asker.reader, false);
+        let sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
+        let mut lines = Lines::new(self, sight, false);
         let mut rows = Vec::new();
         for found in self.store.snapshot().counter_starts(&select, from, to)? {
-            if let Some(line) = lines.own(&found.series)? {
+            if lines.seen(&found.series)?.at(found.at.0)
+                && let Some(line) = lines.own(&found.series)?
+            {
                 rows.push(StartRow { line, at: found.at, start: found.start });
             }
         }
@@ -260,10 +269,13 @@ impl Questions {
     /// The rows of `metrics` or `metrics_by_device`: series by series, then what is summed for aliases.
     fn table(&self, question: &RowQuestion, asker: &Asker) -> Result<Batches, QueryError> {
         let reads = self.reads(question)?;
-        let lines = || Lines::new(self, asker.reader, question.view != View::Metrics);
+        let lines = || {
+            let sight = Sight::new(self, asker, reads.reach(), question.devices.as_ref());
+            Lines::new(self, sight, question.view != View::Metrics)
+        };
         let slices = |select: &Selector| {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, AsRate::No, asker.cancel.clone())
+            Slices::new(walk, AsRate::No, asker)
         };
         let every = (i64::MIN, i64::MAX);
         let own: Batches = if question.summary {
@@ -279,10 +291,13 @@ impl Questions {
 
     /// The rows of `metrics_by_device` in the order of time.
     pub(crate) fn by_time(&self, reads: &Reads, treatment: Treatment, asker: &Asker) -> Batches {
-        let lines = || Lines::new(self, asker.reader, true);
+        let lines = || {
+            let sight = Sight::new(self, asker, reads.reach(), reads.own.devices.as_ref());
+            Lines::new(self, sight, true)
+        };
         let slices = |select: &Selector| {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, treatment.as_rate, asker.cancel.clone())
+            Slices::new(walk, treatment.as_rate, asker)
         };
         let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless);
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };

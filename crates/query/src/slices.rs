@@ -1,7 +1,9 @@
-//! Samples, or five minutes each, in the order of time, on their way to rows: read, turned to rates.
+//! Samples, or five minutes each, in the order of time, on their way to rows: read, cut to what their
+//! reader sees, turned to rates.
 
-use crate::summary::Summary;
-use crate::{AsRate, Cancel, QueryError};
+use crate::sight::Seen;
+use crate::summary::{BUCKET, Summary};
+use crate::{AsRate, Asker, Cancel, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +23,29 @@ pub(crate) struct Slice {
 
 impl Slice {
     /// The series of a row.
-    fn series_of(&self, row: usize) -> Option<&Arc<SeriesInfo>> {
-        self.series.get(usize::try_from(*self.places.get(row)?).ok()?)
+    fn series_of(&self, row: usize) -> Option<(usize, &Arc<SeriesInfo>)> {
+        let place = usize::try_from(*self.places.get(row)?).ok()?;
+        Some((place, self.series.get(place)?))
     }
+
+    /// Leaves the rows that are seen; `seen` is that of each series.
+    fn cut(&mut self, seen: &[Seen]) {
+        let of = |place: &u32| usize::try_from(*place).ok().and_then(|place| seen.get(place));
+        let rows = self.places.iter().zip(&self.times);
+        let kept: Vec<bool> =
+            rows.map(|(place, at)| of(place).is_some_and(|seen| seen.at(*at))).collect();
+        leave(&mut self.places, &kept);
+        leave(&mut self.times, &kept);
+        leave(&mut self.values, &kept);
+        leave(&mut self.starts, &kept);
+        leave(&mut self.valid, &kept);
+    }
+}
+
+/// Leaves those that are kept.
+pub(crate) fn leave<T>(list: &mut Vec<T>, kept: &[bool]) {
+    let mut kept = kept.iter();
+    list.retain(|_| kept.next().copied().unwrap_or(false));
 }
 
 impl From<TimeSlice> for Slice {
@@ -42,44 +64,52 @@ pub(crate) enum Walk {
     Summary(Box<Summary>),
 }
 
+/// Tells when a series is seen.
+pub(crate) type SeenOf<'a> = dyn FnMut(&Arc<SeriesInfo>) -> Result<Seen, QueryError> + 'a;
+
 /// The stages in a row.
 #[derive(Debug)]
 pub(crate) struct Slices {
     walk: Walk,
     rates: Option<Rates>,
+    /// Whether the reader sees everything: then nothing is looked up.
+    all: bool,
     cancel: Cancel,
     done: bool,
 }
 
 impl Slices {
-    pub(crate) fn new(walk: Walk, as_rate: AsRate, cancel: Cancel) -> Self {
+    pub(crate) fn new(walk: Walk, as_rate: AsRate, asker: &Asker) -> Self {
         let rates = (as_rate != AsRate::No).then(|| Rates::new(as_rate));
-        Self { walk, rates, cancel, done: false }
+        let (all, cancel) = (asker.reader.sees_every_job(), asker.cancel.clone());
+        Self { walk, rates, all, cancel, done: false }
     }
 
-    fn read(&mut self) -> Result<Option<Slice>, QueryError> {
-        self.cancel.check()?;
-        let slice = match &mut self.walk {
-            Walk::Samples(walk) => walk.next().transpose()?.map(Slice::from),
-            Walk::Summary(summary) => summary.next().transpose()?,
-        };
-        Ok(slice.map(|mut slice| {
-            self.rates.iter_mut().for_each(|rates| rates.turn(&mut slice));
-            slice
-        }))
-    }
-}
-
-impl Iterator for Slices {
-    type Item = Result<Slice, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next slice: of each series what is seen of it. After an error it ends.
+    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
         if self.done {
             return None;
         }
-        let next = self.read().transpose();
+        let next = self.read(seen).transpose();
         self.done = !matches!(next, Some(Ok(_)));
         next
+    }
+
+    fn read(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
+        self.cancel.check()?;
+        let (slice, width) = match &mut self.walk {
+            Walk::Samples(walk) => (walk.next().transpose()?.map(Slice::from), 1),
+            // Its values are made of what is seen.
+            Walk::Summary(summary) => (summary.next(seen).transpose()?, BUCKET),
+        };
+        let Some(mut slice) = slice else { return Ok(None) };
+        let one = |info| if self.all { Ok(Seen::Always) } else { seen(info) };
+        let seen: Vec<Seen> = slice.series.iter().map(one).collect::<Result<_, _>>()?;
+        if width == 1 && seen.iter().any(|seen| *seen != Seen::Always) {
+            slice.cut(&seen);
+        }
+        self.rates.iter_mut().for_each(|rates| rates.turn(&mut slice, &seen, width));
+        Ok(Some(slice))
     }
 }
 
@@ -89,8 +119,8 @@ pub(crate) fn address(info: &Arc<SeriesInfo>) -> usize {
 }
 
 /// Values as what they changed by per second since the reading before: a counter by its
-/// [`model::increase`], anything else by its difference. The first reading of a series, and a second one
-/// of the same instant, have no value.
+/// [`model::increase`], anything else by its difference. The first reading of a series, the first of a time
+/// for which its reader sees it, and a second one of the same instant, have no value.
 #[derive(Debug)]
 struct Rates {
     all: bool,
@@ -103,10 +133,11 @@ impl Rates {
         Self { all: as_rate == AsRate::All, last: HashMap::new(), held: Vec::new() }
     }
 
-    fn turn(&mut self, slice: &mut Slice) {
+    fn turn(&mut self, slice: &mut Slice, seen: &[Seen], width: i64) {
         let mut valid = vec![true; slice.times.len()];
         for row in 0..slice.times.len() {
-            let Some(info) = slice.series_of(row) else { continue };
+            let Some((place, info)) = slice.series_of(row) else { continue };
+            let Some(seen) = seen.get(place) else { continue };
             let counter = info.kind == Kind::Counter;
             if !(self.all || counter) {
                 continue;
@@ -122,6 +153,7 @@ impl Rates {
             if before.is_none() {
                 self.held.push(Arc::clone(info));
             }
+            let before = before.filter(|before| seen.connects(before.at.0, *at, width));
             let rate = before.and_then(|before| rate(before, point, counter));
             if let (Some(value), Some(valid)) = (slice.values.get_mut(row), valid.get_mut(row)) {
                 (*value, *valid) = (rate.unwrap_or(0.0), rate.is_some());
@@ -171,7 +203,7 @@ mod tests {
             [(0, 0, 8.0), (1, 0, 10.0), (0, 2, 4.0), (1, 2, 16.0), (1, 2, 17.0), (1, 4, 1.0)];
         let turned = |as_rate| {
             let mut slice = slice(&series, &data);
-            Rates::new(as_rate).turn(&mut slice);
+            Rates::new(as_rate).turn(&mut slice, &[Seen::Always, Seen::Always], 1);
             let valid = slice.valid.clone();
             slice.values.into_iter().zip(valid).map(|(v, ok)| ok.then_some(v)).collect::<Vec<_>>()
         };
@@ -190,9 +222,9 @@ mod tests {
         let series = [info("c_total", Kind::Counter, &[])];
         let mut rates = Rates::new(AsRate::Auto);
         let mut first = slice(&series, &[(0, 0, 1.0)]);
-        rates.turn(&mut first);
+        rates.turn(&mut first, &[Seen::Always], 1);
         let mut second = slice(&series, &[(0, 10, 6.0)]);
-        rates.turn(&mut second);
+        rates.turn(&mut second, &[Seen::Always], 1);
         assert_eq!((first.valid[0], second.valid[0], second.values[0]), (false, true, 0.5));
     }
 }

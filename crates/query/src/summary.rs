@@ -6,13 +6,14 @@
 //! several samples of one instant the last counts.
 
 use crate::print::SCRAPE_TIME;
-use crate::slices::Slice;
+use crate::sight::Seen;
+use crate::slices::{SeenOf, Slice};
 use crate::{Cancel, QueryError};
-use model::{Rollup, Series, Timestamp};
+use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Selector, SeriesInfo, Snapshot, TimeSlice};
+use store::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
 
 /// A summary's bucket, in microseconds.
 pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
@@ -70,11 +71,20 @@ impl Summary {
         Self { snapshot, selector, cancel, rows_max, rest, width: 288, names }
     }
 
-    fn slice(&mut self) -> Result<Option<Slice>, QueryError> {
+    /// The next slice: what is made of what is seen. After an error it ends.
+    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
+        let next = self.slice(seen).transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.rest = None;
+        }
+        next
+    }
+
+    fn slice(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
         while let Some((first, last)) = self.rest {
             let long = self.width.saturating_sub(1).saturating_mul(BUCKET);
             let end = first.saturating_add(long).min(last);
-            let Some(buckets) = self.read(first, end)? else {
+            let Some(buckets) = self.read((first, end), seen)? else {
                 self.width = (self.width / 2).max(1);
                 continue;
             };
@@ -90,14 +100,23 @@ impl Summary {
     }
 
     /// The buckets between two; none when they are too many and could be fewer.
-    fn read(&mut self, first: i64, last: i64) -> Result<Option<Vec<Bucket>>, QueryError> {
+    fn read(
+        &mut self,
+        (first, last): (i64, i64),
+        seen: &mut SeenOf<'_>,
+    ) -> Result<Option<Vec<Bucket>>, QueryError> {
         let mut buckets = Vec::new();
         let (from, to) = (Timestamp(first), Timestamp(last));
         for series in self.snapshot.windows(&self.selector, from, to, BUCKET) {
             self.cancel.check()?;
             let series = series?;
-            let place = self.names.place(&series.series);
-            buckets.extend(series.windows.iter().map(|window| Bucket::of(place, window)));
+            let seen = seen(&series.series)?;
+            if seen == Seen::Never {
+                continue;
+            }
+            let windows = seen_windows(&self.snapshot, series, &seen, BUCKET, &self.cancel)?;
+            let place = self.names.place(&windows.series);
+            buckets.extend(windows.windows.iter().map(|window| Bucket::of(place, window)));
             if buckets.len() > self.rows_max && first < last {
                 return Ok(None);
             }
@@ -106,16 +125,43 @@ impl Summary {
     }
 }
 
-impl Iterator for Summary {
-    type Item = Result<Slice, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = self.slice().transpose();
-        if !matches!(next, Some(Ok(_))) {
-            self.rest = None;
-        }
-        next
+/// Windows as they are seen: one that is seen in part is made anew of the samples that are seen, as far as
+/// there still are samples, span by span.
+pub(crate) fn seen_windows(
+    snapshot: &Snapshot,
+    mut series: Windows,
+    seen: &Seen,
+    width: i64,
+    cancel: &Cancel,
+) -> Result<Windows, QueryError> {
+    if *seen == Seen::Always {
+        return Ok(series);
     }
+    let mut windows = Vec::with_capacity(series.windows.len());
+    for window in series.windows {
+        let (first, last) = (window.0.0, window.0.0.saturating_add(width - 1));
+        if seen.joins(first, last) {
+            windows.push(window);
+        } else if seen.touches(first, last) {
+            cancel.check()?;
+            let span = (window.0, Timestamp(last));
+            let mut rolled = RollupWindows::new(width);
+            let mut before = None;
+            for chunk in snapshot.scan(&Selector::of(&series.series.series), span.0, span.1) {
+                for (at, value, start) in chunk?.rows().filter(|(at, ..)| seen.at(at.0)) {
+                    // Of two spans each has a part of its own: nothing is made of what lies between.
+                    if before.is_some_and(|before: Timestamp| !seen.joins(before.0, at.0)) {
+                        windows.extend(rolled.finish());
+                    }
+                    before = Some(at);
+                    rolled.push(Point { at, value, start });
+                }
+            }
+            windows.extend(rolled.finish());
+        }
+    }
+    series.windows = windows;
+    Ok(series)
 }
 
 const fn bucket(at: i64) -> i64 {

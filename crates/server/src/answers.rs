@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::caller::Caller;
+use crate::gate::Wrote;
 use crate::problem::{Refusal, Why};
 use crate::slow::Asked;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -43,6 +44,12 @@ pub(crate) async fn ask_long<T: Serialize>(
         Ok(answer)
     });
     asked.answered(answer.await)
+}
+
+/// An answer to somebody who changed this.
+pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, Refusal> {
+    answer.extensions_mut().insert(Wrote(what.clone()));
+    Ok(answer)
 }
 
 /// A value in JSON.

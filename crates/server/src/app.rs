@@ -1,11 +1,13 @@
 //! What requests share.
 
 use crate::agents::Agents;
+use crate::audit::{Audit, Reading};
 use crate::body::{Bounds, Budget, Held, read};
 use crate::caller::Caller;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::live::Live;
+use crate::made_tokens::MadeTokens;
 use crate::ondemand::OnDemand;
 use crate::problem::Refusal;
 use crate::rounds::Course;
@@ -49,6 +51,8 @@ pub(crate) struct App {
     pub(crate) told_jobs: ToldJobs,
     /// How the asking of each scheduler goes.
     pub(crate) schedulers: Vec<Arc<Course>>,
+    pub(crate) made_tokens: MadeTokens,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) batch_bodies: Budget,
     pub(crate) other_bodies: Budget,
     pub(crate) agents: Agents,
@@ -79,11 +83,16 @@ impl App {
     }
 
     /// For whom a question of this caller is answered. Who may not read anything never gets here; if one
-    /// did, there would be nothing to see.
+    /// did, there would be nothing to see. What one reads who may read everything is told to the audit.
     pub(crate) fn asker(&self, caller: &Caller) -> Result<Asker, Refusal> {
         let reader: Option<Reader> = caller.reader();
         let reader = reader.ok_or_else(|| Refusal::forbidden("this caller may read nothing"))?;
-        Ok(Asker::new(reader, self.now()))
+        let mut asker = Asker::new(reader, self.now());
+        if reader.sees_every_job() {
+            let reading = Reading::new(&self.audit, caller.doer.clone(), asker.now);
+            asker.watch = Some(Arc::new(reading));
+        }
+        Ok(asker)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -1,23 +1,42 @@
-//! Who asks, and what they may: every right but the sight of a job is decided here, and that one by
-//! [`Reader::may_see`], to which every question is bound before it is executed.
+//! Who asks, and what they may: every right but the sight of a job or node is decided here, and that one
+//! by [`Reader`], to which every question is bound before it is executed. `docs/decisions/0016-sight.md`.
 
+use crate::audit::Doer;
 use jobs::Reader;
 use model::Origin;
 
-/// The number of no user: it means "no change" to chown(2), and no process has it.
-const NO_USER: u32 = u32::MAX;
-
-/// Who asks.
+/// Who asks, and what they may.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) struct Caller {
+    pub(crate) rights: Rights,
+    /// Who it is and what he does, for the log and the audit.
+    pub(crate) doer: Doer,
+    /// Whether users see a node only while a job that they see is there.
+    pub(crate) own_nodes: bool,
+    /// Whether the caller came with a token that somebody made.
+    pub(crate) by_made_token: bool,
+}
+
+/// What somebody may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
     /// Root, the server's own user, or an administrator's token: may do everything. The number is that of
     /// the user, where the kernel tells it.
     Admin(Option<u32>),
-    /// A user of this machine, or a user's token: reads what is no job of somebody else, registers and
-    /// ends jobs, and sends what was counted for them.
+    /// A user of this machine, or a user's token: reads what he may see, registers and ends jobs, and
+    /// sends what was counted for them.
     User(u32),
+    /// A user's token that reads what he may see, and writes nothing.
+    Reading(u32),
+    /// A user of this machine who is staff: as a user, and reads everything.
+    StaffUser(u32),
+    /// A token of staff: reads everything, and writes nothing. The number is that of the user, if it is
+    /// somebody's.
+    Staff(Option<u32>),
     /// A token of nobody in particular: reads what belongs to no job.
     Guest,
+    /// Somebody whom nobody names, where the settings let such read what belongs to no job.
+    Anonymous,
     /// An agent's token or certificate: appends batches of this origin, or of any when none is named.
     Agent(Option<Origin>),
     /// Somebody whom neither the kernel nor a token nor a certificate names: may do nothing.
@@ -27,12 +46,51 @@ pub(crate) enum Caller {
 impl Caller {
     /// For whom a question is answered, if for this caller at all.
     pub(crate) const fn reader(&self) -> Option<Reader> {
-        match self {
-            Self::Admin(_) => Some(Reader::Everything),
-            Self::User(uid) => Some(Reader::User(*uid)),
-            Self::Guest => Some(Reader::User(NO_USER)),
-            Self::Agent(_) | Self::Nobody => None,
+        match self.rights {
+            Rights::Admin(_) | Rights::Staff(_) | Rights::StaffUser(_) => Some(Reader::Everything),
+            Rights::User(uid) | Rights::Reading(uid) if self.own_nodes => Some(Reader::Tenant(uid)),
+            Rights::User(uid) | Rights::Reading(uid) => Some(Reader::User(uid)),
+            Rights::Guest | Rights::Anonymous => Some(Reader::Nodes),
+            Rights::Agent(_) | Rights::Nobody => None,
         }
+    }
+}
+
+impl Rights {
+    /// The word for it, as `/api/v1/me` tells it.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self {
+            Self::Admin(_) => "admin",
+            Self::User(_) => "user",
+            Self::Reading(_) => "read",
+            Self::Staff(_) | Self::StaffUser(_) => "staff",
+            Self::Guest => "guest",
+            Self::Agent(_) => "agent",
+            Self::Anonymous | Self::Nobody => "nobody",
+        }
+    }
+
+    /// The user who asks, where somebody names him.
+    pub(crate) const fn uid(&self) -> Option<u32> {
+        match self {
+            Self::Admin(uid) | Self::Staff(uid) => *uid,
+            Self::User(uid) | Self::Reading(uid) | Self::StaffUser(uid) => Some(*uid),
+            Self::Guest | Self::Anonymous | Self::Agent(_) | Self::Nobody => None,
+        }
+    }
+
+    /// The word before the token in a token file.
+    pub(crate) const fn scope(&self) -> &'static str {
+        match self {
+            // A token without a name.
+            Self::Guest => "user",
+            rights => rights.word(),
+        }
+    }
+
+    /// Whether everything may be done.
+    pub(crate) const fn is_admin(&self) -> bool {
+        matches!(self, Self::Admin(_))
     }
 
     /// The user whose jobs this caller registers: the one the kernel or the token names, never one that
@@ -40,17 +98,22 @@ impl Caller {
     pub(crate) const fn registers_for(&self) -> Option<u32> {
         match self {
             Self::Admin(uid) => *uid,
-            Self::User(uid) => Some(*uid),
-            Self::Guest | Self::Agent(_) | Self::Nobody => None,
+            Self::User(uid) | Self::StaffUser(uid) => Some(*uid),
+            Self::Reading(_)
+            | Self::Staff(_)
+            | Self::Guest
+            | Self::Anonymous
+            | Self::Agent(_)
+            | Self::Nobody => None,
         }
     }
 
-    /// Whether this caller may end the jobs of that user.
+    /// Whether this caller may end the jobs of that user, and what he asked of nodes for them.
     pub(crate) fn may_end(&self, owner: Option<u32>) -> bool {
         match self {
             Self::Admin(_) => true,
-            Self::User(uid) => owner == Some(*uid),
-            Self::Guest | Self::Agent(_) | Self::Nobody => false,
+            Self::User(uid) | Self::StaffUser(uid) => owner == Some(*uid),
+            _ => false,
         }
     }
 
@@ -60,7 +123,7 @@ impl Caller {
         match self {
             Self::Admin(_) | Self::Agent(None) => true,
             Self::Agent(Some(own)) => own == origin,
-            Self::User(_) | Self::Guest | Self::Nobody => false,
+            _ => false,
         }
     }
 }
@@ -73,25 +136,41 @@ mod tests {
     fn rights() {
         let n1 = Origin::new("n1").unwrap();
         let n2 = Origin::new("n2").unwrap();
-        let sees = |caller: &Caller, owner| caller.reader().map(|reader| reader.may_see(owner));
-        for (caller, see_own, see_other, see_unknown, n1_ok, n2_ok) in [
-            (Caller::Admin(None), Some(true), Some(true), Some(true), true, true),
-            (Caller::User(7), Some(true), Some(false), Some(false), false, false),
-            (Caller::Guest, Some(false), Some(false), Some(false), false, false),
-            (Caller::Agent(None), None, None, None, true, true),
-            (Caller::Agent(Some(n1.clone())), None, None, None, true, false),
-            (Caller::Nobody, None, None, None, false, false),
+        let (all, user, own) = (Reader::Everything, Reader::User(7), Reader::Tenant(7));
+        let (some, only) = (|reader| Some((reader, reader)), |one, other| Some((one, other)));
+        // Whether it appends what n1 sends, and n2; whether it ends its own jobs, and registers any.
+        for (rights, reads, [n1_ok, n2_ok, ends, registers]) in [
+            (Rights::Admin(None), some(all), [true, true, true, false]),
+            (Rights::Admin(Some(7)), some(all), [true, true, true, true]),
+            (Rights::User(7), only(user, own), [false, false, true, true]),
+            (Rights::Reading(7), only(user, own), [false; 4]),
+            (Rights::StaffUser(7), some(all), [false, false, true, true]),
+            (Rights::Staff(Some(7)), some(all), [false; 4]),
+            (Rights::Guest, some(Reader::Nodes), [false; 4]),
+            (Rights::Anonymous, some(Reader::Nodes), [false; 4]),
+            (Rights::Agent(None), None, [true, true, false, false]),
+            (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
+            (Rights::Nobody, None, [false; 4]),
         ] {
-            assert_eq!(sees(&caller, Some(7)), see_own, "{caller:?}");
-            assert_eq!(sees(&caller, Some(8)), see_other, "{caller:?}");
-            assert_eq!(sees(&caller, None), see_unknown, "{caller:?}");
-            assert_eq!(caller.appends_all_of(&n1), n1_ok, "{caller:?}");
-            assert_eq!(caller.appends_all_of(&n2), n2_ok, "{caller:?}");
-            assert_eq!(caller.may_end(Some(7)), see_own == Some(true), "{caller:?}");
-            assert_eq!(caller.may_end(None), caller == Caller::Admin(None));
+            for (own_nodes, reader) in [(false, reads.map(|r| r.0)), (true, reads.map(|r| r.1))] {
+                let caller = Caller { own_nodes, ..Caller::of(rights.clone()) };
+                assert_eq!(caller.reader(), reader, "{rights:?}");
+            }
+            assert_eq!(rights.appends_all_of(&n1), n1_ok, "{rights:?}");
+            assert_eq!(rights.appends_all_of(&n2), n2_ok, "{rights:?}");
+            assert_eq!(rights.may_end(Some(7)), ends, "{rights:?}");
+            assert_eq!(rights.may_end(Some(8)), rights.is_admin(), "{rights:?}");
+            assert_eq!(rights.registers_for(), registers.then_some(7), "{rights:?}");
         }
-        assert_eq!(Caller::Admin(Some(3)).registers_for(), Some(3));
-        assert_eq!(Caller::Admin(None).registers_for(), None);
-        assert_eq!(Caller::Guest.registers_for(), None);
+    }
+
+    impl Caller {
+        /// Somebody with these rights.
+        pub(crate) fn of(rights: Rights) -> Self {
+            let word = |text: &str| text.into();
+            let (who, from, what) = (word("somebody"), word("127.0.0.1"), word("GET /"));
+            let doer = Doer { who, uid: rights.uid(), from, what };
+            Self { rights, doer, own_nodes: false, by_made_token: false }
+        }
     }
 }

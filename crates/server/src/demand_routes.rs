@@ -1,9 +1,9 @@
 //! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
 //! what was asked of them.
 
-use crate::answers::json;
+use crate::answers::{json, wrote};
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Rights};
 use crate::job_routes::object;
 use crate::ondemand::text::{list, quoted};
 use crate::params::Params;
@@ -17,8 +17,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{Change, DemandError, Entry, Mark, NewChange};
+use jobs::{Change, DemandError, Entry, Mark, NewChange, Reader};
 use model::{DeviceId, NodeList, Timestamp};
+use query::NodeSight;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
@@ -38,7 +39,10 @@ pub(crate) async fn settings(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     known(query, Operation::Settings)?;
-    administrators_only(&caller)?;
+    if !caller.reader().is_some_and(Reader::sees_every_job) {
+        let message = "only administrators and staff see what is asked of nodes";
+        return Err(Refusal::forbidden(message));
+    }
     let (active, now) = (app.on_demand.active(), app.now());
     let holds = active.held.changes.iter().filter(|change| change.until > now);
     json(&holds.map(|change| shown(&app, change, now)).collect::<Vec<_>>())
@@ -91,16 +95,18 @@ pub(crate) async fn set(
         entries: entries(&set)?,
     };
     let known = app.agents.matching(&new.nodes).len();
+    let nodes = new.nodes.to_string();
     let number = app.with_registry(move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
         app.on_demand.refresh(now)?;
         let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
         let NewChange { nodes, until, by, .. } = new;
         log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
-        Ok(number)
+        Ok((number, settings))
     });
-    let number = number.await?.map_err(refusal)?;
-    json(&numbered(number, known))
+    let (number, settings) = number.await?.map_err(refusal)?;
+    let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
+    wrote(json(&numbered(number, known))?, &more)
 }
 
 /// What a request changes, in the words of the agents' files.
@@ -223,7 +229,7 @@ pub(crate) async fn undo(
     if !undone.await?.map_err(refusal)? {
         return Err(Refusal::not_found(format!("no change {number} holds")));
     }
-    json(&numbered(number, nodes))
+    wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
 
 /// `POST /api/v1/flushes`: nodes send what a burst kept.
@@ -240,16 +246,18 @@ pub(crate) async fn flush(
     source_word(&source)?;
     let (by, now) = (name_of(&app, &caller), app.now());
     let known = app.agents.matching(&nodes).len();
+    let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
     let number = app.with_registry(move |app| {
         let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
         app.on_demand.refresh(now)?;
         log::info!("flush {number} of {source} on {nodes} by {by}");
         Ok(number)
     });
-    json(&numbered(number.await?.map_err(refusal)?, known))
+    wrote(json(&numbered(number.await?.map_err(refusal)?, known))?, &more)
 }
 
-/// `GET /api/v1/marks`: what was asked of nodes in the interval, the last day without one.
+/// `GET /api/v1/marks`: what was asked of nodes in the interval, the last day without one: of those nodes that
+/// the caller sees then, and of any for his own jobs.
 pub(crate) async fn marks(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -258,24 +266,37 @@ pub(crate) async fn marks(
     let params: Params = known(query, Operation::Marks)?;
     let devices = params.text("device")?.map(|names| devices(&names)).transpose()?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
-    let reader = app.asker(&caller)?.reader;
+    let asker = app.asker(&caller)?;
+    asker.meets_any();
     let marks = app.with_registry(move |app| {
-        app.on_demand.demand().marks((span.from, span.to), devices.as_deref(), MARKS_MAX)
+        let span = (span.from, span.to);
+        let marks = app.on_demand.demand().marks(span, devices.as_deref(), MARKS_MAX);
+        let sight = app.questions.node_sight(span, &asker)?;
+        let marks = marks.map_err(refusal)?.into_iter();
+        let seen = marks.filter_map(|mark| seen(mark, asker.reader, &sight));
+        Ok::<Vec<_>, Refusal>(seen.collect())
     });
-    let marks = marks.await?.map_err(refusal)?;
-    let one = |mark: Mark| {
-        let seen = reader.may_see(mark.uid);
-        api::Mark {
-            at: mark.at.seconds(),
-            kind: mark.kind.word().to_owned(),
-            number: mark.number,
-            nodes: mark.nodes.to_string(),
-            text: mark.text,
-            by: mark.by.filter(|_| seen).map(Into::into),
-            job: mark.job.filter(|_| seen).map(Into::into),
-        }
+    json(&marks.await??)
+}
+
+/// What somebody is told of a mark; `None`: nothing.
+fn seen(mark: Mark, reader: Reader, sight: &NodeSight) -> Option<api::Mark> {
+    let is_known = reader.knows_of(mark.uid);
+    let here = sight.at(mark.at, |node| mark.nodes.has(node)).filter(|_| !is_known);
+    let nodes = match here {
+        None => mark.nodes.to_string(),
+        Some(here) if here.is_empty() => return None,
+        Some(here) => here.into_iter().map(DeviceId::as_str).collect::<Vec<_>>().join(","),
     };
-    json(&marks.into_iter().map(one).collect::<Vec<_>>())
+    Some(api::Mark {
+        at: mark.at.seconds(),
+        kind: mark.kind.word().to_owned(),
+        number: mark.number,
+        nodes,
+        text: mark.text,
+        by: mark.by.filter(|_| is_known).map(Into::into),
+        job: mark.job.filter(|_| is_known).map(Into::into),
+    })
 }
 
 fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {
@@ -283,20 +304,18 @@ fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {
 }
 
 pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
-    match caller {
-        Caller::Admin(_) => Ok(()),
-        _ => Err(Refusal::forbidden("only administrators ask this of nodes")),
+    if caller.rights.is_admin() {
+        return Ok(());
     }
+    Err(Refusal::forbidden("only administrators ask this of nodes"))
 }
 
 /// Who asks, as it is kept.
 pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
-    match caller {
-        Caller::Admin(Some(uid)) | Caller::User(uid) => {
-            app.registry.user_name(*uid).unwrap_or_else(|| uid.to_string().into())
-        }
-        Caller::Admin(None) => "an administrator's token".into(),
-        Caller::Guest | Caller::Agent(_) | Caller::Nobody => "nobody".into(),
+    match (caller.rights.uid(), &caller.rights) {
+        (Some(uid), _) => app.registry.user_name(uid).unwrap_or_else(|| uid.to_string().into()),
+        (None, Rights::Admin(_)) => "an administrator's token".into(),
+        (None, _) => "nobody".into(),
     }
 }
 

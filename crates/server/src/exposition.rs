@@ -92,6 +92,8 @@ fn about(app: &App, page: &mut Page) {
     page.head(name, "counter", "Configurations read anew, taken or kept out.");
     page.sample(name, "{outcome=\"taken\"}", good.get());
     page.sample(name, "{outcome=\"refused\"}", bad.get());
+    let name = "jobmeter_audit_lost_total";
+    page.counter(name, "Lines of the audit that could not be written.", app.audit.lost.get());
 }
 
 fn ingest(app: &App, page: &mut Page) {

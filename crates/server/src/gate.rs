@@ -3,9 +3,11 @@
 
 use crate::accept::Connection;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::audit::Doer;
+use crate::caller::{Caller, Rights};
 use crate::counts::Route;
 use crate::live::{Live, host_of_ip};
+use crate::made_tokens::Found;
 use crate::problem::{Refusal, Why};
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
@@ -20,6 +22,9 @@ use tokio::time::Instant;
 
 /// Headers that a proxy adds: the one who connects is then not the one who asks.
 const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+
+/// Characters of a path that are told in the audit.
+const PATH_CHARS_MAX: usize = 200;
 
 /// On every answer: nothing is guessed, framed, embedded elsewhere or told to other sites.
 const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
@@ -41,13 +46,21 @@ pub(crate) async fn gate(
 ) -> Response {
     let (began, _under_way) = (Instant::now(), app.counts.begins());
     let route = Route::of(request.uri().path());
-    let admitted = admit(&app.live(), &request);
+    let admitted = admit(&app, &request);
     let told = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let mut response = match admitted {
         Ok(caller) => {
+            let (doer, changes) = (caller.doer.clone(), changes(&request));
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            let response = next.run(request).await;
+            let told = response.extensions().get::<Wrote>();
+            if response.status().is_success() && (changes || told.is_some()) {
+                let nothing = Wrote::default();
+                let Wrote(more) = told.unwrap_or(&nothing);
+                app.audit.wrote(&doer, app.now(), more);
+            }
+            response
         }
         Err(refusal) => refusal.into_response(),
     };
@@ -64,12 +77,24 @@ pub(crate) async fn gate(
     response
 }
 
+/// What a request changed: an extension of its answer, for the audit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wrote(pub(crate) serde_json::Value);
+
+/// Whether a request by its form changes something: not one that asks with a body, and no samples, which come
+/// every second. What changes something in another form says so in its answer.
+fn changes(request: &Request) -> bool {
+    let route = Route::of(request.uri().path());
+    !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
+        && route == Route::Api
+}
+
 /// Lets through who may read.
 pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     match caller {
         Some(caller) if caller.reader().is_some() => next.run(request).await,
-        Some(Caller::Agent(_)) => {
+        Some(Caller { rights: Rights::Agent(_), .. }) => {
             Refusal::forbidden("an agent's token appends batches and reads nothing").into_response()
         }
         _ => nobody().into_response(),
@@ -84,7 +109,13 @@ pub(crate) fn nobody() -> Refusal {
     )
 }
 
-fn admit(live: &Live, request: &Request) -> Result<Caller, Refusal> {
+fn admit(app: &App, request: &Request) -> Result<Caller, Refusal> {
+    let live = app.live();
+    let named = |token: &str| app.made_tokens.find(token, app.now());
+    admit_by(&live, &named, request)
+}
+
+fn admit_by(live: &Live, made: &Named<'_>, request: &Request) -> Result<Caller, Refusal> {
     let connection = request.extensions().get::<Connection>();
     let connection = connection.ok_or_else(|| Refusal::fault(&"a request without a connection"))?;
     let host = host(request)?;
@@ -99,7 +130,15 @@ fn admit(live: &Live, request: &Request) -> Result<Caller, Refusal> {
     if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         same_origin(request.headers(), host)?;
     }
-    caller(live, connection, request.headers())
+    let (rights, who, by_made_token) = who(live, made, connection, request.headers())?;
+    let path: String = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
+    let doer = Doer {
+        who,
+        uid: rights.uid(),
+        from: connection.ends.theirs.ip().to_canonical().to_string().into(),
+        what: format!("{} {path}", request.method()).into(),
+    };
+    Ok(Caller { rights, doer, own_nodes: live.access.own_nodes, by_made_token })
 }
 
 /// The one host that a request names.
@@ -156,25 +195,45 @@ fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Who asks: a token says it before a certificate, and a certificate before the kernel.
-fn caller(live: &Live, connection: &Connection, headers: &HeaderMap) -> Result<Caller, Refusal> {
+/// Finds a token that somebody made.
+type Named<'a> = dyn Fn(&str) -> Option<Found> + 'a;
+
+/// What somebody may, who it is, and whether he came with a token that somebody made: a token says it
+/// before a certificate, and a certificate before the kernel.
+fn who(
+    live: &Live,
+    made: &Named<'_>,
+    connection: &Connection,
+    headers: &HeaderMap,
+) -> Result<(Rights, Arc<str>, bool), Refusal> {
     if let Some(authorization) = headers.get(header::AUTHORIZATION) {
-        let token = authorization.to_str().ok().and_then(token);
-        let known = token.and_then(|token| live.tokens.caller(&token));
-        return known.ok_or_else(|| Refusal::unidentified("the token is not known here"));
+        let unknown = || Refusal::unidentified("the token is not known here, or no longer good");
+        let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
+        if let Some(rights) = live.tokens.rights(&token) {
+            let who = format!("a token of `{}`", rights.scope());
+            return Ok((rights, who.into(), false));
+        }
+        let Found { id, rights } = made(&token).ok_or_else(unknown)?;
+        let who = format!("token {id} of `{}`", rights.scope());
+        return Ok((rights, who.into(), true));
     }
     if let Some(name) = &connection.certificate {
         let origin = Origin::new(name).map_err(|error| Refusal::unidentified(error.to_string()))?;
-        return Ok(Caller::Agent(Some(origin)));
+        let who = format!("the certificate of {origin}");
+        return Ok((Rights::Agent(Some(origin)), who.into(), false));
     }
     let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
     let own = rustix::process::geteuid().as_raw();
-    Ok(match connection.owner {
-        _ if proxied => Caller::Nobody,
-        None => Caller::Nobody,
-        Some(uid) if uid == 0 || uid == own => Caller::Admin(Some(uid)),
-        Some(uid) => Caller::User(uid),
-    })
+    let uid = connection.owner.filter(|_| !proxied);
+    let rights = match uid {
+        None if live.access.anonymous => Rights::Anonymous,
+        None => Rights::Nobody,
+        Some(uid) if uid == 0 || uid == own => Rights::Admin(Some(uid)),
+        Some(uid) if live.access.staff.contains(&uid) => Rights::StaffUser(uid),
+        Some(uid) => Rights::User(uid),
+    };
+    let who = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("uid {uid}"));
+    Ok((rights, who.into(), false))
 }
 
 /// The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as the password, which
@@ -204,7 +263,8 @@ mod tests {
         let names = ["localhost", "127.0.0.1", "[::1]", "metrics.example"];
         let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
         let names = names.map(str::to_owned).into();
-        Live { names, tokens, tls: None, agents: Arc::default(), rules: Arc::default() }
+        let access = crate::access::Access { staff: [555].into(), ..Default::default() };
+        Live { names, tokens, access, tls: None, agents: Arc::default(), rules: Arc::default() }
     }
 
     fn connection(uid: Option<u32>) -> Connection {
@@ -226,7 +286,8 @@ mod tests {
     }
 
     fn status(request: &Request) -> u16 {
-        admit(&live(), request).map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+        admit_by(&live(), &|_| None, request)
+            .map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
     }
 
     #[test]
@@ -282,30 +343,38 @@ mod tests {
 
     #[test]
     fn who_asks() {
-        let who = |headers: &[(&str, &str)], connection: &Connection| {
-            caller(&live(), connection, request("GET", headers).headers()).ok()
+        let is = |headers: &[(&str, &str)], connection: &Connection| {
+            let made = |token: &str| {
+                (token == "made-token").then_some(Found { id: 7, rights: Rights::Reading(12) })
+            };
+            let found = who(&live(), &made, connection, request("GET", headers).headers());
+            found.ok().map(|(rights, ..)| rights)
         };
+        let who = is;
         let own = rustix::process::geteuid().as_raw();
-        assert_eq!(who(&[], &connection(Some(0))), Some(Caller::Admin(Some(0))));
-        assert_eq!(who(&[], &connection(Some(own))), Some(Caller::Admin(Some(own))));
-        assert_eq!(who(&[], &connection(Some(12345))), Some(Caller::User(12345)));
-        assert_eq!(who(&[], &connection(None)), Some(Caller::Nobody));
+        assert_eq!(who(&[], &connection(Some(0))), Some(Rights::Admin(Some(0))));
+        assert_eq!(who(&[], &connection(Some(own))), Some(Rights::Admin(Some(own))));
+        assert_eq!(who(&[], &connection(Some(12345))), Some(Rights::User(12345)));
+        assert_eq!(who(&[], &connection(None)), Some(Rights::Nobody));
         for header in OF_PROXIES {
-            assert_eq!(who(&[(header, "1.2.3.4")], &connection(Some(0))), Some(Caller::Nobody));
+            assert_eq!(who(&[(header, "1.2.3.4")], &connection(Some(0))), Some(Rights::Nobody));
         }
         let bearer = ("authorization", "Bearer aaaaaaaaaaaa");
-        assert_eq!(who(&[bearer], &connection(None)), Some(Caller::Admin(None)));
+        assert_eq!(who(&[bearer], &connection(None)), Some(Rights::Admin(None)));
         // `x:aaaaaaaaaaaa`
         let basic = ("authorization", "Basic eDphYWFhYWFhYWFhYWE=");
-        assert_eq!(who(&[basic], &connection(None)), Some(Caller::Admin(None)));
+        assert_eq!(who(&[basic], &connection(None)), Some(Rights::Admin(None)));
         for wrong in ["Bearer x", "Bearer", "Basic !", "Digest aaaaaaaaaaaa", ""] {
             // A wrong token is not made good by where it comes from.
             assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
         }
+        assert_eq!(who(&[], &connection(Some(555))), Some(Rights::StaffUser(555)));
+        let made = ("authorization", "Bearer made-token");
+        assert_eq!(who(&[made], &connection(Some(0))), Some(Rights::Reading(12)));
         let certified = Connection { certificate: Some("n7".into()), ..connection(None) };
-        let agent = Caller::Agent(Some(Origin::new("n7").unwrap()));
+        let agent = Rights::Agent(Some(Origin::new("n7").unwrap()));
         assert_eq!(who(&[], &certified), Some(agent));
-        assert_eq!(who(&[bearer], &certified), Some(Caller::Admin(None)));
+        assert_eq!(who(&[bearer], &certified), Some(Rights::Admin(None)));
     }
 
     proptest! {

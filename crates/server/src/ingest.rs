@@ -3,7 +3,7 @@
 use crate::agents;
 use crate::app::App;
 use crate::body::{Bounds, media_type, plain_encoding, read, unsupported};
-use crate::caller::Caller;
+use crate::caller::{Caller, Rights};
 use crate::counts;
 use crate::decoding::{Read, Slice};
 use crate::gate::nobody;
@@ -76,16 +76,18 @@ pub(crate) async fn batches(
 /// How much this caller may send at once, or why nothing.
 fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
     let within = app.limits.body_time;
-    match caller {
-        Caller::Admin(_) | Caller::Agent(_) => {
+    match caller.rights {
+        Rights::Admin(_) | Rights::Agent(_) => {
             Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.batch_bodies })
         }
-        Caller::User(_) => {
+        Rights::User(_) | Rights::StaffUser(_) => {
             let bytes_max = app.limits.user_body_bytes_max;
             Ok(Bounds { bytes_max, within, budget: &app.other_bodies })
         }
-        Caller::Guest => Err(Refusal::forbidden("this token reads, and sends no batches")),
-        Caller::Nobody => Err(nobody()),
+        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => {
+            Err(Refusal::forbidden("this token reads, and sends no batches"))
+        }
+        Rights::Anonymous | Rights::Nobody => Err(nobody()),
     }
 }
 
@@ -167,11 +169,11 @@ async fn may_send(
     caller: &Caller,
     batch: &Decoded,
 ) -> Result<Result<(), String>, Refusal> {
-    if caller.appends_all_of(&batch.origin) {
+    if caller.rights.appends_all_of(&batch.origin) {
         return Ok(Ok(()));
     }
-    match caller {
-        Caller::User(uid) => users::may_send(app, *uid, batch).await,
+    match &caller.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => users::may_send(app, *uid, batch).await,
         _ => Ok(Err(format!("this token or certificate is not that of origin {}", batch.origin))),
     }
 }

@@ -1,7 +1,7 @@
 //! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what an
 //! administrator says of schedulers' jobs.
 
-use crate::answers::{ask, ask_long, json};
+use crate::answers::{ask, ask_long, json, wrote};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::Caller;
@@ -83,9 +83,9 @@ pub(crate) async fn check(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     known(query, Operation::JobsCheck)?;
-    if !matches!(caller, Caller::Admin(_)) {
+    if !caller.reader().is_some_and(jobs::Reader::sees_every_job) {
         return Err(Refusal::forbidden(
-            "only administrators see what schedulers and nodes disagree in",
+            "only administrators and staff see what schedulers and nodes disagree in",
         ));
     }
     let asked = Asked::new(&app, "jobs check", &caller, "");
@@ -134,7 +134,7 @@ fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
 
 /// An administrator says what a scheduler would.
 async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Response, Refusal> {
-    if !matches!(caller, Caller::Admin(_)) {
+    if !caller.rights.is_admin() {
         let message = "only administrators tell of a scheduler's jobs";
         return Err(Refusal::forbidden(message));
     }
@@ -147,12 +147,13 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         return Err(refusal(full));
     }
     log::info!("job {key} was told of");
-    json(&api::Registered { cluster: key.cluster.to_string(), id: key.id.get() })
+    let registered = api::Registered { cluster: key.cluster.to_string(), id: key.id.get() };
+    wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
 /// A local job begins. Its user is the caller.
 async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<Response, Refusal> {
-    let uid = caller.registers_for().ok_or_else(|| {
+    let uid = caller.rights.registers_for().ok_or_else(|| {
         Refusal::forbidden(
             "this token names no user, and a job is a user's: use one of `user:NAME`",
         )
@@ -185,7 +186,8 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
         return Err(Refusal::busy(message));
     };
     log::info!("job {key} of user {uid} begins");
-    json(&api::Registered { cluster: key.cluster.to_string(), id: key.id.get() })
+    let registered = api::Registered { cluster: key.cluster.to_string(), id: key.id.get() };
+    wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
 /// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator says so.
@@ -205,12 +207,12 @@ pub(crate) async fn end(
     let job = app.with_registry(move |app| {
         let key = app.questions.job_key(&name, &asker)?;
         if key.cluster == ClusterId::local() {
-            if !caller.may_end(app.registry.owner(&key)?) {
+            if !caller.rights.may_end(app.registry.owner(&key)?) {
                 return Err(QueryError::Denied(key));
             }
             app.registry.end_local(key.id, stop, ended.exit_code)?;
             app.told_jobs.changed();
-        } else if matches!(caller, Caller::Admin(_)) {
+        } else if caller.rights.is_admin() {
             let (stop, exit_code) = (Some(stop), ended.exit_code);
             take(app, Amendment { stop, exit_code, ..Amendment::new(key.clone()) }, now)?;
         } else {
@@ -220,7 +222,8 @@ pub(crate) async fn end(
     });
     let job = job.await??;
     let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
-    json(&job)
+    let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
+    wrote(json(&job)?, &more)
 }
 
 /// The newest run of a job, as the API tells it.

@@ -9,9 +9,12 @@
 //! [`Server`] is the whole of it; the program `jobmeter-server` adds flags, signals and the runtime file.
 
 mod accept;
+mod access;
+mod account_routes;
 mod agents;
 mod answers;
 mod app;
+mod audit;
 mod body;
 mod caller;
 mod certificate;
@@ -32,6 +35,7 @@ mod kwollect;
 mod life;
 mod listen;
 mod live;
+mod made_tokens;
 mod nodes;
 mod ondemand;
 mod openapi;
@@ -55,6 +59,7 @@ mod table;
 mod tasks;
 mod timed;
 mod tls;
+mod token_routes;
 mod tokens;
 mod told_jobs;
 mod users;

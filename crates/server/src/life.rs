@@ -1,14 +1,17 @@
 //! A server from its start to its end.
 
 use crate::accept::{Serving, accept};
+use crate::access::UserFiles;
 use crate::agents::Agents;
 use crate::app::{App, stopped};
+use crate::audit::Audit;
 use crate::body::Budget;
 use crate::claims::contested;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::listen::listen;
 use crate::live::{Live, LiveError};
+use crate::made_tokens::MadeTokens;
 use crate::ondemand::OnDemand;
 use crate::peer::Owners;
 use crate::plans::{PlanError, plans};
@@ -20,7 +23,7 @@ use crate::tasks::Tasks;
 use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use config::ServerConfig;
-use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
@@ -128,7 +131,7 @@ impl Server {
         let asked = config.listen.listen.0;
         let root = Root::live()?;
         // Before anything is touched: a server that others could reach without a token starts nothing.
-        let live = Live::load(&config, agent_config.as_deref(), asked, &passwd(&root))?;
+        let live = Live::load(&config, agent_config.as_deref(), asked, &user_files(&root))?;
         let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
@@ -186,8 +189,8 @@ impl Server {
         let (config, agents) = (config.clone(), self.agent_config.clone());
         let address = self.address;
         let load = tokio::task::spawn_blocking(move || {
-            let passwd = Root::live().map(|root| passwd(&root)).unwrap_or_default();
-            Live::load(&config, agents.as_deref(), address, &passwd)
+            let files = Root::live().map(|root| user_files(&root)).unwrap_or_default();
+            Live::load(&config, agents.as_deref(), address, &files)
         });
         let live = load.await.unwrap_or_else(|_| Err(LiveError::Panicked))?;
         if live.tls.is_some() != self.app.live().tls.is_some() {
@@ -223,9 +226,17 @@ impl Server {
 }
 
 fn passwd(root: &Root) -> Vec<u8> {
+    names_of(root, "etc/passwd")
+}
+
+fn user_files(root: &Root) -> UserFiles {
+    UserFiles { passwd: passwd(root), group: names_of(root, "etc/group") }
+}
+
+fn names_of(root: &Root, file: &str) -> Vec<u8> {
     let mut text = Vec::new();
     // A machine without the file has no names, only numbers.
-    if root.read("etc/passwd", &mut text).is_err() {
+    if root.read(file, &mut text).is_err() {
         text.clear();
     }
     text
@@ -237,6 +248,8 @@ struct Opened {
     registry: Arc<Registry>,
     on_demand: OnDemand,
     questions: Questions,
+    made_tokens: MadeTokens,
+    audit: Audit,
 }
 
 fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, StartError> {
@@ -277,7 +290,11 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     }
     let registry = Arc::new(registry);
     let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
-    Ok(Opened { store, registry, on_demand, questions })
+    let made_tokens = MadeTokens::default();
+    made_tokens.load(&registry)?;
+    let audit = data.join(AUDIT_FILE);
+    let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
+    Ok(Opened { store, registry, on_demand, questions, made_tokens, audit })
 }
 
 fn tell_recovery(recovery: &store::Recovery) {
@@ -345,7 +362,7 @@ fn app(
         ..sql::Limits::default()
     };
     let turns = size(config.query.concurrency_max.into());
-    let Opened { store, registry, on_demand, questions } = opened;
+    let Opened { store, registry, on_demand, questions, made_tokens, audit } = opened;
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -367,6 +384,8 @@ fn app(
         ),
         told_jobs: ToldJobs::default(),
         schedulers: Vec::new(),
+        made_tokens,
+        audit: Arc::new(audit),
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
         agents: Agents::default(),
@@ -410,6 +429,7 @@ async fn every_minute(app: Arc<App>) {
             () = stopped(&mut stopping) => return,
         }
         config::log::tell_repeated();
+        note_tokens(&app).await;
         for (nodes, claim) in contested(&app.store) {
             let nodes: Vec<String> = nodes.into_iter().collect();
             log::warn!(
@@ -420,6 +440,14 @@ async fn every_minute(app: Arc<App>) {
                 claim.example.device
             );
         }
+    }
+}
+
+/// Keeps when tokens were used.
+async fn note_tokens(app: &Arc<App>) {
+    let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
+    if let Ok(Err(error)) = noted {
+        log::warn!("when tokens were used is not kept: {error}");
     }
 }
 

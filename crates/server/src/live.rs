@@ -1,5 +1,6 @@
 //! The part of the configuration that is read anew on SIGHUP, without losing a connection.
 
+use crate::access::{Access, UserFiles};
 use crate::ondemand::rules;
 use crate::ondemand::text::Base;
 use crate::tls::{self, TlsError, TlsFiles};
@@ -18,6 +19,9 @@ pub enum LiveError {
     /// The token file.
     #[error("tokens: {0}")]
     Tokens(SecretError),
+    /// The staff.
+    #[error("access.staff: {0}")]
+    Access(String),
     /// The certificates.
     #[error("TLS: {0}")]
     Tls(TlsError),
@@ -61,6 +65,7 @@ pub(crate) struct Live {
     /// Names by which this server may be called, in lower case, without ports.
     pub(crate) names: Vec<String>,
     pub(crate) tokens: Tokens,
+    pub(crate) access: Access,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) agents: Arc<AgentConfig>,
     /// What is promoted without that anybody asks.
@@ -86,13 +91,14 @@ impl Live {
         config: &ServerConfig,
         agents: Option<&Path>,
         listen: SocketAddr,
-        passwd: &[u8],
+        files: &UserFiles,
     ) -> Result<Self, LiveError> {
         let listener = &config.listen;
         let tokens = match &listener.token_file {
-            Some(path) => Tokens::read(path, passwd).map_err(LiveError::Tokens)?,
+            Some(path) => Tokens::read(path, &files.passwd).map_err(LiveError::Tokens)?,
             None => Tokens::default(),
         };
+        let access = Access::of(&config.access, files).map_err(LiveError::Access)?;
         let tls = match (&listener.cert, &listener.key) {
             (Some(cert), Some(key)) => {
                 let (cert, key) = (cert.clone(), key.clone());
@@ -114,7 +120,7 @@ impl Live {
         let rules = config.promotions.rules.as_ref().map_or(Ok(Vec::new()), |path| {
             rules::read(path).map_err(|why| LiveError::Rules { path: path.clone(), why })
         })?;
-        Ok(Self { names, tokens, tls, agents, rules: rules.into() })
+        Ok(Self { names, tokens, access, tls, agents, rules: rules.into() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/api/v1/promotions`, and Kwollect's `update_promoted_metrics`: optional metrics, collected for a time.
 
-use crate::answers::json;
+use crate::answers::{json, wrote};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::demand_routes::{administrators_only, ends, name_of, number_of, numbered, refusal};
@@ -16,7 +16,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{DemandError, Filter, Listed, NewPromotion, Promotion, Quota, Reader, Window};
+use jobs::{DemandError, Filter, Listed, NewPromotion, Promotion, Quota, Window};
 use model::{DeviceId, JobState, NodeList, Timestamp};
 use query::{Asker, QueryError};
 use std::collections::BTreeSet;
@@ -34,10 +34,11 @@ pub(crate) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     known(query, Operation::Promotions)?;
-    let (reader, now) = (app.asker(&caller)?.reader, app.now());
+    let (asker, now) = (app.asker(&caller)?, app.now());
+    asker.meets_any();
     let active = app.on_demand.active();
     let seen = active.held.promotions.iter().filter(|promotion| {
-        promotion.until.is_none_or(|until| until > now) && reader.may_see(promotion.uid)
+        promotion.until.is_none_or(|until| until > now) && asker.reader.knows_of(promotion.uid)
     });
     json(&seen.map(shown).collect::<Vec<_>>())
 }
@@ -64,11 +65,7 @@ pub(crate) async fn promote(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Promote)?;
-    if !matches!(caller, Caller::Admin(_) | Caller::User(_)) {
-        return Err(Refusal::forbidden(
-            "this token names no user, and metrics are promoted for a user's jobs",
-        ));
-    }
+    promoters_only(&caller)?;
     let asked: api::Promote = object(&app, &head.headers, body).await?;
     expression::check(&asked.metric).map_err(Refusal::malformed)?;
     let nodes = asked.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
@@ -80,8 +77,9 @@ pub(crate) async fn promote(
         metric: asked.metric.into(),
         until: ends("for_seconds", seconds, most, now)?,
         by: name_of(&app, &caller),
+        of: if caller.rights.is_admin() { None } else { caller.rights.registers_for() },
     };
-    let (asker, quota) = (app.asker(&caller)?, quota(&app, &caller));
+    let (asker, quota) = (app.asker(&caller)?, quota(&app, wish.of));
     let made = app.with_registry(move |app| {
         let new = wish.promotions(app, &asker)?;
         let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(refusal)?;
@@ -96,14 +94,23 @@ pub(crate) async fn promote(
             promotions.filter(|one| numbers.contains(&one.number)).map(shown).collect(),
         )
     });
-    json(&made.await??)
+    let made = made.await??;
+    let more = serde_json::json!({"promotions": made.clone()});
+    wrote(json(&made)?, &more)
 }
 
-const fn quota(app: &App, caller: &Caller) -> Option<Quota> {
-    match caller {
-        Caller::User(uid) => Some(Quota { uid: *uid, most: app.promotions.per_user_max }),
-        _ => None,
+/// Refuses those who promote nothing: who is no user, and who comes with a token that only reads.
+fn promoters_only(caller: &Caller) -> Result<(), Refusal> {
+    if caller.rights.is_admin() || caller.rights.registers_for().is_some() {
+        return Ok(());
     }
+    Err(Refusal::forbidden(
+        "this token writes nothing for a user, and metrics are promoted for a user's jobs",
+    ))
+}
+
+fn quota(app: &App, of: Option<u32>) -> Option<Quota> {
+    of.map(|uid| Quota { uid, most: app.promotions.per_user_max })
 }
 
 /// What somebody wants.
@@ -113,19 +120,21 @@ struct Wish {
     metric: Box<str>,
     until: Timestamp,
     by: Box<str>,
+    /// The user for whose jobs alone it may be; `None`: an administrator's.
+    of: Option<u32>,
 }
 
 impl Wish {
     /// One for each of the jobs it is for. An administrator's is for no job, unless he names one.
     fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
-        let jobs = match (&self.job, asker.reader) {
-            (Some(job), _) => vec![running_job(app, asker, job)?],
-            (None, Reader::User(uid)) => {
+        let jobs = match (&self.job, self.of) {
+            (Some(job), of) => vec![running_job(app, asker, job, of)?],
+            (None, Some(uid)) => {
                 let state = Some(JobState::Running);
                 let own = Filter { state, uid: Some(uid), ..Filter::default() };
                 app.registry.list(&own).map_err(QueryError::from)?
             }
-            (None, Reader::Everything) => {
+            (None, None) => {
                 let nodes = self.nodes.clone().ok_or_else(|| {
                     Refusal::malformed("`nodes` or `job` says where metrics are promoted")
                 })?;
@@ -155,10 +164,14 @@ impl Wish {
     }
 }
 
-/// The job of a name, if this asker may see it and it runs.
-fn running_job(app: &App, asker: &Asker, name: &str) -> Result<Listed, Refusal> {
+/// The job of a name, if this asker may see it, it runs, and it is of that user: what an account shows of
+/// others' jobs, or staff sees, is no right to change what is read of them.
+fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Listed, Refusal> {
     let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
     let job = app.registry.job(&key).map_err(QueryError::from)?;
+    if of.is_some() && job.as_ref().is_some_and(|job| job.uid != of) {
+        return Err(QueryError::Denied(key).into());
+    }
     let job = job.filter(|job| job.state == JobState::Running);
     let job = job.ok_or_else(|| Refusal::not_found(format!("job {key} does not run")))?;
     let stays = app.registry.intervals(&Window { job: Some(key), ..Window::default() });
@@ -177,12 +190,12 @@ pub(crate) async fn demote(
 ) -> Result<Response, Refusal> {
     known(query, Operation::Demote)?;
     let number = number_of(number)?;
+    promoters_only(&caller)?;
     let (by, now) = (name_of(&app, &caller), app.now());
-    let reader = app.asker(&caller)?.reader;
     let none = || Refusal::not_found(format!("no promotion {number} of yours holds"));
     let active = app.on_demand.active();
     let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
-    let found = found.filter(|promotion| reader.may_see(promotion.uid)).ok_or_else(none)?;
+    let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
     let nodes = app.agents.matching(&found.nodes).len();
     let ended = app.with_registry(move |app| {
         let ended = app.on_demand.demand().demote(number, &by, now)?;
@@ -192,7 +205,7 @@ pub(crate) async fn demote(
     if !ended.await?.map_err(refusal)? {
         return Err(none());
     }
-    json(&numbered(number, nodes))
+    wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
 
 /// `POST /rpc/update_promoted_metrics`: what OAR asks Kwollect for when a job begins or ends.
@@ -219,5 +232,5 @@ pub(crate) async fn update(
             metric_id: promotion.metric.to_string(),
         }));
     }
-    json(&rows)
+    wrote(json(&rows)?, &serde_json::json!({"promotions": active.held.promotions.len()}))
 }

@@ -4,8 +4,8 @@ use crate::app::App;
 use crate::gate::{gate, readers_only};
 use crate::problem::{Refusal, Why};
 use crate::{
-    demand_routes, exposition, ingest, job_routes, kwollect, nodes, openapi, pages,
-    promotion_routes, scheduler_routes, series, statements,
+    account_routes, demand_routes, exposition, ingest, job_routes, kwollect, nodes, openapi, pages,
+    promotion_routes, scheduler_routes, series, statements, token_routes,
 };
 use api::{Access, Operation};
 use axum::Router;
@@ -78,6 +78,12 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Promote => on(method, promotion_routes::promote),
         Operation::Demote => on(method, promotion_routes::demote),
         Operation::UpdatePromotedMetrics => on(method, promotion_routes::update),
+        Operation::Me => on(method, token_routes::me),
+        Operation::Tokens => on(method, token_routes::list),
+        Operation::MakeToken => on(method, token_routes::make),
+        Operation::RevokeToken => on(method, token_routes::revoke),
+        Operation::Accounts => on(method, account_routes::list),
+        Operation::ChangeAccount => on(method, account_routes::change),
         Operation::Metrics => on(method, exposition::metrics),
     }
 }

@@ -110,8 +110,11 @@ pub(crate) async fn gaps(
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
     let device = device.map_err(wrong)?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
-    ask(&app, &caller, move |questions, _| Ok(questions.gaps(span.from, span.to, device.as_ref())))
-        .await
+    ask(&app, &caller, move |questions, asker| {
+        let gaps = questions.gaps((span.from, span.to), device.as_ref(), asker)?;
+        Ok(gaps.iter().map(query::gap).collect::<Vec<_>>())
+    })
+    .await
 }
 
 /// The parameters of a query string, each one that the operation has.

@@ -145,7 +145,8 @@ impl Asked {
 
     fn line(&self, seconds: f64, end: End) -> String {
         let (read, kind, words) = (self.taken.reads.counts(), self.kind, &self.words);
-        let (told, caller) = (self.taken.rows.load(Ordering::Relaxed), name(&self.caller));
+        let (told, caller) =
+            (self.taken.rows.load(Ordering::Relaxed), Arc::clone(&self.caller.doer.who));
         format!(
             "slow question, {kind} of {caller}: {seconds:.3} s, {}, rows told {told}, rows read {}, bytes read \
              {}: {words}",
@@ -167,17 +168,6 @@ impl Drop for Asked {
         let end = self.end.unwrap_or_else(left);
         self.app.counts.slow_queries.add(1);
         log::warn!("{}", self.line(took.as_secs_f64(), end));
-    }
-}
-
-/// Who asks, without a secret.
-fn name(caller: &Caller) -> String {
-    match caller {
-        Caller::Admin(Some(uid)) | Caller::User(uid) => format!("uid {uid}"),
-        Caller::Admin(None) => "a token of `admin`".to_owned(),
-        Caller::Guest => "a token of `user`".to_owned(),
-        Caller::Agent(_) => "an agent".to_owned(),
-        Caller::Nobody => "nobody".to_owned(),
     }
 }
 

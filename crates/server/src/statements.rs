@@ -61,7 +61,7 @@ async fn answer(
     taken: &mut Taken,
 ) -> Result<Response, Refusal> {
     let asker = app.asker(caller)?;
-    let rows = app.sql.query(statement, asker.reader, asker.now).await?;
+    let rows = app.sql.query(statement, asker).await?;
     taken.reads = rows.reads().clone();
     let taken = taken.clone();
     let (writer, mut begin) = Writer::new(format, &rows.schema());

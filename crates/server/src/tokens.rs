@@ -4,8 +4,10 @@
 //! # one token a line: SCOPE[:NAME] TOKEN
 //! agent:node-1 7sTn0k3Xq…                # appends batches of the origin node-1, and nothing else
 //! agent        sha256:9f86d081884c7d65…  # appends batches of any origin
-//! user:ann     V2hhdCBhIGxv…             # reads what is no job of somebody else, registers her own
+//! user:ann     V2hhdCBhIGxv…             # reads what she may see, registers jobs of her own
+//! read:ann     aHVzaCBodXNo…             # reads what she may see, and writes nothing
 //! user         Qm9yaW5nIHRv…             # reads what belongs to no job
+//! staff        c3RhZmYgb25s…             # reads everything, and writes nothing; staff:NAME names who
 //! admin        c2VjcmV0IHRv…             # may do everything but begin a job, which is a user's
 //! QSB0b2tlbiBh…                          # as `agent`: the same file does for a server and its agents
 //! ```
@@ -14,7 +16,7 @@
 //! and the 64 hexadecimal digits of its SHA-256, so that who reads the file cannot use it; for a token
 //! drawn at random no slower hash is needed. In memory there are only the SHA-256.
 
-use crate::caller::Caller;
+use crate::caller::Rights;
 use kernel::parse::{lines, number};
 use model::Origin;
 use ring::digest::{SHA256, digest};
@@ -26,6 +28,12 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
+
+/// The words that a line may begin with.
+const SCOPES: [&str; 5] = ["agent", "user", "read", "staff", "admin"];
+
+/// A SHA-256.
+pub(crate) type Sha256 = [u8; 32];
 
 /// Why a file of secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +73,7 @@ pub enum SecretError {
 /// Who comes with which token.
 #[derive(Clone, Default)]
 pub(crate) struct Tokens {
-    known: Vec<([u8; 32], Caller)>,
+    known: Vec<(Sha256, Rights)>,
 }
 
 /// How many, never which.
@@ -98,23 +106,23 @@ impl Tokens {
                 continue;
             }
             let (scope, token) = line.split_once([' ', '\t']).unwrap_or(("agent", line));
-            let caller = caller(scope, passwd).map_err(|what| (number, what))?;
+            let rights = rights(scope, passwd).map_err(|what| (number, what))?;
             let hash = hash(token.trim()).map_err(|what| (number, what))?;
             if tokens.known.iter().any(|(known, _)| same(known, &hash)) {
                 return Err((number, "this token stands on an earlier line too".to_owned()));
             }
-            tokens.known.push((hash, caller));
+            tokens.known.push((hash, rights));
         }
         Ok(tokens)
     }
 
     /// Who comes with this token. The time it takes does not depend on how much of a token is right.
-    pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
+    pub(crate) fn rights(&self, token: &str) -> Option<Rights> {
         let presented = sha256(token);
         let mut found = None;
-        for (known, caller) in &self.known {
+        for (known, rights) in &self.known {
             if same(known, &presented) {
-                found = Some(caller);
+                found = Some(rights);
             }
         }
         found.cloned()
@@ -153,35 +161,41 @@ pub(crate) fn read_secret(path: &Path) -> Result<String, SecretError> {
     Ok(text)
 }
 
-fn caller(scope: &str, passwd: &[u8]) -> Result<Caller, String> {
+/// What the first word of a line is good for.
+pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
     let (scope, name) = match scope.split_once(':') {
         Some((scope, name)) => (scope, Some(name)),
         None => (scope, None),
     };
+    let user = |name: &str| {
+        let uid = name.parse().ok().or_else(|| uid_of(passwd, name));
+        uid.ok_or_else(|| format!("no user `{name}` in /etc/passwd; write the user's number"))
+    };
     match (scope, name) {
-        ("agent", None) => Ok(Caller::Agent(None)),
+        ("agent", None) => Ok(Rights::Agent(None)),
         ("agent", Some(name)) => {
             let origin = Origin::new(name).map_err(|error| error.to_string())?;
-            Ok(Caller::Agent(Some(origin)))
+            Ok(Rights::Agent(Some(origin)))
         }
-        ("user", Some("")) => Err("`user:` without a name".to_owned()),
-        ("user", None) => Ok(Caller::Guest),
-        ("user", Some(name)) => match name.parse().ok().or_else(|| uid_of(passwd, name)) {
-            Some(uid) => Ok(Caller::User(uid)),
-            None => Err(format!("no user `{name}` in /etc/passwd; write the user's number")),
-        },
-        ("admin", None) => Ok(Caller::Admin(None)),
+        ("user" | "read" | "staff", Some("")) => Err(format!("`{scope}:` without a name")),
+        ("user", None) => Ok(Rights::Guest),
+        ("user", Some(name)) => Ok(Rights::User(user(name)?)),
+        ("read", None) => Err("`read` wants the user whose sight it is: read:NAME".to_owned()),
+        ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
+        ("staff", None) => Ok(Rights::Staff(None)),
+        ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
+        ("admin", None) => Ok(Rights::Admin(None)),
         ("admin", Some(_)) => Err("an admin has no name: write `admin TOKEN`".to_owned()),
         _ => {
-            let meant = config::nearest(scope, ["agent", "user", "admin"]);
+            let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
-            Err(format!("no such scope; agent, user or admin{meant}"))
+            Err(format!("no such scope; agent, user, read, staff or admin{meant}"))
         }
     }
 }
 
 /// The number of a login name in the text of passwd(5).
-fn uid_of(passwd: &[u8], name: &str) -> Option<u32> {
+pub(crate) fn uid_of(passwd: &[u8], name: &str) -> Option<u32> {
     lines(passwd).find_map(|line| {
         let mut fields = line.split(|b| *b == b':');
         let named = fields.next()? == name.as_bytes();
@@ -215,7 +229,7 @@ fn unhex(hex: &str) -> Option<[u8; 32]> {
     digits.then_some(bytes)
 }
 
-fn sha256(text: &str) -> [u8; 32] {
+pub(crate) fn sha256(text: &str) -> Sha256 {
     let mut bytes = [0; 32];
     // SHA-256 has 32 bytes, so that nothing is cut or missing.
     for (to, from) in bytes.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()) {
@@ -243,27 +257,30 @@ mod tests {
     #[test]
     fn each_scope() {
         let text = "# c\n\ngggggggggggggggggggg\nagent:node-1 aaaaaaaaaaaaaaaaaaaa\nagent\tbbbbbbbbbbbbbbbbbbbb\n\
-                    user:ann  cccccccccccccccccccc\nuser:17 hhhhhhhhhhhhhhhhhhhh\nuser dddddddddddddddddddd\nadmin eeeeeeeeeeeeeeeeeeee\n";
+                    user:ann  cccccccccccccccccccc\nuser:17 hhhhhhhhhhhhhhhhhhhh\nuser dddddddddddddddddddd\nadmin eeeeeeeeeeeeeeeeeeee\n\
+                    read:ann iiiiiiiiiiiiiiiiiiii\nstaff jjjjjjjjjjjjjjjjjjjj\nstaff:5 kkkkkkkkkkkkkkkkkkkk\n";
         let tokens = Tokens::parse(text, PASSWD).unwrap();
-        let who = |letter: &str| tokens.caller(&letter.repeat(20));
-        assert_eq!(who("a"), Some(Caller::Agent(Some(Origin::new("node-1").unwrap()))));
-        assert_eq!(who("b"), Some(Caller::Agent(None)));
-        assert_eq!(who("c"), Some(Caller::User(1000)));
-        assert_eq!(who("d"), Some(Caller::Guest));
-        assert_eq!(who("h"), Some(Caller::User(17)));
-        assert_eq!(who("e"), Some(Caller::Admin(None)));
-        assert_eq!(who("g"), Some(Caller::Agent(None)));
+        let who = |letter: &str| tokens.rights(&letter.repeat(20));
+        assert_eq!(who("a"), Some(Rights::Agent(Some(Origin::new("node-1").unwrap()))));
+        assert_eq!(who("b"), Some(Rights::Agent(None)));
+        assert_eq!(who("c"), Some(Rights::User(1000)));
+        assert_eq!(who("d"), Some(Rights::Guest));
+        assert_eq!(who("h"), Some(Rights::User(17)));
+        assert_eq!(who("e"), Some(Rights::Admin(None)));
+        assert_eq!(who("i"), Some(Rights::Reading(1000)));
+        assert_eq!((who("j"), who("k")), (Some(Rights::Staff(None)), Some(Rights::Staff(Some(5)))));
+        assert_eq!(who("g"), Some(Rights::Agent(None)));
         assert_eq!(who("f"), None);
-        assert_eq!(tokens.caller(""), None);
+        assert_eq!(tokens.rights(""), None);
     }
 
     #[test]
     fn a_hashed_token_is_known_and_its_hash_is_no_token() {
         let hex: String = sha256(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
         let tokens = Tokens::parse(&format!("admin sha256:{hex}"), PASSWD).unwrap();
-        assert_eq!(tokens.caller(TOKEN), Some(Caller::Admin(None)));
-        assert_eq!(tokens.caller(&hex), None);
-        assert_eq!(tokens.caller(&format!("sha256:{hex}")), None);
+        assert_eq!(tokens.rights(TOKEN), Some(Rights::Admin(None)));
+        assert_eq!(tokens.rights(&hex), None);
+        assert_eq!(tokens.rights(&format!("sha256:{hex}")), None);
         assert_eq!(hex, HASH);
     }
 

@@ -11,6 +11,7 @@
 
 mod program;
 
+use model::Timestamp;
 use program::{
     BATCHES, JSON, NOBODY, Program, command, errors, frame, noise, now, parts, request, root,
 };
@@ -189,6 +190,65 @@ fn another_user_of_the_machine_does_what_is_his() {
     let (status, body) = parts(&program.shell_as(NOBODY, &batch, "cat <&3")).unwrap();
     let acks = wire::Answer::decode(&body).unwrap().acks;
     assert_eq!((status, acks[0].status), (200, AckStatus::RefusedForNow));
+}
+
+/// Two users of this machine share a node; each is known by the kernel's word alone.
+#[test]
+fn two_users_on_one_node_see_each_his_own_time_of_it() {
+    if !root("two_users_on_one_node_see_each_his_own_time_of_it") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let staff = format!("{}", NOBODY - 2);
+    let program = Program::start(dir.path(), &["--access-nodes", "own", "--access-staff", &staff]);
+    let (ann, bob, carol) = (NOBODY, NOBODY - 1, NOBODY - 2);
+    let as_user = |uid, line: &str, body: &str| program.ask_as(uid, line, JSON, body);
+    let start = now().seconds();
+    let register = |uid, start: f64| {
+        let body = format!("{{\"device\": \"n1\", \"start\": {start}}}");
+        let (status, body) = as_user(uid, "POST /api/v1/jobs", &body);
+        assert_eq!(status, 200, "{}", body.escape_ascii());
+        let job: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        job["id"].as_i64().unwrap()
+    };
+    // Ann from 100 s to 50 s ago, bob from 60 s ago on; a reading of the node every 10 s.
+    let (of_ann, of_bob) = (register(ann, start - 100.0), register(bob, start - 60.0));
+    let end = format!("{{\"stop\": {}}}", start - 50.0);
+    let line = format!("POST /api/v1/jobs/local:{of_ann}/end");
+    assert_eq!(as_user(ann, &line, &end).0, 200);
+    for tick in 0..15_u32 {
+        let at =
+            Timestamp::parse(&format!("{:.6}", start - 145.0 + 10.0 * f64::from(tick))).unwrap();
+        program.ask("POST /v1/batches", BATCHES, &frame(u64::from(tick), at));
+    }
+    let path = format!("/api/v1/range?device=n1&start={}&end={start}", start - 200.0);
+    let ages = |uid| {
+        let (status, body) = as_user(uid, &format!("GET {path}"), "");
+        let range: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let times = range["series"][0]["times"].as_array().cloned().unwrap_or_default();
+        let age = |at: &serde_json::Value| (start - at.as_f64().unwrap()).round();
+        (status, times.iter().map(age).collect::<Vec<f64>>())
+    };
+    assert_eq!(ages(ann), (200, vec![95.0, 85.0, 75.0, 65.0, 55.0]));
+    assert_eq!(ages(bob), (200, vec![55.0, 45.0, 35.0, 25.0, 15.0, 5.0]));
+    assert_eq!(ages(carol).1.len(), 15, "staff sees all");
+    let of = |uid, id| as_user(uid, &format!("GET /api/v1/jobs/local:{id}"), "").0;
+    assert_eq!([of(ann, of_bob), of(bob, of_bob), of(carol, of_bob)], [403, 200, 200]);
+    let line = format!("POST /api/v1/jobs/local:{of_bob}/end");
+    assert_eq!(as_user(carol, &line, "{}").0, 403, "staff ends no job of others");
+    let (status, body) = as_user(ann, "POST /api/v1/tokens", "{\"scope\": \"read\"}");
+    assert_eq!(status, 200, "{}", body.escape_ascii());
+    let made: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(made["kept"]["scope"], format!("read:{ann}"));
+    // With her token root is no more than she is.
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    let (status, body) = program.ask(&format!("GET {path}"), &token, b"");
+    let range: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, range["series"][0]["times"].as_array().unwrap().len()), (200, 5));
+    let (code, told) = program.end();
+    assert_eq!(code, Some(0), "{told}");
+    let audit = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+    assert!(audit.contains(&format!("\"who\":\"uid {carol}\"")), "{audit}");
 }
 
 /// A socket that is being closed belongs to nobody, and shows as uid 0: who closes right after sending must

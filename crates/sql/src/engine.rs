@@ -19,7 +19,6 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
 use futures::Stream;
-use model::Timestamp;
 use query::{Asker, Cancel, Questions};
 use std::future::Future;
 use std::pin::Pin;
@@ -133,22 +132,12 @@ impl Sql {
     ///
     /// # Errors
     /// It is no SELECT of our tables, or a limit is reached.
-    pub async fn query(
-        &self,
-        text: &str,
-        reader: jobs::Reader,
-        now: Timestamp,
-    ) -> Result<SqlRows, SqlError> {
-        let rows = self.started(text, reader, now).await;
+    pub async fn query(&self, text: &str, asker: Asker) -> Result<SqlRows, SqlError> {
+        let rows = self.started(text, asker).await;
         rows.inspect_err(|error| self.ended.note(error))
     }
 
-    async fn started(
-        &self,
-        text: &str,
-        reader: jobs::Reader,
-        now: Timestamp,
-    ) -> Result<SqlRows, SqlError> {
+    async fn started(&self, text: &str, asker: Asker) -> Result<SqlRows, SqlError> {
         let max = self.limits.statement_bytes_max;
         if text.len() > max {
             return Err(SqlError::TooLong(text.len(), max));
@@ -157,7 +146,6 @@ impl Sql {
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
         };
-        let asker = Asker::new(reader, now);
         let cancel = asker.cancel.clone();
         let reads = Reads::default();
         let scope = Scope { questions: self.questions.clone(), asker, reads: reads.clone() };

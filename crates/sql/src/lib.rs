@@ -25,3 +25,8 @@ pub use datafusion::arrow;
 pub use engine::{Limits, Sql, SqlRows};
 pub use error::SqlError;
 pub use turns::{Limit, Load};
+
+/// The names of the tables.
+pub fn tables() -> impl Iterator<Item = &'static str> {
+    schema::Table::ALL.into_iter().map(schema::Table::name)
+}

@@ -51,7 +51,7 @@ fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, Query
         _ if view == View::ByJob => {
             let (from, to) = (Some(narrow.from), Some(narrow.to));
             let window = Window { from, to, ..Window::default() };
-            let stays = scope.questions.registry().intervals(&window)?;
+            let stays = scope.questions.stays(&window, &scope.asker)?;
             stays.into_iter().map(|stay| stay.key).filter(|key| is_meant(narrow, key)).collect()
         }
         _ => named_by_series(narrow, scope)?,

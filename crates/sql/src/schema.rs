@@ -49,6 +49,7 @@ impl Table {
         Self::Catalogue,
     ];
 
+    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",

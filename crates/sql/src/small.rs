@@ -20,7 +20,7 @@ pub(crate) fn rows(
         Table::NodetimePerJob | Table::NodetimeByJob => nodetime(scope),
         Table::Jobs => jobs(scope),
         Table::Allocations => allocations(scope),
-        Table::Gaps => Ok(gaps(scope)),
+        Table::Gaps => gaps(scope),
         Table::CounterStarts => counter_starts(narrow, scope),
         _ => Ok(catalogue(scope)),
     }
@@ -39,8 +39,7 @@ fn time(at: Timestamp) -> Cell {
 }
 
 fn stays(scope: &Scope) -> Result<Vec<Interval>, QueryError> {
-    let window = Window { uid: scope.asker.reader.uid(), ..Window::default() };
-    Ok(scope.questions.registry().intervals(&window)?)
+    scope.questions.stays(&Window::default(), &scope.asker)
 }
 
 fn nodetime(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
@@ -62,7 +61,6 @@ fn allocations(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
 }
 
 fn jobs(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let filter = Filter { uid: scope.asker.reader.uid(), ..Filter::default() };
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
     let row = |job: model::Job| {
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
@@ -90,7 +88,8 @@ fn jobs(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         row.extend(resources(&job.used));
         row
     };
-    Ok(scope.questions.registry().every_run(&filter)?.into_iter().map(row).collect())
+    let runs = scope.questions.every_run(&Filter::default(), &scope.asker)?;
+    Ok(runs.into_iter().map(row).collect())
 }
 
 fn resources(of: &model::Resources) -> [Cell; 6] {
@@ -106,8 +105,9 @@ fn resources(of: &model::Resources) -> [Cell; 6] {
     ]
 }
 
-fn gaps(scope: &Scope) -> Vec<Vec<Cell>> {
-    let found = scope.questions.store().gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), None);
+fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let ever = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let found = scope.questions.gaps(ever, None, &scope.asker)?;
     let row = |gap: model::Gap| {
         vec![
             Cell::text(gap.origin.as_str()),
@@ -119,7 +119,7 @@ fn gaps(scope: &Scope) -> Vec<Vec<Cell>> {
             Cell::text(&gap.detail),
         ]
     };
-    found.into_iter().map(row).collect()
+    Ok(found.into_iter().map(row).collect())
 }
 
 fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {

@@ -8,6 +8,7 @@ mod lab;
 use futures::StreamExt;
 use jobs::Reader;
 use lab::{Lab, Told, at, key};
+use query::Asker;
 use query::Settings;
 use sql::arrow::array::{Array, StringViewArray};
 use sql::{Limits, Sql, SqlError};
@@ -36,7 +37,7 @@ fn engine(lab: &Lab, limits: Limits) -> Sql {
 
 /// Kinds and lines.
 async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
-    let mut rows = sql.query(text, reader, at(7200.0)).await?;
+    let mut rows = sql.query(text, Asker::new(reader, at(7200.0))).await?;
     let names: Vec<_> = rows.schema().fields().iter().map(|f| f.name().clone()).collect();
     assert_eq!(names, ["plan_type", "plan"]);
     let mut lines = Vec::new();

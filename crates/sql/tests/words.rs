@@ -5,7 +5,7 @@ mod lab;
 
 use jobs::Reader;
 use lab::{Lab, at};
-use query::Settings;
+use query::{Asker, Settings};
 use sql::{Limits, Sql};
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn what_is_wrong_is_told_in_words_of_ours() {
             "several tables have a column `job_id`; write TABLE.COLUMN",
         ),
     ] {
-        let error = sql.query(text, Reader::Everything, at(7200.0)).await.unwrap_err();
+        let error = sql.query(text, Asker::new(Reader::Everything, at(7200.0))).await.unwrap_err();
         let message = error.to_string();
         assert_eq!(error.status(), 400, "{text}: {message}");
         assert!(message.starts_with(want), "{text}: {message}");

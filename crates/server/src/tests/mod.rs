@@ -7,6 +7,7 @@ mod limits;
 mod questions;
 mod rights;
 mod schedulers;
+mod sight;
 mod tls;
 
 use crate::{Limits, Server, Settings};

@@ -1,9 +1,11 @@
 //! An engine over a lab, and its answers as texts.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use crate::lab::{Lab, at};
 use futures::StreamExt;
 use jobs::Reader;
-use query::Settings;
+use query::{Asker, Settings};
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sql::{Limits, Sql, SqlError};
 
@@ -13,7 +15,7 @@ pub(crate) fn engine(lab: &Lab, limits: Limits) -> Sql {
 
 /// The rows as texts, one line each, values divided by blanks.
 pub(crate) async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
-    let mut rows = sql.query(text, reader, at(7200.0)).await?;
+    let mut rows = sql.query(text, Asker::new(reader, at(7200.0))).await?;
     let options = FormatOptions::default().with_null("-");
     let mut lines = Vec::new();
     while let Some(batch) = rows.next().await {

@@ -1,0 +1,185 @@
+//! Commands about who may see what: token, account.
+
+use crate::client::{Client, escape};
+use crate::show::{self, Table};
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+
+/// `jobmeter token`.
+pub(crate) fn token(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("create", matches)) => create(client, matches),
+        Some(("list", matches)) => tokens(client, matches),
+        Some(("revoke", matches)) => revoke(client, matches),
+        _ => bail!("say what: jobmeter token create, list or revoke"),
+    }
+}
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let age = text(matches, "for").map(|age| {
+        let age_of = config::parse_duration(&age);
+        age_of.with_context(|| format!("--for {age}: write 12h, 30d or 365d"))
+    });
+    let new = api::NewToken {
+        scope: text(matches, "scope").unwrap_or_else(|| "read".to_owned()),
+        expires_in_seconds: age.transpose()?.map(|age| age.as_secs()),
+        note: text(matches, "note"),
+    };
+    let made: api::MadeToken = client.post("/api/v1/tokens", &new)?;
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&made)?)?;
+    } else {
+        writeln!(out, "{}", made.token)?;
+        let api::Token { id, scope, made, expires, .. } = made.kept;
+        let age = show::seconds(expires - made);
+        writeln!(io::stderr(), "token {id} of `{scope}`, good for {age}; it is shown this once")?;
+    }
+    Ok(())
+}
+
+fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text("/api/v1/tokens", "application/json")?)?;
+        return Ok(out.flush()?);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let tokens: Vec<api::Token> = client.get("/api/v1/tokens")?;
+    let mut table = Table::new(&["token", "scope", "state", "ends", "used", "made by", "note"]);
+    for token in tokens {
+        let state = match token.revoked {
+            Some(_) => "revoked",
+            None if token.expires <= health.now => "expired",
+            None => "good",
+        };
+        table.row(vec![
+            token.id.to_string(),
+            token.scope,
+            state.to_owned(),
+            relative(token.expires - health.now),
+            token.used.map_or_else(|| "never".to_owned(), |used| relative(used - health.now)),
+            token.made_by,
+            token.note,
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no token was made; to make one: jobmeter token create")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let id = text(matches, "id").context("name a token by its number: jobmeter token list")?;
+    let path = format!("/api/v1/tokens/{}/revoke", escape(&id));
+    let token: api::Token = client.post(&path, &serde_json::json!({}))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "token {} of `{}` is good no more", token.id, token.scope)?;
+    Ok(())
+}
+
+/// `jobmeter account`.
+pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("list", matches)) => accounts(client, matches),
+        Some(("show", matches)) => one(client, matches),
+        Some(("allow", matches)) => {
+            let members_see = text(matches, "sees");
+            change(client, matches, &api::AccountChange { members_see, ..Default::default() })
+        }
+        Some(("add", matches)) => {
+            let (users, none) = (users(matches), Vec::new());
+            let manager = matches.get_flag("manager");
+            let (members, managers) = if manager { (none, users) } else { (users, none) };
+            change(client, matches, &api::AccountChange { members, managers, ..Default::default() })
+        }
+        Some(("remove", matches)) => {
+            let remove = users(matches);
+            change(client, matches, &api::AccountChange { remove, ..Default::default() })
+        }
+        _ => bail!("say what: jobmeter account list, show, allow, add or remove"),
+    }
+}
+
+fn users(matches: &ArgMatches) -> Vec<String> {
+    matches.get_many::<String>("users").unwrap_or_default().cloned().collect()
+}
+
+fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", client.text("/api/v1/accounts", "application/json")?)?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["account", "members see", "you are"]);
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    for account in accounts {
+        let name = format!("{}:{}", account.cluster, account.name);
+        table.row(vec![name, account.members_see, account.role.unwrap_or_default()]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no account of yours is known")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    let found = accounts.iter().find(|one| format!("{}:{}", one.cluster, one.name) == name);
+    let account = found.with_context(|| format!("no account {name} of yours is known"))?;
+    write(account, matches.get_flag("json"))
+}
+
+fn change(
+    client: &Client,
+    matches: &ArgMatches,
+    change: &api::AccountChange,
+) -> anyhow::Result<()> {
+    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    let path = format!("/api/v1/accounts/{}", escape(&name));
+    let account: api::Account = client.post(&path, change)?;
+    write(&account, matches.get_flag("json"))
+}
+
+fn write(account: &api::Account, json: bool) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if json {
+        writeln!(out, "{}", serde_json::to_string(account)?)?;
+        return Ok(out.flush()?);
+    }
+    let (cluster, name, sees) = (&account.cluster, &account.name, &account.members_see);
+    let meaning = match &**sees {
+        "all" => "everything of each other's jobs",
+        "jobs" => "the list of each other's jobs",
+        _ => "nothing of each other's jobs",
+    };
+    writeln!(out, "{cluster}:{name}: its members see {meaning} ({sees})")?;
+    let mut table = Table::new(&["user", "uid", "role"]);
+    for user in account.users.iter().flatten() {
+        let name = user.user.clone().unwrap_or_default();
+        table.row(vec![name, user.uid.to_string(), user.role.clone()]);
+    }
+    if !table.is_empty() {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// A time from now.
+fn relative(seconds: f64) -> String {
+    if seconds < 0.0 {
+        format!("{} ago", show::seconds(-seconds))
+    } else {
+        format!("in {}", show::seconds(seconds))
+    }
+}

@@ -1,0 +1,317 @@
+//! Who sees which job: owners, accounts and what their managers allow; tokens that people made.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use jobs::{
+    AccountChange, AccountKey, Filter, Limits, NewToken, NodeShare, Reader, Record, Registry,
+    RegistryError, Resources, Role, Sees, Users, Window,
+};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+use std::path::Path;
+
+const T0: i64 = 1_767_657_600;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_seconds(T0 + second)
+}
+
+fn key(cluster: &str, id: i64) -> JobKey {
+    JobKey { cluster: ClusterId::new(cluster).unwrap(), id: JobId::new(id).unwrap() }
+}
+
+fn open(dir: &Path) -> Registry {
+    Registry::open(&dir.join("jobs.sqlite"), Limits::default(), Users::default).unwrap()
+}
+
+fn job(registry: &Registry, id: i64, uid: u32, start: i64, stop: Option<i64>) {
+    let event = JobEvent {
+        key: key("slurm", id),
+        spelling: id.to_string().into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: Some(uid),
+        start: at(start),
+        stop: stop.map(at),
+    };
+    assert_eq!(registry.apply(&[event], at(5000)).unwrap().refused, 0);
+}
+
+/// What a scheduler says of a job's account.
+fn on_account(dir: &Path, id: i64, account: &str) {
+    let db = rusqlite::Connection::open(dir.join("jobs.sqlite")).unwrap();
+    db.execute("UPDATE runs SET account = ?2 WHERE id = ?1", rusqlite::params![id, account])
+        .unwrap();
+}
+
+fn seen(registry: &Registry, reader: Reader) -> (Vec<i64>, Vec<i64>, Vec<Sees>) {
+    let listed = registry.list(&Filter { reader, ..Filter::default() }).unwrap();
+    let mut listed: Vec<i64> = listed.iter().map(|listed| listed.job.key.id.get()).collect();
+    listed.sort_unstable();
+    let ids = |window| {
+        let stays = registry.intervals(&window).unwrap();
+        let mut ids: Vec<i64> = stays.iter().map(|stay| stay.key.id.get()).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let all = ids(Window { reader, ..Window::default() });
+    // The other way of asking, for few jobs, tells the same.
+    let device = DeviceId::new("n1").ok();
+    assert_eq!(ids(Window { reader, device: device.clone(), ..Window::default() }), all);
+    let on_n1 = registry.list(&Filter { reader, device, ..Filter::default() }).unwrap();
+    assert_eq!(on_n1.len(), listed.len());
+    let each = [1, 2, 3].map(|id| registry.sees(reader, &key("slurm", id)).unwrap());
+    (listed, all, each.to_vec())
+}
+
+#[test]
+fn what_an_accounts_members_see_is_what_its_managers_allow() {
+    use Sees::{All, Listed, Nothing};
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    for (id, uid) in [(1, 1000), (2, 2000), (3, 3000)] {
+        job(&registry, id, uid, 10, None);
+    }
+    on_account(dir.path(), 1, "physics");
+    on_account(dir.path(), 2, "physics");
+    on_account(dir.path(), 3, "biology");
+    let physics: AccountKey = "slurm:physics".parse().unwrap();
+    let told = registry.account(&physics).unwrap().unwrap();
+    assert_eq!(told.users, [(1000, Role::Told), (2000, Role::Told)]);
+    let ann = || seen(&registry, Reader::User(1000));
+    let own = (vec![1], vec![1], vec![All, Nothing, Nothing]);
+    assert_eq!(ann(), own, "nothing, as long as nobody says otherwise");
+
+    let allow = |sees, users| {
+        let change = AccountChange { members_see: Some(sees), users };
+        registry.change_account(&physics, &change).unwrap()
+    };
+    allow(Listed, vec![]);
+    assert_eq!(ann(), (vec![1, 2], vec![1], vec![All, Listed, Nothing]));
+    allow(All, vec![]);
+    assert_eq!(ann(), (vec![1, 2], vec![1, 2], vec![All, All, Nothing]));
+    // Who is not in it, or of another cluster's account of that name, sees nothing of it.
+    let other: AccountKey = "oar:biology".parse().unwrap();
+    let change = AccountChange { members_see: Some(All), users: vec![(1000, Role::Member)] };
+    registry.change_account(&other, &change).unwrap();
+    assert_eq!(ann().0, [1, 2]);
+    assert_eq!(seen(&registry, Reader::User(9)), (vec![], vec![], vec![Nothing; 3]));
+    assert_eq!(seen(&registry, Reader::Nodes), (vec![], vec![], vec![Nothing; 3]));
+    let everything = (vec![1, 2, 3], vec![1, 2, 3], vec![All; 3]);
+    assert_eq!(seen(&registry, Reader::Everything), everything);
+    // A manager sees all, whatever the members do; who was taken out stays out.
+    allow(Nothing, vec![(9, Role::Manager)]);
+    assert_eq!((ann(), seen(&registry, Reader::Tenant(9)).1), (own, vec![1, 2]));
+    allow(All, vec![(1000, Role::Removed)]);
+    job(&registry, 1, 1000, 10, Some(20));
+    on_account(dir.path(), 1, "physics");
+    assert_eq!(ann().0, [1]);
+    assert_eq!(registry.accounts(Some(1000)).unwrap().len(), 1, "only the other one is left");
+}
+
+#[test]
+fn a_number_that_was_given_twice_is_seen_for_the_time_of_ones_own_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    job(&registry, 1, 1000, 10, Some(100));
+    job(&registry, 1, 2000, 1000, None);
+    // What nodes tell gives all runs of a number one user; a scheduler knows better.
+    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
+    db.execute("UPDATE runs SET uid = 2000 WHERE stop IS NULL", []).unwrap();
+    let ann = registry.runs_seen(Reader::User(1000), &key("slurm", 1)).unwrap();
+    assert_eq!((ann.spans, ann.every), (vec![(at(10), Some(at(100)))], false));
+    let bob = registry.runs_seen(Reader::User(2000), &key("slurm", 1)).unwrap();
+    assert_eq!((bob.spans, bob.every), (vec![(at(1000), None)], false));
+    assert!(registry.runs_seen(Reader::Everything, &key("slurm", 1)).unwrap().every);
+    assert_eq!(registry.sees(Reader::User(1000), &key("slurm", 1)).unwrap(), Sees::Nothing);
+}
+
+#[test]
+fn who_registers_a_job_himself_joins_no_account_by_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    let job = jobs::Registration {
+        uid: 1000,
+        user: None,
+        name: None,
+        device: DeviceId::new("n1").unwrap(),
+        start: at(0),
+    };
+    registry.register_local(&job).unwrap();
+    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
+    db.execute("UPDATE runs SET account = 'physics'", []).unwrap();
+    assert_eq!(registry.accounts(None).unwrap(), []);
+}
+
+#[test]
+fn names_of_accounts() {
+    let fine: AccountKey = "oar:my project:x".parse().unwrap();
+    assert_eq!((&*fine.name, fine.to_string()), ("my project:x", "oar:my project:x".to_owned()));
+    for wrong in ["physics", "slurm:", ":x", "slurm:a\nb", &format!("a:{}", "x".repeat(101))] {
+        assert!(wrong.parse::<AccountKey>().is_err(), "{wrong:?}");
+    }
+}
+
+fn token(hash: u8, uid: Option<u32>) -> NewToken {
+    NewToken {
+        hash: [hash; 32],
+        scope: "read:1000".into(),
+        uid,
+        note: "".into(),
+        made: at(0),
+        made_by: "uid 0".into(),
+        expires: at(100),
+    }
+}
+
+#[test]
+fn tokens_are_kept_until_they_end_and_told_for_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    let first = registry.keep_token(&token(1, Some(1000))).unwrap();
+    let second = registry.keep_token(&token(2, None)).unwrap();
+    registry.note_use(&[(first, at(50)), (first, at(20))]).unwrap();
+    registry.revoke_token(second, at(30)).unwrap();
+    drop(registry);
+    let registry = open(dir.path());
+    let told = registry.tokens(None).unwrap();
+    assert_eq!((told[0].id, told[1].id), (second, first));
+    assert_eq!((told[1].used, told[1].revoked), (Some(at(50)), None));
+    assert!(told[1].is_good(at(99)) && !told[1].is_good(at(100)) && !told[0].is_good(at(31)));
+    assert_eq!(registry.tokens(Some(1000)).unwrap(), told[1..]);
+    let later = NewToken { made: at(91 * 86_400), expires: at(92 * 86_400), ..token(3, None) };
+    let third = registry.keep_token(&later).unwrap();
+    assert!(third > second, "no number is given twice");
+    assert_eq!(registry.tokens(None).unwrap().len(), 1);
+}
+
+#[test]
+fn one_user_has_so_many_tokens_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    let mut last = 0;
+    for hash in 0..32 {
+        last = registry.keep_token(&token(hash, Some(1000))).unwrap();
+    }
+    let refused = registry.keep_token(&token(40, Some(1000))).unwrap_err();
+    assert!(matches!(refused, RegistryError::TooManyOf(32, _)), "{refused}");
+    registry.keep_token(&token(41, Some(2000))).unwrap();
+    registry.revoke_token(last, at(1)).unwrap();
+    registry.keep_token(&token(42, Some(1000))).unwrap();
+}
+
+/// A record of a job of an account, on these devices.
+fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>)) -> Record {
+    let share = |device: &str| NodeShare {
+        device: DeviceId::new(device).unwrap(),
+        cpus: None,
+        cpu_list: "".into(),
+        gpus: None,
+        gpu_list: "".into(),
+        memory_bytes: None,
+    };
+    Record {
+        key: key("slurm", id),
+        submit: at(start - 5),
+        spelling: id.to_string().into(),
+        part_of: None,
+        array_index: None,
+        user: Some(user.into()),
+        uid: None,
+        account: Some(account.into()),
+        project: None,
+        name: None,
+        queue: None,
+        state: if stop.is_some() { JobState::Ended } else { JobState::Running },
+        state_word: "".into(),
+        start: Some(at(start)),
+        stop: stop.map(at),
+        exit_code: None,
+        types: Vec::new(),
+        requested: Resources::default(),
+        used: Resources::default(),
+        nodes: vec![share("n1"), share("pdu-1")],
+        steps: Vec::new(),
+    }
+}
+
+#[test]
+fn members_are_those_of_whose_jobs_records_tell() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = || Users::parse(b"ann:x:1000:1000::/:/bin/sh\nbob:x:2000:2000::/:/bin/sh\n");
+    let path = dir.path().join("jobs.sqlite");
+    let registry = Registry::open(&path, Limits::default(), users).unwrap();
+    // A node saw one of the jobs before the scheduler told of it; no agent is on the others.
+    job(&registry, 2, 2000, 100, None);
+    let told = [
+        record(1, "ann", "physics", (100, Some(200))),
+        record(2, "bob", "physics", (100, None)),
+        record(3, "bob", "biology", (300, None)),
+    ];
+    assert_eq!(registry.tell(&told, at(5000)).unwrap().new, 3);
+    let physics: AccountKey = "slurm:physics".parse().unwrap();
+    let people = registry.account(&physics).unwrap().unwrap().users;
+    assert_eq!(people, [(1000, Role::Told), (2000, Role::Told)]);
+
+    let stays = |uid| {
+        let window = Window { reader: Reader::Tenant(uid), ..Window::default() };
+        let stays = registry.intervals(&window).unwrap();
+        let all = stays.iter().map(|stay| format!("{} {}", stay.device, stay.key.id.get()));
+        let all: Vec<String> = all.collect();
+        // The other way of asking tells the same of a device.
+        for name in ["n1", "pdu-1"] {
+            let device = DeviceId::new(name).ok();
+            let one = registry.intervals(&Window { device, ..window.clone() }).unwrap();
+            let here = all.iter().filter(|stay| stay.starts_with(&format!("{name} ")));
+            assert_eq!(one.len(), here.count(), "{name}");
+        }
+        all
+    };
+    assert_eq!(stays(1000), ["n1 1", "pdu-1 1"]);
+    assert_eq!(stays(2000), ["n1 2", "n1 3", "pdu-1 2", "pdu-1 3"]);
+    assert_eq!(stays(3000), [""; 0]);
+    let change = AccountChange { members_see: Some(Sees::All), users: vec![] };
+    registry.change_account(&physics, &change).unwrap();
+    assert_eq!(stays(1000), ["n1 1", "n1 2", "pdu-1 1", "pdu-1 2"]);
+    // Another account's job is nothing to her, and its number's is none.
+    let seen = [1, 2, 3].map(|id| registry.sees(Reader::User(1000), &key("slurm", id)).unwrap());
+    assert_eq!(seen, [Sees::All, Sees::All, Sees::Nothing]);
+}
+
+#[test]
+fn a_job_that_waits_is_seen_by_its_own_and_was_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = || Users::parse(b"ann:x:1000:1000::/:/bin/sh\n");
+    let registry =
+        Registry::open(&dir.path().join("jobs.sqlite"), Limits::default(), users).unwrap();
+    let mut waiting = record(1, "ann", "physics", (100, None));
+    (waiting.state, waiting.start) = (JobState::Waiting, None);
+    registry.tell(&[waiting], at(5000)).unwrap();
+    let ann = registry.runs_seen(Reader::Tenant(1000), &key("slurm", 1)).unwrap();
+    assert_eq!((ann.spans, ann.every), (vec![], true));
+    let bob = registry.runs_seen(Reader::Tenant(2000), &key("slurm", 1)).unwrap();
+    assert_eq!((bob.spans, bob.every), (vec![], false));
+    let window = Window { reader: Reader::Tenant(1000), ..Window::default() };
+    assert_eq!(registry.intervals(&window).unwrap(), []);
+}
+
+#[test]
+fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    job(&registry, 1, 1000, 10, None);
+    drop(registry);
+    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
+    db.execute_batch(
+        "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
+         DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
+         DROP INDEX runs_cluster_account; UPDATE runs SET account = 'physics';
+         PRAGMA user_version = 2",
+    )
+    .unwrap();
+    drop(db);
+    let registry = open(dir.path());
+    assert_eq!(seen(&registry, Reader::User(1000)).0, [1]);
+    let told = registry.account(&"slurm:physics".parse().unwrap()).unwrap().unwrap();
+    assert_eq!((told.members_see, told.users), (Sees::Nothing, vec![(1000, Role::Told)]));
+    registry.keep_token(&token(1, None)).unwrap();
+}

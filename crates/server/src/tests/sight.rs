@@ -1,0 +1,464 @@
+//! Who is answered what by every operation: two users share a node, and one of them has another to himself.
+//! An operation that is added does not compile until it stands here.
+
+use super::ingest::{batch, frame, post, statuses};
+use super::{Answer, Site};
+use crate::Limits;
+use api::{Method, Operation};
+use model::{
+    Batch, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Labels, Metric, Origin,
+    SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+};
+use std::sync::Arc;
+use wire::AckStatus;
+
+const TOKENS: &str = "agent token-of-agents\nuser token-of-guests\nuser:1000 token-of-ann\n\
+                      read:1000 read-of-ann\nuser:2000 token-of-bob\nstaff token-of-staff\n\
+                      admin token-of-admins\n";
+
+/// Who asks, in the order of the table below.
+const ASKERS: [&str; 8] = [
+    "",
+    "token-of-agents",
+    "token-of-guests",
+    "token-of-ann",
+    "read-of-ann",
+    "token-of-bob",
+    "token-of-staff",
+    "token-of-admins",
+];
+
+/// A question, and what each gets: a status, with a `+` where the answer tells something named `bob`.
+type Case = (&'static str, &'static str, [&'static str; 8]);
+
+/// Everybody whom somebody names; what is bob's node's is told to guests, whose token is for nodes.
+const NODES: [&str; 8] = ["401", "403", "200+", "200", "200", "200+", "200+", "200+"];
+/// The same of what is bob's job's.
+const JOBS: [&str; 8] = ["401", "403", "200", "200", "200", "200+", "200+", "200+"];
+/// A question about bob's job.
+const OF_BOB: [&str; 8] = ["401", "403", "403", "403", "403", "200+", "200+", "200+"];
+const ADMINS: [&str; 8] = ["401", "403", "403", "403", "403", "403", "403", "200"];
+const ANYONE: [&str; 8] = ["200"; 8];
+const READERS: [&str; 8] = ["401", "403", "200", "200", "200", "200", "200", "200"];
+
+/// What is asked by each operation where a user sees a node only while his job is there.
+fn case(operation: Operation) -> Case {
+    let (body, job) = ("", "{\"job_id\": 2}");
+    match operation {
+        Operation::Batches => {
+            (body, body, ["401", "200", "403", "200", "403", "200", "403", "200"])
+        }
+        Operation::GetMetrics => ("?nodes=n1,bobs-node", body, NODES),
+        Operation::PostGetMetrics => (body, job, OF_BOB),
+        Operation::AvailableMetrics => (body, body, NODES),
+        Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
+        Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
+        Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
+        Operation::Nodes => (body, body, NODES),
+        Operation::Jobs => (body, body, JOBS),
+        Operation::Report => ("slurm:2", body, OF_BOB),
+        Operation::Register => {
+            let registers = ["401", "403", "403", "200", "403", "200", "403", "403"];
+            (body, "{\"device\": \"n1\"}", registers)
+        }
+        Operation::End => {
+            ("local:1", "{}", ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+        }
+        Operation::JobsCheck => {
+            (body, body, ["401", "403", "403", "403", "403", "403", "200", "200"])
+        }
+        // Without addresses and others' jobs for those who may not read everything.
+        Operation::Schedulers => (body, body, READERS),
+        Operation::Series
+        | Operation::Range
+        | Operation::Last
+        | Operation::Gaps
+        | Operation::Explain
+        | Operation::Marks => (body, body, NODES),
+        // What can be measured, not what was.
+        Operation::Catalogue => {
+            (body, body, ["401", "403", "200+", "200+", "200+", "200+", "200+", "200+"])
+        }
+        Operation::Sql => (body, "{\"query\": \"SELECT * FROM metrics_by_device\"}", NODES),
+        Operation::Tokens => {
+            (body, body, ["401", "403", "403", "200", "200", "200+", "200+", "200+"])
+        }
+        Operation::MakeToken => {
+            let scope = "{\"scope\": \"read\"}";
+            (body, scope, ["401", "403", "403", "200", "403", "200", "403", "400"])
+        }
+        Operation::RevokeToken => {
+            ("1", body, ["401", "403", "403", "404", "403", "200+", "403", "200+"])
+        }
+        Operation::Accounts => (body, body, JOBS),
+        Operation::ChangeAccount => {
+            let change = "{\"members_see\": \"nothing\"}";
+            ("slurm:bobs", change, ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+        }
+        Operation::Settings => {
+            (body, body, ["401", "403", "403", "403", "403", "403", "200+", "200+"])
+        }
+        Operation::Set => {
+            let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";
+            (body, set, ADMINS)
+        }
+        Operation::Undo => ("1", body, ADMINS),
+        Operation::Flush => (body, "{\"nodes\": \"n1\", \"source\": \"load\"}", ADMINS),
+        Operation::Promotions => (body, body, JOBS),
+        Operation::Promote => {
+            let promote = "{\"job\": \"slurm:2\", \"metric\": \"numa_.*\"}";
+            (body, promote, ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+        }
+        // Bob ends his own, so that the administrator finds none.
+        Operation::Demote => ("1", body, ["401", "403", "403", "404", "403", "200", "403", "404"]),
+        Operation::UpdatePromotedMetrics => {
+            (body, "{}", ["401", "403", "403", "403", "403", "403", "403", "200+"])
+        }
+    }
+}
+
+fn site(flags: &[(&str, &str)]) -> Site {
+    let dir = tempfile::tempdir().unwrap();
+    super::secret(&dir.path().join("tokens"), TOKENS);
+    let site = Site::within(dir, Limits::default(), flags);
+    let stored = post(&site, "", &frame(&shared()));
+    assert_eq!(statuses(&stored), [AckStatus::Stored]);
+    let of = |token: &str, line: &str, body: &str| {
+        let answer = asks(&site, token, line, body.as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    of("token-of-bob", "POST /api/v1/jobs", "{\"device\": \"bobs-node\", \"name\": \"bobs\"}");
+    of("token-of-bob", "POST /api/v1/tokens", "{\"scope\": \"read\", \"note\": \"bobs\"}");
+    let managers = "{\"managers\": [\"2000\"], \"members\": [\"1000\"], \"remove\": [\"1000\"]}";
+    of("token-of-admins", "POST /api/v1/accounts/slurm:bobs", managers);
+    let promote = "{\"job\": \"slurm:2\", \"metric\": \"load_.*\"}";
+    of("token-of-bob", "POST /api/v1/promotions", promote);
+    let set = "{\"nodes\": \"bobs-node\", \"for_seconds\": 600, \"sources\": {\"load\": {\"enabled\": true}}}";
+    of("token-of-admins", "POST /api/v1/settings", set);
+    site
+}
+
+/// Ann's job 1 and bob's job 2 on n1, bob's on another node, too, and what was counted for each and none.
+fn shared() -> Batch {
+    let (n1, bobs) = (DeviceId::new("n1").unwrap(), DeviceId::new("bobs-node").unwrap());
+    let key =
+        |id| JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() };
+    let now = crate::now();
+    let entry = |device: &DeviceId, metric: &'static str, job: Option<i64>| SeriesEntry {
+        metric: Arc::new(Metric::gauge(metric, Unit::Count, "Something.")),
+        device: device.clone(),
+        job: job.map(key),
+        labels: Labels::default(),
+        start: None,
+    };
+    let event = |id: i64, device: &DeviceId| JobEvent {
+        key: key(id),
+        spelling: id.to_string().into(),
+        device: device.clone(),
+        user: Some(if id == 1 { "ann" } else { "bob" }.into()),
+        uid: Some(if id == 1 { 1000 } else { 2000 }),
+        start: now.plus(-100 * Timestamp::SECOND),
+        stop: None,
+    };
+    Batch {
+        table: Arc::new(SeriesTable {
+            entries: vec![
+                entry(&n1, "load_1m", None),
+                entry(&bobs, "load_1m", None),
+                entry(&n1, "anns_count", Some(1)),
+                entry(&n1, "bobs_count", Some(2)),
+            ],
+        }),
+        ticks: vec![Tick { at: now.plus(-Timestamp::SECOND), samples: 4 }],
+        index: vec![0, 1, 2, 3],
+        values: vec![1.0; 4],
+        gaps: vec![Gap {
+            origin: Origin::new("n1").unwrap(),
+            device: bobs.clone(),
+            source: "cpu".into(),
+            from: now.plus(-50 * Timestamp::SECOND),
+            to: now.plus(-40 * Timestamp::SECOND),
+            cause: Cause::AgentDown,
+            detail: "".into(),
+        }],
+        jobs: vec![event(1, &n1), event(2, &n1), event(2, &bobs)],
+        ..batch("n1", 0)
+    }
+}
+
+/// Asks with a token; without one as somebody behind a proxy, whom nobody names.
+fn asks(site: &Site, token: &str, line: &str, body: &[u8]) -> Answer {
+    let who = match token {
+        "" => "X-Forwarded-For: 192.0.2.1\r\n".to_owned(),
+        token => format!("Authorization: Bearer {token}\r\n"),
+    };
+    let kind = if line.ends_with("/v1/batches") { "x-jobmeter-batches" } else { "json" };
+    let headers = format!("Host: localhost\r\n{who}Content-Type: application/{kind}\r\n");
+    site.ask(line, &headers, body)
+}
+
+fn answered(site: &Site, operation: Operation, token: &str) -> String {
+    let (more, body, _) = case(operation);
+    let body = match operation {
+        Operation::Batches => frame(&batch("n9", 0)),
+        _ => body.as_bytes().to_vec(),
+    };
+    let path = operation.path();
+    let path = match path.split_once('{') {
+        Some((before, after)) => format!("{before}{more}{}", after.split_once('}').unwrap().1),
+        None => format!("{path}{more}"),
+    };
+    let method = match operation.method() {
+        Method::Get => "GET",
+        Method::Post => "POST",
+        Method::Delete => "DELETE",
+    };
+    let answer = asks(site, token, &format!("{method} {path}"), &body);
+    let tells = answer.status == 200 && answer.text_or_empty().contains("bob");
+    format!("{}{}", answer.status, if tells { "+" } else { "" })
+}
+
+impl Answer {
+    /// The body, if it is text.
+    fn text_or_empty(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap_or_default()
+    }
+}
+
+#[test]
+fn every_operation_tells_each_what_is_his() {
+    let site = site(&[("access.nodes", "own")]);
+    for operation in Operation::ALL.iter().copied() {
+        let told = ASKERS.map(|token| answered(&site, operation, token));
+        assert_eq!(told, case(operation).2, "{operation:?}");
+    }
+    // A token for nodes tells of no job, by whatever operation.
+    for operation in Operation::ALL.iter().filter(|operation| **operation != Operation::Catalogue) {
+        let (more, body, _) = case(*operation);
+        let line = format!("GET {}{more}", operation.path());
+        let answer = asks(&site, "token-of-guests", &line, body.as_bytes());
+        assert!(!answer.text_or_empty().contains("bobs_count"), "{operation:?}");
+    }
+}
+
+#[test]
+fn users_see_nodes_always_unless_the_server_says_otherwise() {
+    let site = site(&[]);
+    for operation in Operation::ALL.iter().copied() {
+        let expected = case(operation).2;
+        // What is told to guests of nodes is told to users, too.
+        let ann = if expected[2] == "200+" { "200+" } else { expected[3] };
+        assert_eq!(answered(&site, operation, "token-of-ann"), ann, "{operation:?}");
+        let told = asks(&site, "token-of-ann", &format!("GET {}", operation.path()), b"");
+        let named = operation == Operation::Catalogue;
+        assert_eq!(told.text_or_empty().contains("bobs_count"), named, "{operation:?}");
+    }
+}
+
+#[test]
+fn anonymous_readers_read_what_a_guest_reads_where_they_may() {
+    let site = site(&[("access.anonymous", "nodes")]);
+    for operation in Operation::ALL.iter().copied() {
+        let expected = case(operation).2;
+        let told = answered(&site, operation, "");
+        if operation.method() == Method::Get {
+            assert_eq!(told, expected[2], "{operation:?}");
+        } else {
+            assert!(!told.starts_with("200") || expected[2].starts_with("200"), "{operation:?}");
+        }
+    }
+    assert_eq!(answered(&site, Operation::Batches, ""), "401");
+    assert_eq!(asks(&site, "", "GET /api/v1/me", b"").json()["role"], "nobody");
+    assert_eq!(asks(&site, "wrong-token", "GET /api/v1/nodes", b"").status, 401);
+}
+
+#[test]
+fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() {
+    let site = site(&[("access.nodes", "own")]);
+    let make = |token: &str, body: &str| asks(&site, token, "POST /api/v1/tokens", body.as_bytes());
+    let made = make("token-of-ann", "{\"scope\": \"read\", \"note\": \"laptop\"}").json();
+    let (secret, id) = (made["token"].as_str().unwrap().to_owned(), made["kept"]["id"].clone());
+    assert!(secret.starts_with("jobmeter_") && secret.len() > 50, "{secret}");
+    assert_eq!(made["kept"]["scope"], "read:1000");
+    let me = asks(&site, &secret, "GET /api/v1/me", b"").json();
+    assert_eq!(
+        (&me["role"], &me["uid"], &me["sees_nodes"]),
+        (&"read".into(), &1000.into(), &"own".into())
+    );
+    assert_eq!(asks(&site, &secret, "POST /api/v1/jobs", b"{\"device\": \"n1\"}").status, 403);
+    let list = asks(&site, "token-of-ann", "GET /api/v1/tokens", b"");
+    assert!(list.text().contains("laptop") && !list.text().contains(&secret));
+    // Kept over a restart; only its hash.
+    let dir = site.stop();
+    let text = std::fs::read(dir.path().join("data/jobs.sqlite")).unwrap();
+    assert!(!text.windows(secret.len()).any(|window| window == secret.as_bytes()));
+    let site = Site::within(dir, Limits::default(), &[("access.nodes", "own")]);
+    let make = |token: &str, body: &str| asks(&site, token, "POST /api/v1/tokens", body.as_bytes());
+    let status = |token: &str| asks(&site, token, "GET /api/v1/nodes", b"").status;
+    assert_eq!(status(&secret), 200);
+    let revoke = format!("POST /api/v1/tokens/{id}/revoke");
+    assert_eq!(asks(&site, "token-of-bob", &revoke, b"").status, 404);
+    assert_eq!(asks(&site, "token-of-ann", &revoke, b"").status, 200);
+    assert_eq!(status(&secret), 401);
+    // No more than one's own, and no longer than one may.
+    for (token, body, want) in [
+        ("token-of-ann", "{\"scope\": \"read:2000\"}", 403),
+        ("token-of-ann", "{\"scope\": \"user:1000\"}", 403),
+        ("token-of-ann", "{\"scope\": \"admin\"}", 403),
+        ("token-of-ann", "{\"scope\": \"read\", \"expires_in_seconds\": 31536000}", 400),
+        ("token-of-ann", "{\"scope\": \"read\", \"expires_in_seconds\": 0}", 400),
+        ("token-of-admins", "{\"scope\": \"reed:1\"}", 400),
+        ("token-of-admins", "{\"scope\": \"user:nobody-of-that-name\"}", 400),
+        ("token-of-admins", "{\"scope\": \"agent:n7\", \"expires_in_seconds\": 31536000}", 200),
+    ] {
+        assert_eq!(make(token, body).status, want, "{token} {body}");
+    }
+    let user = make("token-of-admins", "{\"scope\": \"user:1000\"}").json();
+    let user = user["token"].as_str().unwrap();
+    assert_eq!(make(user, "{\"scope\": \"read\"}").status, 403, "made ones make no further one");
+    let short = make("token-of-ann", "{\"scope\": \"read\", \"expires_in_seconds\": 1}").json();
+    let short = short["token"].as_str().unwrap().to_owned();
+    super::until("the token ends", || status(&short) == 401);
+}
+
+#[test]
+fn members_of_an_account_see_what_its_manager_allows() {
+    let site = site(&[("access.nodes", "own")]);
+    // What a scheduler would say.
+    let db = rusqlite::Connection::open(site.dir.path().join("data/jobs.sqlite")).unwrap();
+    db.execute("UPDATE runs SET account = 'physics' WHERE cluster = 'slurm'", []).unwrap();
+    let account = "POST /api/v1/accounts/slurm:physics";
+    let manager = asks(&site, "token-of-admins", account, b"{\"managers\": [\"2000\"]}");
+    assert_eq!(manager.status, 200, "{manager:?}");
+    let told = |operation| answered(&site, operation, "token-of-ann");
+    assert_eq!([told(Operation::Jobs), told(Operation::Report)], ["200", "403"]);
+    for (sees, list, report, nodes) in [
+        ("jobs", "200+", "403", "200"),
+        ("all", "200+", "200+", "200+"),
+        ("nothing", "200", "403", "200"),
+    ] {
+        let change = format!("{{\"members_see\": \"{sees}\"}}");
+        assert_eq!(asks(&site, "token-of-ann", account, change.as_bytes()).status, 403);
+        assert_eq!(asks(&site, "token-of-bob", account, change.as_bytes()).status, 200);
+        let [jobs, of_bob, range, sql] =
+            [Operation::Jobs, Operation::Report, Operation::Range, Operation::Sql].map(told);
+        assert_eq!([&*jobs, &*of_bob, &*range, &*sql], [list, report, nodes, nodes], "{sees}");
+    }
+    let ann = asks(&site, "token-of-ann", "GET /api/v1/accounts", b"").json();
+    assert_eq!((&ann[0]["name"], &ann[0]["role"]), (&"physics".into(), &"told".into()));
+    assert!(ann[0]["users"].is_null() && ann.as_array().unwrap().len() == 1);
+}
+
+/// What an account shows of others' jobs, and what staff reads, is no right to change what is read of them.
+#[test]
+fn who_sees_a_job_promotes_nothing_for_it() {
+    let site = site(&[("access.nodes", "own")]);
+    let asks = |token: &str, line: &str, body: &str| asks(&site, token, line, body.as_bytes());
+    let change = "{\"members_see\": \"all\", \"members\": [\"1000\"]}";
+    let tell = "{\"cluster\": \"slurm\", \"id\": 2, \"uid\": 2000, \"account\": \"physics\"}";
+    for token in ["", "token-of-agents", "token-of-guests", "token-of-bob", "token-of-staff"] {
+        let told = asks(token, "POST /api/v1/jobs", tell);
+        assert!(matches!(told.status, 401 | 403), "{token}: {told:?}");
+    }
+    assert_eq!(asks("token-of-admins", "POST /api/v1/jobs", tell).status, 200);
+    let account = "POST /api/v1/accounts/slurm:physics";
+    assert_eq!(asks("token-of-admins", account, change).status, 200);
+    assert_eq!(asks("token-of-ann", "GET /api/v1/jobs/slurm:2", "").status, 200);
+    for body in [
+        "{\"job\": \"slurm:2\", \"metric\": \"x_.*\"}",
+        "{\"nodes\": \"bobs-node\", \"metric\": \"x_.*\"}",
+    ] {
+        let told = asks("token-of-ann", "POST /api/v1/promotions", body);
+        assert!(matches!(told.status, 403 | 404), "{body}: {told:?}");
+    }
+    assert_eq!(asks("token-of-ann", "DELETE /api/v1/promotions/1", "").status, 404);
+    // What was asked of bob's node is told now that ann sees it there, not by whom or for which job.
+    let marks = asks("token-of-ann", "GET /api/v1/marks", "").json();
+    let promoted =
+        marks.as_array().unwrap().iter().find(|mark| mark["kind"] == "promoted").unwrap();
+    assert_eq!(promoted["nodes"], "bobs-node,n1");
+    assert!(promoted["by"].is_null() && promoted["job"].is_null());
+}
+
+/// Only what lies within the time of one's own stay is counted, and only who is seen now sends.
+#[test]
+fn explanations_are_made_of_what_is_seen() {
+    let site = site(&[("access.nodes", "own")]);
+    let mut later = shared();
+    later.ticks = vec![Tick { at: crate::now().plus(-150 * Timestamp::SECOND), samples: 4 }];
+    later.gaps[0].to = crate::now().plus(-130 * Timestamp::SECOND);
+    later.gaps[0].from = crate::now().plus(-170 * Timestamp::SECOND);
+    later.gaps[0].device = DeviceId::new("n1").unwrap();
+    later.jobs.clear();
+    later.seq = 1;
+    assert_eq!(statuses(&post(&site, "", &frame(&later))), [AckStatus::Stored]);
+    let explained = |token: &str| {
+        let line = "GET /api/v1/explain?device=n1&metric=load_1m";
+        asks(&site, token, line, b"").json()[0].clone()
+    };
+    let (ann, staff) = (explained("token-of-ann"), explained("token-of-staff"));
+    assert_eq!((&ann["samples"], &staff["samples"]), (&1.into(), &2.into()));
+    assert_eq!((&ann["gaps_count"], &staff["gaps_count"]), (&0.into(), &1.into()));
+    assert_eq!((&ann["value"], &ann["senders"][0]["origin"]), (&1.0.into(), &"n1".into()));
+}
+
+#[test]
+fn what_is_written_and_what_staff_reads_of_others_is_told_in_the_audit() {
+    let site = site(&[]);
+    for _ in 0..3 {
+        asks(&site, "token-of-staff", "GET /api/v1/jobs/slurm:2", b"");
+        asks(&site, "token-of-bob", "GET /api/v1/jobs/slurm:2", b"");
+        asks(&site, "token-of-staff", "GET /api/v1/range", b"");
+        asks(&site, "token-of-staff", "GET /api/v1/range?job=none", b"");
+        asks(&site, "token-of-ann", "POST /api/v1/jobs/slurm:2/end", b"{}");
+        asks(&site, "token-of-staff", "GET /api/v1/marks", b"");
+        asks(&site, "token-of-ann", "DELETE /api/v1/promotions/1", b"");
+        asks(&site, "token-of-staff", "DELETE /api/v1/settings/1", b"");
+    }
+    let flush = "{\"nodes\": \"n1\", \"source\": \"load\"}";
+    for (token, line, body) in [
+        ("token-of-bob", "DELETE /api/v1/promotions/1", ""),
+        ("token-of-admins", "POST /rpc/update_promoted_metrics", "{}"),
+        ("token-of-admins", "POST /api/v1/flushes", flush),
+        ("token-of-admins", "DELETE /api/v1/settings/1", ""),
+        ("token-of-admins", "POST /api/v1/jobs", "{\"cluster\": \"slurm\", \"id\": 9}"),
+    ] {
+        assert_eq!(asks(&site, token, line, body.as_bytes()).status, 200, "{line}");
+    }
+    let dir = site.stop();
+    let text = std::fs::read_to_string(dir.path().join("data/audit.log")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let brief: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let of = |key: &str| line[key].to_string().replace('"', "");
+            format!("{} {} {} {}", of("who"), of("did"), of("job"), of("owner"))
+        })
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            "a token of `user` POST /api/v1/jobs local:1 null",
+            "a token of `user` POST /api/v1/tokens null null",
+            "a token of `admin` POST /api/v1/accounts/slurm:bobs null null",
+            "a token of `user` POST /api/v1/promotions null null",
+            "a token of `admin` POST /api/v1/settings null null",
+            "a token of `staff` GET /api/v1/jobs/slurm:2 slurm:2 2000",
+            "a token of `staff` GET /api/v1/range * null",
+            "a token of `staff` GET /api/v1/marks * null",
+            "a token of `user` DELETE /api/v1/promotions/1 null null",
+            "a token of `admin` POST /rpc/update_promoted_metrics null null",
+            "a token of `admin` POST /api/v1/flushes null null",
+            "a token of `admin` DELETE /api/v1/settings/1 null null",
+            "a token of `admin` POST /api/v1/jobs slurm:9 null",
+        ]
+    );
+    assert_eq!((&lines[1]["token"], &lines[1]["scope"]), (&1.into(), &"read:2000".into()));
+    assert_eq!(lines[2]["change"]["managers"][0], "2000");
+    assert_eq!(
+        (&lines[3]["promotions"][0]["job"], &lines[4]["nodes"]),
+        (&"slurm:2".into(), &"bobs-node".into())
+    );
+    assert!(lines.iter().all(|line| line["from"] == "127.0.0.1" && line["time"].is_f64()));
+}

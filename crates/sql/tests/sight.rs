@@ -1,0 +1,86 @@
+//! What a user who sees a node only while his job is there gets of each table. A table that is added says
+//! here what that is.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod asked;
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use asked::{ask_as, engine};
+use jobs::Reader;
+use lab::{Lab, Told, at, device, key};
+use model::{Cause, Gap, Kind, Origin, Unit};
+use sql::Limits;
+
+/// Alice's job is on n1 from second 100 to 400, bob's from 300 to 900. What nobody else may see is told in
+/// millions, and under names with `secret` in them.
+fn shared() -> Lab {
+    let lab = Lab::new();
+    let tick = |tick: i32| {
+        (f64::from(tick) * 10.0 + 5.0, if (10..40).contains(&tick) { 1.0 } else { 7e6 })
+    };
+    let node: Vec<(f64, f64)> = (0..120).map(tick).collect();
+    let of_bob = [(500.0, 7e6)];
+    lab.put(&[
+        Told { samples: &node, ..Told::default() },
+        Told { device: "secret-node", samples: &node, ..Told::default() },
+        Told { metric: "secret", samples: &[(450.0, 7e6)], ..Told::default() },
+        Told {
+            metric: "secret_total",
+            kind: Kind::Counter,
+            unit: Unit::Seconds,
+            job: Some(key("slurm", 2)),
+            start: Some(310.0),
+            samples: &of_bob,
+            ..Told::default()
+        },
+    ]);
+    lab.job(&key("slurm", 1), "n1", 1000, 100.0, Some(400.0));
+    lab.job(&key("slurm", 2), "n1", 2000, 300.0, Some(900.0));
+    for (from, to, source) in [(150.0, 160.0, "cpu"), (500.0, 510.0, "secret")] {
+        lab.put_gap(Gap {
+            origin: Origin::new("lab").unwrap(),
+            device: device("n1"),
+            source: source.into(),
+            from: at(from),
+            to: at(to),
+            cause: Cause::AgentDown,
+            detail: "".into(),
+        });
+    }
+    lab
+}
+
+#[tokio::test]
+async fn every_table_tells_a_tenant_what_is_of_his_time_alone() {
+    let lab = shared();
+    let sql = engine(&lab, Limits::default());
+    for table in sql::tables() {
+        let text = format!("SELECT * FROM {table}");
+        let all = ask_as(&sql, Reader::Everything, &text).await.unwrap();
+        let alice = ask_as(&sql, Reader::Tenant(1000), &text).await.unwrap();
+        let nobody = ask_as(&sql, Reader::Tenant(9), &text).await.unwrap();
+        let (rows, of_all) = match table {
+            "metrics" | "metrics_by_device" | "metrics_by_job" => (30, false),
+            // 105 to 295, and 305 to 395.
+            "metrics_summary" | "metrics_by_device_summary" => (2, false),
+            // What begins while the job is there.
+            "metrics_by_job_summary" => (1, false),
+            "nodetime_per_job" | "nodetime_by_job" | "jobs" | "allocations" | "gaps" => (1, false),
+            "counter_starts" => (0, false),
+            // What could be measured, and not what was.
+            "catalogue" => (3, true),
+            _ => panic!("say what a tenant sees of {table}"),
+        };
+        assert_eq!(alice.len(), rows, "{table}: {alice:?}");
+        assert!(all.len() > rows || of_all, "{table} has more: {all:?}");
+        assert_eq!(nobody.len(), if of_all { rows } else { 0 }, "{table}: {nobody:?}");
+        let leaks = |row: &String| row.contains("secret") || row.contains("000000.0");
+        assert!(of_all || !alice.iter().any(leaks), "{table}: {alice:?}");
+        assert!(of_all || all.iter().any(|row| leaks(row) || row.contains('2')), "{table}");
+    }
+    let counted = "SELECT count(*), max(value) FROM metrics WHERE device_id = 'n1'";
+    let told = ask_as(&sql, Reader::Tenant(1000), counted).await.unwrap();
+    assert_eq!(told, ["30 1.0"], "also when only a sum is told");
+}
