@@ -11,15 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What the job does: 64 MiB, 31 s of processor time, and early in them 32 MiB written past the page cache,
-/// whose writing version 1 counts for no job.
+/// What the job does: 64 MiB, 31 s of processor time or more, and when it is told so, 32 MiB written past the page
+/// cache, whose writing version 1 counts for no job: only an agent that listens meanwhile learns of what ended.
 const LOAD: &str = r#"
 my $memory = "x" x (64 << 20);
-my $i;
+my ($i, $written);
 sub used { my $sum = 0; $sum += $_ for times; return $sum }
-while (used() < 3) { $i++ for 1 .. 100000 }
-system("dd if=/dev/zero of=$ENV{HOME}/written bs=1M count=32 oflag=direct 2> /dev/null") == 0 or die;
-while (used() < 31) { $i++ for 1 .. 100000 }
+while (used() < 31 or not $written) {
+    $i++ for 1 .. 100000;
+    next if $written or not -e "$0.write";
+    system("dd if=/dev/zero of=$ENV{HOME}/written bs=1M count=32 oflag=direct 2> /dev/null") == 0 or die;
+    $written = 1;
+}
 "#;
 
 const CPUACCT: &str = "/sys/fs/cgroup/cpuacct/oar";
@@ -202,6 +205,8 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     running(&server.url, heavy);
     agent_of_node.kill();
     agent_of_node = agent(&server.url, &spool);
+    measured_anew(&server.url, heavy);
+    std::fs::write(load.with_extension("pl.write"), "").unwrap();
     running(&server.url, heavy);
 
     let used = watch.join().unwrap();
@@ -235,6 +240,17 @@ fn seen(url: &str, id: i64, made: Instant) {
     let allocation = &job["allocations"][0];
     assert_eq!((&allocation["device"], &allocation["stop"]), (&"oarnode1".into(), &Value::Null));
     running(url, id);
+}
+
+/// Waits for a sample of the job that is of now.
+fn measured_anew(url: &str, id: i64) {
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let began = now().as_secs_f64();
+    let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job=oar:{id}");
+    until("the job is measured again", Duration::from_secs(20), || {
+        let last: Value = serde_json::from_str(&get(url, &path).1).ok()?;
+        (last[0]["time"].as_f64()? > began).then_some(())
+    });
 }
 
 /// The scheduler and the node agree that it runs, each with what it knows.
