@@ -23,6 +23,8 @@ TOGETHER = {
     "`stop` is seconds since 1970, from 2000 to a day from now",
     "a change changes something of `sources` or `bursts`",
     "`nodes` or `job` says where metrics are promoted",
+    # Of an administrator, who is no user.
+    "`read` wants the user whose sight it is: read:NAME",
     # `promotions.time_max` of this server.
     "`for_seconds` is 1 to 604800 seconds",
     "`cluster` names a scheduler; `local` jobs are told without one",
@@ -31,11 +33,12 @@ TOGETHER = {
 }
 # JSON Schema takes 1.0 for a whole number and any hour for an offset; the server and PostgreSQL do not. A list in a
 # form, where the document has none, is sent as the same name twice.
-# What is a list of nodes, or a regular expression, has no short pattern.
+# What is a list of nodes, or a regular expression, has no short pattern; which users there are, no document tells.
 WORDS = re.compile(
     "(?s)`.*` is no list of nodes such as |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
-    "job [0-9]+ is known in several clusters|"
-    "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
+    "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|"
+    "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|"
+    "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'
 )
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-const SCOPE: &str = "^(agent|user|read|staff|admin)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?$";
+const SCOPE: &str = "^(admin|(agent|user|read|staff)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?)$";
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// Ten years of 366 days.
 const TOKEN_SECONDS_MAX: u64 = 3660 * 86_400;

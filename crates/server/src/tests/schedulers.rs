@@ -30,5 +30,5 @@ fn one_that_does_not_answer_is_said_with_why_to_who_may_read_everything() {
 fn without_one_there_is_nothing_to_tell() {
     let site = Site::start();
     assert_eq!(site.get("/api/v1/schedulers").text(), "[]");
-    assert!(!site.get("/metrics").text().contains("scheduler"));
+    assert!(!site.get("/metrics").text().contains("jobmeter_scheduler_"));
 }
