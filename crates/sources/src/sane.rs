@@ -9,6 +9,9 @@ use std::fmt;
 /// How often a series whose values go on being refused is told of.
 const TOLD_EVERY_US: i64 = 60 * Timestamp::SECOND;
 
+/// No power of a machine that runs stays the same, to the watt, for so long.
+pub(crate) const STUCK_SECONDS: i64 = 3600;
+
 /// The bounds of one metric's true values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sane {

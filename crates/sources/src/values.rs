@@ -276,6 +276,12 @@ impl<T> Value<T> {
         self.labelled(|labels| out.counter(metric, labels, value, start));
     }
 
+    /// Tells since when the file's counter could not be followed, if it was not.
+    pub(crate) fn lost(&self, out: &mut Of<'_>, from: Option<Timestamp>) {
+        let (Some(metric), Some(from)) = (self.metric, from) else { return };
+        self.labelled(|labels| out.lost(metric, labels, from));
+    }
+
     /// Shows the file's labels.
     pub(crate) fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
         self.labelled_and(&[], tell);

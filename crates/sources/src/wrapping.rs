@@ -9,12 +9,14 @@ pub(crate) struct Wrapping {
     at: Timestamp,
     total: u64,
     start: Timestamp,
+    /// Since when it could not be followed, until that is told.
+    lost: Option<Timestamp>,
 }
 
 impl Wrapping {
     /// A counter at its first reading.
     pub(crate) const fn new(now: Timestamp, value: u64) -> Self {
-        Self { last: value, at: now, total: 0, start: now }
+        Self { last: value, at: now, total: 0, start: now, lost: None }
     }
 
     /// Takes the next reading of a counter that wraps after `range` steps and grows by at most `rate_max`
@@ -38,12 +40,17 @@ impl Wrapping {
             None => range.saturating_sub(self.last).saturating_add(value),
         };
         if grown as f64 > possible || possible >= range as f64 {
-            *self = Self::new(now, value);
+            *self = Self { lost: self.lost.or(Some(self.at)), ..Self::new(now, value) };
         } else {
             self.total = self.total.saturating_add(grown);
             (self.last, self.at) = (value, now);
         }
         (self.total, self.start)
+    }
+
+    /// Since when it could not be followed and counts anew, if it was not told before.
+    pub(crate) fn lost(&mut self) -> Option<Timestamp> {
+        self.lost.take()
     }
 }
 
@@ -97,6 +104,7 @@ mod tests {
         let mut counter = Wrapping::new(at(0), 0);
         assert_eq!(counter.add(at(20), 300, 1000, 100), (0, at(20)));
         assert_eq!(counter.add(at(21), 350, 1000, 100), (50, at(20)));
+        assert_eq!((counter.lost(), counter.lost()), (Some(at(0)), None));
         // Set back: what would be nearly a whole round in a second.
         assert_eq!(counter.add(at(22), 340, 1000, 100), (0, at(22)));
         assert_eq!(counter.add(at(23), 360, 1000, 100), (20, at(22)));

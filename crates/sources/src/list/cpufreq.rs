@@ -220,6 +220,8 @@ impl Source for Cpufreq {
             } else if let Kept::Package(kept) = &mut file.kept {
                 let counted = kept.get_or_insert(Wrapping::new(cx.now, count));
                 let (total, start) = counted.add(cx.now, count, u64::MAX, THROTTLES_RATE_MAX);
+                let lost = counted.lost();
+                file.lost(&mut of, lost);
                 file.counter(&mut of, total, start);
             } else {
                 now.add(number);

@@ -8,6 +8,7 @@
 //! hwmon3/temp2_input    45000          thousandths of a degree Celsius
 //! hwmon3/temp2_label    Core 0
 //! hwmon5/fan1_input     8400           turns a minute
+//! hwmon5/fan1_fault     0              1: the reading is not valid, and not told
 //! hwmon5/power1_average 312000000      millionths of a watt
 //! ```
 //!
@@ -20,6 +21,7 @@ use crate::parts::{Choice, exclude, include};
 use crate::values::{Values, Walk};
 use crate::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use kernel::KeptFile;
 use model::{Metric, Unit};
 use std::time::Duration;
 
@@ -43,6 +45,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&FAN).within(0.0, 2000.0),
         Sane::of(&VOLTAGE).within(-60.0, 1000.0),
         Sane::of(&CURRENT).within(-1000.0, 1000.0),
+        // A port or a supply that nobody uses takes 0 W for ever.
         Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
         Sane::of(&POWER_MEAN).within(0.0, WATTS_MAX as f64),
     ],
@@ -98,8 +101,24 @@ static KINDS: [Kind; 7] = [
 ];
 
 struct Hwmon {
-    sensors: Values<Option<Wrapping>>,
+    sensors: Values<Kept>,
     choice: Choice,
+}
+
+/// What is kept of a sensor.
+#[derive(Debug, Default)]
+struct Kept {
+    energy: Option<Wrapping>,
+    /// `temp1_fault` and the like, where the driver has one: while it is 1 the reading is not valid.
+    fault: Option<KeptFile>,
+    buf: Vec<u8>,
+}
+
+impl Kept {
+    fn is_faulty(&mut self) -> bool {
+        let Self { fault: Some(file), buf, .. } = self else { return false };
+        file.read(buf).is_ok() && buf.trim_ascii() == b"1"
+    }
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -113,10 +132,14 @@ impl Source for Hwmon {
         self.sensors.look(cx.root, cx.now, absent, |found| walk(found, choice))?;
         let mut of = out.of_device();
         let read = self.sensors.each(|sensor, number| match u64::try_from(number) {
+            _ if sensor.kept.is_faulty() => {}
             Ok(energy_uj) if sensor.is(&ENERGY) => {
-                let counted = sensor.kept.get_or_insert(Wrapping::new(cx.now, energy_uj));
+                let kept = &mut sensor.kept.energy;
+                let counted = kept.get_or_insert(Wrapping::new(cx.now, energy_uj));
                 let rate_max = u64::from(WATTS_MAX) * 1_000_000;
                 let (total, start) = counted.add(cx.now, energy_uj, u64::MAX, rate_max);
+                let lost = counted.lost();
+                sensor.lost(&mut of, lost);
                 sensor.counter(&mut of, total, start);
             }
             _ if sensor.is(&ENERGY) => {}
@@ -126,7 +149,7 @@ impl Source for Hwmon {
     }
 }
 
-fn walk(walk: &mut Walk<'_, Option<Wrapping>>, choice: &Choice) {
+fn walk(walk: &mut Walk<'_, Kept>, choice: &Choice) {
     for chip_dir in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{chip_dir}/{file}");
         let Some(chip) = walk.text(&at("name")) else { continue };
@@ -142,7 +165,9 @@ fn walk(walk: &mut Walk<'_, Option<Wrapping>>, choice: &Choice) {
             let labels =
                 [("chip", &*chip), ("device", &device), ("sensor", name), ("label", &label)];
             let labels = labels.get(..if label.is_empty() { 3 } else { 4 }).unwrap_or_default();
-            walk.file(&at(&file), kind.metric, labels, kind.per_unit, None);
+            let fault = walk.root().open(&at(&format!("{name}_fault"))).ok();
+            let kept = Kept { fault, ..Kept::default() };
+            walk.file(&at(&file), kind.metric, labels, kind.per_unit, kept);
         }
     }
 }

@@ -18,6 +18,7 @@
 //! waits. Samples carry the instant of their answer.
 
 use crate::parts::{Choice, exclude, include};
+use crate::sane::STUCK_SECONDS;
 use crate::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::clock::monotonic_us;
@@ -56,13 +57,14 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&TEMPERATURE).within(-60.0, 200.0),
         Sane::of(&VOLTAGE).within(-60.0, 1000.0),
         Sane::of(&CURRENT).within(-1000.0, 1000.0),
+        // A supply that stands by takes 0 W for ever.
         Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
         Sane::of(&FAN).within(0.0, 2000.0),
         Sane::of(&LEVEL).within(0.0, 10.0),
         // A node that runs takes some power.
-        Sane::of(&DCMI_POWER).within(1.0, 60_000.0).never(&[65_535.0]),
+        Sane::of(&DCMI_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
         Sane::of(&DCMI_POWER_MEAN).within(1.0, 60_000.0).never(&[65_535.0]),
-        Sane::of(&DELL_POWER).within(1.0, 60_000.0).never(&[65_535.0]),
+        Sane::of(&DELL_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
         Sane::of(&DELL_CURRENT).within(0.0, 1000.0),
     ],
     options: &[
@@ -301,6 +303,9 @@ fn tell(
             // Somebody may set it to zero; it does not go round within a node's life.
             let a_second = u64::from(WATTS_MAX / 3600);
             let (total, start) = counted.add(cx.now, watt_hours, u64::MAX, a_second);
+            if let Some(from) = counted.lost() {
+                of.lost(&DELL_ENERGY, &[], from);
+            }
             of.counter(&DELL_ENERGY, &[], (total * 3600) as f64, start);
         }
     }

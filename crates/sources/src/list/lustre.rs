@@ -158,7 +158,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Lustre {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/proc/fs/lustre, /sys/kernel/debug/lustre: no mount that the options choose; debugfs must be mounted";
+        let absent = "/proc/fs/lustre, /sys/fs/lustre, /sys/kernel/debug/lustre: no mount that the options choose";
         let Self { files, prefix, targets } = self;
         files.look(cx.root, cx.now, absent, |found| walk(found, prefix, *targets))?;
         let mut of = out.of_device();
@@ -261,10 +261,14 @@ fn push_lnet(
 }
 
 fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
+    // Below debugfs nothing tells others than root whether it is there; these do, where the modules are loaded.
+    let is_there =
+        ["proc/fs/lustre", "sys/fs/lustre"].iter().any(|dir| !walk.names(dir).is_empty());
+    let dirs = DIRS.iter().filter(|dir| is_there || !dir.contains("debug"));
     let mut found = false;
     for kind in ["llite", "mdc", "osc"] {
         let mut known = Vec::new();
-        for dir in DIRS {
+        for dir in dirs.clone() {
             for name in walk.names(&format!("{dir}/{kind}")) {
                 let Some((filesystem, part, client)) = parts(&name) else { continue };
                 let wanted =

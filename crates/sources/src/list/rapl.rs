@@ -22,6 +22,7 @@
 
 mod pmu;
 
+use crate::parts::{Choice, exclude, include};
 use crate::values::{Values, Walk};
 use crate::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
@@ -44,7 +45,10 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     every: Every::Tick,
     metrics: &[&PACKAGE, &CORE, &UNCORE, &DRAM, &PSYS],
     sane: &[],
-    options: &[],
+    options: &[
+        include("Only these kinds of zones: package, core, uncore, dram, psys; none means all."),
+        exclude("", "Not these kinds of zones."),
+    ],
     open,
 };
 
@@ -79,29 +83,36 @@ struct Zone {
     counted: Option<Wrapping>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rapl {
     zones: Values<Zone>,
+    choice: Choice,
 }
 
 const ABSENT: &str = "/sys/class/powercap: no zone counts energy, and no PMU power; needs CONFIG_INTEL_RAPL and a processor with RAPL";
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    let zones = Values::default().look(open.root, open.boot, ABSENT, walk);
-    if let Err(SourceError::Absent(_)) = zones
-        && let Some(source) = pmu::open(open.root)?
+    let choice = Choice::of(open.options);
+    let mut zones = Values::default();
+    let found = zones.look(open.root, open.boot, ABSENT, |walk| self::walk(walk, &choice));
+    if let Err(SourceError::Absent(_)) = found
+        && let Some(source) = pmu::open(open.root, &choice)?
     {
         return Ok(source);
     }
-    Ok(Box::new(Rapl::default()))
+    Ok(Box::new(Rapl { zones: Values::default(), choice }))
 }
 
 impl Source for Rapl {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        let choice = &self.choice;
+        let walk = |found: &mut Walk<'_, Zone>| walk(found, choice);
         self.zones.look(cx.root, cx.now, ABSENT, walk).map_err(worded)?;
         let mut of = out.of_device();
         let read = self.zones.each(|zone, energy_uj| {
             if let Some((total, start)) = zone.kept.count(cx.now, energy_uj) {
+                let lost = zone.kept.counted.as_mut().and_then(Wrapping::lost);
+                zone.lost(&mut of, lost);
                 zone.counter(&mut of, total, start);
             }
         });
@@ -131,7 +142,7 @@ impl Zone {
 }
 
 /// Zones with what each is, found by its name and that of the zone it is a part of.
-fn walk(walk: &mut Walk<'_, Zone>) {
+fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
     let mut seen: Vec<String> = Vec::new();
     for entry in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{entry}/{file}");
@@ -151,6 +162,9 @@ fn walk(walk: &mut Walk<'_, Zone>) {
             name if name.starts_with("package-") => (&PACKAGE, 2000),
             _ => continue,
         };
+        if !is_wanted(metric, choice) {
+            continue;
+        }
         let label = match of.strip_prefix("package-") {
             Some(package) => ("package", package),
             None => ("zone", &*of),
@@ -163,6 +177,12 @@ fn walk(walk: &mut Walk<'_, Zone>) {
             seen.push(whole);
         }
     }
+}
+
+/// Whether the options ask for the kind of zone that a metric is of.
+fn is_wanted(metric: &Metric, choice: &Choice) -> bool {
+    let kind = metric.name.split('_').nth(1).unwrap_or_default();
+    choice.says(kind).unwrap_or(true)
 }
 
 /// Who may read is a matter of the files' mode alone.

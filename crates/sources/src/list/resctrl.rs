@@ -18,6 +18,7 @@
 use crate::values::{Values, Walk};
 use crate::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use kernel::parse::signed;
 use model::{Metric, Unit};
 
 const DIR: &str = "sys/fs/resctrl";
@@ -66,14 +67,24 @@ impl Source for Resctrl {
         let absent = "/sys/fs/resctrl: nothing is monitored; needs a processor with RDT or QoS monitoring and the file system mounted";
         self.files.look(cx.root, cx.now, absent, walk)?;
         let mut of = out.of_device();
-        let read = self.files.each(|file, bytes| {
-            if file.is(&CACHE) {
-                return file.gauge(&mut of, bytes);
+        let read = self.files.each_text(|file, text| {
+            let text = text.trim_ascii();
+            // The hardware has no value now, or no counter for the group: resctrl.rst.
+            if matches!(text, b"Unavailable" | b"Unassigned") {
+                return Ok(());
             }
-            let Ok(bytes) = u64::try_from(bytes) else { return };
+            let number = signed(text).ok_or_else(|| file.broken("it is no number"))?;
+            if file.is(&CACHE) {
+                file.gauge(&mut of, number);
+                return Ok(());
+            }
+            let Ok(bytes) = u64::try_from(number) else { return Ok(()) };
             let counted = file.kept.get_or_insert(Wrapping::new(cx.now, bytes));
             let (total, start) = counted.add(cx.now, bytes, u64::MAX, BYTES_MAX);
+            let lost = counted.lost();
+            file.lost(&mut of, lost);
             file.counter(&mut of, total, start);
+            Ok(())
         });
         read.state("groups", out)
     }

@@ -88,9 +88,11 @@ impl Subject {
         Self { created, dirs: dirs.to_vec(), slots, readings: 0, has_children: false }
     }
 
-    /// Whether this is the cgroup made then, with these directories.
+    /// Whether this is the cgroup made then, with these directories or some that have gone since. What was
+    /// counted by the files of one hierarchy is not counted on by those of another, which count by another clock.
     pub(super) fn is(&self, created: Timestamp, dirs: &[JobDir]) -> bool {
-        self.created == created && self.dirs == dirs
+        let some = !dirs.is_empty() || self.dirs.is_empty();
+        self.created == created && some && dirs.iter().all(|dir| self.dirs.contains(dir))
     }
 
     /// Closes its files.

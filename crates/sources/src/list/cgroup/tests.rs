@@ -330,6 +330,23 @@ fn the_last_reading_and_what_comes_after() {
 }
 
 #[test]
+fn what_one_hierarchy_counted_no_other_counts_on() {
+    use Hierarchy::{Cpuacct, Memory, Unified};
+    let mut machine = Machine::new(&[]);
+    machine.write("cpuacct/job_1/cpuacct.stat", "user 663\nsystem 20\n");
+    machine.write("memory/job_1/memory.usage_in_bytes", "1\n");
+    machine
+        .write("u/job_1/cpu.stat", "usage_usec 6800000\nuser_usec 6627321\nsystem_usec 172679\n");
+    let told = machine.tick(&one_job(&[Unified, Cpuacct, Memory]));
+    assert_eq!(told["cgroup_cpu_user_seconds_total"], 6.63);
+    // The job ends hierarchy by hierarchy.
+    machine.remove("cpuacct/job_1/cpuacct.stat");
+    let told = machine.tick(&one_job(&[Unified, Memory]));
+    assert!(!told.contains_key("cgroup_cpu_user_seconds_total"), "{told:?}");
+    assert_eq!(told["cgroup_memory_bytes"], 1.0);
+}
+
+#[test]
 fn a_controller_that_is_enabled_later_is_found() {
     let mut machine = Machine::new(&[]);
     let mut young = job(1, VERSION_2);

@@ -10,7 +10,8 @@
 //! ```
 
 use super::super::perf::Beside;
-use super::{CORE, DRAM, PACKAGE, UNCORE};
+use super::{CORE, DRAM, PACKAGE, UNCORE, is_wanted};
+use crate::parts::Choice;
 use crate::{Context, Sink, Source, SourceError};
 use kernel::Root;
 use model::{Metric, Timestamp};
@@ -40,9 +41,9 @@ struct Pmu {
 ///
 /// # Errors
 /// There is one, and it is closed to us or makes no sense.
-pub(super) fn open(root: &Root) -> Result<Option<Box<dyn Source>>, SourceError> {
+pub(super) fn open(root: &Root, choice: &Choice) -> Result<Option<Box<dyn Source>>, SourceError> {
     let mut energies = Vec::new();
-    for (event, metric) in EVENTS {
+    for (event, metric) in EVENTS.into_iter().filter(|(_, metric)| is_wanted(metric, choice)) {
         let counters = match Beside::open(root, event) {
             Ok(counters) => counters,
             Err(SourceError::Absent(_)) => continue,
