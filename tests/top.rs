@@ -199,7 +199,12 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     let job = load(&window, &format!("--server {} --device node-7 --name fit", up.url));
     let name = format!("{job} ");
     window.top_with(&format!("--server {}", up.url));
-    let screen = window.wait_for("the job", |screen| is_busy(row(screen, &name, "fit")));
+    // What the node's processors did is known from its second reading on.
+    let is_told = |screen: &str| {
+        is_busy(row(screen, &name, "fit"))
+            && screen.lines().nth(1).is_some_and(|line| line.starts_with("cpu "))
+    };
+    let screen = window.wait_for("the job and the node's use", is_told);
     let head = screen.lines().next().unwrap();
     assert!(head.starts_with(&up.url) && head.contains("1 job   1 of 1 node alive"), "{screen}");
     let usage = screen.lines().nth(1).unwrap();
