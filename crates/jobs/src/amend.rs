@@ -2,7 +2,6 @@
 
 use crate::registry::lock;
 use crate::store_records::{records, shares, steps};
-use crate::tell::is_over;
 use crate::{Heard, NodeShare, Record, Registry, RegistryError, Step};
 use model::{JobKey, JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -91,12 +90,13 @@ impl Amendment {
     /// The record as this amends it.
     fn onto(self, before: Option<Record>, received: Timestamp) -> Record {
         let submit = self.submit.or(self.start).or(self.stop).unwrap_or(received);
-        let before = before.unwrap_or_else(|| empty(self.key.clone(), submit));
+        let before =
+            before.unwrap_or_else(|| Record::new(self.key.clone(), submit, JobState::Waiting));
         let exit_code = self.exit_code.or(before.exit_code);
         let state = self.state.unwrap_or(match (self.stop, self.start, exit_code) {
             (Some(_), _, None | Some(0)) => JobState::Ended,
             (Some(_), ..) => JobState::Failed,
-            (None, Some(_), _) if !is_over(before.state) => JobState::Running,
+            (None, Some(_), _) if !before.state.is_over() => JobState::Running,
             _ => before.state,
         });
         Record {
@@ -133,32 +133,6 @@ fn over(said: Resources, before: Resources) -> Resources {
         memory_bytes: said.memory_bytes.or(before.memory_bytes),
         wall_seconds: said.wall_seconds.or(before.wall_seconds),
         cpu_seconds: said.cpu_seconds.or(before.cpu_seconds),
-    }
-}
-
-fn empty(key: JobKey, submit: Timestamp) -> Record {
-    Record {
-        key,
-        submit,
-        spelling: Box::default(),
-        part_of: None,
-        array_index: None,
-        user: None,
-        uid: None,
-        account: None,
-        project: None,
-        name: None,
-        queue: None,
-        state: JobState::Waiting,
-        state_word: Box::default(),
-        start: None,
-        stop: None,
-        exit_code: None,
-        types: Vec::new(),
-        requested: Resources::default(),
-        used: Resources::default(),
-        nodes: Vec::new(),
-        steps: Vec::new(),
     }
 }
 
@@ -258,7 +232,7 @@ fn meant(db: &Connection, amendment: &Amendment) -> Result<Option<Record>, Regis
         Some(submit) => known.into_iter().find(|(_, record)| record.submit == submit),
         None => known.pop().filter(|(_, record)| {
             let after = record.stop.zip(amendment.start).is_some_and(|(stop, start)| start > stop);
-            !(is_over(record.state) && after)
+            !(record.state.is_over() && after)
         }),
     };
     let Some((number, mut record)) = found else { return Ok(None) };

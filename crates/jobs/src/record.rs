@@ -54,6 +54,35 @@ pub struct Record {
     pub steps: Vec<Step>,
 }
 
+impl Record {
+    /// One of which no more is known.
+    pub fn new(key: JobKey, submit: Timestamp, state: JobState) -> Self {
+        Self {
+            key,
+            submit,
+            spelling: Box::default(),
+            part_of: None,
+            array_index: None,
+            user: None,
+            uid: None,
+            account: None,
+            project: None,
+            name: None,
+            queue: None,
+            state,
+            state_word: Box::default(),
+            start: None,
+            stop: None,
+            exit_code: None,
+            types: Vec::new(),
+            requested: Resources::default(),
+            used: Resources::default(),
+            nodes: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+}
+
 /// What a job has of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeShare {

@@ -114,11 +114,6 @@ impl Heard {
     }
 }
 
-/// Whether a job in this state is over.
-pub(crate) const fn is_over(state: JobState) -> bool {
-    matches!(state, JobState::Ended | JobState::Failed)
-}
-
 /// Makes times agree with the state.
 fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) {
     match record.state {

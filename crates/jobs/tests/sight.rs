@@ -4,7 +4,7 @@
 
 use jobs::{
     AccountChange, AccountKey, Filter, Limits, NewToken, NodeShare, Reader, Record, Registry,
-    RegistryError, Resources, Role, Sees, Users, Window,
+    RegistryError, Role, Sees, Users, Window,
 };
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 use std::path::Path;
@@ -209,28 +209,15 @@ fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>))
         gpu_list: "".into(),
         memory_bytes: None,
     };
+    let state = if stop.is_some() { JobState::Ended } else { JobState::Running };
     Record {
-        key: key("slurm", id),
-        submit: at(start - 5),
         spelling: id.to_string().into(),
-        part_of: None,
-        array_index: None,
         user: Some(user.into()),
-        uid: None,
         account: Some(account.into()),
-        project: None,
-        name: None,
-        queue: None,
-        state: if stop.is_some() { JobState::Ended } else { JobState::Running },
-        state_word: "".into(),
         start: Some(at(start)),
         stop: stop.map(at),
-        exit_code: None,
-        types: Vec::new(),
-        requested: Resources::default(),
-        used: Resources::default(),
         nodes: vec![share("n1"), share("pdu-1")],
-        steps: Vec::new(),
+        ..Record::new(key("slurm", id), at(start - 5), state)
     }
 }
 

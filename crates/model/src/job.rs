@@ -29,6 +29,11 @@ impl JobState {
         }
     }
 
+    /// Whether it is over, well or not.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Ended | Self::Failed)
+    }
+
     /// The state of its word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)

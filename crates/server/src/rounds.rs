@@ -280,7 +280,6 @@ fn pause(period: Duration, failed: u32, chance: u64) -> Duration {
 mod tests {
     use super::*;
     use async_trait::async_trait;
-    use jobs::Resources;
     use model::{JobId, JobKey, JobState};
     use std::collections::VecDeque;
 
@@ -312,28 +311,10 @@ mod tests {
 
     fn record(id: i64) -> Record {
         let cluster = ClusterId::new("oar").unwrap();
+        let key = JobKey { cluster, id: JobId::new(id).unwrap() };
         Record {
-            key: JobKey { cluster, id: JobId::new(id).unwrap() },
-            submit: Timestamp::YEAR_2000,
-            spelling: "".into(),
-            part_of: None,
-            array_index: None,
-            user: None,
-            uid: None,
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
-            state: JobState::Waiting,
             state_word: "Waiting".into(),
-            start: None,
-            stop: None,
-            exit_code: None,
-            types: Vec::new(),
-            requested: Resources::default(),
-            used: Resources::default(),
-            nodes: Vec::new(),
-            steps: Vec::new(),
+            ..Record::new(key, Timestamp::YEAR_2000, JobState::Waiting)
         }
     }
 

@@ -195,28 +195,17 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
         gpu_list: "".into(),
         memory_bytes: None,
     };
+    let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() };
     Record {
-        key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
-        submit: at(0),
-        spelling: "".into(),
-        part_of: None,
-        array_index: None,
         user: Some("alice".into()),
         uid: Some(1000),
-        account: None,
-        project: None,
-        name: None,
         queue: Some("gpu".into()),
-        state,
-        state_word: "".into(),
         start: Some(at(10)),
         stop: (state == JobState::Ended).then_some(at(100)),
-        exit_code: None,
         types: types.iter().map(|word| (*word).into()).collect(),
         requested: Resources { wall_seconds: Some(3600.0), ..Resources::default() },
-        used: Resources::default(),
         nodes: vec![share("n2"), share("n1")],
-        steps: Vec::new(),
+        ..Record::new(key, at(0), state)
     }
 }
 

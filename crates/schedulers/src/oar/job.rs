@@ -46,7 +46,7 @@ impl OarJob {
         })?;
         let submit = time(self.submission)
             .ok_or_else(|| format!("job {}: it was never submitted", self.id))?;
-        let over = matches!(state, JobState::Ended | JobState::Failed);
+        let over = state.is_over();
         let stop = time(self.stop).filter(|_| over);
         // A reservation that never came has the start it would have had.
         let began = |start: &Timestamp| self.assigned && stop.is_none_or(|stop| *start <= stop);

@@ -152,7 +152,7 @@ impl Job {
         });
         let has_started = state != JobState::Waiting && !nodes.is_empty();
         let start = instant(time.start).filter(|_| has_started);
-        let stop = instant(time.end).filter(|_| state::is_over(state));
+        let stop = instant(time.end).filter(|_| state.is_over());
         let (array, het) = (&self.array.0, &self.het.0);
         let part = Part::of(array.job_id, array.task_id, het.job_id, het.job_offset);
         let mut requested = tres::of_list(&self.tres.0.requested.0);
@@ -215,7 +215,7 @@ fn has_code(words: &[Box<str>]) -> bool {
 
 fn step(step: &JobStep) -> Step {
     let state = state::state(step.state.0.iter().map(|word| &**word));
-    let is_over = state.as_ref().is_some_and(|(state, _)| state::is_over(*state));
+    let is_over = state.as_ref().is_some_and(|(state, _)| state.is_over());
     Step {
         id: step.step.0.id.0.clone(),
         name: cut(step.step.0.name.0.clone()),

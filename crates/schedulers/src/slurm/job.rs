@@ -95,13 +95,9 @@ impl Job {
             refusals.add(format!("job {id}: its nodes: {error}"));
             Vec::new()
         });
-        let is_over = state::is_over(state);
-        // Before a job starts this is when Slurm means to start it; a job that ended without nodes never did.
-        let has_started = match state {
-            model::JobState::Waiting => false,
-            model::JobState::Running => true,
-            _ => !nodes.is_empty(),
-        };
+        let is_over = state.is_over();
+        let has_started = state::has_started(state, !nodes.is_empty());
+        // Before a job starts this is when Slurm means to start it.
         let start = instant(self.start_time).filter(|_| has_started);
         // While it runs this is when its time is up.
         let stop = instant(self.end_time).filter(|_| is_over);

@@ -2,7 +2,6 @@
 //! the accounting tell different things of one job, and later answers less than earlier ones: each answer is
 //! laid over what is known, so that what the registry gets is whole, and gets it only when it changed.
 
-use super::state::is_over;
 use super::told::Told;
 use jobs::{NodeShare, Record, Resources};
 use model::Timestamp;
@@ -76,7 +75,7 @@ impl Known {
     /// Whether a job runs whose cores are not known, and were not asked for.
     pub(super) fn wants_details(&self) -> bool {
         let wants = |entry: &Entry| {
-            !entry.is_detailed && entry.record.start.is_some() && !is_over(entry.record.state)
+            !entry.is_detailed && entry.record.start.is_some() && !entry.record.state.is_over()
         };
         self.jobs.values().any(wants)
     }
@@ -88,7 +87,7 @@ impl Known {
     ) -> Vec<Record> {
         let mut changed = Vec::new();
         for ((id, _), entry) in &mut self.jobs {
-            if is_over(entry.record.state) || entry.record.start.is_none() {
+            if entry.record.state.is_over() || entry.record.start.is_none() {
                 continue;
             }
             entry.is_detailed = true;
@@ -130,7 +129,7 @@ impl Known {
 
 impl Entry {
     fn note(&mut self, teller: Teller, round: u64, now: Timestamp) {
-        let is_over = is_over(self.record.state);
+        let is_over = self.record.state.is_over();
         match teller {
             Teller::Controller => self.round = round,
             Teller::Accounting => self.is_accounted |= is_over,
@@ -164,7 +163,7 @@ fn laid(mut told: Record, known: &Record) -> Record {
     if has_run && !told.nodes.is_empty() {
         keep(&mut told.start, &known.start);
     }
-    if is_over(told.state) {
+    if told.state.is_over() {
         keep(&mut told.stop, &known.stop);
         keep(&mut told.exit_code, &known.exit_code);
     }

@@ -91,7 +91,7 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
     };
     let head = Head::read(id, word, submit, nodes, cluster)?;
     let start = moment(start).filter(|_| head.has_started());
-    let stop = moment(end).filter(|_| state::is_over(head.state));
+    let stop = moment(end).filter(|_| head.state.is_over());
     let requested = Resources {
         nodes: node_count.parse().ok(),
         cpus: cpus.parse().ok(),
@@ -197,7 +197,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
         head.state = JobState::Failed;
     }
     let start = moment(start).filter(|_| head.has_started());
-    let stop = moment(end).filter(|_| state::is_over(head.state));
+    let stop = moment(end).filter(|_| head.state.is_over());
     let minutes: Option<u32> = limit.parse().ok();
     let part = Part::spelled(spelling);
     let cpu_seconds = cpu_seconds(cpu);
@@ -213,7 +213,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
             queue: some(queue),
             start,
             stop,
-            exit_code: Exit::of_text(exit).0.filter(|_| state::is_over(head.state)),
+            exit_code: Exit::of_text(exit).0.filter(|_| head.state.is_over()),
             types: types(comment),
             requested: Resources {
                 wall_seconds: minutes.map(|minutes| f64::from(minutes) * 60.0),
@@ -246,7 +246,7 @@ fn sacct_step(
         return Err(format!("job {job}: {STEPS_MAX} of its steps are kept"));
     }
     let state = state::state([word]);
-    let is_over = state.as_ref().is_some_and(|(state, _)| state::is_over(*state));
+    let is_over = state.as_ref().is_some_and(|(state, _)| state.is_over());
     record.steps.push(Step {
         id: step.into(),
         name: cut(name.into()),
@@ -286,36 +286,14 @@ impl Head {
     }
 
     fn has_started(&self) -> bool {
-        match self.state {
-            JobState::Waiting => false,
-            JobState::Running => true,
-            JobState::Ended | JobState::Failed => !self.nodes.is_empty(),
-        }
+        state::has_started(self.state, !self.nodes.is_empty())
     }
 
     fn record(self) -> Record {
         Record {
-            key: self.key,
-            submit: self.submit,
-            spelling: Box::default(),
-            part_of: None,
-            array_index: None,
-            user: None,
-            uid: None,
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
-            state: self.state,
             state_word: self.word,
-            start: None,
-            stop: None,
-            exit_code: None,
-            types: Vec::new(),
-            requested: Resources::default(),
-            used: Resources::default(),
             nodes: self.nodes.into_iter().map(share).collect(),
-            steps: Vec::new(),
+            ..Record::new(self.key, self.submit, self.state)
         }
     }
 }

@@ -16,9 +16,9 @@ pub(super) fn state<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<(Job
         // A job whose processes are being ended is on its nodes yet; one that is queued again waits.
         let wins = match told {
             None => true,
-            Some((JobState::Running, _)) => state != JobState::Running && !is_over(state),
+            Some((JobState::Running, _)) => state != JobState::Running && !state.is_over(),
             Some((JobState::Waiting, _)) => false,
-            Some(_) => !is_over(state),
+            Some(_) => !state.is_over(),
         };
         if wins {
             told = Some((state, word));
@@ -27,9 +27,13 @@ pub(super) fn state<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<(Job
     told.map(|(state, word)| (state, word.into()))
 }
 
-/// Whether the job is over.
-pub(super) const fn is_over(state: JobState) -> bool {
-    matches!(state, JobState::Ended | JobState::Failed)
+/// Whether a job that the controller tells of has started: one that ended without nodes never did.
+pub(super) const fn has_started(state: JobState, has_nodes: bool) -> bool {
+    match state {
+        JobState::Waiting => false,
+        JobState::Running => true,
+        JobState::Ended | JobState::Failed => has_nodes,
+    }
 }
 
 fn of_word(word: &str) -> Option<JobState> {
