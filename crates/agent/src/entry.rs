@@ -1,6 +1,7 @@
 //! What the agent knows of a source: when it is due, how it is, what it cost, what it failed to give.
 
 mod demand;
+mod drains;
 mod holes;
 
 use crate::burst::Burst;
@@ -10,6 +11,7 @@ use crate::parts::Parts;
 use crate::plan::SourcePlan;
 use crate::schedule::{Due, Schedule};
 use crate::work::{Outcome, Read, Slot, Task, drop_source};
+use drains::Drains;
 use holes::{Hole, cause};
 use model::{Cause, Metric, Timestamp};
 use sources::{Options, SourceError, SourceSpec};
@@ -24,8 +26,6 @@ const FAILURES_REOPEN: u32 = 2;
 const FAILURES_RETRY: u32 = 4;
 /// Times that a source may be set aside for taking too long; then it is off.
 pub(crate) const PARKS_MAX: u32 = 8;
-/// The part of the time between two drains by which one may be early.
-const DRAIN_ALONG: i64 = 4;
 /// Ticks missed within less than this make no gap: at a period of a millisecond they are everyday.
 const HOLE_MIN_US: i64 = Timestamp::SECOND;
 
@@ -100,8 +100,7 @@ pub(crate) struct Entry {
     pub(crate) series: usize,
     /// Since when, by the steady clock, it is read aside from the others, and how long it may be.
     aside: Option<(i64, i64)>,
-    drain_every_us: Option<i64>,
-    drain_due_us: i64,
+    drains: Drains,
     retry_us: i64,
     failures: u32,
     parks: u32,
@@ -129,8 +128,7 @@ impl Entry {
             stats: Stats::default(),
             series: 0,
             aside: None,
-            drain_every_us: None,
-            drain_due_us: 0,
+            drains: Drains::default(),
             retry_us: i64::MIN,
             failures: 0,
             parks: 0,
@@ -189,38 +187,6 @@ impl Entry {
             let late = "the tick before came too late to be taken";
             notes.add(self.spec.name, (last, at), Cause::MissedTicks, late);
         }
-    }
-
-    /// Whether the source wants its queue in the kernel emptied now.
-    pub(crate) fn is_drain_due(&self, steady_us: i64) -> bool {
-        let open = self.slot.as_ref().is_some_and(|slot| slot.source.is_some());
-        // One that is nearly due is taken along: waking costs more than emptying.
-        let along_us = self.drain_every_us.map_or(0, |every_us| every_us / DRAIN_ALONG);
-        let is_due = steady_us.saturating_add(along_us) >= self.drain_due_us;
-        self.enabled && open && self.drain_every_us.is_some() && is_due
-    }
-
-    pub(crate) fn take_drain(&mut self, now: Timestamp, steady_us: i64) -> Task {
-        self.drained(now, steady_us);
-        Task::Drain
-    }
-
-    /// Reading a source empties its queue too. The next time is at a multiple of what it wants, as ticks and looks
-    /// for jobs are, so that one waking does for all.
-    fn drained(&mut self, now: Timestamp, steady_us: i64) {
-        let until_us = self.drain_every_us.map_or(i64::MAX, |every_us| {
-            let every_us = every_us.max(1);
-            // One that was early was that of the next multiple.
-            every_us - (now.0 + every_us / DRAIN_ALONG).rem_euclid(every_us)
-                + every_us / DRAIN_ALONG
-        });
-        self.drain_due_us = steady_us.saturating_add(until_us);
-    }
-
-    /// When [`Self::is_drain_due`] will be true, if ever.
-    pub(crate) fn drain_due_us(&self) -> Option<i64> {
-        let open = self.slot.as_ref().is_some_and(|slot| slot.source.is_some());
-        (self.enabled && open && self.drain_every_us.is_some()).then_some(self.drain_due_us)
     }
 
     /// The source is slow: its thread goes on reading it aside, and another one with the rest of the tick.
@@ -288,13 +254,6 @@ impl Entry {
         if is_between {
             slot.sink.keep_back(mark, self.burst.as_ref().and_then(Burst::wanted));
         }
-        let every = slot.source.as_ref().and_then(|source| source.drain_every());
-        self.drain_every_us =
-            every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
-        if let Some(every_us) = self.drain_every_us {
-            // One that begins to want it has no instant for it yet.
-            self.drain_due_us = self.drain_due_us.min(steady_us.saturating_add(every_us));
-        }
         self.series = slot.sink.series();
         let refused = slot.sink.counts();
         self.stats.refused = refused.all();
@@ -304,6 +263,7 @@ impl Entry {
         let is_told_what = || is_told_what(spec, options);
         self.parts.tell(spec.name, slot.sink.parts(), is_told_what);
         self.slot = Some(slot);
+        self.wish_for_drains(steady_us);
         if !self.enabled {
             self.let_go();
         }

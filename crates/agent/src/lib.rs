@@ -28,6 +28,7 @@ mod plan;
 mod print;
 mod program;
 mod queue;
+mod queues;
 mod refused;
 mod resolve;
 mod sampler;

@@ -11,6 +11,7 @@ use crate::finder::{Finder, Found};
 use crate::known::Directories;
 use crate::own::Own;
 use crate::plan::Plan;
+use crate::queues::Queues;
 use crate::schedule::Schedule;
 use crate::seal::{Sealer, Sinks};
 use crate::sender::WantedJobs;
@@ -77,6 +78,8 @@ pub(crate) struct Sampler {
     machine: Arc<Machine>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) jobs: Arc<Jobs>,
+    /// Whose sources are quiet; none: those are drained as often as others.
+    queues: Option<Arc<Queues>>,
     finder: Option<Box<Finder>>,
     finds: Schedule,
     noted: bool,
@@ -132,6 +135,7 @@ impl Sampler {
         });
         Self {
             machine: Arc::new(machine),
+            queues: None,
             entries: entries.collect(),
             jobs: finder.jobs(),
             finds: Schedule::new(finder.every(plan.period), now),
@@ -197,6 +201,9 @@ impl Sampler {
         } else {
             entry.come_back(read, steady_us, self.sealer.notes());
         }
+        if let Some(queues) = &self.queues {
+            entry.listen(queues, steady_us);
+        }
         if ended {
             self.seal_soon();
         }
@@ -223,8 +230,28 @@ impl Sampler {
             let keys = before.iter().flat_map(|keys| keys.iter()).chain(&found.ended);
             self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
         }
+        if found.jobs.generation() != self.jobs.generation() {
+            self.ring();
+        }
         self.jobs = found.jobs;
         self.notice_idle();
+    }
+
+    /// Waits for the queues of sources that are quiet, instead of looking into them ten times a second.
+    pub(crate) fn with_queues(mut self, queues: Arc<Queues>) -> Self {
+        self.queues = Some(queues);
+        self
+    }
+
+    /// Whether a source waits for what comes into the queues.
+    pub(crate) fn listens(&self) -> bool {
+        self.entries.iter().any(Entry::listens)
+    }
+
+    /// Something came into a queue: all that wait are drained at once, as what comes is told to each.
+    pub(crate) fn ring(&mut self) {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
     }
 
     /// Something came or went in a watched directory.

@@ -3,6 +3,7 @@
 
 use crate::clock::Clock;
 use crate::program::or_end;
+use crate::queues::Queues;
 use crate::sampler::{Sampler, Step};
 use crate::waiter::{Bell, Waiter};
 use std::io;
@@ -31,6 +32,7 @@ struct Shared {
     /// No thread reads, as none could be started.
     lacking: AtomicBool,
     bell: Bell,
+    queues: Arc<Queues>,
     clock: Arc<dyn Clock>,
 }
 
@@ -40,13 +42,14 @@ impl Sampling {
     /// # Errors
     /// No thread or file descriptor is left.
     pub(crate) fn start(sampler: Sampler) -> io::Result<Self> {
-        let clock = Arc::clone(&sampler.clock);
+        let (clock, queues) = (Arc::clone(&sampler.clock), Arc::new(Queues::new()?));
         let shared = Shared {
-            sampler: Mutex::new(sampler),
+            sampler: Mutex::new(sampler.with_queues(Arc::clone(&queues))),
             ended: Mutex::new(false),
             end: Condvar::new(),
             lacking: AtomicBool::new(false),
             bell: Bell::new()?,
+            queues,
             clock,
         };
         let sampling = Self { shared: Arc::new(shared) };
@@ -121,12 +124,12 @@ impl Shared {
         let mut noted_us = 0;
         let mut waiting = false;
         loop {
-            let step = {
+            let (step, listens) = {
                 let mut sampler = self.sampler();
                 if sampler.generation != generation {
                     return;
                 }
-                sampler.step()
+                (sampler.step(), sampler.listens())
             };
             match step {
                 Step::Read(reading) => {
@@ -153,10 +156,15 @@ impl Shared {
                     if waiting {
                         until = until.min(self.clock.wall().plus(quiet_us));
                     }
-                    let watched = noting.as_ref().filter(|_| !waiting);
-                    match waiter.wait(until, &self.bell, watched.map(AsFd::as_fd)) {
-                        Ok(true) => waiting = true,
-                        Ok(false) => {}
+                    let watched = noting.as_ref().filter(|_| !waiting).map(AsFd::as_fd);
+                    let heard = listens.then(|| self.queues.fd());
+                    match waiter.wait(until, &self.bell, [watched, heard]) {
+                        Ok([noted, rings]) => {
+                            waiting |= noted;
+                            if rings {
+                                self.sampler().ring();
+                            }
+                        }
                         Err(e) => {
                             log::error!("waiting for the next tick: {e}");
                             std::thread::sleep(Duration::from_secs(1));

@@ -53,7 +53,7 @@ impl Waiter {
         Ok(Self { timer: timerfd_create(TimerfdClockId::Realtime, flags)? })
     }
 
-    /// Waits until the instant, the bell, or something noted; tells whether something was noted.
+    /// Waits until the instant, the bell, or one of these becomes readable; tells which did.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -61,8 +61,8 @@ impl Waiter {
         &self,
         until: Timestamp,
         bell: &Bell,
-        noted: Option<BorrowedFd<'_>>,
-    ) -> Result<bool, Errno> {
+        others: [Option<BorrowedFd<'_>>; 2],
+    ) -> Result<[bool; 2], Errno> {
         // Zero would stop the timer.
         let until = until.max(Timestamp(1));
         let it_value = Timespec {
@@ -74,18 +74,21 @@ impl Waiter {
         timerfd_settime(&self.timer, flags, &Itimerspec { it_interval, it_value })?;
         let timer = PollFd::new(&self.timer, PollFlags::IN);
         let ring = PollFd::new(&bell.fd, PollFlags::IN);
-        let other = PollFd::from_borrowed_fd(noted.unwrap_or(bell.fd.as_fd()), PollFlags::IN);
-        let mut fds = [timer, ring, other];
+        let other =
+            |fd: Option<_>| PollFd::from_borrowed_fd(fd.unwrap_or(bell.fd.as_fd()), PollFlags::IN);
+        let mut fds = [timer, ring, other(others[0]), other(others[1])];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
-        let [_, ring, other] = fds;
+        let [_, ring, first, second] = fds;
         let rings = !ring.revents().is_empty();
         if rings {
             bell.quiet();
         }
-        Ok(noted.is_some() && !other.revents().is_empty())
+        let is_readable =
+            |given: Option<_>, fd: PollFd<'_>| given.is_some() && !fd.revents().is_empty();
+        Ok([is_readable(others[0], first), is_readable(others[1], second)])
     }
 }
 
@@ -98,9 +101,9 @@ mod tests {
     fn until_the_instant() {
         let (waiter, bell) = (Waiter::new().unwrap(), Bell::new().unwrap());
         let until = MachineClock.wall().plus(20_000);
-        assert!(!waiter.wait(until, &bell, None).unwrap());
+        assert_eq!(waiter.wait(until, &bell, [None; 2]).unwrap(), [false; 2]);
         assert!(MachineClock.wall() >= until);
-        waiter.wait(Timestamp(0), &bell, None).unwrap();
+        waiter.wait(Timestamp(0), &bell, [None; 2]).unwrap();
     }
 
     #[test]
@@ -109,10 +112,10 @@ mod tests {
         bell.ring();
         bell.ring();
         let begin = MachineClock.steady_us();
-        waiter.wait(MachineClock.wall().plus(60_000_000), &bell, None).unwrap();
+        waiter.wait(MachineClock.wall().plus(60_000_000), &bell, [None; 2]).unwrap();
         assert!(MachineClock.steady_us() - begin < 10_000_000);
         let until = MachineClock.wall().plus(20_000);
-        waiter.wait(until, &bell, None).unwrap();
+        waiter.wait(until, &bell, [None; 2]).unwrap();
         assert!(MachineClock.wall() >= until);
     }
 
@@ -122,6 +125,9 @@ mod tests {
             (Waiter::new().unwrap(), Bell::new().unwrap(), Bell::new().unwrap());
         other.ring();
         let until = MachineClock.wall().plus(60_000_000);
-        assert!(waiter.wait(until, &bell, Some(other.fd.as_fd())).unwrap());
+        assert_eq!(
+            waiter.wait(until, &bell, [None, Some(other.fd.as_fd())]).unwrap(),
+            [false, true]
+        );
     }
 }

@@ -18,7 +18,7 @@ use crate::taskstats::netlink::{
 };
 use rustix::io::Errno;
 use rustix::net::netlink::CONNECTOR;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// `CN_IDX_PROC`, which is the multicast group, and `CN_VAL_PROC`.
 const PROC: u32 = 1;
@@ -114,6 +114,12 @@ impl Forks {
         let narrowed = [LISTEN.to_ne_bytes(), FORK.to_ne_bytes()];
         forks.request(narrowed.as_flattened())?;
         Ok(forks)
+    }
+
+    /// What becomes readable when an event waits. One that was taken, and kept for later, is not told.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     fn request(&self, payload: &[u8]) -> Result<(), Errno> {

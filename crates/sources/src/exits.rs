@@ -12,17 +12,19 @@
 //! a second is not found; the job's own account has it.
 
 pub(crate) mod look;
+mod refused;
 pub(crate) mod source;
 pub(crate) mod tree;
 
-use crate::{Context, Open, PartState, Sink, SourceError};
+use crate::{Context, Open, PartState, Quiet, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
-use kernel::proc_connector::{ConnectorError, Forks};
-use kernel::taskstats::{Exits as Listener, TaskMessage, TaskstatsError};
-use kernel::{Root, clock};
+use kernel::clock;
+use kernel::proc_connector::Forks;
+use kernel::taskstats::{Exits as Listener, TaskMessage};
 use look::Looks;
 use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
+use refused::{exits_error, forks_error};
 use std::fmt::Write as _;
 use std::time::Duration;
 use tree::{Account, JobNo, Tree, Window};
@@ -30,6 +32,8 @@ use tree::{Account, JobNo, Tree, Window};
 /// How often waiting ends are taken: at this period it costs a tenth of waking at each, and the buffer
 /// below holds twice what a machine that ends 30 000 tasks a second sends.
 pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(100);
+/// How long nothing is forgotten that waits in vain, where nothing comes: half of what it may wait.
+const QUIET_MAX: Duration = Duration::from_secs(5);
 /// Ends taken before the forks up to them.
 const CHUNK: usize = 256;
 /// Ends taken at one call; what waits beyond is taken at the next.
@@ -99,6 +103,10 @@ pub(crate) struct Exits {
     emptied_us: u64,
     opened_at: Option<Timestamp>,
     drained_at: Timestamp,
+    /// Ends and forks that the last drain took, and what was read since.
+    found: usize,
+    /// How long no drain is needed while none comes.
+    quiet_for: Duration,
     lost_since: Option<Timestamp>,
     /// Whether forks were lost since the last round of lists.
     wants_lists: bool,
@@ -153,6 +161,8 @@ impl Exits {
             emptied_us: 0,
             opened_at: None,
             drained_at: Timestamp(0),
+            found: 0,
+            quiet_for: Duration::ZERO,
             lost_since: None,
             wants_lists: false,
             counts: Counts::default(),
@@ -164,6 +174,14 @@ impl Exits {
     /// How often [`Self::drain`] wants to be called.
     pub(crate) const fn drain_every(&self) -> Option<Duration> {
         if self.listener.is_some() { Some(DRAIN_EVERY) } else { None }
+    }
+
+    /// What the next drain may wait for, when the last one found nothing. After one that found something the next is
+    /// at its usual instant: where events are many, waking for the first of them costs more than it spares.
+    pub(crate) fn quiet(&self) -> Option<Quiet<'_>> {
+        let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
+        let quiet = Quiet { queues: [listener, forks], at_most: self.quiet_for };
+        (self.found == 0).then_some(quiet)
     }
 
     /// The jobs, ordered by key.
@@ -195,6 +213,7 @@ impl Exits {
         cx: &Context<'_>,
         account: &mut impl Account,
     ) -> Result<(), SourceError> {
+        self.found = 0;
         self.follow(cx, account);
         while let Some(no) = self.jobs.iter().find(|job| job.is_new).map(|job| job.no) {
             // What a list that cannot be read hides is found at the next round, and told then.
@@ -204,6 +223,8 @@ impl Exits {
         let result = self.take(cx, account);
         self.look(cx, account);
         self.tree.expire(now_us(cx), account);
+        let look_us = if self.jobs.is_empty() { None } else { self.tree.next_look_us(now_us(cx)) };
+        self.quiet_for = look_us.map_or(QUIET_MAX, |us| Duration::from_micros(us).min(QUIET_MAX));
         self.drained_at = cx.now;
         result
     }
@@ -231,6 +252,7 @@ impl Exits {
                 self.note_loss();
             }
             self.counts.malformed += u64::from(taken.malformed);
+            self.found += taken.exits;
             // Before their children's ends: those of a parent of no job need not wait then.
             self.look(cx, account);
             let window = if live {
@@ -267,6 +289,7 @@ impl Exits {
         let taken = forks
             .take(until_us, |fork| tree.fork(fork, account))
             .map_err(|errno| SourceError::broken(format!("fork events: {errno}")))?;
+        self.found += taken.forks;
         if taken.lost {
             self.wants_lists = true;
             self.jobs.iter_mut().for_each(|job| job.known = false);
@@ -443,46 +466,4 @@ impl Exits {
 /// The instant by which tasks are dated: a recorded machine's are dated from 1970.
 pub(crate) fn now_us(cx: &Context<'_>) -> u64 {
     if cx.root.is_live() { clock::monotonic_us() } else { u64::try_from(cx.now.0).unwrap_or(0) }
-}
-
-fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
-    match error {
-        TaskstatsError::Absent => SourceError::absent(format!("exits: {error}")),
-        TaskstatsError::Denied => SourceError::denied(
-            "what ended tasks used (netlink TASKSTATS)",
-            "CAP_NET_ADMIN, or root",
-        ),
-        TaskstatsError::OtherNamespace => SourceError::denied(
-            "notifications of exits: the kernel gives them in its first process and user namespaces alone",
-            "the host's process namespace to the agent, and root there",
-        ),
-        TaskstatsError::Unheard => {
-            let namespace = |of: &str| root.read_link(&format!("proc/{of}/ns/net")).ok();
-            match (namespace("thread-self"), namespace("1")) {
-                (Some(own), Some(first)) if own == first => {
-                    SourceError::broken("the kernel accepts to tell of exits, and tells none")
-                }
-                _ => SourceError::denied(
-                    "notifications of exits: the kernel sends them to its first network namespace alone",
-                    "the host's network namespace to the agent",
-                ),
-            }
-        }
-        TaskstatsError::Failed(_) => SourceError::broken(format!("exits: {error}")),
-    }
-}
-
-fn forks_error(error: &ConnectorError) -> SourceError {
-    match error {
-        ConnectorError::Absent => SourceError::absent(error.to_string()),
-        ConnectorError::Denied => SourceError::denied(
-            "who started whom (netlink process connector)",
-            "CAP_NET_ADMIN, or root",
-        ),
-        ConnectorError::OtherNamespace => SourceError::denied(
-            "fork events: the kernel gives them in its first process, user and network namespaces alone",
-            "the host's namespaces to the agent",
-        ),
-        ConnectorError::Failed(_) => SourceError::broken(error.to_string()),
-    }
 }

@@ -23,4 +23,4 @@ pub use list::SOURCES;
 pub use options::{OptionError, Options};
 pub use sane::Sane;
 pub use sink::{Keep, Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
-pub use spec::{Context, Every, Open, Source, SourceSpec};
+pub use spec::{Context, Every, Open, Quiet, Source, SourceSpec};

@@ -5,6 +5,7 @@ use cgroups::Jobs;
 use kernel::Root;
 use model::setting::OptionSpec;
 use model::{Metric, Timestamp};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// A source as the rest of the program sees it: one constant in each file. From it come the
@@ -68,6 +69,15 @@ pub struct Context<'a> {
     pub budget_us: u64,
 }
 
+/// The queues of a source that needs no drain now.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet<'a> {
+    /// What becomes readable when something waits.
+    pub queues: [BorrowedFd<'a>; 2],
+    /// It needs a drain after so long even when nothing comes.
+    pub at_most: Duration,
+}
+
 /// Reads counters, when told to, into a sink.
 pub trait Source: Send {
     /// Reads everything once. Time and files come from the caller, so that tests own both. In the
@@ -87,6 +97,13 @@ pub trait Source: Send {
 
     /// How often [`Self::drain`] wants to be called, if at all.
     fn drain_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Where nothing can need a drain until something comes into its queues: what becomes readable then.
+    /// While this is `Some`, [`Self::drain`] is called at the next multiple of [`Self::drain_every`] after that,
+    /// and not at every one.
+    fn quiet(&self) -> Option<Quiet<'_>> {
         None
     }
 

@@ -9,7 +9,7 @@ use super::query::{GET, TaskstatsError, family};
 use crate::{Root, clock};
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// `TASKSTATS_CMD_ATTR_REGISTER_CPUMASK`.
 const REGISTER: u16 = 3;
@@ -117,6 +117,15 @@ impl Exits {
         let taken = self.take(root, usize::MAX, |exit| heard |= exit.stats.tid == tid)?;
         // In a flood of exits ours may be among the lost: they do arrive then.
         Ok(heard || taken.lost)
+    }
+
+    /// What becomes readable when an exit waits; a recorded machine has none.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.channel {
+            Channel::Kernel { socket, .. } => Some(socket.as_fd()),
+            Channel::Recorded { .. } => None,
+        }
     }
 
     /// Takes at most so many of the exits that wait, in the order in which they came. On a recorded machine

@@ -2,7 +2,7 @@
 
 use super::Exits;
 use super::tree::{Account, JobNo};
-use crate::{Context, Sink, Source, SourceError};
+use crate::{Context, Quiet, Sink, Source, SourceError};
 use model::JobKey;
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ impl<R: Reader> Source for Listening<R> {
 
     fn drain_every(&self) -> Option<Duration> {
         self.0.exits().drain_every()
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        self.0.exits().quiet()
     }
 
     fn job_ended(

@@ -1,6 +1,11 @@
 //! Queues of sources that are emptied between their ticks.
 
 use super::*;
+use rustix::fs::{CWD, Mode, mkfifoat};
+use sources::Quiet;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
 
 #[test]
 fn a_source_that_begins_to_want_it_is_drained_before_its_next_tick_and_no_longer_than_it_wants() {
@@ -21,4 +26,111 @@ fn queues_are_emptied_at_the_multiples_of_what_they_want_and_with_the_ticks() {
     let told = &Bench::samples(&bench.batches())["second_value"];
     let times: Vec<f64> = told.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [0.0, 0.4, 0.8, 1.0, 1.2, 1.6, 2.0]);
+}
+
+static HEARD: Metric = Metric::gauge("listening_heard", Unit::Count, "");
+static LISTENING: SourceSpec = spec("listening", &[&HEARD], |open| {
+    let queue = File::options().read(true).write(true).open(open.root.path().join("queue"));
+    let queue = queue.map_err(|error| SourceError::broken(error.to_string()))?;
+    rustix::io::ioctl_fionbio(&queue, true).unwrap();
+    Ok(Box::new(Listening { queue, found: 0 }))
+});
+
+/// Counts the bytes that come into a queue, and tells how many at each drain.
+struct Listening {
+    queue: File,
+    found: usize,
+}
+
+impl Source for Listening {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        self.drain(cx, out)
+    }
+
+    fn drain(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        self.found = self.queue.read(&mut [0; 100]).unwrap_or(0);
+        out.of_device().gauge(&HEARD, &[], self.found as f64);
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        Some(Duration::from_millis(100))
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        let at_most = Duration::from_millis(720);
+        (self.found == 0).then_some(Quiet { queues: [self.queue.as_fd(); 2], at_most })
+    }
+}
+
+/// That source alone, and its queue.
+fn listening(period_s: u64) -> (Bench, File) {
+    let mut plan = first_only();
+    plan.sources[0].spec = &LISTENING;
+    plan.sources[0].period = Duration::from_secs(period_s);
+    let mut bench = Bench::new(&plan);
+    bench.sampler = bench.sampler.with_queues(Arc::new(Queues::new().unwrap()));
+    let path = bench.dir.path().join("queue");
+    mkfifoat(CWD, &path, Mode::RUSR).unwrap();
+    let queue = File::options().read(true).write(true).open(path).unwrap();
+    (bench, queue)
+}
+
+/// When it was drained, and what it found.
+fn drains(bench: &mut Bench) -> Vec<(f64, f64)> {
+    bench.sampler.seal_now();
+    Bench::samples(&bench.batches()).remove("listening_heard").unwrap_or_default()
+}
+
+/// The same, where at these instants in milliseconds so many bytes come.
+fn heard(comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
+    let (mut bench, mut queue) = listening(2);
+    let mut now_ms = 0;
+    for (at_ms, bytes) in comes {
+        bench.pass((at_ms - now_ms) * 1000);
+        queue.write_all(&vec![0; *bytes]).unwrap();
+        if bench.sampler.listens() {
+            bench.sampler.ring();
+        }
+        now_ms = *at_ms;
+    }
+    bench.pass((until_ms - now_ms) * 1000);
+    drains(&mut bench)
+}
+
+#[test]
+fn a_quiet_queue_is_looked_into_when_something_comes_or_its_time_is_over() {
+    assert_eq!(
+        heard(&[], 3_900),
+        [(0.0, 0.0), (0.8, 0.0), (1.6, 0.0), (2.0, 0.0), (2.8, 0.0), (3.6, 0.0)]
+    );
+    assert_eq!(
+        heard(&[(130, 3)], 1_900),
+        [(0.0, 0.0), (0.2, 3.0), (0.3, 0.0), (1.1, 0.0), (1.9, 0.0)],
+        "at the next instant, and then until nothing is found"
+    );
+}
+
+#[test]
+fn a_queue_into_which_much_comes_is_looked_into_as_often_as_is_wanted() {
+    let comes: Vec<_> = (1..40).map(|at| (at * 10 + 5, 1)).collect();
+    let heard = heard(&comes, 900);
+    let times: Vec<f64> = heard.iter().map(|(at, _)| *at).collect();
+    // The bench wakes when something comes: what is nearly due is taken along.
+    assert_eq!(times, [0.0, 0.075, 0.175, 0.275, 0.375, 0.5, 0.6]);
+    let all: f64 = heard.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(all, 39.0);
+}
+
+#[test]
+fn a_job_that_comes_is_looked_at_though_nothing_comes_into_the_queue() {
+    let (mut bench, _queue) = listening(10);
+    let job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
+    bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+    bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));
+    bench.pass(150_000);
+    bench.write(&format!("{job}/cgroup.events"), "populated 1\nfrozen 0\n");
+    bench.sampler.note();
+    bench.pass(350_000);
+    assert_eq!(drains(&mut bench), [(0.0, 0.0), (0.2, 0.0)]);
 }

@@ -115,13 +115,21 @@ impl Tree {
         let rest = self.doubts.get(*passed..).unwrap_or_default();
         let is_due = |tid: &u32| {
             *passed += 1;
-            let Some(task) = self.tasks.get(tid) else { return false };
-            let ages: &[u64] = if task.announced { &LOOK_AGES_US } else { &[0] };
-            let age = now_us.saturating_sub(task.since_us);
-            let due = ages.get(usize::from(task.looks)).is_some_and(|due| age >= *due);
-            task.place == Place::Doubt && due
+            self.look_in_us(*tid, now_us) == Some(0)
         };
         rest.iter().copied().find(is_due)
+    }
+
+    /// How long until the first of those in doubt is due to be looked at.
+    pub(crate) fn next_look_us(&self, now_us: u64) -> Option<u64> {
+        self.doubts.iter().filter_map(|tid| self.look_in_us(*tid, now_us)).min()
+    }
+
+    fn look_in_us(&self, tid: u32, now_us: u64) -> Option<u64> {
+        let task = self.tasks.get(&tid).filter(|task| task.place == Place::Doubt)?;
+        let ages: &[u64] = if task.announced { &LOOK_AGES_US } else { &[0] };
+        let age = now_us.saturating_sub(task.since_us);
+        Some(ages.get(usize::from(task.looks))?.saturating_sub(age))
     }
 
     /// A task was looked at: it is of a job, or of none, or not there any more.
