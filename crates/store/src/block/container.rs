@@ -59,11 +59,17 @@ pub(super) struct Container<C> {
     written: Written,
 }
 
+/// A file goes to the disk in such pieces: the log waits for the disk at each commit, and behind a large block
+/// that went at once it would wait for seconds.
+const SYNC_EVERY_BYTES: u64 = 4 << 20;
+
 /// A file of the disk as the Parquet library writes it.
 #[derive(Debug)]
 struct Sink {
     file: Box<dyn WriteFile>,
     bytes: u64,
+    /// So many of them are on the disk for sure.
+    synced: u64,
     /// Where the tail begins; `u64::MAX` until that is known.
     tail: u64,
     tail_crc: u32,
@@ -77,6 +83,10 @@ impl io::Write for Sink {
         let tail = bytes.get(before..).unwrap_or_default();
         self.tail_crc = crc32c::crc32c_append(self.tail_crc, tail);
         self.bytes += bytes.len() as u64;
+        if self.bytes - self.synced >= SYNC_EVERY_BYTES {
+            self.file.sync()?;
+            self.synced = self.bytes;
+        }
         Ok(bytes.len())
     }
 
@@ -109,7 +119,7 @@ impl<C: Columns> Container<C> {
         properties: WriterPropertiesPtr,
         row_group_rows: usize,
     ) -> Result<Self> {
-        let sink = Sink { file, bytes: 0, tail: u64::MAX, tail_crc: 0 };
+        let sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };
         let (from, to) = (i64::MAX, i64::MIN);
         Ok(Self {
             columns: C::default(),
@@ -234,4 +244,41 @@ pub(super) fn values<T: DataType>(
 
 pub(super) fn odd() -> ParquetError {
     ParquetError::General("the columns are not those of the schema".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::sync::Mutex;
+
+    /// Bytes written, and how many of them were there at each sync.
+    #[derive(Clone, Debug, Default)]
+    struct Watched(Arc<Mutex<(u64, Vec<u64>)>>);
+
+    impl WriteFile for Watched {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.lock().unwrap().0 += bytes.len() as u64;
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            let (bytes, syncs) = &mut *self.0.lock().unwrap();
+            syncs.push(*bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_large_file_goes_to_the_disk_in_pieces() {
+        let watched = Watched::default();
+        let file = Box::new(watched.clone());
+        let mut sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };
+        for _ in 0..9 {
+            sink.write_all(&vec![0; 1_000_000]).unwrap();
+        }
+        assert_eq!(watched.0.lock().unwrap().1, [5_000_000]);
+        sink.write_all(&vec![0; 1_000_000]).unwrap();
+        assert_eq!(watched.0.lock().unwrap().1, [5_000_000, 10_000_000]);
+    }
 }
