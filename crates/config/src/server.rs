@@ -111,6 +111,13 @@ settings! {
         /// Most series that one origin may have at a time.
         "series_per_origin_max" series_per_origin_max: u64 = "200000",
             Kind::Number { min: 1, max: 100_000_000 };
+        /// Most series that all origins may have at a time.
+        "series_max" series_max: u64 = "2000000", Kind::Number { min: 1, max: 1_000_000_000 };
+        /// Most agents, pollers and runs of users that are known at a time.
+        "origins_max" origins_max: u64 = "20000", Kind::Number { min: 1, max: 10_000_000 };
+        /// Memory for samples that are not in blocks yet; at half of it a block is begun. With millions of
+        /// series, more of it makes fewer blocks of more samples a series, which cost less.
+        "head_bytes_max" head_bytes_max: Bytes = "256MiB", Kind::Bytes { min: 16 << 20, max: TIB };
         /// Largest log of batches that are not in blocks yet; when it is full, agents keep theirs.
         "store_log_bytes_max" log_bytes_max: Bytes = "4GiB", Kind::Bytes { min: 1 << 20, max: 16 * TIB };
         /// How long samples stay in memory before they become a block.

@@ -15,7 +15,7 @@ const DAY: f64 = 86_400.0;
 /// What the store is told.
 pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     let keep = &config.keep;
-    let series = keep.series_per_origin_max;
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let default = store::Settings::default();
     let RetentionSettings { samples_bytes_max, samples_age_max, .. } = config.retention;
     let samples = samples(samples_bytes_max, samples_age_max, file_system_bytes(data));
@@ -23,7 +23,12 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     let RetentionSettings { hours_bytes_max, hours_age_max, .. } = config.retention;
     store::Settings {
         log_bytes_max: keep.log_bytes_max.0,
-        series_per_origin_max: usize::try_from(series).unwrap_or(usize::MAX),
+        series_per_origin_max: count(keep.series_per_origin_max),
+        series_max: count(keep.series_max),
+        origins_max: count(keep.origins_max),
+        head_bytes_max: count(keep.head_bytes_max.0),
+        // As many as may fill half of it.
+        head_samples_max: default.head_samples_max.max(keep.head_bytes_max.0 / 16),
         head_age_us: micros(keep.block_every),
         settle_after_us: micros(config.retention.late_max),
         keep_samples: samples,
