@@ -3,7 +3,11 @@
 //! Reads `/var/run/utmp` (any Linux; utmp(5)) or, on machines without it, `/run/systemd/sessions/ID` (systemd), see
 //! [`kernel::utmp`]. These are logins, by ssh or at a console, not a job's processes. The option `sessions` tells
 //! each one with the labels `user`, `terminal`, `host` and `process`, [`SHOWN_MAX`] at most; it is off, as names of people and
-//! hosts are theirs. A machine with neither file has nobody who counts logins.
+//! hosts are theirs.
+//!
+//! Where nobody counts logins there is no number, not 0: in a container, or without systemd-logind, both places may be
+//! there and empty, as packages make them. A `utmp` that is kept has the record of the boot at least (utmp(5),
+//! `BOOT_TIME`); systemd-logind writes `/run/systemd/seats/seat0` as it starts, and keeps it whoever comes or goes.
 
 use crate::file::broken;
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
@@ -16,13 +20,14 @@ use std::time::Duration;
 
 const UTMP: &str = "var/run/utmp";
 const SESSIONS: &str = "run/systemd/sessions";
+const SEAT: &str = "run/systemd/seats/seat0";
 /// Most sessions told one by one, and most users told apart.
 const SHOWN_MAX: usize = 1000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "users",
     help: "How many sessions are logged in, and on request which.",
-    reads: &["/var/run/utmp", "/run/systemd/sessions/*"],
+    reads: &["/var/run/utmp", "/run/systemd/sessions/*", "/run/systemd/seats/seat0"],
     cost: "about 2 µs on 2 virtual cores, Linux 6.18, with no session; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[&COUNT, &USERS, &SINCE],
@@ -68,19 +73,29 @@ struct Seen {
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let mut buf = Vec::new();
     let files = match open.root.open(UTMP) {
-        Ok(file) => Files::Utmp(file),
-        Err(ReadError::Absent { .. }) if open.root.stat(SESSIONS).is_ok() => {
-            Files::Systemd(String::new())
+        Ok(file) => {
+            file.read(&mut buf).map_err(|e| broken(UTMP, e))?;
+            if buf.is_empty() { systemd(open.root)? } else { Files::Utmp(file) }
         }
-        Err(ReadError::Absent { .. }) => {
-            let why = "/var/run/utmp and /run/systemd/sessions: nobody counts logins here";
-            return Err(SourceError::absent(why));
-        }
+        Err(ReadError::Absent { .. }) => systemd(open.root)?,
         Err(other) => return Err(other.into()),
     };
     let one_by_one = open.options.switch("sessions");
-    Ok(Box::new(Users { files, one_by_one, buf: Vec::new(), seen: Seen::default() }))
+    Ok(Box::new(Users { files, one_by_one, buf, seen: Seen::default() }))
+}
+
+/// The sessions of systemd-logind, if it runs here.
+fn systemd(root: &Root) -> Result<Files, SourceError> {
+    match root.stat(SEAT) {
+        Ok(_) => Ok(Files::Systemd(String::new())),
+        Err(ReadError::Absent { .. }) => {
+            let why = "/var/run/utmp and /run/systemd/seats/seat0: nobody counts logins here";
+            Err(SourceError::absent(why))
+        }
+        Err(other) => Err(other.into()),
+    }
 }
 
 impl Source for Users {
@@ -195,6 +210,35 @@ mod tests {
         for number in [0, 7, 10, 4711, u32::MAX] {
             assert_eq!(decimal(number, &mut [0; 10]), number.to_string());
         }
+    }
+
+    #[test]
+    fn places_that_nobody_writes_to_are_absent_and_not_0() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        let write = |path: &str, bytes: &[u8]| {
+            let file = dir.path().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, bytes).unwrap();
+        };
+        let options = crate::Options::defaults(SPEC.options);
+        let state = || {
+            let opened =
+                (SPEC.open)(&Open { root: &root, options: &options, boot: model::Timestamp(0) });
+            opened.err().map_or("ok", |error| error.state())
+        };
+        assert_eq!(state(), "absent");
+        // As packages make them.
+        std::fs::create_dir_all(dir.path().join(SESSIONS)).unwrap();
+        std::fs::create_dir_all(dir.path().join("run/systemd/seats")).unwrap();
+        assert_eq!(state(), "absent");
+        write(UTMP, b"");
+        assert_eq!(state(), "absent");
+        write(SEAT, b"IS_SEAT0=1\n");
+        assert_eq!(state(), "ok");
+        std::fs::remove_file(dir.path().join(SEAT)).unwrap();
+        write(UTMP, &[2; kernel::utmp::RECORD_BYTES]);
+        assert_eq!(state(), "ok");
     }
 
     #[test]
