@@ -24,7 +24,7 @@ impl Stands {
 
 /// The parts of a source, as they were told.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Vec<Stands>);
+pub(crate) struct Parts(Vec<(&'static str, PartState)>);
 
 impl Parts {
     /// Tells of those that stand otherwise than before. What this machine lacks is worth a warning only where the
@@ -35,13 +35,16 @@ impl Parts {
         parts: &[(&'static str, PartState)],
         is_told_what: impl Fn() -> bool,
     ) {
-        for (place, (part, state)) in parts.iter().enumerate() {
-            let (now, before) = (Stands::of(state), self.0.get(place).copied());
-            match self.0.get_mut(place) {
-                Some(told) => *told = now,
-                None => self.0.push(now),
-            }
-            if before == Some(now) {
+        for (place, told @ (part, state)) in parts.iter().enumerate() {
+            let before = match self.0.get_mut(place) {
+                Some(old) if old == told => continue,
+                Some(old) => Some(Stands::of(&std::mem::replace(old, told.clone()).1)),
+                None => {
+                    self.0.push(told.clone());
+                    None
+                }
+            };
+            if before == Some(Stands::of(state)) {
                 continue;
             }
             match state {
@@ -54,6 +57,14 @@ impl Parts {
             }
         }
     }
+
+    /// Those that this machine has and that are closed or broken, and why.
+    pub(crate) fn wrong(&self) -> impl Iterator<Item = (&'static str, &SourceError)> {
+        self.0.iter().filter_map(|(part, state)| match state {
+            PartState::Ok | PartState::Not(SourceError::Absent(_)) => None,
+            PartState::Not(error) => Some((*part, error)),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -65,8 +76,12 @@ mod tests {
         let mut parts = Parts::default();
         let absent = |why: &str| PartState::Not(SourceError::absent(why.to_owned()));
         parts.tell("x", &[("a", PartState::Ok), ("b", absent("1"))], || false);
-        assert_eq!(parts.0, [Stands::Ok, Stands::Absent]);
+        assert_eq!(parts.0, [("a", PartState::Ok), ("b", absent("1"))]);
         parts.tell("x", &[("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)], || true);
-        assert_eq!(parts.0, [Stands::Absent, Stands::Absent, Stands::Ok]);
+        assert_eq!(parts.0, [("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)]);
+        assert_eq!(parts.wrong().count(), 0);
+        let denied = SourceError::denied("/a", "CAP_X");
+        parts.tell("x", &[("a", PartState::Not(denied.clone()))], || true);
+        assert_eq!(parts.wrong().collect::<Vec<_>>(), [("a", &denied)]);
     }
 }

@@ -295,7 +295,8 @@ impl Sampler {
         self.sealer.seal_end();
     }
 
-    /// Which sources should give samples and give none, and why: `perf denied: … | exec broken: …`.
+    /// Which sources, or parts of them, should give samples and give none, and why: `perf denied: … | rapl/zones
+    /// denied: … | exec broken: …`.
     pub(crate) fn troubles(&self) -> String {
         let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
         troubles.join(" | ")

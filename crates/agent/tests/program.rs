@@ -270,6 +270,16 @@ fn it_says_which_sources_give_nothing_and_why_until_they_do() {
     fs::write(&load, "0.50 0.25 0.10 1/123 4567\n").unwrap();
     agent.signal(Signal::HUP);
     until("the end of it", || said(&server.posts()).is_none());
+    // A part of a source that gives something all the same.
+    for (zone, temperature) in [("thermal_zone0", "42000"), ("thermal_zone1", "warm")] {
+        let zone = agent.machine.path().join("sys/class/thermal").join(zone);
+        fs::create_dir_all(&zone).unwrap();
+        fs::write(zone.join("type"), "acpitz\n").unwrap();
+        fs::write(zone.join("temp"), temperature).unwrap();
+    }
+    agent.signal(Signal::HUP);
+    let expected = "thermal/zones broken: /sys/class/thermal/thermal_zone1/temp: it is no number";
+    until("the trouble of a part", || said(&server.posts()).is_some_and(|text| text == expected));
     agent.end();
 }
 

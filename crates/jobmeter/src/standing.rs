@@ -69,10 +69,16 @@ fn state(node: &api::Node, now: f64) -> String {
     }
 }
 
-/// Which sources give nothing though they should.
+/// Which sources, or parts of them, give nothing or not all though they should.
 fn troubles(node: &api::Node) -> String {
-    let names: Vec<&str> = node.troubles.iter().map(|trouble| &*trouble.source).collect();
-    if names.is_empty() { "all well".to_owned() } else { format!("without {}", names.join(", ")) }
+    let names = node.troubles.iter().map(|trouble| &*trouble.source);
+    let (parts, whole): (Vec<&str>, Vec<&str>) = names.partition(|name| name.contains('/'));
+    let words = |begin: &str, names: Vec<&str>| {
+        (!names.is_empty()).then(|| format!("{begin} {}", names.join(", ")))
+    };
+    let all = [words("without", whole), words("not all of", parts)];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
 }
 
 /// What the node runs by of the settings that the server told.

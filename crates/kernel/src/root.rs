@@ -68,6 +68,11 @@ pub const fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO)
 }
 
+/// Whether an error says that a file is there, and closed to us.
+pub const fn is_denied(errno: Errno) -> bool {
+    matches!(errno, Errno::ACCESS | Errno::PERM)
+}
+
 /// Whether a device says that it has no value now: a sensor that sleeps or is not ready (`EAGAIN`,
 /// `ENODATA`), a link that is down and so has no speed (`EINVAL`).
 pub const fn is_silent(errno: Errno) -> bool {
@@ -79,7 +84,7 @@ impl ReadError {
         let path = format!("/{path}");
         match errno {
             errno if is_gone(errno) => Self::Absent { path },
-            Errno::ACCESS | Errno::PERM => Self::Denied { path },
+            errno if is_denied(errno) => Self::Denied { path },
             other => Self::Failed { path, why: other.to_string() },
         }
     }

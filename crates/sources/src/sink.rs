@@ -2,13 +2,15 @@
 
 mod drain;
 mod lost;
+mod parts;
 mod ring;
 
 pub use drain::Mark;
+pub use parts::PartState;
 pub use ring::Keep;
 
+use crate::SourceSpec;
 use crate::sane::{Sane, Verdict, Watch};
-use crate::{SourceError, SourceSpec};
 use hashbrown::HashTable;
 use model::{Cause, DeviceId, Gap, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp};
 use rustc_hash::FxHasher;
@@ -69,15 +71,6 @@ impl SinkCounts {
     pub const fn all(&self) -> u64 {
         self.nonsense + self.implausible + self.series_refused + self.labels_refused
     }
-}
-
-/// The state of a part of a source that stands apart from the rest: `exits`, `io`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PartState {
-    /// It is read.
-    Ok,
-    /// It gives nothing, for this reason.
-    Not(SourceError),
 }
 
 #[derive(Debug)]
@@ -193,20 +186,6 @@ impl Sink {
             cause,
             detail: detail.into(),
         });
-    }
-
-    /// Sets the state of a part of the source.
-    pub fn part(&mut self, name: &'static str, state: PartState) {
-        match self.parts.iter_mut().find(|(part, _)| *part == name) {
-            Some((_, old)) if *old == state => {}
-            Some((_, old)) => *old = state,
-            None => self.parts.push((name, state)),
-        }
-    }
-
-    /// The parts that were ever told of, and their states.
-    pub fn parts(&self) -> &[(&'static str, PartState)] {
-        &self.parts
     }
 
     /// What was refused since the start.

@@ -1,8 +1,9 @@
 //! Files with one number each, or with a small table, as sysfs has them: found by a walk, then read at
 //! every tick.
 
+use crate::error::Errors;
 use crate::file::broken;
-use crate::{Of, PartState, Sink, SourceError};
+use crate::{Of, Sink, SourceError};
 use kernel::parse::signed;
 use kernel::{KeptFile, ReadError, Root};
 use model::{Metric, Timestamp};
@@ -40,14 +41,17 @@ pub(crate) struct Values<T = ()> {
     walked: Option<Timestamp>,
     /// Why the last walk found nothing.
     nothing: Option<SourceError>,
-    /// Files for which there was no room at the last walk.
-    left_out: usize,
+    /// What the last walk found closed or broken, beside the files of the list.
+    refused: Option<SourceError>,
+    /// What opens files that are closed, where it is not what opens any file.
+    grant: Option<&'static str>,
     buf: Vec<u8>,
 }
 
 impl<T> Default for Values<T> {
     fn default() -> Self {
-        Self { list: Vec::new(), walked: None, nothing: None, left_out: 0, buf: Vec::new() }
+        let (list, buf) = (Vec::new(), Vec::new());
+        Self { list, walked: None, nothing: None, refused: None, grant: None, buf }
     }
 }
 
@@ -56,20 +60,23 @@ impl<T> Default for Values<T> {
 pub(crate) struct Walk<'a, T> {
     root: &'a Root,
     found: Vec<Value<T>>,
-    /// The first file that is there and cannot be opened.
-    refused: Option<ReadError>,
+    /// Files and directories that are there and cannot be opened, and what else is not as it should be.
+    errors: Errors,
+    grant: Option<&'static str>,
     left_out: usize,
 }
 
 /// What a reading of all files came to.
-#[derive(Debug, Default)]
-pub(crate) struct Read {
+#[derive(Debug)]
+pub(crate) struct Read<'a> {
     /// Files whose number was told.
-    pub(crate) told: usize,
+    told: usize,
     /// Files whose device says that it has no value now.
     silent: usize,
-    /// Why the first of the others was not.
-    pub(crate) refused: Option<SourceError>,
+    /// Why the others were not.
+    errors: Errors,
+    /// What the walk found closed or broken.
+    refused: Option<&'a SourceError>,
 }
 
 impl<T> Walk<'_, T> {
@@ -128,11 +135,18 @@ impl<T> Walk<'_, T> {
                 return true;
             }
             Err(error) if error.is_absent() => {}
-            Err(error) => {
-                self.refused.get_or_insert(error);
-            }
+            Err(error) => self.refuse(error),
         }
         false
+    }
+
+    fn refuse(&mut self, error: ReadError) {
+        self.errors.push(granting(error.into(), self.grant));
+    }
+
+    /// Notes what is not as it should be, beside files that are.
+    pub(crate) fn note(&mut self, error: SourceError) {
+        self.errors.push(error);
     }
 
     /// The machine's files.
@@ -141,8 +155,17 @@ impl<T> Walk<'_, T> {
     }
 
     /// A file's text, if it can be read and has any.
-    pub(crate) fn text(&self, path: &str) -> Option<String> {
-        self.root.read_text(path).ok().filter(|text| !text.is_empty())
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match self.root.read_text(path) {
+            Ok(text) => Some(text).filter(|text| !text.is_empty()),
+            Err(error) => {
+                // Of a device that has no such text now the file says so by an error.
+                if matches!(error, ReadError::Denied { .. }) {
+                    self.refuse(error);
+                }
+                None
+            }
+        }
     }
 
     /// The last name in what a link points at.
@@ -155,9 +178,7 @@ impl<T> Walk<'_, T> {
     pub(crate) fn names(&mut self, path: &str) -> Vec<String> {
         let mut names = Vec::new();
         match self.root.list(path, |entry| names.push(entry.name.to_owned())) {
-            Err(error) if !error.is_absent() => {
-                self.refused.get_or_insert(error);
-            }
+            Err(error) if !error.is_absent() => self.refuse(error),
             _ => {}
         }
         names.sort();
@@ -166,8 +187,14 @@ impl<T> Walk<'_, T> {
 }
 
 impl<T> Values<T> {
+    /// The same, of whose files this opens those that are closed.
+    pub(crate) fn granted_by(grant: &'static str) -> Self {
+        Self { grant: Some(grant), ..Self::default() }
+    }
+
     /// Looks for the files if that is due: at first, each minute, and when one has gone. Files that are
-    /// there and closed to us are an error only where nothing else is found.
+    /// there and closed to us are an error here only where nothing else is found; else [`Read::state`] tells
+    /// them.
     ///
     /// # Errors
     /// There is none, as `absent` says, or all are closed to us.
@@ -182,17 +209,19 @@ impl<T> Values<T> {
         if !self.walked.is_none_or(is_due) {
             return self.nothing.clone().map_or(Ok(()), Err);
         }
-        let mut found = Walk { root, found: Vec::new(), refused: None, left_out: 0 };
+        let (found, errors, grant) = (Vec::new(), Errors::default(), self.grant);
+        let mut found = Walk { root, found, errors, grant, left_out: 0 };
         walk(&mut found);
-        let Walk { found, refused, left_out, .. } = found;
+        let Walk { found, mut errors, left_out, .. } = found;
+        if left_out > 0 {
+            let why = format!("{left_out} files are more than {FILES_MAX} and left out");
+            errors.push(SourceError::broken(why));
+        }
         self.walked = Some(now);
         self.replace(found);
-        self.left_out = left_out;
-        self.nothing = match refused {
-            _ if !self.list.is_empty() => None,
-            Some(error) => Some(error.into()),
-            None => Some(SourceError::absent(absent)),
-        };
+        self.refused = errors.into_one();
+        let nothing = || self.refused.clone().unwrap_or_else(|| SourceError::absent(absent));
+        self.nothing = self.list.is_empty().then(nothing);
         self.nothing.clone().map_or(Ok(()), Err)
     }
 
@@ -209,7 +238,7 @@ impl<T> Values<T> {
     }
 
     /// Reads every file; `tell` is given each with its number.
-    pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read {
+    pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read<'_> {
         self.each_text(|value, text| {
             let number = (value.parse)(text.trim_ascii());
             tell(value, number.ok_or_else(|| value.broken("it is no number"))?);
@@ -221,12 +250,9 @@ impl<T> Values<T> {
     pub(crate) fn each_text(
         &mut self,
         mut tell: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
-    ) -> Read {
-        let mut read = Read::default();
-        if self.left_out > 0 {
-            let why = format!("{} files are more than {FILES_MAX} and left out", self.left_out);
-            read.refused = Some(SourceError::broken(why));
-        }
+    ) -> Read<'_> {
+        let refused = self.refused.as_ref();
+        let mut read = Read { told: 0, silent: 0, errors: Errors::default(), refused };
         for value in &mut self.list {
             let told = match value.file.read(&mut self.buf) {
                 Ok(()) => tell(value, &self.buf),
@@ -239,13 +265,16 @@ impl<T> Values<T> {
                     read.silent += 1;
                     continue;
                 }
+                // What was opened may be read only by some, as where the kernel is locked down.
+                Err(errno) if kernel::is_denied(errno) => {
+                    let path = format!("/{}", value.path);
+                    Err(granting(ReadError::Denied { path }.into(), self.grant))
+                }
                 Err(errno) => Err(value.broken(errno)),
             };
             match told {
                 Ok(()) => read.told += 1,
-                Err(error) => {
-                    read.refused.get_or_insert(error);
-                }
+                Err(error) => read.errors.push(error),
             }
         }
         read
@@ -298,28 +327,67 @@ impl<T> Value<T> {
     }
 }
 
-impl Read {
+impl Read<'_> {
     /// Nothing at all could be read, or how the part of the source stands.
     ///
     /// # Errors
     /// No file could be read.
     pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
-        match self.refused {
-            Some(error) if self.told == 0 => return Err(error),
-            None if self.told == 0 && self.silent > 0 => {
-                return Err(SourceError::absent("its devices say that they have no value now"));
-            }
-            Some(error) => out.part(part, PartState::Not(error)),
-            None => out.part(part, PartState::Ok),
+        let Self { told, silent, mut errors, refused } = self;
+        if errors.is_empty() {
+            return match refused {
+                Some(error) if told == 0 => Err(error.clone()),
+                None if told == 0 && silent > 0 => {
+                    Err(SourceError::absent("its devices say that they have no value now"))
+                }
+                refused => {
+                    out.part_as(part, refused);
+                    Ok(())
+                }
+            };
+        }
+        refused.into_iter().for_each(|error| errors.push(error.clone()));
+        match errors.into_one() {
+            Some(error) if told == 0 => return Err(error),
+            error => out.part_as(part, error.as_ref()),
         }
         Ok(())
     }
 }
 
+/// A file's error, with what opens it if that is known better.
+fn granting(error: SourceError, grant: Option<&'static str>) -> SourceError {
+    match (error, grant) {
+        (SourceError::Denied { what, .. }, Some(grant)) => SourceError::denied(what, grant),
+        (error, _) => error,
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::PartState;
     use model::{DeviceId, Unit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    /// Closes a file to its owner, too.
+    pub(crate) fn close(file: &Path) {
+        std::fs::set_permissions(file, Permissions::from_mode(0o000)).unwrap();
+    }
+
+    /// Acts without the rights that open root every file, in a thread of its own, as others need theirs.
+    pub(crate) fn without_roots_rights<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        let all = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).unwrap();
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(all).join().unwrap())
+    }
 
     static LEVEL: Metric = Metric::gauge("x_level", Unit::Count, "");
 
@@ -364,5 +432,52 @@ mod tests {
         assert_eq!(told(&mut values, &mut out), [-2.0]);
         assert_eq!(values.look(&root, at(121), "no x", walk), Ok(()));
         assert_eq!(values.list.len(), 1);
+    }
+
+    #[test]
+    fn every_file_that_is_closed_or_nonsense_is_told_beside_those_that_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        let file = |name: &str| dir.path().join("sys/x").join(name);
+        std::fs::create_dir_all(dir.path().join("sys/x")).unwrap();
+        for (name, text) in [("a", "1"), ("b", "2"), ("c", "3"), ("d", "much"), ("e", "more")] {
+            std::fs::write(file(name), text).unwrap();
+        }
+        ["b", "c"].iter().for_each(|name| close(&file(name)));
+        let mut values = Values::granted_by("the key");
+        let read = |values: &mut Values<u32>, at: i64| {
+            let mut out = Sink::new(DeviceId::new("n").unwrap());
+            let now = Timestamp(at * Timestamp::SECOND);
+            let state = values.look(&root, now, "no x", |found| {
+                for name in found.names("sys/x") {
+                    found.file(&format!("sys/x/{name}"), &LEVEL, &[("x", &name)], 1.0, 7);
+                }
+            });
+            let mut of = out.of_device();
+            let read = values.each(|value, number| value.gauge(&mut of, number));
+            let state = state.and_then(|()| read.state("files", &mut out));
+            (state, out.samples().count(), out.parts().to_vec())
+        };
+        let closed = SourceError::denied("/sys/x/b, /sys/x/c", "the key");
+        let broken = "broken: /sys/x/d: it is no number; /sys/x/e: it is no number";
+        without_roots_rights(|| {
+            // At each tick, not only at that of the walk.
+            for at in [0, 1] {
+                let (state, samples, parts) = read(&mut values, at);
+                let [("files", PartState::Not(told))] = &parts[..] else { panic!("{parts:?}") };
+                assert_eq!((state, samples), (Ok(()), 1));
+                assert_eq!(told.to_string(), format!("{closed}; {broken}"));
+            }
+            ["d", "e"].iter().for_each(|name| std::fs::remove_file(file(name)).unwrap());
+            let (state, _, parts) = read(&mut values, 60);
+            let part = ("files", PartState::Not(closed.clone()));
+            assert_eq!((state, parts), (Ok(()), vec![part]));
+            // Nothing else is left, and a file that is open already is closed.
+            close(&file("a"));
+            let (state, _, parts) = read(&mut values, 61);
+            let all = SourceError::denied("/sys/x/a, /sys/x/b, /sys/x/c", "the key");
+            assert_eq!((state.map_err(|e| e.state()), parts), (Err("denied"), vec![]));
+            assert_eq!(read(&mut values, 120).0, Err(all));
+        });
     }
 }

@@ -282,6 +282,31 @@ fn events_of_pmus_are_told_in_the_unit_of_their_files() {
 }
 
 #[test]
+fn what_is_mistyped_is_broken_with_its_near_match_and_what_only_this_machine_lacks_is_absent() {
+    let events =
+        "instructions,cpu/cach-misses/,uncore_ymc/cas_count_read/,amd_df/event=1/,bus_cycles";
+    let told = hosts::read("perf-intel", &[("perf", "events", events)]);
+    let perf = told.iter().find(|told| told.spec.name == "perf").unwrap();
+    let expected = "tick 1: part events: broken: cpu/cach-misses/: the PMU has no event or field `cach-misses`; \
+                    is `cache-misses` meant?; this machine has no PMU `uncore_ymc`, and none is known by that \
+                    name; is `uncore_imc` meant?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
+                    of this machine counts it";
+    assert!(perf.refusals.iter().any(|told| told == expected), "{:#?}", perf.refusals);
+    assert!(perf.sink.samples().any(|(it, ..)| it.metric.name == "perf_instructions_total"));
+}
+
+#[test]
+fn jobs_beyond_the_descriptors_are_counted() {
+    let settings = [("events", "instructions"), ("node", "false"), ("descriptors_max", "0")];
+    let settings = settings.map(|(option, value)| ("perf", option, value));
+    let told = hosts::read("perf-intel", &settings);
+    let perf = told.iter().find(|told| told.spec.name == "perf").unwrap();
+    let begin = "tick 1: part jobs: broken: job oar:12: 4 descriptors are needed, 0 of 0 are left";
+    let told = perf.refusals.iter().find(|told| told.starts_with(begin)).unwrap();
+    assert!(told.ends_with("; and more jobs: 1"), "{told}");
+}
+
+#[test]
 fn without_powercap_energy_is_that_of_the_pmu() {
     let values = second_tick("perf-intel", &[], "rapl_package_joules_total");
     let package = |number| (format!(r#"{{"package": "{number}"}}"#), 100.0);

@@ -168,7 +168,8 @@ fn a_pmu_of_sysfs_counts_by_its_own_names() {
     assert!((500.0..10_000.0).contains(&mhz), "{mhz} MHz");
     assert_close("the same by its number", after[1].1 - before[1].1, mhz * us * cpus, 0.05);
     let PartState::Not(missing) = observer.part("events") else { panic!("a PMU that is none") };
-    assert_eq!(missing, SourceError::absent("this machine has no PMU `cpu_cycle_s`"));
+    let why = "this machine has no PMU `cpu_cycle_s`, and none is known by that name";
+    assert_eq!(missing, SourceError::broken(why));
 }
 
 /// Page faults of a process and of the children that it waited for, as the kernel says of it.

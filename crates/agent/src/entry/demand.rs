@@ -14,6 +14,17 @@ use std::time::Duration;
 /// Longest words on what is wrong with a source.
 const TROUBLE_CHARS_MAX: usize = 200;
 
+/// What stands between two of them, as between those of sources.
+const BETWEEN: &str = " | ";
+
+/// Words that are not too long.
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(TROUBLE_CHARS_MAX) {
+        text.truncate(end);
+    }
+    text
+}
+
 impl Entry {
     /// Changes how the source is read; what it has stays.
     pub(crate) fn apply(&mut self, source: &SourcePlan, percent_max: u64, now: Timestamp) {
@@ -57,20 +68,22 @@ impl Entry {
         }
     }
 
-    /// Why the source gives no samples though this machine has it and it is wanted, if so.
+    /// Why the source, or a part of it, gives no samples though this machine has it and it is wanted, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         let name = self.spec.name;
-        let mut text = match &self.state {
+        let text = match &self.state {
             _ if !self.enabled => return None,
-            State::Failing(SourceError::Absent(_)) | State::New | State::Working => return None,
+            State::Failing(SourceError::Absent(_)) | State::New => return None,
+            State::Working => {
+                let part = |(part, error)| cut(format!("{name}/{part} {error}"));
+                let parts: Vec<_> = self.parts.wrong().map(part).collect();
+                return (!parts.is_empty()).then(|| parts.join(BETWEEN));
+            }
             State::Failing(error) => format!("{name} {error}"),
             State::Parked => format!("{name} parked: a reading takes longer than it may"),
             State::Off => format!("{name} off: it took longer than it may {} times", self.parks),
         };
-        if let Some((end, _)) = text.char_indices().nth(TROUBLE_CHARS_MAX) {
-            text.truncate(end);
-        }
-        Some(text)
+        Some(cut(text))
     }
 
     /// Whether no job is on the node.

@@ -162,10 +162,11 @@ impl Source for Amdgpu {
         self.files.look(cx.root, cx.now, absent, |found| walk(found, cards))?;
         let mut of = out.of_device();
         let read = self.files.each(|file, number| file.gauge(&mut of, number));
+        let gpus = read.state("gpus", out);
         let state = self.users.look(cx, &self.cards);
         self.push_jobs(out);
         out.part("jobs", state);
-        read.state("gpus", out)
+        gpus
     }
 }
 
@@ -207,7 +208,7 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
 }
 
 /// A card's place on the bus: as the bus tells it, else by where its link points.
-fn place(walk: &Walk<'_, ()>, device: &str) -> Option<String> {
+fn place(walk: &mut Walk<'_, ()>, device: &str) -> Option<String> {
     let about = walk.text(&format!("{device}/uevent")).unwrap_or_default();
     let told = about.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
     told.map(str::to_owned).or_else(|| walk.link(device))

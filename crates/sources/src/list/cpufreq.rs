@@ -231,10 +231,11 @@ impl Source for Cpufreq {
             }
         });
         push(&now, limits, &mut of);
+        let state = read.state("files", out);
         if cores {
-            self.push_throttling(cx.now, &mut of);
+            self.push_throttling(cx.now, &mut out.of_device());
         }
-        read.state("files", out)
+        state
     }
 }
 

@@ -20,13 +20,15 @@
 use crate::parts::Roster;
 use crate::values::{Value, Values, Walk};
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
+use kernel::ReadError;
 use kernel::lustre::{Stat, lnet, stats};
 use model::setting;
 use model::setting::OptionSpec;
 use model::{Metric, Timestamp, Unit};
 
-static DIRS: [&str; 3] = ["proc/fs/lustre", "sys/kernel/debug/lustre", "sys/fs/lustre"];
-static LNET: [&str; 2] = ["sys/kernel/debug/lnet/stats", "proc/sys/lnet/stats"];
+// Those of debugfs last: they are closed to others than root, which is no matter where the others have it.
+static DIRS: [&str; 3] = ["proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre"];
+static LNET: [&str; 2] = ["proc/sys/lnet/stats", "sys/kernel/debug/lnet/stats"];
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "lustre",
@@ -266,9 +268,15 @@ fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
         ["proc/fs/lustre", "sys/fs/lustre"].iter().any(|dir| !walk.names(dir).is_empty());
     let dirs = DIRS.iter().filter(|dir| is_there || !dir.contains("debug"));
     let mut found = false;
-    for kind in ["llite", "mdc", "osc"] {
+    // A mount's own directory tells all of it; those of targets are asked for if they are wanted.
+    let kinds = if targets { &["llite", "mdc", "osc"][..] } else { &["llite"] };
+    for kind in kinds {
         let mut known = Vec::new();
         for dir in dirs.clone() {
+            let is_closed = || matches!(walk.root().stat(dir), Err(ReadError::Denied { .. }));
+            if !known.is_empty() && is_closed() {
+                continue;
+            }
             for name in walk.names(&format!("{dir}/{kind}")) {
                 let Some((filesystem, part, client)) = parts(&name) else { continue };
                 let wanted =

@@ -22,11 +22,12 @@ mod beside;
 mod counted;
 mod events;
 mod jobs;
+mod known;
 mod plan;
 mod tasks;
 mod wanted;
 
-use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
 pub(super) use beside::Beside;
 use counted::{Budget, NotOpened, Subject};
 use events::{DESCRIPTORS, METRICS, UNCOUNTED};
@@ -87,7 +88,7 @@ struct Perf {
     jobs: Option<OfJobs>,
     online: Online,
     budget: Budget,
-    /// Why the first event that cannot be counted here cannot.
+    /// Why the events that cannot be counted here cannot.
     missing: Option<SourceError>,
     is_told: bool,
 }
@@ -124,6 +125,13 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         missing,
         is_told: false,
     }))
+}
+
+/// What of the options is wrong on this machine, though it is written as it should be: option and words.
+pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
+    // What is no list at all the check of the option has told.
+    let wanted = wanted::parse(&options.words("events").join(",")).unwrap_or_default();
+    Plan::wrong(root, &wanted).into_iter().map(|what| ("events", what)).collect()
 }
 
 impl Source for Perf {

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! A package's energy has that of its cores and uncore (its graphics) in it, not that of the memory beside it; psys is
-//! the platform with all packages in it. Each has a metric of its own, so that no sum counts twice. A
-//! zone that a second interface shows as well (`intel-rapl-mmio`) is told once.
+//! the platform with all packages in it. Each has a metric of its own, so that no sum counts twice. Some
+//! machines show a zone by two interfaces: the processor's registers (`intel-rapl`) and memory (`intel-rapl-mmio`). It
+//! is told once, by the registers where they have it.
 //!
 //! The counters begin anywhere and go round after some minutes; told is what was counted since the first
 //! reading. After a sleep of the machine longer than a round they count anew. Only root may read them
@@ -22,6 +23,7 @@
 
 mod pmu;
 
+use crate::file::broken;
 use crate::parts::{Choice, exclude, include};
 use crate::values::{Values, Walk};
 use crate::wrapping::Wrapping;
@@ -89,25 +91,29 @@ struct Rapl {
     choice: Choice,
 }
 
+/// Zones of this interface are taken only where the registers have none such.
+const BY_MEMORY: &str = "intel-rapl-mmio";
+/// Who may read is a matter of the files' mode alone.
+const GRANT: &str = "root or CAP_DAC_READ_SEARCH, or make energy_uj readable by a rule of udev";
 const ABSENT: &str = "/sys/class/powercap: no zone counts energy, and no PMU power; needs CONFIG_INTEL_RAPL and a processor with RAPL";
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let choice = Choice::of(open.options);
-    let mut zones = Values::default();
+    let mut zones = Values::granted_by(GRANT);
     let found = zones.look(open.root, open.boot, ABSENT, |walk| self::walk(walk, &choice));
     if let Err(SourceError::Absent(_)) = found
         && let Some(source) = pmu::open(open.root, &choice)?
     {
         return Ok(source);
     }
-    Ok(Box::new(Rapl { zones: Values::default(), choice }))
+    Ok(Box::new(Rapl { zones: Values::granted_by(GRANT), choice }))
 }
 
 impl Source for Rapl {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let choice = &self.choice;
         let walk = |found: &mut Walk<'_, Zone>| walk(found, choice);
-        self.zones.look(cx.root, cx.now, ABSENT, walk).map_err(worded)?;
+        self.zones.look(cx.root, cx.now, ABSENT, walk)?;
         let mut of = out.of_device();
         let read = self.zones.each(|zone, energy_uj| {
             if let Some((total, start)) = zone.kept.count(cx.now, energy_uj) {
@@ -116,7 +122,7 @@ impl Source for Rapl {
                 zone.counter(&mut of, total, start);
             }
         });
-        read.state("zones", out).map_err(worded)
+        read.state("zones", out)
     }
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
@@ -141,10 +147,25 @@ impl Zone {
     }
 }
 
+/// What a zone is, by its name.
+fn metric_of(name: &str) -> Option<(&'static Metric, u32)> {
+    Some(match name {
+        "core" => (&CORE, 2000),
+        "uncore" => (&UNCORE, 2000),
+        "dram" => (&DRAM, 1000),
+        // One a socket, `psys-1`, where the platform has several.
+        name if name.starts_with("psys") => (&PSYS, 10_000),
+        name if name.starts_with("package-") => (&PACKAGE, 2000),
+        _ => return None,
+    })
+}
+
 /// Zones with what each is, found by its name and that of the zone it is a part of.
 fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
     let mut seen: Vec<String> = Vec::new();
-    for entry in walk.names(DIR) {
+    let mut entries = walk.names(DIR);
+    entries.sort_by_key(|entry| entry.starts_with(BY_MEMORY));
+    for entry in entries {
         let at = |file: &str| format!("{DIR}/{entry}/{file}");
         let Some(name) = walk.text(&at("name")) else { continue };
         // `intel-rapl-mmio:0:1` is a part of `intel-rapl-mmio:0`.
@@ -153,15 +174,7 @@ fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
             true => walk.text(&format!("{DIR}/{above}/name")).unwrap_or_default(),
             false => name.clone(),
         };
-        let (metric, watts_max) = match &*name {
-            "core" => (&CORE, 2000),
-            "uncore" => (&UNCORE, 2000),
-            "dram" => (&DRAM, 1000),
-            // One a socket, `psys-1`, where the platform has several.
-            name if name.starts_with("psys") => (&PSYS, 10_000),
-            name if name.starts_with("package-") => (&PACKAGE, 2000),
-            _ => continue,
-        };
+        let Some((metric, watts_max)) = metric_of(&name) else { continue };
         if !is_wanted(metric, choice) {
             continue;
         }
@@ -170,28 +183,50 @@ fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
             None => ("zone", &*of),
         };
         let whole = format!("{} {}", metric.name, label.1);
-        let range = walk.text(&at("max_energy_range_uj")).and_then(|text| text.parse().ok());
-        if let (Some(range), false) = (range, seen.contains(&whole)) {
+        if seen.contains(&whole) {
+            continue;
+        }
+        let Some(range) = walk.text(&at("max_energy_range_uj")) else { continue };
+        let Ok(range) = range.parse() else {
+            walk.note(broken(&at("max_energy_range_uj"), "it is no number"));
+            continue;
+        };
+        // One that is there and closed is told so; the other interface is no way around it.
+        if walk.root().stat(&at("energy_uj")).is_ok() {
             let kept = Zone { watts_max, range, counted: None };
             walk.file(&at("energy_uj"), metric, &[label], 1e6, kept);
             seen.push(whole);
         }
     }
+    if !seen.is_empty() {
+        let is_there = |metric: &Metric| seen.iter().any(|seen| seen.starts_with(&*metric.name));
+        lacking(choice, is_there).for_each(|error| walk.note(error));
+    }
+}
+
+/// The kinds of zones that the options ask for by name, and that this machine does not have.
+fn lacking(
+    choice: &Choice,
+    is_there: impl Fn(&Metric) -> bool,
+) -> impl Iterator<Item = SourceError> {
+    let lacks = move |metric: &&&'static Metric| {
+        choice.says(kind(metric)) == Some(true) && !is_there(metric)
+    };
+    let told = |metric: &&'static Metric| {
+        SourceError::absent(format!("this machine counts no energy of the kind `{}`", kind(metric)))
+    };
+    SPEC.metrics.iter().filter(lacks).map(told)
+}
+
+/// The kind of zone that a metric is of, as the options name it.
+fn kind(metric: &'static Metric) -> &'static str {
+    metric.name.split('_').nth(1).unwrap_or_default()
 }
 
 /// Whether the options ask for the kind of zone that a metric is of.
-fn is_wanted(metric: &Metric, choice: &Choice) -> bool {
-    let kind = metric.name.split('_').nth(1).unwrap_or_default();
-    choice.says(kind).unwrap_or(true)
+fn is_wanted(metric: &'static Metric, choice: &Choice) -> bool {
+    choice.says(kind(metric)).unwrap_or(true)
 }
 
-/// Who may read is a matter of the files' mode alone.
-fn worded(error: SourceError) -> SourceError {
-    match error {
-        SourceError::Denied { what, .. } => SourceError::denied(
-            what,
-            "root or CAP_DAC_READ_SEARCH, or make energy_uj readable by a rule of udev",
-        ),
-        other => other,
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Counters of a cgroup, its directory given open and by its path; and the first event that the kernel
+    /// Counters of a cgroup, its directory given open and by its path; and the events that the kernel
     /// does not count for it, while others are.
     ///
     /// # Errors
@@ -125,17 +125,17 @@ impl Subject {
         now: Timestamp,
         (dir, path): (&KeptFile, &str),
         budget: &mut Budget,
-    ) -> Result<(Self, Option<(usize, PerfError)>), NotOpened> {
+    ) -> Result<(Self, Vec<(usize, PerfError)>), NotOpened> {
         let sets = || plan.sets.iter().filter(|set| set.of_jobs);
         budget.has_room(sets().map(|set| needed(set, online)).sum())?;
         let mut subject = Self::new(plan, now);
-        let mut lacking = None;
+        let mut lacking = Vec::new();
         for set in sets() {
             let target = |cpu| Target::Cgroup(dir, path, cpu);
             match subject.open_on_cpus(root, set, online, target, budget) {
                 Ok(()) => {}
                 Err(NotOpened::Kernel(error @ (PerfError::Absent | PerfError::Refused))) => {
-                    lacking = lacking.or(set.events.first().map(|(event, _)| (*event, error)));
+                    lacking.extend(set.events.iter().map(|(event, _)| (*event, error)));
                 }
                 Err(error) => {
                     subject.close(budget);
@@ -143,9 +143,9 @@ impl Subject {
                 }
             }
         }
-        match lacking {
-            Some((_, error)) if subject.cells.is_empty() => Err(error.into()),
-            lacking => Ok((subject, lacking)),
+        match lacking.first() {
+            Some((_, error)) if subject.cells.is_empty() => Err((*error).into()),
+            _ => Ok((subject, lacking)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::counted::{Budget, NotOpened, Subject};
 use super::plan::{Plan, worded};
 use super::tasks::{Lists, Tasks};
 use super::{begin, not_opened};
+use crate::error::Errors;
 use crate::{Context, PartState, Sink, SourceError};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use kernel::perf::PerfError;
@@ -37,6 +38,8 @@ enum Counts {
 #[derive(Debug)]
 struct Faults {
     refused: Option<SourceError>,
+    /// How many jobs more are refused.
+    others: usize,
     /// A job whose processes are followed.
     followed: Option<JobKey>,
 }
@@ -143,16 +146,21 @@ impl OfJobs {
     /// Tells what stands in the way, if it is news.
     fn tell_faults(&mut self, out: &mut Sink) {
         let is_followed = |job: &&Job| matches!(job.counts, Counts::Tasks(..));
-        let refused = self.jobs.iter().find_map(|job| job.fault.as_ref());
+        let mut all = self.jobs.iter().filter_map(|job| job.fault.as_ref());
+        let (refused, others) = (all.next(), all.count());
         let followed = self.jobs.iter().find(is_followed).map(|job| &job.key);
         let told = self.faults.as_ref();
         if told.is_some_and(|told| {
-            (told.refused.as_ref(), told.followed.as_ref()) == (refused, followed)
+            (told.refused.as_ref(), told.others, told.followed.as_ref())
+                == (refused, others, followed)
         }) {
             return;
         }
-        let faults = Faults { refused: refused.cloned(), followed: followed.cloned() };
+        let faults = Faults { refused: refused.cloned(), others, followed: followed.cloned() };
         let state = match (&faults.refused, &faults.followed) {
+            (Some(error), _) if others > 0 => {
+                PartState::Not(error.clone().with(&format!("; and more jobs: {others}")))
+            }
             (Some(error), _) => PartState::Not(error.clone()),
             (None, Some(key)) => PartState::Not(SourceError::absent(format!(
                 "job {key} has no cgroup that counters can have: its processes are followed from when they are seen, which can miss some; let the scheduler make its directory in the hierarchy perf_event, or use version 2 without that hierarchy"
@@ -191,10 +199,12 @@ impl Job {
         };
         self.counts = match opened {
             Ok((subject, lacking)) => {
-                if let Some((event, error)) = lacking {
+                let mut errors = Errors::default();
+                for (event, error) in lacking {
                     let name = plan.told.get(event).map_or("", |told| &told.name);
-                    self.fault = Some(worded(&format!("{name} of job {}", self.key), error));
+                    errors.push(worded(&format!("{name} of job {}", self.key), error));
                 }
+                self.fault = errors.into_one();
                 Counts::Cgroup(subject)
             }
             // Such a cgroup, or such an event of a cgroup, is not counted here.

@@ -2,8 +2,10 @@
 //! count them, and what their steps are worth.
 
 use super::events::{EVENT, EVENT_BYTES, EVENT_JOULES, EVENT_SECONDS};
+use super::known;
 use super::wanted::{Wanted, What};
 use crate::SourceError;
+use crate::error::Errors;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, RAW, SOFTWARE, Target};
 use kernel::pmu::{Field, Term, cpus, terms};
 use kernel::{ReadError, Root};
@@ -72,7 +74,7 @@ impl Set {
 }
 
 impl Plan {
-    /// What can be counted of this, and why the first of the rest cannot.
+    /// What can be counted of this, and why the rest cannot.
     ///
     /// # Errors
     /// Nothing can.
@@ -83,7 +85,7 @@ impl Plan {
     ) -> Result<(Self, Option<SourceError>), SourceError> {
         let mut plan = Self::default();
         let mut software = Vec::new();
-        let mut refused = None;
+        let mut refused = Errors::default();
         for group in wanted {
             let found = plan.sets_of(root, group).and_then(|(told, sets)| {
                 sets.iter().try_for_each(|set| probe(root, set, group, online))?;
@@ -100,9 +102,7 @@ impl Plan {
                     software.extend(sets.extract_if(.., alone).flat_map(|set| set.events));
                     plan.sets.extend(sets);
                 }
-                Err(error) => {
-                    refused.get_or_insert(error);
-                }
+                Err(error) => refused.push(error),
             }
         }
         plan.sets.extend(software.chunks(GROUP_MAX).map(|events| Set {
@@ -110,10 +110,20 @@ impl Plan {
             cpus: None,
             of_jobs: true,
         }));
-        match refused {
+        match refused.into_one() {
             Some(error) if plan.sets.is_empty() => Err(error),
             refused => Ok((plan, refused)),
         }
+    }
+
+    /// What of this is written wrongly, as far as this machine's files tell; nothing is opened.
+    pub(super) fn wrong(root: &Root, wanted: &[Vec<Wanted>]) -> Vec<String> {
+        let plan = Self::default();
+        let error = |group: &Vec<Wanted>| match plan.sets_of(root, group) {
+            Err(SourceError::Broken(what)) => Some(what.into_owned()),
+            _ => None,
+        };
+        wanted.iter().filter_map(error).collect()
     }
 
     /// The events of a group as they are told, and what is to be opened for them.
@@ -201,10 +211,15 @@ fn resolve(root: &Root, wanted: &Wanted) -> Result<(Told, Vec<Way>), SourceError
     }
 }
 
-/// The directories of a PMU's name: its own, or those of its numbered parts.
+/// The directories of a PMU's name: its own, or those of its numbered parts. A name that no kernel has is a
+/// mistake, not something that this machine lacks.
 fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
     let mut names = Vec::new();
-    root.list(PMUS, |entry| names.push(entry.name.to_owned()))?;
+    match root.list(PMUS, |entry| names.push(entry.name.to_owned())) {
+        // A kernel without any, of which the name may be one all the same.
+        Err(ReadError::Absent { .. }) => {}
+        listed => listed?,
+    }
     names.sort_by_key(|name| (name.len(), name.clone()));
     if names.iter().any(|name| name == pmu) {
         return Ok(vec![format!("{PMUS}/{pmu}")]);
@@ -216,15 +231,20 @@ fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
         })
     };
     let parts: Vec<_> = names.iter().filter(is_part).map(|name| format!("{PMUS}/{name}")).collect();
-    if parts.is_empty() {
-        let meant = meant(pmu, &names);
-        return Err(SourceError::absent(format!("this machine has no PMU `{pmu}`{meant}")));
+    if !parts.is_empty() {
+        return Ok(parts);
     }
-    Ok(parts)
+    if known::is_known(pmu) {
+        return Err(SourceError::absent(format!("this machine has no PMU `{pmu}`")));
+    }
+    let near = names.iter().map(String::as_str).chain(known::PMUS.iter().copied());
+    let meant = meant(pmu, near);
+    let why = format!("this machine has no PMU `{pmu}`, and none is known by that name{meant}");
+    Err(SourceError::broken(why))
 }
 
-fn meant(name: &str, known: &[String]) -> String {
-    let near = model::nearest(name, known.iter().map(String::as_str));
+fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let near = model::nearest(name, known);
     near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
 }
 
@@ -299,9 +319,9 @@ impl OfPmu<'_> {
                 .list(&format!("{}/{folder}", self.dir), |entry| names.push(entry.name.to_owned()))
                 .ok();
         }
-        let meant = meant(name, &names);
-        let what = format!("{}: the PMU has no event or field `{name}`{meant}", self.text);
-        SourceError::absent(what)
+        let own = names.iter().map(String::as_str).filter(|name| !name.contains('.'));
+        let meant = meant(name, own);
+        self.broken(&format!("the PMU has no event or field `{name}`{meant}"))
     }
 
     /// What a step of an event is worth, where its files say; a unit that is not known here leaves the steps
@@ -334,5 +354,34 @@ impl OfPmu<'_> {
 
     fn broken(&self, why: &str) -> SourceError {
         SourceError::broken(format!("{}: {why}", self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wanted;
+    use super::*;
+    use crate::values::tests::{close, without_roots_rights};
+
+    #[test]
+    fn every_event_that_is_closed_or_absent_is_named_beside_those_that_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpu = dir.path().join(".jobmeter/perf/cpu0");
+        std::fs::create_dir_all(&cpu).unwrap();
+        for number in ["1-2", "1-3", "1-4"] {
+            std::fs::write(cpu.join(number), "0 0 0\n").unwrap();
+        }
+        ["1-3", "1-4"].iter().for_each(|number| close(&cpu.join(number)));
+        let root = Root::recorded(dir.path()).unwrap();
+        let events = "page_faults,context_switches,cpu_migrations,cpu_cycles,amd_df/x/";
+        let wanted = wanted::parse(events).unwrap();
+        let (plan, refused) = without_roots_rights(|| Plan::of(&root, &wanted, &[0]).unwrap());
+        assert_eq!(plan.told.iter().map(|told| &*told.name).collect::<Vec<_>>(), ["page_faults"]);
+        let told = "denied: perf_event_open of context_switches, perf_event_open of cpu_migrations; \
+                    grant GRANT; absent: cpu_cycles: no PMU of this machine counts it; this machine has no PMU \
+                    `amd_df`";
+        assert_eq!(refused.unwrap().to_string(), told.replace("GRANT", GRANT));
+        // What only this machine lacks is written as it should be.
+        assert!(Plan::wrong(&root, &wanted).is_empty());
     }
 }
