@@ -95,6 +95,11 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
     let (samples, errors) = once(&mut agent(&file));
     assert!(samples.is_empty() && errors.contains("belongs to user 65534"), "{errors}");
     chown(&file, Some(0), None).unwrap();
+    // Who can write to its folder can put another one there.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o775)).unwrap();
+    let (samples, errors) = once(&mut agent(&file));
+    assert!(samples.is_empty() && errors.contains("chmod go-w"), "{errors}");
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let variable = ("JOBMETER_SOURCES_EXEC_COMMAND", "/bin/true");
     let (code, _, errors) = output(agent(&file).arg("--once").env(variable.0, variable.1));
     assert!(code != 0 && errors.contains("may stand only in the agent's own file"), "{errors}");
@@ -121,6 +126,38 @@ fn what_is_asked_for_and_not_there_is_told_without_being_asked() {
     // What nobody asked for is no matter.
     let (_, _, errors) = output(programs::agent().args(["--spool", "none", "--once"]));
     assert!(!errors.contains("absent"), "{errors}");
+}
+
+#[test]
+fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let (code, _, errors) = output(Command::new(program("jobmeter")).arg("check").arg(&file));
+        (code, errors)
+    };
+    let exec = "[sources.exec]\ncommand = [\"/bin/true\"]\n";
+    assert_eq!(check(exec), (0, String::new()));
+    for (more, place, told) in [
+        ("pattern = \"(\"", "agent.toml:3:11: ", "it is no regular expression"),
+        ("metric = \"exec_value_wats\"", "agent.toml:3:10: ", "is `exec_value_watts` meant?"),
+        ("nam = \"x\"", "agent.toml:3:1: ", "is `sources.exec.name` meant?"),
+        ("user = \"nobdy\"", "agent.toml:3:8: ", "is `nobody` meant?"),
+        ("user = \"root\"", "agent.toml:3:8: ", "no program is run as root"),
+        ("[sources.perf]\nevents = [\"nosuch/x/\"]", "agent.toml:4:10: ", "has no PMU `nosuch`"),
+    ] {
+        let (code, errors) = check(&format!("{exec}{more}\n"));
+        assert!(code == 1 && errors.contains(place) && errors.contains(told), "{errors}");
+    }
+    let tool = dir.path().join("tool");
+    std::fs::write(&tool, "").unwrap();
+    std::fs::set_permissions(&tool, Permissions::from_mode(0o777)).unwrap();
+    let (code, errors) = check(&format!("[sources.exec]\ncommand = [\"{}\"]\n", tool.display()));
+    assert!(code == 1 && errors.contains("`sources.exec.command`: "), "{errors}");
+    // What only this machine lacks is no mistake.
+    let events = "[sources.perf]\nevents = [\"amd_df/event=0x1/\", \"task_clock\"]\n";
+    assert_eq!(check(events).0, 0);
 }
 
 /// Be it waited for, as at the first reading, or only looked at, as at later ones.

@@ -49,7 +49,9 @@ mod work;
 pub use clock::wall;
 pub use http::{Failure, TlsError, tls};
 pub use machine::{boot_of, device_of};
-pub use plan::{BurstPlan, Plan, SourcePlan, discovery, load, plan, source_settings, sources};
+pub use plan::{
+    BurstPlan, Plan, SourcePlan, check_here, discovery, load, plan, source_settings, sources,
+};
 pub use program::{Reload, StartError, environment};
 pub use sealed::Batches;
 pub use standing::{PROGRAM, knock, server_asked, spool_dir};

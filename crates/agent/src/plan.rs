@@ -6,6 +6,7 @@ use config::{
     AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, RemoteChange,
     SourceChange, SourceConfig, SourceSettings,
 };
+use kernel::Root;
 use model::{ClusterId, Metric, nearest};
 use sources::{Every, Keep, Options, SOURCES, SourceSpec};
 use std::sync::Arc;
@@ -99,6 +100,26 @@ pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
         errors.push(ConfigError { place: config::Origin::Default, what: error });
     }
     if errors.is_empty() { Ok(loaded) } else { Err(ConfigErrors(errors)) }
+}
+
+/// What of a configuration is wrong on this machine, though it is written as it should be: a PMU that no kernel
+/// has, a user whom it does not know. An agent starts all the same, and tells of the sources that it is about.
+///
+/// # Errors
+/// All of it.
+pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), ConfigErrors> {
+    let mut errors = Vec::new();
+    for spec in sources() {
+        let source = loaded.config.sources.get(spec.name).filter(|source| source.enabled);
+        let Some(Ok(options)) = source.map(|it| options(spec, it, &SourceChange::default())) else {
+            continue;
+        };
+        for (option, what) in sources::list::check(spec, root, &options) {
+            let key = format!("sources.{}.{option}", spec.name);
+            errors.push(loaded.values().error(&key, &format!("`{key}`: {what}")));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors)) }
 }
 
 /// What is read, and how often: as configured, and with the change that the server asked for.

@@ -2,6 +2,7 @@
 
 use crate::setting::{Kind, Setting};
 use crate::text::{Raw, Value};
+use kernel::trust::changed_by_others;
 use model::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -190,8 +191,8 @@ impl Values {
         match setting.check(&raw) {
             Err(want) if !empty => {
                 let what = match setting.kind {
-                    // It says itself which of its words is wrong.
-                    Kind::ListOf(..) => format!("`{key}`: {want}"),
+                    // It says itself what is wrong, or which of its words.
+                    Kind::TextOf(..) | Kind::ListOf(..) => format!("`{key}`: {want}"),
                     _ => format!("`{key}` is {}; it wants {want}", show(&raw)),
                 };
                 errors.push(ConfigError { place: origin, what });
@@ -291,9 +292,10 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
     }
 }
 
-/// Why a file that names a program to run is not believed: somebody other than root can write it.
-fn distrust(path: &Path, told: &Metadata) -> Option<String> {
-    let path = path.display();
+/// Why a file that names a program to run is not believed: somebody other than root can write it, or put another
+/// one in its place.
+fn distrust(file: &Path, told: &Metadata) -> Option<String> {
+    let path = file.display();
     if told.uid() != 0 {
         return Some(format!(
             "{path} belongs to user {}, not to root: chown root {path}",
@@ -301,9 +303,11 @@ fn distrust(path: &Path, told: &Metadata) -> Option<String> {
         ));
     }
     let mode = told.mode() & 0o7777;
-    (mode & 0o022 != 0).then(|| {
-        format!("{path} can be written by others than root (mode {mode:o}): chmod go-w {path}")
-    })
+    if mode & 0o022 != 0 {
+        let why = format!("{path} can be written by others than root (mode {mode:o})");
+        return Some(format!("{why}: chmod go-w {path}"));
+    }
+    changed_by_others(file, &[0]).unwrap_or_else(|e| Some(format!("{path}: {e}")))
 }
 
 fn show(raw: &Raw) -> String {

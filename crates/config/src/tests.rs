@@ -357,6 +357,17 @@ fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_progr
         assert_eq!(told.is_some(), why.is_some(), "{mode:o} {told:?}");
         assert!(why.is_none_or(|why| told.unwrap().contains(why)), "{mode:o}");
     }
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // Who can write to the folder can put another file there.
+    let mode = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
+    mode(0o775).unwrap();
+    let why = distrust().unwrap();
+    assert!(why.ends_with(&format!("chmod go-w {}", dir.path().display())), "{why}");
+    mode(0o755).unwrap();
+    chown(dir.path(), Some(65_534), None).unwrap();
+    assert!(distrust().unwrap().contains("belongs to user 65534, not to root"));
+    chown(dir.path(), Some(0), None).unwrap();
+    assert_eq!(distrust(), None);
     chown(&file, Some(65_534), None).unwrap();
     assert!(distrust().unwrap().contains("belongs to user 65534, not to root"));
 }

@@ -1,8 +1,10 @@
-//! `jobmeter check`: every error of a configuration file, and what results from it.
+//! `jobmeter check`: every error of a configuration file, for an agent also what does not fit this machine, and what
+//! results from it.
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use config::{ConfigErrors, ConfigFile, Given};
+use kernel::Root;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +34,11 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // The environment is the program's own matter: what is checked is the file.
     let given = Given { file: ConfigFile::Given(file), environment: &|_| None, flags: Vec::new() };
     let shown = match &*program {
-        "agent" => agent::load(&given).map(|loaded| loaded.show()),
+        "agent" => {
+            let root = Root::live()?;
+            agent::load(&given)
+                .and_then(|loaded| agent::check_here(&loaded, &root).map(|()| loaded.show()))
+        }
         "server" => config::load_server(&given).map(|loaded| loaded.show()),
         _ => config::load_client(&given).map(|loaded| loaded.show()),
     };

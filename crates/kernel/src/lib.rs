@@ -43,8 +43,11 @@ pub mod softirqs;
 pub mod stat;
 pub mod statfs;
 pub mod taskstats;
+pub mod trust;
 pub mod uptime;
 pub mod utmp;
 pub mod vmstat;
 
-pub use root::{DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_gone, is_silent};
+pub use root::{
+    DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_denied, is_gone, is_silent,
+};

@@ -1,6 +1,7 @@
 //! What a setting or an option may hold, and how it is written: one spelling for files, flags and
 //! sources.
 
+use crate::nearest;
 use std::time::Duration;
 
 /// One option of a source.
@@ -46,6 +47,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A text; the word stands for it in the manual: `FILE`, `URL`.
     Text(&'static str),
+    /// A text that must be understood: what is wrong with it, if anything.
+    TextOf(&'static str, fn(&str) -> Result<(), String>),
     /// A list of texts, separated by commas where only one text can be given.
     List(&'static str),
     /// Such a list whose words must be understood: what is wrong with it, if anything, given all of it
@@ -72,9 +75,14 @@ impl Kind {
                 parse_duration(text).is_some_and(|d| (min..=max).contains(&d))
             }
             Self::Bytes { min, max } => parse_bytes(text).is_some_and(|n| (min..=max).contains(&n)),
-            Self::Choice(words) => words.contains(&text),
+            Self::Choice(words) => {
+                return match words.contains(&text) {
+                    true => Ok(()),
+                    false => Err(self.wants() + &meant(text, words)),
+                };
+            }
             Self::Text(_) | Self::List(_) => true,
-            Self::ListOf(_, check) => return check(text),
+            Self::TextOf(_, check) | Self::ListOf(_, check) => return check(text),
             Self::Command(_) => text.is_empty() || text.starts_with('/'),
         };
         if ok { Ok(()) } else { Err(self.wants()) }
@@ -93,7 +101,7 @@ impl Kind {
                 format!("a size from {} to {}", show_bytes(min), show_bytes(max))
             }
             Self::Choice(words) => words.join(", "),
-            Self::Text(word) => word.to_owned(),
+            Self::Text(word) | Self::TextOf(word, _) => word.to_owned(),
             Self::List(word) | Self::ListOf(word, _) => format!("{word}, any number of them"),
             Self::Command(word) => format!("a program with its path from /, and each {word} to it"),
         }
@@ -112,11 +120,19 @@ impl Kind {
             Self::Duration { .. } => "TIME",
             Self::Bytes { .. } => "SIZE",
             Self::Choice(_) => "WORD",
-            Self::Text(word) | Self::List(word) | Self::ListOf(word, _) | Self::Command(word) => {
-                word
-            }
+            Self::Text(word)
+            | Self::TextOf(word, _)
+            | Self::List(word)
+            | Self::ListOf(word, _)
+            | Self::Command(word) => word,
         }
     }
+}
+
+/// The word that was probably meant, in words.
+fn meant(text: &str, words: &[&'static str]) -> String {
+    let near = nearest(text, words.iter().copied());
+    near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
 }
 
 /// The words of a list that is written as one text: what stands between its commas.
@@ -195,7 +211,15 @@ mod tests {
         assert_eq!(period.check("2d"), Err("a time from 1ms to 1d".to_owned()));
         let number = Kind::Number { min: 1, max: 9 };
         assert_eq!(number.check("0"), Err("a whole number from 1 to 9".to_owned()));
-        assert_eq!(Kind::Choice(&["a", "b"]).check("c"), Err("a, b".to_owned()));
+        let choice = Kind::Choice(&["watts", "joules"]);
+        assert_eq!(choice.check("volts"), Err("watts, joules".to_owned()));
+        assert_eq!(choice.check("wats"), Err("watts, joules; is `watts` meant?".to_owned()));
+        let none_is_long = |text: &str| match text.len() {
+            ..4 => Ok(()),
+            _ => Err("it is long".to_owned()),
+        };
+        let text = Kind::TextOf("WORD", none_is_long);
+        assert_eq!((text.check("a"), text.check("long")), (Ok(()), Err("it is long".to_owned())));
         assert!(Kind::Switch.check("yes").is_err());
         assert!(Kind::Bytes { min: 1, max: 8 }.check("1KiB").is_err());
         assert!(Kind::Command("WORD").check("/bin/a\0b\0").is_ok());

@@ -1,6 +1,7 @@
 //! Every source, one file each in `list/`. To add one: write `list/<name>.rs`, add its word below.
 
-use crate::SourceSpec;
+use crate::{Options, SourceSpec};
+use kernel::Root;
 
 macro_rules! sources {
     ($($name:ident),* $(,)?) => {
@@ -47,6 +48,16 @@ sources! {
     resctrl,
     ipmi,
     exec,
+}
+
+/// What of a source's options is wrong on this machine, though each is written as it should be: the option, and what
+/// is wrong with it. Nothing is started or counted.
+pub fn check(spec: &SourceSpec, root: &Root, options: &Options) -> Vec<(&'static str, String)> {
+    match spec.name {
+        "exec" => exec::check(root, options),
+        "perf" => perf::check(root, options),
+        _ => Vec::new(),
+    }
 }
 
 /// The source of a name.

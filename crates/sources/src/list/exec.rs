@@ -1,6 +1,7 @@
 //! A number that a site's own program prints: what no other source reads, such as a vendor's power tool.
 //!
-//! Off until the agent's own file names a program, which root alone must be able to write:
+//! Off until the file that the agent is started with names a program. Root alone must be able to change that file, and
+//! root or `user` alone the program, each with all directories on the way to it:
 //!
 //! ```toml
 //! [sources.exec]
@@ -19,14 +20,17 @@
 //! The program is looked at while it runs, never waited for, but at the first reading; its samples carry the instant at
 //! which it was seen to have ended. A recorded machine has what it printed in `.jobmeter/exec`.
 
-use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
+use kernel::Root;
 use kernel::command::{Ended, Killed, OUTPUT_BYTES_MAX, Running};
 use kernel::login::{Login, login};
-use model::setting::{Kind as Holds, OptionSpec, show_duration};
-use model::{Kind, Metric, Timestamp, Unit};
+use kernel::trust::changed_by_others;
+use model::setting::{Kind as Holds, OptionSpec, WORD_END, show_duration};
+use model::{Kind, Metric, Timestamp, Unit, nearest};
 use regex_lite::{Captures, Regex};
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
+use std::path::Path;
 use std::time::Duration;
 
 /// Where a recorded machine has what the program printed.
@@ -69,7 +73,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             kind: Holds::Command("WORD"),
             default: "",
             help: "The program and its arguments, a list of words that no shell reads; root alone may be able to \
-                   write the file where it stands.",
+                   write the file where it stands, and root or `user` alone the program, each with its directories.",
         },
         OptionSpec {
             name: "user",
@@ -79,7 +83,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
         OptionSpec {
             name: "pattern",
-            kind: Holds::Text("REGEX"),
+            kind: Holds::TextOf("REGEX", is_pattern),
             default: r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?",
             help: "Where its output has the number: group `value`, else the first, else all; with a group \
                    `name` each match counts, else the first one alone.",
@@ -107,7 +111,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
         OptionSpec {
             name: "name",
-            kind: Holds::Text("NAME"),
+            kind: Holds::TextOf("NAME", is_name),
             default: "command",
             help: "Label `name` of the number where the pattern has no group of that name.",
         },
@@ -165,7 +169,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         return Err(SourceError::absent("`command` in [sources.exec] names no program"));
     }
     let user = open.options.text("user");
-    let login = if open.root.is_live() { Some(login_of(open, user)?) } else { None };
+    let login = if open.root.is_live() { Some(login_of(open.root, user)?) } else { None };
     let pattern = Regex::new(open.options.text("pattern"))
         .map_err(|e| SourceError::broken(format!("`pattern` in [sources.exec]: {e}")))?;
     let metric = SPEC.metrics.iter().find(|metric| metric.name == open.options.text("metric"));
@@ -183,11 +187,55 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-fn login_of(open: &Open<'_>, user: &str) -> Result<Login, SourceError> {
-    match login(open.root, user)? {
-        None => Err(SourceError::broken(format!(
-            "`user` in [sources.exec] is `{user}`, whom /etc/passwd does not have"
-        ))),
+/// For the option's declaration: what is wrong with it, in words.
+fn is_pattern(text: &str) -> Result<(), String> {
+    Regex::new(text).map(drop).map_err(|e| format!("it is no regular expression: {e}"))
+}
+
+/// The same of a label's value.
+fn is_name(text: &str) -> Result<(), String> {
+    let length = text.chars().count();
+    match text.chars().any(char::is_control) {
+        false if (1..=NAME_CHARS_MAX).contains(&length) => Ok(()),
+        _ => Err(format!(
+            "it wants 1 to {NAME_CHARS_MAX} characters, none of them a control character"
+        )),
+    }
+}
+
+/// What of the options is wrong on this machine, though each is written as it should be: option and words. Where no
+/// program is named nothing of it matters.
+pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    let command = options.text("command");
+    let Some(program) = command.split_terminator(WORD_END).next() else { return wrong };
+    let login = login_of(root, options.text("user"));
+    let owners = [0, login.as_ref().map_or(0, |login| login.uid)];
+    if let Err(error) = login {
+        let told = error.to_string();
+        let what = told.strip_prefix(error.state()).and_then(|rest| rest.strip_prefix(": "));
+        wrong.push(("user", what.unwrap_or(&told).to_owned()));
+    }
+    // One that is not there yet is absent.
+    if let Ok(Some(why)) = changed_by_others(Path::new(program), &owners) {
+        wrong.push(("command", why));
+    }
+    wrong
+}
+
+fn login_of(root: &Root, user: &str) -> Result<Login, SourceError> {
+    match login(root, user)? {
+        None => {
+            let mut passwd = Vec::new();
+            root.read("etc/passwd", &mut passwd)?;
+            let passwd = String::from_utf8_lossy(&passwd);
+            let names = passwd.lines().filter_map(|line| line.split(':').next());
+            let near = nearest(user, names.filter(|name| !name.is_empty()));
+            let meant = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            Err(SourceError::broken(format!(
+                "`user` in [sources.exec] is `{user}`, whom /etc/passwd does not have{meant}"
+            )))
+        }
         Some(login) if login.uid == 0 => Err(SourceError::denied(
             format!("`user` in [sources.exec] is `{user}`, and no program is run as root"),
             "another user what the program needs, and name that one",
@@ -236,7 +284,7 @@ impl Exec {
     fn start(&mut self) -> Result<(), SourceError> {
         let Some(login) = &self.login else { return Ok(()) };
         let program = self.words.first().map_or("", String::as_str);
-        let running = Running::start(&self.words, login).map_err(|e| match e.kind() {
+        let refused = |e: Error| match e.kind() {
             ErrorKind::NotFound => SourceError::absent(format!("{program}: not there")),
             ErrorKind::PermissionDenied => SourceError::denied(
                 format!("{program} cannot be run as user {}", login.uid),
@@ -244,8 +292,15 @@ impl Exec {
                  `user` whom the agent runs as)",
             ),
             _ => SourceError::broken(format!("{program}: {e}")),
-        })?;
-        self.running = Some(running);
+        };
+        // At each start, as a package may bring a new one.
+        let others = changed_by_others(Path::new(program), &[0, login.uid]).map_err(refused)?;
+        if let Some(why) = others {
+            let what =
+                format!("{program} is not run, as it is neither root's alone nor that user's");
+            return Err(SourceError::denied(what, format!("it to root alone; {why}")));
+        }
+        self.running = Some(Running::start(&self.words, login).map_err(refused)?);
         Ok(())
     }
 

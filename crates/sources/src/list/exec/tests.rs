@@ -3,9 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "real programs in real time")]
 
 use super::*;
-use crate::Options;
 use cgroups::Jobs;
-use kernel::Root;
 use model::DeviceId;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -169,7 +167,6 @@ fn absent_denied_and_broken_are_told_before_anything_runs() {
     assert!(why(&[command, ("user", "root")]).starts_with("denied: `user` in [sources.exec] is"));
     assert!(why(&[command, ("user", "0")]).contains("no program is run as root"));
     assert!(why(&[command, ("user", "no such")]).contains("whom /etc/passwd does not have"));
-    assert!(why(&[command, ("pattern", "(")]).starts_with("broken: `pattern`"));
     let user = user();
     let begin = |command: &str| {
         let mut run = Run::of("", &[("command", command), ("user", &user)]);
@@ -177,6 +174,79 @@ fn absent_denied_and_broken_are_told_before_anything_runs() {
     };
     assert_eq!(begin("/no/such/tool\0"), "absent: /no/such/tool: not there");
     assert!(begin("/etc/passwd\0").starts_with("denied: /etc/passwd cannot be run as user "));
+}
+
+#[test]
+fn what_is_written_wrongly_is_told_by_the_declaration_with_the_near_match() {
+    for (option, value, told) in [
+        ("pattern", "(", "`(`: it is no regular expression: "),
+        ("metric", "exec_value_wats", "; is `exec_value_watts` meant?"),
+        ("name", "", "``: it wants 1 to 64 characters, none of them a control character"),
+        ("name", "a\tb", "it wants 1 to 64 characters, none of them a control character"),
+        ("command", "sh\0", "a program with its path from /, and each WORD to it"),
+    ] {
+        let error = Options::of(&SPEC, [(option, value)]).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_this_machine_is_told_where_a_program_is_named() {
+    let (root, user) = (Root::live().unwrap(), user());
+    let wrong = |settings: &[(&str, &str)]| {
+        let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
+        check(&root, &options)
+    };
+    let command = ("command", "/bin/true\0");
+    assert_eq!(wrong(&[command, ("user", &user)]), []);
+    assert_eq!(wrong(&[("user", "nobdy")]), [], "nothing is run");
+    let told = wrong(&[command, ("user", "nobdy")]);
+    let expected =
+        "`user` in [sources.exec] is `nobdy`, whom /etc/passwd does not have; is `nobody` meant?";
+    assert_eq!(told, [("user", expected.to_owned())]);
+    assert!(
+        matches!(&wrong(&[command, ("user", "root")])[..], [("user", why)] if why.contains("grant"))
+    );
+}
+
+#[test]
+fn a_program_that_others_can_change_is_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bin, tool) = (dir.path().join("bin"), dir.path().join("bin/tool"));
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::write(&tool, "#!/bin/sh\necho 7\n").unwrap();
+    [dir.path(), &bin, &tool].iter().for_each(|path| mode(path, 0o755));
+    let command = format!("{}\0", tool.display());
+    let user = user();
+    let mut run = Run::of("", &[("command", &command), ("user", &user)]);
+    run.tick().unwrap();
+    assert_eq!(run.samples().len(), 1);
+    let options = Options::of(&SPEC, [("command", &*command), ("user", &user)]).unwrap();
+    for (path, open) in [(&tool, 0o775), (&tool, 0o757), (&bin, 0o775)] {
+        mode(path, open);
+        let why = run.tick().unwrap_err().to_string();
+        let begin = format!("denied: {} is not run, as it is neither root's alone", tool.display());
+        let end = format!("(mode {open:o}): chmod go-w {}", path.display());
+        assert!(why.starts_with(&begin) && why.ends_with(&end), "{why}");
+        assert!(
+            matches!(&check(&run.root, &options)[..], [("command", why)] if why.ends_with(&end))
+        );
+        assert_eq!(run.samples(), []);
+        mode(path, 0o755);
+    }
+    assert_eq!(check(&run.root, &options), []);
+    let own = rustix::process::geteuid();
+    if own.is_root() {
+        // One's own is as good, another's is not.
+        std::os::unix::fs::chown(&tool, Some(65_534), None).unwrap();
+        run.tick().unwrap();
+        run.drained();
+        std::os::unix::fs::chown(&tool, Some(1), None).unwrap();
+        assert!(run.tick().unwrap_err().to_string().contains("belongs to user 1, not to root"));
+    }
 }
 
 #[test]
