@@ -94,6 +94,20 @@ impl Options {
         self.texts == Self::defaults(specs).texts
     }
 
+    /// What is said where nothing is found to be read: `chosen` where one of these options was set, which may be
+    /// why, else `any`.
+    pub(crate) fn nothing(
+        &self,
+        spec: &SourceSpec,
+        chooses: &[&str],
+        [any, chosen]: [&'static str; 2],
+    ) -> &'static str {
+        let is_set = |option: &OptionSpec| {
+            chooses.contains(&option.name) && self.text(option.name) != option.default
+        };
+        if spec.options.iter().any(is_set) { chosen } else { any }
+    }
+
     /// A program and its arguments; none if it is not declared, or names none.
     ///
     /// # Errors

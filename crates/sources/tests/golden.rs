@@ -149,6 +149,32 @@ fn options_choose_interfaces() {
 }
 
 #[test]
+fn options_are_named_as_the_reason_only_where_one_is_set() {
+    let why = |host: &str, settings: &[Setting], name: &str| {
+        let told = hosts::read(host, settings);
+        let told = told.into_iter().find(|told| told.spec.name == name).unwrap();
+        told.refusals.first().cloned().unwrap_or_default()
+    };
+    let hint = "that the options choose";
+    for (name, option, value) in [
+        ("infiniband", "include", "mthca*"),
+        ("lustre", "prefix", "none"),
+        ("interfaces", "include", "none"),
+        ("filesystem", "types", "none"),
+        ("hwmon", "exclude", "none"),
+        ("thermal", "exclude", "none"),
+    ] {
+        let set = why("laptop-v2", &[(name, option, value)], name);
+        assert!(set.ends_with(hint), "{name}: {set}");
+        let unset = why("laptop-v2", &[], name);
+        assert!(unset.contains("absent: ") && !unset.contains("choose"), "{name}: {unset}");
+    }
+    // What chooses nothing is no reason.
+    let targets = why("laptop-v2", &[("lustre", "targets", "false")], "lustre");
+    assert!(targets.ends_with("no mount of Lustre"), "{targets}");
+}
+
+#[test]
 fn options_choose_what_a_cluster_has() {
     let shown = |settings: &[Setting], metric: &str| {
         let values = second_tick("cluster-node", settings, metric);

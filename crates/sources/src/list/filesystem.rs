@@ -86,6 +86,7 @@ struct Filesystem {
     file: TickFile,
     types: Vec<Box<str>>,
     choice: Choice,
+    absent: &'static str,
     /// The text from which `places` were made.
     text: Vec<u8>,
     places: Vec<Place>,
@@ -99,6 +100,11 @@ struct Place {
     kind: Box<str>,
 }
 
+const NOTHING: [&str; 2] = [
+    "no mounted file system is of a type that is read by default; the option `types` names others",
+    "no mounted file system is of the types and at the places that the options choose",
+];
+
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let file = match TickFile::open(open.root, PATH) {
         Err(SourceError::Absent(_)) => TickFile::open(open.root, "proc/mounts")?,
@@ -108,6 +114,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         file,
         types: open.options.words("types").into_iter().map(Box::from).collect(),
         choice: Choice::of(open.options),
+        absent: open.options.nothing(&SPEC, &["types", "include", "exclude"], NOTHING),
         text: Vec::new(),
         places: Vec::new(),
         buf: Vec::new(),
@@ -123,9 +130,7 @@ impl Source for Filesystem {
             self.text.extend_from_slice(text);
         }
         if self.places.is_empty() {
-            let why =
-                "no mounted file system is of the types and at the places that its options choose";
-            return Err(SourceError::absent(why));
+            return Err(SourceError::absent(self.absent));
         }
         let mut state = PartState::Ok;
         for place in &self.places {

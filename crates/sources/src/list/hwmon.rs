@@ -103,7 +103,13 @@ static KINDS: [Kind; 7] = [
 struct Hwmon {
     sensors: Values<Kept>,
     choice: Choice,
+    absent: &'static str,
 }
+
+const NOTHING: [&str; 2] = [
+    "/sys/class/hwmon: no chip with a sensor",
+    "/sys/class/hwmon: no chip with a sensor that the options choose",
+];
 
 /// What is kept of a sensor.
 #[derive(Debug, Default)]
@@ -122,14 +128,15 @@ impl Kept {
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    Ok(Box::new(Hwmon { sensors: Values::default(), choice: Choice::of(open.options) }))
+    let absent = open.options.nothing(&SPEC, &["include", "exclude"], NOTHING);
+    let choice = Choice::of(open.options);
+    Ok(Box::new(Hwmon { sensors: Values::default(), choice, absent }))
 }
 
 impl Source for Hwmon {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/sys/class/hwmon: no chip with a sensor that the options choose";
         let choice = &self.choice;
-        self.sensors.look(cx.root, cx.now, absent, |found| walk(found, choice))?;
+        self.sensors.look(cx.root, cx.now, self.absent, |found| walk(found, choice))?;
         let mut of = out.of_device();
         let read = self.sensors.each(|sensor, number| match u64::try_from(number) {
             _ if sensor.kept.is_faulty() => {}

@@ -281,17 +281,24 @@ const fn metrics() -> [&'static Metric; 3 + PORT.len() + DRIVER.len()] {
 struct Infiniband {
     files: Values,
     choice: Choice,
+    absent: &'static str,
 }
 
+const NOTHING: [&str; 2] = [
+    "/sys/class/infiniband: no adapter",
+    "/sys/class/infiniband: no adapter that the options choose",
+];
+
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    Ok(Box::new(Infiniband { files: Values::default(), choice: Choice::of(open.options) }))
+    let absent = open.options.nothing(&SPEC, &["include", "exclude"], NOTHING);
+    let choice = Choice::of(open.options);
+    Ok(Box::new(Infiniband { files: Values::default(), choice, absent }))
 }
 
 impl Source for Infiniband {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/sys/class/infiniband: no adapter that the options choose";
         let choice = &self.choice;
-        self.files.look(cx.root, cx.now, absent, |found| walk(found, choice))?;
+        self.files.look(cx.root, cx.now, self.absent, |found| walk(found, choice))?;
         let mut of = out.of_device();
         let read = self.files.each(|file, number| {
             if file.is(&ACTIVE) || file.is(&LINK_UP) || file.is(&SPEED) {

@@ -95,6 +95,7 @@ static ADDRESS: Metric = Metric::gauge(
 struct Interfaces {
     files: Values,
     choice: InterfaceChoice,
+    absent: &'static str,
     addresses_wanted: bool,
     /// The numbers and names of those that are shown.
     shown: Vec<(u32, String)>,
@@ -106,10 +107,16 @@ struct Interfaces {
     state: PartState,
 }
 
+const NOTHING: [&str; 2] = [
+    "/sys/class/net: no interface with hardware of its own; the option `virtual` shows the others",
+    "/sys/class/net: no interface that the options choose",
+];
+
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Interfaces {
         files: Values::default(),
         choice: InterfaceChoice::of(open.options, false),
+        absent: open.options.nothing(&SPEC, &["include", "exclude", "virtual"], NOTHING),
         addresses_wanted: open.options.switch("addresses"),
         shown: Vec::new(),
         asked: None,
@@ -120,9 +127,8 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/sys/class/net: no interface that the options choose";
-        let Self { files, choice, addresses_wanted, shown, asked, addresses, state } = self;
-        files.look(cx.root, cx.now, absent, |found| {
+        let Self { files, choice, absent, addresses_wanted, shown, asked, addresses, state } = self;
+        files.look(cx.root, cx.now, *absent, |found| {
             *shown = walk(found, choice);
             *asked = None;
         })?;

@@ -173,9 +173,14 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         }
     }
     if questions.is_empty() {
-        return Err(SourceError::absent(
-            "the BMC has no sensor of numbers that the options choose",
-        ));
+        return Err(SourceError::absent(open.options.nothing(
+            &SPEC,
+            &["include", "exclude"],
+            [
+                "the BMC has no sensor of numbers",
+                "the BMC has no sensor of numbers that the options choose",
+            ],
+        )));
     }
     Ok(Box::new(Ipmi {
         bmc,

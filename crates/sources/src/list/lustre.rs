@@ -150,19 +150,25 @@ struct Lustre {
     files: Values<File>,
     prefix: Vec<Box<str>>,
     targets: bool,
+    absent: &'static str,
 }
+
+const NOTHING: [&str; 2] = [
+    "/proc/fs/lustre, /sys/fs/lustre, /sys/kernel/debug/lustre: no mount of Lustre",
+    "/proc/fs/lustre, /sys/fs/lustre, /sys/kernel/debug/lustre: no mount that the options choose",
+];
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let prefix = open.options.words("prefix").into_iter().map(Box::from).collect();
     let targets = open.options.switch("targets");
-    Ok(Box::new(Lustre { files: Values::default(), prefix, targets }))
+    let absent = open.options.nothing(&SPEC, &["prefix"], NOTHING);
+    Ok(Box::new(Lustre { files: Values::default(), prefix, targets, absent }))
 }
 
 impl Source for Lustre {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/proc/fs/lustre, /sys/fs/lustre, /sys/kernel/debug/lustre: no mount that the options choose";
-        let Self { files, prefix, targets } = self;
-        files.look(cx.root, cx.now, absent, |found| walk(found, prefix, *targets))?;
+        let Self { files, prefix, targets, absent } = self;
+        files.look(cx.root, cx.now, *absent, |found| walk(found, prefix, *targets))?;
         let mut of = out.of_device();
         let read = files.each_text(|file, text| match file.kept.kind {
             Kind::Lnet => push_lnet(file, text, cx.boot, &mut of),

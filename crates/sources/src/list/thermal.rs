@@ -45,17 +45,24 @@ static TEMPERATURE: Metric =
 struct Thermal {
     zones: Values,
     choice: Choice,
+    absent: &'static str,
 }
 
+const NOTHING: [&str; 2] = [
+    "/sys/class/thermal: no thermal zone",
+    "/sys/class/thermal: no thermal zone that the options choose",
+];
+
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    Ok(Box::new(Thermal { zones: Values::default(), choice: Choice::of(open.options) }))
+    let absent = open.options.nothing(&SPEC, &["include", "exclude"], NOTHING);
+    let choice = Choice::of(open.options);
+    Ok(Box::new(Thermal { zones: Values::default(), choice, absent }))
 }
 
 impl Source for Thermal {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let absent = "/sys/class/thermal: no thermal zone that the options choose";
         let choice = &self.choice;
-        self.zones.look(cx.root, cx.now, absent, |found| walk(found, choice))?;
+        self.zones.look(cx.root, cx.now, self.absent, |found| walk(found, choice))?;
         let mut of = out.of_device();
         let read = self.zones.each(|zone, number| zone.gauge(&mut of, number));
         read.state("zones", out)
