@@ -68,19 +68,19 @@ impl Burst {
         self.schedule.align(now);
     }
 
-    /// Takes what a reading cost; how often it is read from now on, if that changes.
+    /// Takes what a reading cost; how often it is read from now on, and that in words, if it changes.
     pub(crate) fn reading(
         &mut self,
         cpu_us: u64,
         percent_max: u64,
         at: Timestamp,
-    ) -> Option<Duration> {
+    ) -> Option<(Duration, &'static str)> {
         let period = self.plan.keep.period;
         let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
         self.pace.reading(cpu_us, period_us, percent_max)?;
         let paced = period.saturating_mul(self.pace.factor);
         self.schedule = Schedule::new(paced, at.plus(1));
-        Some(paced)
+        Some((paced, self.pace.rate()))
     }
 
     /// Something happened: whether that wants what is kept.

@@ -305,13 +305,14 @@ impl Entry {
         let slowed = self.base().saturating_mul(self.pace.factor);
         self.schedule = Schedule::new(slowed, at.plus(1));
         let (name, percent, every) = (self.spec.name, self.percent_max, slowed.as_secs_f64());
+        let rate = self.pace.rate();
         match change {
             Change::Slower => log::warn!(
-                "source {name} takes more than {percent} % of a processor: it is read every {every} s \
+                "source {name} takes more than {percent} % of a processor: it is read {rate}, every {every} s, \
                  until it takes less"
             ),
             Change::Faster => {
-                log::info!("source {name} takes less again: it is read every {every} s")
+                log::warn!("source {name} takes less again: it is read {rate}, every {every} s")
             }
         }
     }

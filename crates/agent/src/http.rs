@@ -49,7 +49,7 @@ pub(crate) struct Said<'a> {
     pub(crate) generation: u64,
     /// What it refused of that.
     pub(crate) refused: &'a str,
-    /// Its sources that should give samples and give none.
+    /// Its sources that should give samples and give none, or fewer.
     pub(crate) troubles: &'a str,
     /// It ends: what it has left comes with this request.
     pub(crate) stops: bool,

@@ -5,7 +5,20 @@
 const READINGS_OVER: u32 = 8;
 const READINGS_UNDER: u32 = 64;
 /// A source is read no more rarely than once in so many periods.
-const FACTOR_MAX: u32 = 256;
+const FACTOR_MAX: u32 = 1 << (RATES.len() - 1);
+/// How often it is read once it is half as often so many times. In words: the log takes texts that differ in digits
+/// alone for one fault that repeats, and each step is to be told.
+const RATES: [&str; 9] = [
+    "as often as it should be",
+    "half as often",
+    "a quarter as often",
+    "an eighth as often",
+    "a sixteenth as often",
+    "a thirty-second as often",
+    "a sixty-fourth as often",
+    "a hundred-and-twenty-eighth as often",
+    "a two-hundred-and-fifty-sixth as often",
+];
 
 /// The pace of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +39,17 @@ pub(crate) enum Change {
 impl Pace {
     pub(crate) const fn new() -> Self {
         Self { factor: 1, over: 0, under: 0 }
+    }
+
+    /// How often it is read, in words.
+    pub(crate) fn rate(&self) -> &'static str {
+        let steps = usize::try_from(self.factor.trailing_zeros()).unwrap_or(usize::MAX);
+        RATES.get(steps).copied().unwrap_or_default()
+    }
+
+    /// Whether it is read more rarely than it should be.
+    pub(crate) const fn is_slowed(&self) -> bool {
+        self.factor > 1
     }
 
     /// Takes what a reading cost in processor time, of a source with this period that may take so many
@@ -85,5 +109,7 @@ mod tests {
             pace.reading(u64::MAX, 1000, 10);
         }
         assert_eq!(pace.factor, FACTOR_MAX);
+        assert_eq!(pace.factor, 256);
+        assert_eq!(pace.rate(), "a two-hundred-and-fifty-sixth as often");
     }
 }

@@ -295,8 +295,8 @@ impl Sampler {
         self.sealer.seal_end();
     }
 
-    /// Which sources, or parts of them, should give samples and give none, and why: `perf denied: … | rapl/zones
-    /// denied: … | exec broken: …`.
+    /// Which sources, or parts of them, should give samples and give none or fewer, and why: `perf denied: … |
+    /// rapl/zones denied: … | exec broken: …`.
     pub(crate) fn troubles(&self) -> String {
         let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
         troubles.join(" | ")

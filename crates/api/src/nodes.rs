@@ -56,7 +56,7 @@ pub struct Node {
     pub config_generation: Option<u64>,
     /// What its agent refused of them, and why.
     pub config_refused: Option<String>,
-    /// Its sources, and parts of them, that should give samples and give none.
+    /// Its sources, and parts of them, that should give samples and give none, or fewer.
     pub troubles: Vec<SourceTrouble>,
     /// Series it sends.
     pub series: u64,
@@ -115,12 +115,13 @@ pub struct Scheduler {
     pub refused: Vec<String>,
 }
 
-/// A source, or a part of one, that should give samples and gives none.
+/// A source, or a part of one, that should give samples and gives none, or fewer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceTrouble {
     /// The source, or `source/part`.
     pub source: String,
-    /// `denied`, `broken`, `parked` (a reading does not end) or `off`.
+    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `slowed`: it costs more than it may, and is
+    /// read more rarely.
     pub state: String,
     /// Why, and what to do.
     pub why: String,

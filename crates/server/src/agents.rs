@@ -13,7 +13,7 @@ const NOW: &str = "x-jobmeter-now";
 const GENERATION: &str = "x-jobmeter-config";
 /// What the agent refused of them, in a request.
 const REFUSED: &str = "x-jobmeter-refused";
-/// The sources that should give samples and give none, in a request.
+/// The sources that should give samples and give none, or fewer, in a request.
 const SOURCES: &str = "x-jobmeter-sources";
 /// Whether the agent was told to end, in a request.
 const STOP: &str = "x-jobmeter-stop";

@@ -68,16 +68,28 @@ impl Entry {
         }
     }
 
-    /// Why the source, or a part of it, gives no samples though this machine has it and it is wanted, if so.
+    fn slowed(&self) -> Option<String> {
+        let (name, percent, rate) = (self.spec.name, self.percent_max, self.pace.rate());
+        let every = self.schedule.period_us() as f64 / 1e6;
+        self.pace.is_slowed().then(|| {
+            format!(
+                "{name} slowed: it takes more than {percent} % of a processor, and is read {rate}, every {every} s"
+            )
+        })
+    }
+
+    /// Why the source, or a part of it, gives no samples or fewer than it should, though this machine has it and it is
+    /// wanted, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         let name = self.spec.name;
         let text = match &self.state {
             _ if !self.enabled => return None,
-            State::Failing(SourceError::Absent(_)) | State::New => return None,
-            State::Working => {
+            State::Failing(SourceError::Absent(_)) => return None,
+            State::New | State::Working => {
                 let part = |(part, error)| cut(format!("{name}/{part} {error}"));
-                let parts: Vec<_> = self.parts.wrong().map(part).collect();
-                return (!parts.is_empty()).then(|| parts.join(BETWEEN));
+                let troubles: Vec<_> =
+                    self.slowed().into_iter().chain(self.parts.wrong().map(part)).collect();
+                return (!troubles.is_empty()).then(|| troubles.join(BETWEEN));
             }
             State::Failing(error) => format!("{name} {error}"),
             State::Parked => format!("{name} parked: a reading takes longer than it may"),
@@ -154,10 +166,11 @@ impl Entry {
     pub(super) fn keep_burst_pace(&mut self, cpu_us: u64, at: Timestamp) {
         let (name, percent) = (self.spec.name, self.percent_max);
         let Some(burst) = &mut self.burst else { return };
-        if let Some(paced) = burst.reading(cpu_us, percent, at) {
+        if let Some((paced, rate)) = burst.reading(cpu_us, percent, at) {
             let every = paced.as_secs_f64();
-            log::info!(
-                "source {name} is read every {every} s between its ticks, for {percent} % of a processor"
+            log::warn!(
+                "source {name} is read {rate} between its ticks, every {every} s, to take no more than {percent} % of \
+                 a processor"
             );
         }
     }

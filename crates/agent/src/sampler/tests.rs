@@ -3,6 +3,7 @@
 mod demand;
 mod drains;
 mod jobs;
+mod pace;
 
 use super::*;
 use crate::clock::GivenClock;
