@@ -37,3 +37,4 @@ mod tidy;
 mod told;
 mod top;
 mod truth;
+mod variables;

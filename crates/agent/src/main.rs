@@ -21,12 +21,17 @@ fn main() -> ExitCode {
 }
 
 fn start(settings: Vec<config::Setting>, matches: ArgMatches) -> Result<(), StartError> {
+    let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
     let load = move || {
         let file = place::AGENT_FILE;
         let Flags { file, flags } = config::given(&settings, &matches, "agent", file, &environment);
         let given = Given { file, environment: &environment, flags };
         agent::load(&given).map(|loaded| loaded.config)
     };
-    let config = load()?;
+    let config = unknown.beside(load())?;
+    for line in &unknown.ignored {
+        // Nobody is told if standard error is closed.
+        writeln!(std::io::stderr(), "jobmeter-agent: {line}").ok();
+    }
     agent::begin(config, Box::new(load))
 }

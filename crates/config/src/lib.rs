@@ -21,6 +21,7 @@ mod setting;
 mod show;
 mod text;
 mod token;
+mod variables;
 mod whose;
 
 pub use agent::{
@@ -46,6 +47,7 @@ pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use show::reference;
 pub use text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use token::{Token, TokenError};
+pub use variables::{UnknownVariables, unknown_variables};
 pub use whose::whose;
 
 use crate::log::log_settings;

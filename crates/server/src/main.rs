@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::ArgMatches;
-use config::{Given, Loaded, Origin, ServerConfig, place};
+use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, place};
 use server::{Limits, Recorded, Server, Settings};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,16 +28,22 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// The configuration, read from every layer; again on SIGHUP.
-fn load(matches: &ArgMatches) -> anyhow::Result<Loaded<ServerConfig>> {
+fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     let settings = config::server_settings();
     let flags = config::given(&settings, matches, "server", place::SERVER_FILE, &environment);
     let given = Given { file: flags.file, environment: &environment, flags: flags.flags };
-    Ok(config::load_server(&given)?)
+    config::load_server(&given)
 }
 
 fn run() -> anyhow::Result<()> {
     let matches = config::server_command().get_matches();
-    let loaded = load(&matches)?;
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let unknown = config::unknown_variables(&config::server_settings(), names);
+    let loaded = unknown.beside(load(&matches))?;
+    for line in &unknown.ignored {
+        // Nobody is told if standard error is closed.
+        writeln!(io::stderr(), "jobmeter-server: {line}").ok();
+    }
     config::log::set(&loaded.config.log, server::now).context("opening the log")?;
     // What is kept tells what every user's jobs do: the files are the server's alone.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
