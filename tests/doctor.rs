@@ -4,6 +4,8 @@
 use crate::layers::repository;
 use crate::programs::{Server, output, program, root};
 use serde_json::Value;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
 /// The report and the exit code.
@@ -164,4 +166,38 @@ fn doctor_looks_at_what_the_agent_was_told() {
     let settings = line(&report, "settings");
     assert_eq!((code, &settings["state"]), (1, &"broken".into()), "{report}");
     assert!(settings["what"].as_str().unwrap().contains("servr"), "{settings}");
+}
+
+#[test]
+fn the_record_of_a_server_that_was_killed_is_no_fault_of_the_node() {
+    if !root("the_record_of_a_server_that_was_killed_is_no_fault_of_the_node") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("jobmeter");
+    fs::create_dir(&folder).unwrap();
+    for path in [dir.path(), &folder] {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        chown(path, Some(65534), None).unwrap();
+    }
+    let record = folder.join("server");
+    fs::write(&record, "http://127.0.0.1:9\n").unwrap();
+    let ask = || {
+        let mut command = as_nobody();
+        command.env("XDG_RUNTIME_DIR", dir.path()).env_remove("JOBMETER_SERVER");
+        let (code, report) = doctor(&mut command, &["--for", "10ms"]);
+        is_sound(code, &report);
+        line(&report, "server").clone()
+    };
+    let stale = ask();
+    assert_eq!(stale["state"], "absent", "{stale}");
+    let what = stale["what"].as_str().unwrap();
+    assert!(what.contains(record.to_str().unwrap()) && what.contains("runs no more"), "{stale}");
+    assert!(record.exists(), "doctor changes nothing");
+
+    // A server that runs holds its record locked: that it does not answer is a fault.
+    let held = File::open(&record).unwrap();
+    held.lock().unwrap();
+    let silent = ask();
+    assert_eq!(silent["state"], "broken", "{silent}");
 }

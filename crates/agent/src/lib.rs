@@ -48,13 +48,13 @@ mod work;
 
 pub use clock::wall;
 pub use http::{Failure, TlsError, tls};
-pub use machine::{boot_of, device_of};
+pub use machine::{boot_of, device_of, recorded};
 pub use plan::{
     BurstPlan, Plan, SourcePlan, check_here, discovery, load, plan, source_settings, sources,
 };
 pub use program::{Reload, StartError, environment};
 pub use sealed::Batches;
-pub use standing::{PROGRAM, knock, server_asked, spool_dir};
+pub use standing::{PROGRAM, knock, server_asked, spool_dir, stale_record};
 pub use stepped::{Sent, Stepped};
 
 use config::AgentConfig;

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::finder::Finder;
 use crate::known::Directories;
-use crate::machine::{device_of, machine};
+use crate::machine::{device_of, machine, recorded};
 use crate::notes::Notes;
 use crate::own::{Counters, Own};
 use crate::plan::{Plan, discovery};
@@ -34,8 +34,10 @@ impl Site {
     /// # Errors
     /// It is not there, has no name, or gives no random numbers.
     pub(crate) fn open(config: &AgentConfig) -> Result<Self, StartError> {
-        let root = config.run.root.first().map_or_else(Root::live, |first| Root::recorded(first));
-        let root = root.map_err(|e| StartError::machine("root", &e))?;
+        let root = match config.run.root.first() {
+            Some(first) => recorded(first)?,
+            None => Root::live().map_err(|e| StartError::machine("root", &e))?,
+        };
         let device = match &config.sampling.device {
             Some(device) => device.clone(),
             None => device_of(&root)?,

@@ -4,6 +4,8 @@
 use crate::http::{Failure, Http};
 use crate::program::{environment, is_root};
 use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, place};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::path::PathBuf;
 
 /// The agent's program, as the kernel shows it in `/proc/PID/comm`: shorter than the 15 bytes there.
@@ -12,6 +14,18 @@ pub const PROGRAM: &str = "jobmeter-agent";
 /// To whom batches go: to the server that is named, else to the one that runs here, if one does.
 pub fn server_asked(settings: &ServerSettings) -> Option<ServerUrl> {
     settings.server.clone().or_else(|| place::server_here(is_root(), &environment))
+}
+
+/// The runtime file that alone says to whom batches go, if the server that wrote it has ended: while one runs, it
+/// holds the file locked.
+pub fn stale_record(settings: &ServerSettings) -> Option<PathBuf> {
+    if settings.server.is_some() {
+        return None;
+    }
+    let (file, _) = place::server_record(is_root(), &environment)?;
+    // Let go at once, with the file: a server that starts wants the lock for itself.
+    let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockShared);
+    File::open(&file).is_ok_and(|file| lock(&file).is_ok()).then_some(file)
 }
 
 /// Where batches are kept that the server has not taken: `None` where none are, or a user without a home

@@ -59,12 +59,20 @@ pub fn server_here(
     root: bool,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Option<crate::ServerUrl> {
+    server_record(root, environment).map(|(_, url)| url)
+}
+
+/// The same with the runtime file that says so: a server that was killed leaves it behind.
+pub fn server_record(
+    root: bool,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Option<(PathBuf, crate::ServerUrl)> {
     let (below, owner) = (Path::new("/"), own_number());
     let own = || {
         let folders = session_folders(below, owner, environment);
         recorded_in(folders.chain([shared_folder(below, owner)]), owner)
     };
-    let of_root = || recorded_server(&Path::new(ROOT_FOLDER).join(SERVER_NAME));
+    let of_root = || recorded_at(Path::new(ROOT_FOLDER).join(SERVER_NAME));
     if root { of_root() } else { own().or_else(of_root) }
 }
 
@@ -99,9 +107,17 @@ fn shared_folder(below: &Path, owner: u32) -> PathBuf {
 
 /// The first address that one of these folders records. A folder that is not the owner's own says nothing:
 /// in `/tmp` anybody could have made it.
-fn recorded_in(folders: impl IntoIterator<Item = PathBuf>, owner: u32) -> Option<crate::ServerUrl> {
+fn recorded_in(
+    folders: impl IntoIterator<Item = PathBuf>,
+    owner: u32,
+) -> Option<(PathBuf, crate::ServerUrl)> {
     let own = folders.into_iter().filter(|folder| is_private(folder, owner));
-    own.map(|folder| folder.join(SERVER_NAME)).find_map(|file| recorded_server(&file))
+    own.map(|folder| folder.join(SERVER_NAME)).find_map(recorded_at)
+}
+
+fn recorded_at(file: PathBuf) -> Option<(PathBuf, crate::ServerUrl)> {
+    let url = recorded_server(&file)?;
+    Some((file, url))
 }
 
 /// The address recorded in a runtime file, or none if there is no file or it holds none.
@@ -177,8 +193,8 @@ mod tests {
         assert_eq!(url(&closed, own.wrapping_add(1)), None, "it is somebody else's");
         assert_eq!(url(&open, own), None, "others can write into it");
         assert_eq!(url(&link, own), None, "a link leads anywhere");
-        let both = [open, closed];
-        assert_eq!(recorded_in(both, own).unwrap().as_str(), "http://127.0.0.1:8791");
+        let (file, url) = recorded_in([open, closed.clone()], own).unwrap();
+        assert_eq!((file, url.as_str()), (closed.join(SERVER_NAME), "http://127.0.0.1:8791"));
     }
 
     #[test]

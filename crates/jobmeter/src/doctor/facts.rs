@@ -255,6 +255,15 @@ fn server(config: &AgentConfig) -> Fact {
             Fact::not(name, State::Denied, what, grant)
         }
         Err(failure) => {
+            // What a server left behind that was killed is no fault of the node.
+            if let Some(record) = agent::stale_record(&config.server) {
+                let what = format!(
+                    "none is named; {} records {shown}, which runs no more",
+                    record.display()
+                );
+                let grant = "start a server here, or give `server` in the agent's settings";
+                return Fact::not(name, State::Absent, what, grant);
+            }
             let what = format!("{shown}: {failure}");
             let grant = "start it, or give another `server` in the agent's settings";
             Fact::not(name, State::Broken, what, grant)
