@@ -89,7 +89,7 @@ impl SourceSettings {
     }
 
     /// The settings of the source's table.
-    pub(crate) fn settings(&self) -> Vec<Setting> {
+    pub fn settings(&self) -> Vec<Setting> {
         let topic: Cow<'static, str> = format!("Source `{}`: {}", self.name, self.help).into();
         let setting =
             |name: &str, kind, default: Cow<'static, str>, unset, help: &'static str| Setting {

@@ -38,12 +38,32 @@ fn is_empty(raw: &Raw) -> bool {
     }
 }
 
+impl Setting {
+    /// Its default, as a file would say it.
+    pub fn default_in_file(&self) -> String {
+        value(self, &Raw::One(self.default.to_string()))
+    }
+
+    /// What stands as its default in a manual: its text, or what happens without one.
+    pub fn default_in_words(&self) -> String {
+        match &*self.default {
+            "" => self.unset.to_owned(),
+            default => format!("`{default}`"),
+        }
+    }
+}
+
 fn value(setting: &Setting, raw: &Raw) -> String {
     match (setting.kind, raw) {
+        // A truth value in the place of a list.
+        (kind, raw) if kind.is_list() && matches!(&raw.list()[..], [one] if is_truth(one)) => {
+            raw.list().concat()
+        }
         (kind, raw) if kind.is_list() => {
             let texts: Vec<_> = raw.list().iter().map(|text| quoted(text)).collect();
             format!("[{}]", texts.join(", "))
         }
+        (Kind::Command(_), Raw::One(text)) if text.is_empty() => "[]".to_owned(),
         (Kind::Command(_), Raw::Many(texts)) => {
             let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
             format!("[{}]", texts.join(", "))
@@ -52,6 +72,10 @@ fn value(setting: &Setting, raw: &Raw) -> String {
         (Kind::Switch | Kind::Number { .. }, Raw::One(text)) if !text.is_empty() => text.clone(),
         (_, Raw::One(text)) => quoted(text),
     }
+}
+
+fn is_truth(text: &str) -> bool {
+    matches!(text, "true" | "false")
 }
 
 fn unless_in_file_only(setting: &Setting, name: fn(&Setting) -> String) -> String {
@@ -86,16 +110,12 @@ pub fn reference(settings: &[Setting]) -> String {
                 .ok();
             writeln!(out, "|---|---|---|---|---|---|").ok();
         }
-        let default = match &*setting.default {
-            "" => setting.unset.to_owned(),
-            default => format!("`{default}`"),
-        };
         let cells = [
             format!("`{}`", setting.key),
             unless_in_file_only(setting, Setting::flag),
             unless_in_file_only(setting, Setting::variable),
             setting.kind.wants(),
-            default,
+            setting.default_in_words(),
             setting.help.trim().to_owned(),
         ];
         let cells = cells.map(|cell| cell.replace('|', "\\|"));

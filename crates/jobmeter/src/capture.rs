@@ -3,15 +3,17 @@
 
 mod scrub;
 
+use crate::agent_file::why_off;
 use crate::probe::{Probe, Site};
 use crate::sources_of_node::jobs_of;
+use agent::SourcePlan;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use kernel::Root;
 use scrub::{Scrub, tcp};
-use sources::{Options, SourceSpec};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,24 +26,30 @@ const READING_MAX: Duration = Duration::from_secs(10);
 /// Where the states of the sources stand.
 const STATES: &str = ".jobmeter/sources";
 
-/// Runs sources on a recording root, and copies what they read to `out`, with the state of each.
+/// Runs sources on a recording root as an agent would, and copies what they read to `out`, with the state of each.
+/// One that the settings switch off is read where it is the only one.
 ///
 /// # Errors
 /// The only one that was asked for gives nothing, or a file cannot be written.
 pub(crate) fn capture(
-    specs: &[&'static SourceSpec],
+    sources: &[SourcePlan],
+    find: cgroups::Config,
     site: &Site,
     out: &Path,
 ) -> anyhow::Result<()> {
     let root = &site.root;
-    let jobs = jobs_of(root, crate::clock());
+    let jobs = jobs_of(root, find, crate::clock());
     let mut states = String::new();
-    for spec in specs {
-        match read(spec, site, &jobs) {
-            Ok(samples) => states.push_str(&format!("{}: {samples} samples\n", spec.name)),
-            Err(error) if specs.len() > 1 => {
-                states.push_str(&format!("{}: {error:#}\n", spec.name));
-            }
+    let is_alone = sources.len() == 1;
+    for source in sources {
+        let name = source.spec.name;
+        if !source.enabled && !is_alone {
+            states.push_str(&format!("{name}: off: {}\n", why_off(source)));
+            continue;
+        }
+        match read(source, site, &jobs) {
+            Ok(samples) => states.push_str(&format!("{name}: {samples} samples\n")),
+            Err(error) if !is_alone => states.push_str(&format!("{name}: {error:#}\n")),
             Err(error) => return Err(error),
         }
     }
@@ -71,16 +79,20 @@ pub(crate) fn capture(
         bail!("nothing was read that can be recorded");
     }
     write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
-    log::info!("{written} files are in {}; read them before you send them anywhere", out.display());
+    writeln!(
+        io::stderr(),
+        "jobmeter: {written} files are in {}; read them before you send them anywhere",
+        out.display()
+    )?;
     Ok(())
 }
 
 /// Opens a source and reads it once; how many samples it gave.
-fn read(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
-    let mut probe = Probe::open(spec, &Options::defaults(spec.options), site);
+fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
+    let mut probe = Probe::open(source.spec, &source.options, site);
     probe.read(site, jobs, READING_MAX);
     match probe.failed() {
-        Some(error) => Err(error.clone()).with_context(|| format!("source {}", spec.name)),
+        Some(error) => Err(error.clone()).with_context(|| format!("source {}", source.spec.name)),
         None => Ok(probe.sink().len()),
     }
 }
@@ -107,6 +119,7 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bo
     match path {
         "etc/passwd" => bytes = schedulers(&bytes),
         "proc/net/tcp" | "proc/net/tcp6" => bytes = tcp(&bytes),
+        _ if path.starts_with("proc/") && path.ends_with("/environ") => bytes = of_gpus(&bytes),
         _ => {}
     }
     // Its records have a length that scrubbing as text would change.
@@ -126,6 +139,16 @@ fn schedulers(passwd: &[u8]) -> Vec<u8> {
     passwd.split_inclusive(|byte| *byte == b'\n').filter(kept).flatten().copied().collect()
 }
 
+/// The variables of a process that say which GPUs its job has. Others may hold passwords.
+fn of_gpus(environ: &[u8]) -> Vec<u8> {
+    let kept = |pair: &&[u8]| {
+        ["SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "CUDA_VISIBLE_DEVICES="]
+            .iter()
+            .any(|name| pair.starts_with(name.as_bytes()))
+    };
+    environ.split_inclusive(|byte| *byte == 0).filter(kept).flatten().copied().collect()
+}
+
 fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let dir = file.parent().context("a file has a folder")?;
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
@@ -136,23 +159,74 @@ fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
+    /// Captures from a recorded machine as an agent with these settings would; what is told of the sources.
+    fn captured(from: &Path, settings: &str, out: &Path) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.toml");
+        fs::write(&file, settings).unwrap();
+        let file = config::ConfigFile::Given(file);
+        let given = config::Given { file, environment: &|_| None, flags: Vec::new() };
+        let config = agent::load(&given).unwrap().config;
+        let plan = agent::plan(&config, None).unwrap();
+        let find = agent::discovery(&config).unwrap();
+        let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
+        capture(&plan.sources, find, &site, out).unwrap();
+        fs::read_to_string(out.join(STATES)).unwrap()
+    }
+
+    #[test]
+    fn what_the_agent_is_told_to_read_is_captured() {
+        let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts/bare-6.18/1");
+        let to = tempfile::tempdir().unwrap();
+        let settings = "[sources.disk]\nenabled = false\n[sources.pressure]\noptional = true\n\
+                        [sources.cpu]\ncores = true\n";
+        let [plain, told] = ["", settings].map(|settings| {
+            let out = to.path().join(if settings.is_empty() { "plain" } else { "told" });
+            captured(&host, settings, &out)
+        });
+        let samples = |states: &str, name: &str| -> usize {
+            let line = states.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_end_matches(" samples").parse().unwrap()
+        };
+        assert!(samples(&told, "cpu: ") > samples(&plain, "cpu: "), "{told}");
+        assert!(samples(&plain, "disk: ") > 0 && samples(&plain, "pressure: ") > 0, "{plain}");
+        assert!(told.contains("\ndisk: off: sources.disk.enabled is false\n"), "{told}");
+        assert!(told.contains("\npressure: off: sources.pressure is optional"), "{told}");
+        let is_there = |path: &str| to.path().join(path).exists();
+        assert!(is_there("plain/proc/diskstats") && !is_there("told/proc/diskstats"));
+        assert!(is_there("plain/proc/pressure/cpu") && !is_there("told/proc/pressure/cpu"));
+    }
+
     #[test]
     fn what_was_captured_tells_the_same_again() {
         let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
         for host in ["bare-6.18", "sensors-intel", "gpu-node", "slurm-v1"] {
             let to = tempfile::tempdir().unwrap();
-            let captured = |from: &Path, name: &str| {
+            let read_into = |from: &Path, name: &str| {
                 let out = to.path().join(name);
-                let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
-                capture(sources::SOURCES, &site, &out).unwrap();
-                (fs::read_to_string(out.join(STATES)).unwrap(), out)
+                (captured(from, "", &out), out)
             };
-            let (first, out) = captured(&hosts.join(host).join("1"), "first");
-            let (second, _) = captured(&out, "second");
+            let (first, out) = read_into(&hosts.join(host).join("1"), "first");
+            let (second, _) = read_into(&out, "second");
             assert_eq!(first, second, "{host}");
             let told = first.lines().filter(|line| !line.contains("absent")).count();
             assert!(told >= 3, "{host}: {first}");
         }
+    }
+
+    #[test]
+    fn of_an_environment_only_gpus_are_kept() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = "proc/7/environ";
+        write(
+            &from.path().join(path),
+            b"TOKEN=secret\0SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0",
+        )
+        .unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        assert!(copy(&root, path, &Scrub::of(&root), to.path()).unwrap());
+        let kept = fs::read(to.path().join(path)).unwrap();
+        assert_eq!(kept, b"SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0");
     }
 
     #[test]

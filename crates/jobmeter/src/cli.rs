@@ -199,9 +199,12 @@ fn nodes() -> Command {
 fn explain() -> Command {
     let label = value("label", "KEY=VALUE", "Only the series with this label; may come again");
     Command::new("explain")
-        .about("Tells where a series comes from: source, period, errors, gaps")
+        .about("Tells where a series comes from: source, period, errors, gaps; or why a node has none; ends with 1 then")
         .args([
-            Arg::new("metric").value_name("METRIC").required(true).help("Its metric"),
+            Arg::new("metric")
+                .value_name("METRIC")
+                .required(true)
+                .help("Its metric, such as load_1m; several, separated by commas"),
             value("device", "NAME", "Of this device; several, separated by commas"),
             value("job", "[CLUSTER:]ID", "Of this job; `none`: of no job"),
             label.action(ArgAction::Append),
@@ -236,6 +239,10 @@ fn list(help: &'static str) -> Arg {
     Arg::new("list").long("list").action(ArgAction::SetTrue).help(help)
 }
 
+/// What a change of settings names, and neither the list of them nor an end of one does.
+const CHANGED: [&str; 9] =
+    ["nodes", "for", "source", "period", "enabled", "perf", "burst", "keep", "flush-on"];
+
 fn set() -> Command {
     Command::new("set")
         .about("Changes settings of nodes for a time; shows and undoes such changes")
@@ -248,10 +255,10 @@ fn set() -> Command {
                 .value_parser(clap::value_parser!(bool)),
             value("perf", "EVENTS", "Reads the source perf, and counts these events"),
             value("burst", "TIME", "Keeps their last seconds in memory, read so often"),
-            value("keep", "TIME", "How much a burst keeps, such as 60s"),
-            value("flush-on", "WORDS", "What sends a burst by itself: job_start, job_end"),
-            list("Shows the changes that hold, and what nodes refused of them"),
-            undo("Ends the change of this number"),
+            value("keep", "TIME", "How much a burst keeps, such as 60s").requires("burst"),
+            value("flush-on", "WORDS", "What sends a burst by itself: job_start, job_end").requires("burst"),
+            list("Shows the changes that hold, and what nodes refused of them").conflicts_with_all(CHANGED),
+            undo("Ends the change of this number").conflicts_with_all(CHANGED).conflicts_with("list"),
             json(),
         ])
         .after_help("Example: jobmeter set --nodes 'dahu-[1-32]' --period 1s --for 30m --perf cache_ll,emulation_faults")
@@ -260,9 +267,16 @@ fn set() -> Command {
 fn flush() -> Command {
     Command::new("flush")
         .about("Has nodes send what the burst of a source kept")
-        .args([on_nodes(), value("source", "WORD", "Which source"), json()])
+        .args([
+            on_nodes().required(true),
+            value("source", "WORD", "Which source").required(true),
+            json(),
+        ])
         .after_help("Example: jobmeter flush --nodes 'dahu-*' --source cpu")
 }
+
+/// The same of a promotion.
+const PROMOTED: [&str; 4] = ["metric", "nodes", "job", "for"];
 
 fn promote() -> Command {
     Command::new("promote")
@@ -272,8 +286,8 @@ fn promote() -> Command {
             on_nodes(),
             value("job", "[CLUSTER:]ID", "On the nodes of this job, until it ends"),
             value("for", "TIME", "For how long [default: 1h]"),
-            list("Shows the promotions that hold"),
-            undo("Ends the promotion of this number"),
+            list("Shows the promotions that hold").conflicts_with_all(PROMOTED),
+            undo("Ends the promotion of this number").conflicts_with_all(PROMOTED).conflicts_with("list"),
             json(),
         ])
         .after_help("Example: jobmeter promote 'perf_.*' --job slurm:1234")
@@ -304,15 +318,27 @@ fn sources() -> Command {
     Command::new("sources")
         .about("What this node can tell: every source, its state, what to grant, its cost")
         .args([
-            Arg::new("name").value_name("NAME").help("The manual of this source"),
+            Arg::new("name").value_name("NAME").help(
+                "The manual of this source, and how it stands here; with --json, the latter alone",
+            ),
             value("root", "DIR", "A recorded machine instead of this one"),
             Arg::new("markdown")
                 .long("markdown")
                 .action(ArgAction::SetTrue)
+                .conflicts_with_all(["name", "root", "json"])
                 .help("The reference of all sources, as Markdown"),
             json(),
         ])
         .after_help("Example: jobmeter sources cgroup")
+}
+
+/// Whose settings say what is read.
+fn agent_file() -> Arg {
+    value(
+        "agent",
+        "FILE",
+        "The agent's settings [default: what JOBMETER_AGENT_CONFIG names, else /etc/jobmeter/agent.toml]",
+    )
 }
 
 fn doctor() -> Command {
@@ -320,7 +346,7 @@ fn doctor() -> Command {
         .about("What keeps this node from telling all it can: each source, what to grant, its cost, and the machine")
         .args([
             value("for", "TIME", "How long the cost of each source is measured [default: 1m]"),
-            value("agent", "FILE", "The agent's settings [default: /etc/jobmeter/agent.toml]"),
+            agent_file(),
             value("root", "DIR", "A recorded machine instead of this one; no cost is measured"),
             json(),
         ])
@@ -329,10 +355,13 @@ fn doctor() -> Command {
 
 fn capture() -> Command {
     Command::new("capture")
-        .about("Records the files that sources read, names scrubbed, for a bug report or a test")
+        .about("Records the files that this node's agent reads, names scrubbed, for a bug report or a test")
         .args([
-            Arg::new("source").value_name("SOURCE").help("Which source [default: all of them]"),
+            Arg::new("source")
+                .value_name("SOURCE")
+                .help("Which source [default: all that the agent's settings do not switch off]"),
             value("out", "DIR", "Where to write; it must not exist").required(true),
+            agent_file(),
             value("root", "DIR", "A recorded machine instead of this one"),
         ])
         .after_help("Example: jobmeter capture --out report; tar czf report.tar.gz report")

@@ -60,7 +60,16 @@ impl Client {
     /// Asks for JSON.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.text(path, "application/json")?;
-        serde_json::from_str(&body).with_context(|| self.strange(path))
+        self.understood(path, &body)
+    }
+
+    /// What an answer in JSON says.
+    pub(crate) fn understood<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<T> {
+        serde_json::from_str(body).with_context(|| self.strange(path))
     }
 
     /// Asks for JSON and gives it as the server wrote it.

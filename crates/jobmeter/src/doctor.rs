@@ -6,17 +6,17 @@
 mod facts;
 mod measure;
 
+use crate::agent_file;
 use crate::probe::{Site, State, Told};
 use crate::show::Table;
 use crate::sources_of_node::root_of;
 use anyhow::Context as _;
 use clap::ArgMatches;
-use config::{AgentConfig, ConfigFile, Given, place};
+use config::AgentConfig;
 use facts::Fact;
 use measure::Measured;
 use serde::Serialize;
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -99,6 +99,13 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
         machine.extend(facts::of_agent(&site.root, &config));
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
+    if site.root.is_live() && io::stderr().is_terminal() {
+        let shown = model::setting::show_duration(time);
+        writeln!(
+            io::stderr(),
+            "measuring for {shown} what each source costs; --for 5s is shorter"
+        )?;
+    }
     let measured = measure::measure(&plan, find, &site, time)?;
     let lines = plan.sources.iter().zip(measured).flat_map(|(source, measured)| {
         lines(source.spec.name, source.period, &measured, site.root.is_live())
@@ -119,27 +126,20 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
 
 /// The agent's settings, and how they stand; where they are wrong, the defaults.
 fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
-    let environment = |name: &str| agent::environment(name);
-    let named = matches.get_one::<String>("agent").cloned();
-    let named = named.or_else(|| environment("JOBMETER_AGENT_CONFIG")).map(PathBuf::from);
-    let shown = named.clone().unwrap_or_else(|| PathBuf::from(place::AGENT_FILE));
-    let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
-    let errors = match agent::load(&Given { file, environment: &environment, flags: Vec::new() }) {
-        Ok(loaded) => {
+    let (shown, loaded) = agent_file::read(matches);
+    let errors = match loaded {
+        Ok(config) => {
             let there = shown.try_exists().unwrap_or(true);
             let what =
                 if there { "every value fits" } else { "not there; every value is the default" };
-            let fact = Fact::ok("settings", format!("{}: {what}", shown.display()));
-            return Ok((loaded.config, fact));
+            return Ok((config, Fact::ok("settings", format!("{}: {what}", shown.display()))));
         }
         Err(errors) => errors,
     };
-    let none = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
-    let loaded = agent::load(&none)?;
     let list: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
     let what = format!("{}; what follows is of the defaults", list.join("; "));
     let grant = format!("`jobmeter check {} --for agent` shows all", shown.display());
-    Ok((loaded.config, Fact::not("settings", State::Broken, what, &grant)))
+    Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
 }
 
 /// A line for the source, and one for each of its parts that gives nothing.

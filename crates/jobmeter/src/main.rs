@@ -2,16 +2,19 @@
 //! starts the programs beside it.
 
 mod access;
+mod agent_file;
 mod backup;
 mod capture;
 mod check;
 mod cli;
 mod client;
 mod demand;
+mod describe;
 mod doctor;
 mod exec;
 mod jobs;
 mod manual;
+mod missing;
 mod probe;
 mod questions;
 mod report;
@@ -32,6 +35,7 @@ use client::Client;
 use config::place;
 use kernel::Root;
 use model::DeviceId;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Where the server of `jobmeter up` is when nothing records it.
@@ -58,9 +62,7 @@ fn main() -> ExitCode {
 fn fail(error: &anyhow::Error) -> ExitCode {
     // A reader that has seen enough (`| head`) is no fault.
     let broken_pipe = error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     });
     if broken_pipe {
         return ExitCode::SUCCESS;
@@ -81,7 +83,12 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, matches, "client", place::CLIENT_FILE, &environment);
     let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
-    let config = config::load_client(&given)?.config;
+    let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
+    let config = unknown.beside(config::load_client(&given))?.config;
+    for line in &unknown.ignored {
+        // Nobody is told if standard error is closed.
+        writeln!(io::stderr(), "jobmeter: {line}").ok();
+    }
     config::log::set(&config.log, clock).context("opening the log")?;
     let client = || client(&config.ask);
     let done = match matches.subcommand() {

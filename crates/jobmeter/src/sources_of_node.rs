@@ -1,15 +1,16 @@
 //! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
 
+use crate::agent_file;
+use crate::describe::{self, Look};
 use crate::probe::{Probe, Site, Told};
 use crate::show::Table;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use clap::ArgMatches;
 use kernel::Root;
-use model::setting::OptionSpec;
-use model::{Metric, Timestamp};
+use model::Timestamp;
 use serde::Serialize;
-use sources::{Every, Options, SOURCES, SourceSpec};
+use sources::{Options, SOURCES, SourceSpec};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -37,19 +38,36 @@ struct Line {
 /// `jobmeter sources [NAME]`.
 pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if let Some(name) = matches.get_one::<String>("name") {
-        describe(find(name)?, Look::Terminal, &mut out)?;
-        return Ok(out.flush()?);
-    }
     if matches.get_flag("markdown") {
-        markdown(&mut out)?;
+        describe::reference(&mut out)?;
         return Ok(out.flush()?);
     }
-    let lines = probe(&Site::new(root_of(matches)?, device)?);
-    if matches.get_flag("json") {
+    let site = Site::new(root_of(matches)?, device)?;
+    let (json, root) = (matches.get_flag("json"), matches.get_one::<String>("root"));
+    let mut asked = SOURCES.to_vec();
+    if let Some(name) = matches.get_one::<String>("name") {
+        let spec = find(name)?;
+        asked.retain(|one| one.name == spec.name);
+        if !json {
+            describe::describe(spec, Look::Terminal, &mut out)?;
+            // What the agent tells of itself, and what `jobmeter run` tells, is not to be read here.
+            if !asked.is_empty() {
+                writeln!(out, "\n{}:", root.map_or("here", String::as_str))?;
+            }
+            // One that hangs keeps nobody from its manual.
+            out.flush()?;
+        }
+    }
+    let lines = probe(&asked, &site);
+    if json {
         writeln!(out, "{}", serde_json::to_string(&lines)?)?;
-        return Ok(out.flush()?);
+    } else if !lines.is_empty() {
+        write_table(lines, &mut out)?;
     }
+    Ok(out.flush()?)
+}
+
+fn write_table(lines: Vec<Line>, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new(&["source", "state", "metrics", "samples", "tick", "reason"]);
     for line in lines {
         let tick = line.cpu_seconds.map_or_else(String::new, |s| format!("{:.3} ms", s * 1e3));
@@ -57,38 +75,37 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         let [metrics, samples] = if line.state == "ok" { counts } else { Default::default() };
         table.row(vec![line.source, line.state.to_owned(), metrics, samples, tick, line.reason]);
     }
-    table.write(&mut out)?;
-    Ok(out.flush()?)
+    table.write(out)
 }
 
 pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
-    if let Some(spec) = sources::list::find(name) {
+    if let Some(spec) = describe::all().find(|spec| spec.name == name) {
         return Ok(spec);
     }
-    let names: Vec<&str> = SOURCES.iter().map(|spec| spec.name).collect();
+    let names: Vec<&str> = describe::all().map(|spec| spec.name).collect();
     match config::nearest(name, names.iter().copied()) {
         Some(near) => bail!("no source is called `{name}`; is `{near}` meant?"),
         None => bail!("no source is called `{name}`; there are {}", names.join(", ")),
     }
 }
 
-/// Opens and reads every source twice; the second reading is what a tick costs.
-fn probe(site: &Site) -> Vec<Line> {
-    let jobs = jobs_of(&site.root, crate::clock());
-    SOURCES.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
+/// Opens and reads sources twice; the second reading is what a tick costs.
+fn probe(asked: &[&'static SourceSpec], site: &Site) -> Vec<Line> {
+    let jobs = jobs_of(&site.root, cgroups::Config::default(), crate::clock());
+    asked.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
 }
 
-/// The jobs that an agent without any configuration finds there.
-pub(crate) fn jobs_of(root: &Root, now: Timestamp) -> Jobs {
+/// The jobs that an agent finds there that looks for these.
+pub(crate) fn jobs_of(root: &Root, find: cgroups::Config, now: Timestamp) -> Jobs {
     let mut jobs = Jobs::default();
-    cgroups::Discovery::new(cgroups::Config::default()).update(root, now, &mut jobs);
+    cgroups::Discovery::new(find).update(root, now, &mut jobs);
     jobs
 }
 
 /// The machine that was named, else this one.
 pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
     Ok(match matches.get_one::<String>("root") {
-        Some(dir) => Root::recorded(Path::new(dir))?,
+        Some(dir) => agent::recorded(Path::new(dir))?,
         None => Root::live()?,
     })
 }
@@ -111,90 +128,27 @@ fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
     probe.told().into_iter().map(line).collect()
 }
 
-fn every(spec: &SourceSpec) -> String {
-    match spec.every {
-        Every::Tick => "at every tick".to_owned(),
-        Every::AtLeast(time) => format!("every {} s at most", time.as_secs_f64()),
-    }
-}
-
-const fn unit(metric: &Metric) -> &'static str {
-    if metric.unit.word().is_empty() { "count" } else { metric.unit.word() }
-}
-
-/// What the manual of a source is written for.
-#[derive(Clone, Copy)]
-enum Look {
-    /// A terminal.
-    Terminal,
-    /// The reference of all sources.
-    Markdown,
-}
-
-/// The manual of a source: everything that it declares.
-fn describe(spec: &SourceSpec, look: Look, out: &mut impl Write) -> io::Result<()> {
-    let SourceSpec { name, help, reads, cost, options, metrics, .. } = spec;
-    match look {
-        Look::Terminal => {
-            writeln!(out, "{name}: {help}\n\n  reads    {}", reads.join(", "))?;
-            writeln!(out, "  read     {}\n  cost     {cost}", every(spec))?;
-        }
-        Look::Markdown => {
-            writeln!(out, "\n## {name}\n\n{help}\n\n- reads: `{}`", reads.join("`, `"))?;
-            writeln!(out, "- cost: {cost}")?;
-        }
-    }
-    if !options.is_empty() {
-        match look {
-            Look::Terminal => writeln!(out, "\noptions, in [sources.{name}] of the agent's file:")?,
-            Look::Markdown => writeln!(out, "\n| option | default | meaning |\n|---|---|---|")?,
-        }
-    }
-    for OptionSpec { name, default, help, .. } in *options {
-        match look {
-            Look::Terminal => writeln!(out, "  {name} = {default:?}\n      {help}")?,
-            Look::Markdown => writeln!(out, "| `{name}` | `{default}` | {help} |")?,
-        }
-    }
-    match look {
-        Look::Terminal => writeln!(out, "\nmetrics:")?,
-        Look::Markdown => {
-            writeln!(out, "\n| metric | kind | unit | meaning |\n|---|---|---|---|")?;
-        }
-    }
-    for metric in *metrics {
-        let (Metric { name, help, .. }, kind, unit) = (metric, metric.kind.word(), unit(metric));
-        match look {
-            Look::Terminal => writeln!(out, "  {name}  ({kind}, {unit})\n      {help}")?,
-            Look::Markdown => writeln!(out, "| `{name}` | {kind} | {unit} | {help} |")?,
-        }
-    }
-    Ok(())
-}
-
-/// The generated reference of every source: the same words as the manual.
-fn markdown(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "# Sources\n")?;
-    writeln!(out, "What a node can tell. Generated from the sources themselves by `make docs`.\n")?;
-    writeln!(out, "| source | measures | read |\n|---|---|---|")?;
-    let all = || SOURCES.iter().copied().chain([&crate::run::tree::SPEC]);
-    for spec in all() {
-        writeln!(out, "| [{0}](#{0}) | {1} | {2} |", spec.name, spec.help, every(spec))?;
-    }
-    all().try_for_each(|spec| describe(spec, Look::Markdown, out))
-}
-
 /// `jobmeter capture [SOURCE] --out DIR`.
 pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let specs = match matches.get_one::<String>("source") {
-        Some(name) => vec![find(name)?],
-        None => SOURCES.to_vec(),
-    };
     let out =
         matches.get_one::<String>("out").map(Path::new).context("--out DIR says where to write")?;
     if out.try_exists()? {
         bail!("{} is there already; name a folder that is not", out.display());
     }
+    let (shown, loaded) = agent_file::read(matches);
+    let config = loaded.with_context(|| {
+        let shown = shown.display();
+        format!("the agent's settings, {shown}; `--agent /dev/null` records what an agent without any reads")
+    })?;
+    let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
+    if let Some(name) = matches.get_one::<String>("source") {
+        let spec = find(name)?;
+        sources.retain(|source| source.spec.name == spec.name);
+        if sources.is_empty() {
+            bail!("the agent reads no files for `{name}`: there is nothing to capture");
+        }
+    }
+    let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     let site = Site::new(root_of(matches)?.recording(), device)?;
-    crate::capture::capture(&specs, &site, out)
+    crate::capture::capture(&sources, find, &site, out)
 }

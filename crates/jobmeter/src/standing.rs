@@ -1,6 +1,7 @@
 //! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
 
 use crate::client::{Client, path};
+use crate::missing;
 use crate::show::{self, Table};
 use crate::unknown;
 use clap::ArgMatches;
@@ -9,19 +10,24 @@ use std::process::ExitCode;
 
 /// Exit code when a node is silent, or a series is not known.
 const NOT_WELL: u8 = 1;
+/// How a source stands that costs more than it may.
+const SLOWED: &str = "slowed";
 /// Most series that the server explains at once.
 const TOLD_MAX: usize = 100;
 
 /// `jobmeter nodes`: exit code 1 when one that reported does not.
 pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
+    let text = client.text("/api/v1/nodes", "application/json")?;
+    let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
+    let all_well = nodes.iter().all(|node| node.alive || node.stopped);
+    let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text("/api/v1/nodes", "application/json")?)?;
+        writeln!(out, "{text}")?;
         out.flush()?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let health: api::Health = client.get("/api/v1/health")?;
-    let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
     nodes.sort_by_key(|node| node.alive);
     let mut table = Table::new(&[
         "node", "state", "every", "clock", "series", "jobs", "agent", "settings", "sources",
@@ -54,8 +60,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
         }
     }
     out.flush()?;
-    let all_well = nodes.iter().all(|node| node.alive || node.stopped);
-    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+    Ok(code)
 }
 
 fn state(node: &api::Node, now: f64) -> String {
@@ -69,14 +74,18 @@ fn state(node: &api::Node, now: f64) -> String {
     }
 }
 
-/// Which sources, or parts of them, give nothing or not all though they should.
+/// Which sources, or parts of them, give nothing or not all though they should, or are read more rarely.
 fn troubles(node: &api::Node) -> String {
-    let names = node.troubles.iter().map(|trouble| &*trouble.source);
-    let (parts, whole): (Vec<&str>, Vec<&str>) = names.partition(|name| name.contains('/'));
-    let words = |begin: &str, names: Vec<&str>| {
-        (!names.is_empty()).then(|| format!("{begin} {}", names.join(", ")))
+    let told = |word: &str, is_one: fn(&api::SourceTrouble) -> bool| {
+        let names = node.troubles.iter().filter(|trouble| is_one(trouble));
+        let names: Vec<&str> = names.map(|trouble| &*trouble.source).collect();
+        (!names.is_empty()).then(|| format!("{word} {}", names.join(", ")))
     };
-    let all = [words("without", whole), words("not all of", parts)];
+    let all = [
+        told("without", |trouble| trouble.state != SLOWED && !trouble.source.contains('/')),
+        told("not all of", |trouble| trouble.source.contains('/')),
+        told(SLOWED, |trouble| trouble.state == SLOWED),
+    ];
     let all: Vec<String> = all.into_iter().flatten().collect();
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
 }
@@ -110,13 +119,14 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     ];
     let path = path("/api/v1/explain", &asked);
     let mut out = BufWriter::new(io::stdout().lock());
+    let body = client.text(&path, "application/json")?;
+    let explained: Vec<api::Explanation> = client.understood(&path, &body)?;
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        writeln!(out, "{body}")?;
         out.flush()?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if explained.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS });
     }
     let health: api::Health = client.get("/api/v1/health")?;
-    let explained: Vec<api::Explanation> = client.get(&path)?;
     for (place, one) in explained.iter().enumerate() {
         if place > 0 {
             writeln!(out)?;
@@ -130,13 +140,26 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     if !explained.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let names = unknown::names(client, text("device"), text("metric"))?;
-    let none = "no sample of such a series came in the last day".to_owned();
     let mut stderr = io::stderr().lock();
-    for line in if names.is_empty() { vec![none] } else { names } {
+    for line in why_none(client, text("device"), text("metric").as_deref().unwrap_or_default())? {
         writeln!(stderr, "jobmeter: {line}")?;
     }
     Ok(ExitCode::from(NOT_WELL))
+}
+
+/// Why there is no such series: a name that nobody has, or how the metric's source stands on the nodes.
+fn why_none(client: &Client, device: Option<String>, metrics: &str) -> anyhow::Result<Vec<String>> {
+    let mut lines = unknown::names(client, device.clone(), None)?;
+    for metric in metrics.split(',').map(str::trim).filter(|metric| !metric.is_empty()) {
+        lines.extend(match missing::source_of(metric) {
+            Some(spec) => missing::why(client, device.as_deref(), metric, spec)?,
+            None => unknown::names(client, None, Some(metric.to_owned()))?,
+        });
+    }
+    if lines.is_empty() {
+        lines.push("no sample of such a series came in the last day".to_owned());
+    }
+    Ok(lines)
 }
 
 /// One series, a line for each thing that is known of it.

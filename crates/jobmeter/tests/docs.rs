@@ -26,6 +26,9 @@ Every setting is a key of `/etc/jobmeter/{program}.toml` (another file with `--c
 before the file, the file before the default. None is needed. Times are written `500ms`, `30s`, `2m` or
 `7d`, sizes `64MiB`. SIGHUP reads the file anew.
 
+A variable that begins with `JOBMETER_` and is no setting of any program is told of at start: one that is nearly a
+setting of this program is refused, with that name; any other is ignored.
+
 `jobmeter check FILE --for {program}` lists what is wrong with a file, and prints what results from it with the
 origin of each value. Generated from the settings themselves by `make docs`.
 "

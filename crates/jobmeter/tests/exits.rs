@@ -10,9 +10,14 @@ const NOBODY: &str = "http://127.0.0.1:1";
 
 /// The exit code and both outputs.
 fn jobmeter(server: &str, words: &[&str]) -> (i32, String, String) {
+    jobmeter_with(&[], &[&["--server", server], words].concat())
+}
+
+/// The same with these variables.
+fn jobmeter_with(variables: &[(&str, &str)], words: &[&str]) -> (i32, String, String) {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
-    let output = command.args(["--server", server]).args(words).output().unwrap();
+    let output = command.envs(variables.iter().copied()).args(words).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
@@ -74,4 +79,112 @@ fn a_name_that_nobody_has_is_told() {
     // A name that is known, and nothing in that time: an answer.
     let (code, _, told) = get("load_1m");
     assert_eq!((code, &*told), (0, ""));
+}
+
+#[test]
+fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
+    let url = serve(&[
+        ("/api/v1/explain", "[]"),
+        (
+            "/api/v1/health",
+            r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,"jobs_running":0}"#,
+        ),
+        (
+            "/api/v1/nodes",
+            r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
+                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
+                "troubles":[{"source":"perf","state":"denied","why":"events; grant CAP_PERFMON"}],"series":1,
+                "jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null},
+               {"device":"n2","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
+                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
+                "troubles":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "memory_used_bytes":null,"memory_bytes":null}]"#,
+        ),
+        (
+            "/api/v1/last?metric=agent_source_working&device=n1",
+            r#"[{"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"nvidia"},
+                "unit":"","kind":"gauge","time":1,"value":0},
+               {"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"cpu"},
+                "unit":"","kind":"gauge","time":1,"value":1}]"#,
+        ),
+        (
+            "/api/v1/series",
+            r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"","kind":"gauge"}]"#,
+        ),
+    ]);
+    let explain = |metric: &str, device: &[&str]| {
+        let (code, out, told) = jobmeter(&url, &[&["explain", metric][..], device].concat());
+        assert_eq!((code, &*out), (1, ""), "{told}");
+        told
+    };
+    let n1 = ["--device", "n1"];
+    assert_eq!(
+        explain("perf_instructions_total", &n1),
+        "jobmeter: n1: source perf is denied: events; grant CAP_PERFMON\n"
+    );
+    let absent = explain("nvidia_power_watts", &n1);
+    assert!(
+        absent.starts_with("jobmeter: n1: source nvidia is absent: the node lacks what it reads ("),
+        "{absent}"
+    );
+    let works = explain("cpu_core_user_seconds_total", &n1);
+    assert!(
+        works.contains("source cpu works and gave no") && works.contains("[sources.cpu]"),
+        "{works}"
+    );
+    let off = explain("disk_reads_total", &n1);
+    assert!(off.contains("n1: source disk is not read: ") && off.contains("promote"), "{off}");
+    // Without a device every node is told of.
+    let all = explain("disk_reads_total", &[]);
+    assert!(all.lines().nth(1).unwrap().contains("n2: its agent tells nothing"), "{all}");
+}
+
+#[test]
+fn a_mistyped_variable_is_not_ignored() {
+    let list = ["sources", "--markdown"];
+    let (code, out, told) = jobmeter_with(&[("JOBMETER_SERVR", "http://127.0.0.1:1")], &list);
+    assert_eq!((code, &*out), (2, ""), "{told}");
+    let want = "environment JOBMETER_SERVR: no setting has this name; is `JOBMETER_SERVER` meant?";
+    assert!(told.contains(want), "{told}");
+    // Another program's, and what somebody else made.
+    let others = [("JOBMETER_PERID", "1s"), ("JOBMETER_PORT", "tcp://10.0.0.1:80")];
+    let (code, _, told) = jobmeter_with(&others, &list);
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(
+        told,
+        "jobmeter: environment JOBMETER_PERID: no setting has this name; is `JOBMETER_PERIOD` meant? (ignored)\n\
+         jobmeter: environment JOBMETER_PORT: no setting has this name (ignored)\n"
+    );
+    let known = [("JOBMETER_PERIOD", "1s"), ("JOBMETER_SOURCES_CPU_CORES", "true")];
+    assert_eq!(jobmeter_with(&known, &list).2, "");
+}
+
+#[test]
+fn a_folder_of_ticks_is_told_as_one() {
+    let hosts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/bare-6.18");
+    for command in ["sources", "doctor"] {
+        let (code, out, told) = jobmeter_with(&[], &[command, "--root", hosts]);
+        assert_eq!((code, &*out), (2, ""), "{told}");
+        let want = format!(
+            "jobmeter: {hosts} holds recorded machines, or ticks of one: 1, 2; name one of them, such as {hosts}/1\n"
+        );
+        assert_eq!(told, want);
+    }
+    let (code, _, told) = jobmeter_with(&[], &["sources", "--root", "/nonexistent"]);
+    assert_eq!(code, 2);
+    assert!(told.contains("/nonexistent: not there"), "{told}");
+}
+
+#[test]
+fn the_manual_of_a_source_tells_how_it_stands() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/laptop-v2/1");
+    let (code, out, told) = jobmeter_with(&[], &["sources", "hwmon", "--root", root]);
+    assert_eq!((code, &*told), (0, ""));
+    assert!(out.contains("\n  period = \"5s\"\n") && out.contains("\n  include = []"), "{out}");
+    let (_, stands) = out.split_once(&format!("\n{root}:\n")).unwrap();
+    let (_, line) = stands.trim_end().split_once('\n').unwrap();
+    assert!(line.starts_with("hwmon ") && line.contains("absent"), "{stands}");
+    let (_, json, _) = jobmeter_with(&[], &["sources", "hwmon", "--root", root, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["source"], json.as_array().unwrap().len()), (&"hwmon".into(), 1));
 }

@@ -1,5 +1,6 @@
 //! Reads each source for a while as the agent would, and takes what it costs.
 
+use crate::agent_file::why_off;
 use crate::probe::{Probe, Site, State, Told};
 use agent::{Plan, SourcePlan};
 use anyhow::Context as _;
@@ -86,13 +87,7 @@ fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64)
         Measured { told: vec![(source.spec.name.to_owned(), told)], ..Measured::default() }
     };
     let Some(answer) = answer else {
-        let name = source.spec.name;
-        let what = if source.off.is_empty() {
-            format!("sources.{name}.enabled is false")
-        } else {
-            format!("sources.{name} is optional, and read only while somebody asks for it")
-        };
-        return not(State::Off, what);
+        return not(State::Off, why_off(source));
     };
     let late = clock::monotonic_us().saturating_sub(until_us);
     match answer.recv_timeout(LATE_MAX.saturating_sub(Duration::from_micros(late))) {

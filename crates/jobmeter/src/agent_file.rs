@@ -1,0 +1,33 @@
+//! The settings of this node's agent, for commands that read what it would.
+
+use agent::SourcePlan;
+use clap::ArgMatches;
+use config::{AgentConfig, ConfigErrors, ConfigFile, Given, place};
+use std::path::PathBuf;
+
+/// The file that `--agent` names, else the agent's own, and what it and the environment say.
+pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
+    let environment = |name: &str| agent::environment(name);
+    let named = matches.get_one::<String>("agent").cloned();
+    let named = named.or_else(|| environment("JOBMETER_AGENT_CONFIG")).map(PathBuf::from);
+    let shown = named.clone().unwrap_or_else(|| PathBuf::from(place::AGENT_FILE));
+    let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
+    let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });
+    (shown, loaded.map(|loaded| loaded.config))
+}
+
+/// The settings of an agent that was told nothing.
+pub(crate) fn defaults() -> Result<AgentConfig, ConfigErrors> {
+    let none = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+    agent::load(&none).map(|loaded| loaded.config)
+}
+
+/// Why a source that is not enabled is not read.
+pub(crate) fn why_off(source: &SourcePlan) -> String {
+    let name = source.spec.name;
+    if source.off.is_empty() {
+        format!("sources.{name}.enabled is false")
+    } else {
+        format!("sources.{name} is optional, and read only while somebody asks for it")
+    }
+}
