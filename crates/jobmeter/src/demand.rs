@@ -2,6 +2,7 @@
 
 use crate::client::{Client, escape};
 use crate::show::{self, Table};
+use crate::sources_of_node::find;
 use anyhow::{Context, bail};
 use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
@@ -56,6 +57,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         ..Set::default()
     };
     let named = words(matches, "source");
+    named.iter().try_for_each(|name| find(name).map(drop))?;
     let period = time(matches, "period")?.map(|period| period.as_secs_f64());
     let enabled = matches.get_one::<bool>("enabled").copied();
     let burst = time(matches, "burst")?;
@@ -143,6 +145,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
 /// `jobmeter flush`.
 pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
+    find(&source)?;
     let made: Numbered = client.post("/api/v1/flushes", &api::FlushNow { nodes, source })?;
     let mut out = io::stdout().lock();
     told(matches, &mut out, &made, "is asked for")
@@ -266,6 +269,10 @@ mod tests {
             "--for 1m --period 1s",
             "--nodes n1 --for x --period 1s",
             "--nodes n1 --for 1m --enabled true",
+            "--nodes n1 --for 1m --period 1s --source cpuu",
+            "--nodes n1 --for 1m --period 1s --keep 5s",
+            "--list --nodes n1 --for 1m --period 1s",
+            "--undo 3 --nodes n1 --for 1m --period 1s",
             "--nodes n1 --for 1m --burst 1s --source cpu",
             "--nodes n1 --for 1m --burst 1s --keep 5s --source cpu --flush-on never",
         ] {

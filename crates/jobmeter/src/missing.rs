@@ -64,7 +64,8 @@ fn of_node(node: &api::Node, told: &[api::Last], metric: &str, spec: &SourceSpec
              tell, an option of [sources.{source}] is wanted for it, or it is optional and nothing promotes it"
         ),
         Some(_) => format!(
-            "{device}: source {source} is absent: the node lacks what it reads ({}); `jobmeter doctor` there says more",
+            "{device}: source {source} is absent: the node lacks what it reads ({}), or [sources.{source}] does not say \
+             what to read; `jobmeter doctor` there tells which",
             spec.reads.join(", ")
         ),
     }

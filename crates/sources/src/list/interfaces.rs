@@ -128,7 +128,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let Self { files, choice, absent, addresses_wanted, shown, asked, addresses, state } = self;
-        files.look(cx.root, cx.now, *absent, |found| {
+        files.look(cx.root, cx.now, absent, |found| {
             *shown = walk(found, choice);
             *asked = None;
         })?;

@@ -168,7 +168,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Lustre {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let Self { files, prefix, targets, absent } = self;
-        files.look(cx.root, cx.now, *absent, |found| walk(found, prefix, *targets))?;
+        files.look(cx.root, cx.now, absent, |found| walk(found, prefix, *targets))?;
         let mut of = out.of_device();
         let read = files.each_text(|file, text| match file.kept.kind {
             Kind::Lnet => push_lnet(file, text, cx.boot, &mut of),
