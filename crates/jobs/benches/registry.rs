@@ -1,28 +1,39 @@
-//! The registry with a million past jobs: what a day of 25 000 jobs costs, and what questions by job do.
+//! The registry with a million past jobs, forty days of 25 000: what a day costs, and what questions do.
 //!
 //! Every job has a record of its scheduler and a visit of each of its nodes (1 to 4 of 1000); it waits, runs and
 //! ends, so that it is told three times, and a scheduler that repeats itself tells all that run once more.
 //! Goal: a question by job takes 10 ms at most.
 //!
 //! ```text
-//! cargo bench -p jobs --bench registry -- [PAST [DAY]]
+//! cargo bench -p jobs --bench registry -- [DAYS_PAST [JOBS_OF_A_DAY]]
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
-use jobs::{Filter, JobName, Limits, NodeShare, Record, Registry, Resources, Step, Users, Window};
+use jobs::{
+    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, NodeShare, Place, Reader,
+    Record, Registry, Resources, Role, Step, Users, Window,
+};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// 2026-01-06T00:00:00Z.
 const BEGIN: i64 = 1_767_657_600;
 const NODES: u64 = 1000;
 const DAY: i64 = 86_400;
+/// Jobs of a day.
+const A_DAY: i64 = 25_000;
+/// Jobs of a fifth of it, and how long that is, in microseconds.
+const A_WHILE: i64 = A_DAY / 5;
+const LATER: i64 = DAY / 5 * Timestamp::SECOND;
 /// Jobs told at once: what a round of a scheduler gives.
 const ROUND: usize = 500;
 const ASKED: usize = 300;
+/// Jobs that run while questions are asked.
+const RUNNING: i64 = 3000;
 
 /// SplitMix64, by Sebastiano Vigna.
 struct Random(u64);
@@ -61,7 +72,9 @@ fn made(id: i64, submit: i64, random: &mut Random) -> Made {
         gpu_list: Box::default(),
         memory_bytes: Some(64 << 30),
     });
-    let user = random.below(500);
+    // The first user has a tenth of all.
+    let user = if random.below(10) == 0 { 0 } else { random.below(500) };
+    let (queue, project) = (random.below(10_000), user % 100);
     let record = Record {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
         submit: at(submit),
@@ -71,9 +84,13 @@ fn made(id: i64, submit: i64, random: &mut Random) -> Made {
         user: Some(format!("user{user}").into()),
         uid: Some(u32::try_from(10_000 + user).unwrap()),
         account: Some(format!("account{}", user % 40).into()),
-        project: None,
+        project: Some(format!("project{project}").into()),
         name: Some(format!("solve-{}", id % 977).into()),
-        queue: Some("long".into()),
+        queue: Some(match queue {
+            0 => "rare".into(),
+            1..1000 => "short".into(),
+            _ => "long".into(),
+        }),
         state: JobState::Running,
         state_word: "RUNNING".into(),
         start: Some(at(start)),
@@ -102,8 +119,13 @@ impl Made {
     }
 
     fn ended(&self) -> Record {
-        let (state, state_word, stop) = (JobState::Ended, "COMPLETED".into(), Some(self.stop));
-        Record { state, state_word, stop, exit_code: Some(0), ..self.record.clone() }
+        let stop = Some(self.stop);
+        // One in 1009 fails.
+        let (state, state_word, exit_code) = match self.record.key.id.get() % 1009 {
+            0 => (JobState::Failed, "FAILED".into(), Some(1)),
+            _ => (JobState::Ended, "COMPLETED".into(), Some(0)),
+        };
+        Record { state, state_word, stop, exit_code, ..self.record.clone() }
     }
 
     fn events(&self, ended: bool) -> impl Iterator<Item = JobEvent> {
@@ -119,11 +141,11 @@ impl Made {
     }
 }
 
-fn fill(registry: &Registry, past: i64, random: &mut Random) -> Timestamp {
-    // 25 000 jobs a day, for forty days.
-    let jobs: Vec<Made> = (1..=past).map(|id| made(id, id * DAY / 25_000, random)).collect();
-    let now = jobs.iter().map(|job| job.stop).max().unwrap().plus(DAY * Timestamp::SECOND);
-    for jobs in jobs.chunks(2_000) {
+/// Jobs of a while that is past, submitted through all of it. Told as they are for good.
+fn fill(registry: &Registry, random: &mut Random) {
+    let now = Timestamp::from_seconds(BEGIN + DAY);
+    let jobs: Vec<Made> = (1..=A_WHILE).map(|id| made(id, id * DAY / A_DAY, random)).collect();
+    for jobs in jobs.chunks(1_000) {
         for ended in [false, true] {
             let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(ended)).collect();
             assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
@@ -131,7 +153,77 @@ fn fill(registry: &Registry, past: i64, random: &mut Random) -> Timestamp {
         let records: Vec<Record> = jobs.iter().map(Made::ended).collect();
         assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
     }
-    now
+}
+
+/// Repeats that while with other numbers, so many times after another: the rows that the registry made, later. To
+/// tell each of a million jobs would take a quarter of an hour. Indexes and triggers are made again behind.
+fn repeat(path: &Path, times: i64) {
+    let db = rusqlite::Connection::open(path).unwrap();
+    db.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; BEGIN").unwrap();
+    let made = "SELECT type, name, sql FROM sqlite_schema
+        WHERE type IN ('index', 'trigger') AND sql IS NOT NULL ORDER BY name";
+    let made: Vec<[String; 3]> = db
+        .prepare(made)
+        .unwrap()
+        .query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    for [kind, name, _] in &made {
+        db.execute_batch(&format!("DROP {kind} {name}")).unwrap();
+    }
+    let most: i64 = db.query_row("SELECT max(run) FROM runs", [], |row| row.get(0)).unwrap();
+    assert!(most <= A_WHILE);
+    for table in ["records", "shares", "steps", "runs", "visits"] {
+        let columns = db
+            .prepare("SELECT name FROM pragma_table_info(?1)")
+            .unwrap()
+            .query_map([table], |row| row.get(0))
+            .unwrap()
+            .collect::<Result<Vec<String>, _>>()
+            .unwrap();
+        let later = |column: &String| match (table, column.as_str()) {
+            ("runs", "told") => column.clone(),
+            (_, "record" | "run" | "id") => format!("{column} + ?1 * {A_WHILE}"),
+            (_, "spelling") => format!("CAST(spelling + ?1 * {A_WHILE} AS TEXT)"),
+            (_, "submit" | "received" | "start" | "stop" | "last_start" | "told") => {
+                format!("{column} + ?1 * {LATER}")
+            }
+            (_, "told_start" | "told_stop") => format!("{column} + ?1 * {LATER}"),
+            _ => column.clone(),
+        };
+        let values: Vec<String> = columns.iter().map(later).collect();
+        let place = if matches!(table, "runs" | "visits") { "run" } else { "record" };
+        let sql = format!(
+            "INSERT INTO {table} ({}) SELECT {} FROM {table} WHERE {place} <= {A_WHILE}",
+            columns.join(", "),
+            values.join(", ")
+        );
+        let mut insert = db.prepare(&sql).unwrap();
+        for time in 1..times {
+            insert.execute([time]).unwrap();
+        }
+    }
+    for [_, _, sql] in &made {
+        db.execute_batch(sql).unwrap();
+    }
+    db.execute_batch(
+        "UPDATE counts SET value = (SELECT count(*) FROM visits) WHERE name = 'visits';
+         UPDATE counts SET value = (SELECT count(*) FROM records) WHERE name = 'records';
+         COMMIT; PRAGMA wal_checkpoint(TRUNCATE)",
+    )
+    .unwrap();
+}
+
+/// Jobs of the last half hour, which run.
+fn run_some(registry: &Registry, first: i64, now: Timestamp, random: &mut Random) {
+    let begun = now.0 / Timestamp::SECOND - BEGIN - 2400;
+    let jobs: Vec<Made> =
+        (0..RUNNING).map(|n| made(first + n, begun + n * 1200 / RUNNING, random)).collect();
+    let records: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
+    assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
+    let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(false)).collect();
+    assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
 }
 
 /// What a day costs, in processor-bound time of each kind of telling.
@@ -152,18 +244,18 @@ fn a_day(
         ("nodes tell the end", Duration::ZERO, 0),
         ("told ended", Duration::ZERO, 0),
     ];
-    let mut add = |place: usize, begun: Instant, count: usize| {
+    let mut add = |place: usize, begun: Duration, count: usize| {
         let (_, time, of) = costs.get_mut(place).unwrap();
-        (*time, *of) = (*time + begun.elapsed(), *of + count);
+        (*time, *of) = (*time + processor_time() - begun, *of + count);
     };
     for jobs in jobs.chunks(ROUND) {
         let told = |records: Vec<Record>| {
-            let begun = Instant::now();
+            let begun = processor_time();
             assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
             begun
         };
         let seen = |events: Vec<JobEvent>| {
-            let begun = Instant::now();
+            let begun = processor_time();
             assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
             begun
         };
@@ -178,8 +270,15 @@ fn a_day(
     costs
 }
 
-/// The middle and the largest of the times of a question.
-fn ask(mut question: impl FnMut(usize)) -> (Duration, Duration) {
+/// What a question took: the middle and the largest of its times, and its share of the processor's.
+struct Took {
+    middle: Duration,
+    most: Duration,
+    processor: Duration,
+}
+
+fn ask(mut question: impl FnMut(usize)) -> Took {
+    let before = processor_time();
     let mut times: Vec<Duration> = (0..ASKED)
         .map(|nth| {
             let begun = Instant::now();
@@ -187,53 +286,85 @@ fn ask(mut question: impl FnMut(usize)) -> (Duration, Duration) {
             begun.elapsed()
         })
         .collect();
+    let processor = (processor_time() - before) / u32::try_from(ASKED).unwrap();
     times.sort_unstable();
-    (*times.get(ASKED / 2).unwrap(), *times.last().unwrap())
+    Took { middle: *times.get(ASKED / 2).unwrap(), most: *times.last().unwrap(), processor }
+}
+
+/// Of this thread, to a tick (proc(5), schedstat): what others do on the machine is no part of it.
+fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
 fn main() {
     let arguments: Vec<i64> =
         std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
-    let (past, day) = (
-        arguments.first().copied().unwrap_or(1_000_000),
-        arguments.get(1).copied().unwrap_or(25_000),
+    let (days, day) = (
+        arguments.first().copied().unwrap_or(40).max(2),
+        arguments.get(1).copied().unwrap_or(A_DAY),
     );
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("registry.sqlite");
-    let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
+    let open = || Registry::open(&path, Limits::default(), Users::default).unwrap();
     let mut out = std::io::stdout().lock();
     let mut random = Random(7);
     let begun = Instant::now();
-    let now = fill(&registry, past, &mut random);
-    let bytes = std::fs::metadata(&path).unwrap().len();
-    writeln!(
-        out,
-        "{past} past jobs in {:.0} s, {} bytes on disk a job",
-        begun.elapsed().as_secs_f64(),
-        bytes / past.unsigned_abs()
-    )
-    .unwrap();
+    fill(&open(), &mut random);
+    repeat(&path, 5 * days);
+    let past = days * A_DAY;
+    let (took, bytes) = (begun.elapsed().as_secs(), std::fs::metadata(&path).unwrap().len());
+    let each = bytes / past.unsigned_abs();
+    writeln!(out, "{past} past jobs in {took} s, {each} bytes on disk a job").unwrap();
+    let empty = resident();
+    let begun = Instant::now();
+    let registry = open();
+    registry.running().unwrap();
+    let opened = begun.elapsed().as_secs_f64() * 1e3;
+    writeln!(out, "opened in {opened:.1} ms").unwrap();
+    let now = Timestamp::from_seconds(BEGIN + (days + 2) * DAY);
     let mut whole = Duration::ZERO;
     for (what, time, count) in a_day(&registry, past + 1, day, &mut random, now) {
         whole += time;
         let each = time.as_secs_f64() * 1e6 / count as f64;
-        writeln!(out, "{what:<24} {each:8.1} µs a job").unwrap();
+        writeln!(out, "{what:<48} {each:9.1} µs of the processor a job").unwrap();
     }
-    writeln!(out, "a day of {day} jobs takes {:.1} s", whole.as_secs_f64()).unwrap();
+    writeln!(out, "a day of {day} jobs takes {:.1} s of it", whole.as_secs_f64()).unwrap();
+    run_some(&registry, past + day + 1, now, &mut random);
+    let account = AccountKey { cluster: ClusterId::new("slurm").unwrap(), name: "account7".into() };
+    let shown = AccountChange { members_see: None, users: vec![(MANAGER, Role::Manager)] };
+    registry.change_account(&account, &shown).unwrap();
     let key = |_| {
         let id = JobId::new(1 + random.seconds(past.unsigned_abs())).unwrap();
         JobKey { cluster: ClusterId::new("slurm").unwrap(), id }
     };
     let keys: Vec<JobKey> = (0..ASKED).map(key).collect();
+    let middle = now.plus(-days / 2 * DAY * Timestamp::SECOND);
     questions_by_job(&registry, &keys, &mut out);
-    lists(&registry, &keys, now, &mut out);
+    lists(&registry, middle, &mut out);
+    at_times(&registry, &keys, now, &mut out);
+    sight(&registry, now, middle, &mut out);
+    one_by_one(&registry, past + day + RUNNING + 1, now, &mut random, &mut out);
+    let used = resident().saturating_sub(empty);
+    writeln!(out, "{used} KiB of memory for the open registry").unwrap();
+}
+
+/// What the process has in memory, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Says how long a question takes.
 fn told(out: &mut impl Write, what: &str, question: impl FnMut(usize)) {
-    let (middle, most) = ask(question);
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    writeln!(out, "{what:<40} {:9.3} ms, at most {:9.3} ms", ms(middle), ms(most)).unwrap();
+    let Took { middle, most, processor } = ask(question);
+    let [middle, most, processor] = [middle, most, processor].map(|time| time.as_secs_f64() * 1e3);
+    writeln!(
+        out,
+        "{what:<48} {middle:9.3} ms, at most {most:9.3} ms, of the processor {processor:9.3} ms"
+    )
+    .unwrap();
 }
 
 fn hour_of(registry: &Registry, key: &JobKey) -> (Option<Timestamp>, Option<Timestamp>) {
@@ -263,35 +394,158 @@ fn questions_by_job(registry: &Registry, keys: &[JobKey], out: &mut impl Write) 
     });
 }
 
-fn lists(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl Write) {
-    let node = |nth: usize| Some(DeviceId::new(&format!("node-{nth}")).unwrap());
-    let fifty = |filter: Filter| {
-        let filter = Filter { limit: Some(50), ..filter };
-        assert!(!registry.list(&filter).unwrap().is_empty());
-    };
-    told(out, "jobs that run now", |_| {
-        registry.running().unwrap();
+fn lists(registry: &Registry, middle: Timestamp, out: &mut impl Write) {
+    let all = Filter::default;
+    let fifty =
+        |filter: Filter| registry.list(&Filter { limit: Some(50), ..filter }).unwrap().len();
+    let found = |filter: Filter| assert!(fifty(filter) > 0);
+    let none = |filter: Filter| assert_eq!(fifty(filter), 0);
+    let user = |nth: usize| Some(format!("user{nth}"));
+    let text = |text: &str| Some(text.to_owned());
+    told(out, "how many run now", |_| assert!(registry.running().unwrap() > 0));
+    told(out, "the 50 newest jobs", |_| found(all()));
+    told(out, "the 1000 newest jobs", |_| {
+        drop(registry.list(&Filter { limit: Some(1000), ..all() }))
     });
-    told(out, "the 50 newest jobs", |_| fifty(Filter::default()));
+    told(out, "50 after one in the middle of all", |nth| {
+        let start = middle;
+        let id = JobId::new(i64::try_from(nth).unwrap() + 1).unwrap();
+        let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id };
+        found(Filter { after: Some(Place { start, key }), ..all() });
+    });
     told(out, "of a user, by number", |nth| {
-        let uid = Some(10_000 + u32::try_from(nth).unwrap());
-        fifty(Filter { uid, ..Filter::default() });
+        found(Filter { uid: Some(10_000 + u32::try_from(nth).unwrap()), ..all() });
     });
-    told(out, "of a user, by name", |nth| {
-        fifty(Filter { user: Some(format!("user{nth}")), ..Filter::default() });
+    told(out, "of a user, by name", |nth| found(Filter { user: user(nth), ..all() }));
+    told(out, "of a user that has none", |_| none(Filter { user: text("nobody"), ..all() }));
+    told(out, "of a user, in a rare queue", |nth| {
+        fifty(Filter { user: user(1 + nth), queue: text("rare"), ..all() });
     });
-    told(out, "of a node", |nth| fifty(Filter { device: node(nth), ..Filter::default() }));
-    told(out, "who is on any node now", |_| {
-        let window = Window { from: Some(now), to: Some(now), ..Window::default() };
-        drop(registry.intervals(&window).unwrap());
+    told(out, "of the user of a tenth of all, in a rare queue", |_| {
+        fifty(Filter { user: user(0), queue: text("rare"), ..all() });
     });
+    told(out, "of an account", |nth| {
+        found(Filter { account: Some(format!("account{}", nth % 40)), ..all() });
+    });
+    told(out, "of a project", |nth| {
+        found(Filter { project: Some(format!("project{}", nth % 100)), ..all() });
+    });
+    told(out, "of a rare queue", |_| {
+        fifty(Filter { queue: text("rare"), ..all() });
+    });
+    told(out, "of a name", |nth| found(Filter { name: Some(format!("solve-{nth}")), ..all() }));
+    told(out, "that run", |_| found(Filter { state: Some(JobState::Running), ..all() }));
+    told(out, "that ended", |_| found(Filter { state: Some(JobState::Ended), ..all() }));
+    told(out, "that failed", |_| found(Filter { state: Some(JobState::Failed), ..all() }));
+    told(out, "of a cluster that has none", |_| {
+        none(Filter { cluster: Some(ClusterId::local()), ..all() });
+    });
+    told(out, "of a node", |nth| found(Filter { device: node(nth), ..all() }));
+    told(out, "a user sees: the 50 newest", |nth| {
+        let reader = Reader::User(10_000 + u32::try_from(nth).unwrap());
+        found(Filter { reader, ..all() });
+    });
+    told(out, "a user sees: of a node", |nth| {
+        let reader = Reader::User(10_000 + u32::try_from(1 + nth).unwrap());
+        fifty(Filter { reader, device: node(nth), ..all() });
+    });
+    told(out, "the manager of an account sees: the 50 newest", |_| {
+        found(Filter { reader: Reader::User(MANAGER), ..all() });
+    });
+}
+
+/// Who manages an account of 25 000 jobs.
+const MANAGER: u32 = 77;
+
+fn node(nth: usize) -> Option<DeviceId> {
+    Some(DeviceId::new(&format!("node-{nth}")).unwrap())
+}
+
+/// Questions about a time.
+fn at_times(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl Write) {
     let hours: Vec<_> = keys.iter().map(|key| hour_of(registry, key)).collect();
+    let hour = |nth: usize| *hours.get(nth).unwrap();
+    let all = Filter::default;
+    let fifty =
+        |filter: Filter| registry.list(&Filter { limit: Some(50), ..filter }).unwrap().len();
+    told(out, "the 50 newest of an hour", |nth| {
+        let (from, to) = hour(nth);
+        assert!(fifty(Filter { from, to, ..all() }) > 0);
+    });
+    told(out, "of a user, of an hour", |nth| {
+        let (from, to) = hour(nth);
+        fifty(Filter { user: Some(format!("user{nth}")), from, to, ..all() });
+    });
+    told(out, "of a node, of an hour", |nth| {
+        let (from, to) = hour(nth);
+        fifty(Filter { device: node(nth), from, to, ..all() });
+    });
+    let stays = |window: Window| registry.intervals(&window).unwrap().len();
+    told(out, "who is on any node now", |_| {
+        assert!(stays(Window { from: Some(now), to: Some(now), ..Window::default() }) > 0);
+    });
+    told(out, "who is on a node now", |nth| {
+        let (from, to) = (Some(now), Some(now));
+        stays(Window { device: node(nth), from, to, ..Window::default() });
+    });
     told(out, "who was on a node in an hour", |nth| {
-        let (from, to) = *hours.get(nth).unwrap();
-        let window = Window { device: node(nth), from, to, ..Window::default() };
-        drop(registry.intervals(&window).unwrap());
+        let (from, to) = hour(nth);
+        stays(Window { device: node(nth), from, to, ..Window::default() });
+    });
+    told(out, "who was on any node in an hour", |nth| {
+        let (from, to) = hour(nth);
+        assert!(stays(Window { from, to, ..Window::default() }) > 0);
     });
     told(out, "where scheduler and nodes disagree", |_| {
         drop(registry.disagreements(now, |_| true).unwrap());
+    });
+}
+
+/// On which nodes a user's jobs are or were.
+fn sight(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl Write) {
+    let after = |seconds: i64| Some(middle.plus(seconds * Timestamp::SECOND));
+    let user = |nth: usize| Reader::Tenant(10_001 + u32::try_from(nth).unwrap());
+    for (who, whose) in [
+        ("a user", None),
+        ("the user of a tenth", Some(Reader::Tenant(10_000))),
+        ("an account's manager", Some(Reader::Tenant(MANAGER))),
+    ] {
+        for (when, from, to) in [
+            ("now", Some(now), Some(now)),
+            ("in an hour", after(0), after(3600)),
+            ("in a day", after(0), after(DAY)),
+        ] {
+            told(out, &format!("nodes of {who}, {when}"), |nth| {
+                let reader = whose.unwrap_or_else(|| user(nth));
+                drop(
+                    registry.intervals(&Window { reader, from, to, ..Window::default() }).unwrap(),
+                );
+            });
+        }
+    }
+}
+
+/// What is told alone, each with a write to the disk.
+fn one_by_one(
+    registry: &Registry,
+    first: i64,
+    now: Timestamp,
+    random: &mut Random,
+    out: &mut impl Write,
+) {
+    let begun = now.0 / Timestamp::SECOND - BEGIN - 8000;
+    let jobs: Vec<Made> = (first..).take(ASKED).map(|id| made(id, begun, random)).collect();
+    let job = |nth: usize| jobs.get(nth).unwrap();
+    told(out, "a record is told", |nth| {
+        assert_eq!(registry.tell(&[job(nth).record.clone()], now).unwrap().new, 1);
+    });
+    told(out, "a record is amended", |nth| {
+        let name = Some(format!("again-{nth}").into());
+        let amendment = Amendment { name, ..Amendment::new(job(nth).record.key.clone()) };
+        assert_eq!(registry.amend(vec![amendment], now).unwrap().changed, 1);
+    });
+    told(out, "its nodes tell its start", |nth| {
+        let events: Vec<JobEvent> = job(nth).events(false).collect();
+        assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
     });
 }

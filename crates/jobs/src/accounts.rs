@@ -280,40 +280,70 @@ pub(crate) fn sees(
     Ok(word.map_or(Sees::Nothing, |word| Sees::of_word(&word)))
 }
 
-/// Narrows a question about runs `r` to those that its reader sees at least so much of. `few`: the question
-/// is about few runs by itself, so that each may be looked at.
-pub(crate) fn narrow(
-    db: &Connection,
-    clauses: &mut Clauses,
-    reader: Reader,
-    least: Sees,
-    few: bool,
-) -> Result<(), RegistryError> {
+/// Narrows a question about runs `r` to those that its reader sees at least so much of, looking at each.
+pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: Sees) {
     if reader.sees_every_job() {
-        return Ok(());
+        return;
     }
-    // Nothing equals NULL: who is no user sees no job.
-    let uid = reader.uid().map_or(Value::Null, |uid| Value::Integer(uid.into()));
-    let mut find = db.prepare_cached("SELECT 1 FROM account_sight WHERE uid = ?1 LIMIT 1")?;
-    if !find.exists([&uid])? {
-        clauses.and("r.uid = ?", uid);
-        return Ok(());
-    }
-    let enough = if least == Sees::All { " AND s.sees = 'all'" } else { "" };
-    let clause = if few {
-        format!(
-            "(r.uid = ? OR EXISTS (SELECT 1 FROM account_sight s
-              WHERE s.uid = ? AND s.cluster = r.cluster AND s.account = r.account{enough}))"
-        )
-    } else {
-        format!(
-            "r.run IN (SELECT run FROM runs WHERE uid = ? UNION ALL
-              SELECT x.run FROM account_sight s JOIN runs x INDEXED BY runs_cluster_account
-              ON x.cluster = s.cluster AND x.account = s.account WHERE s.uid = ?{enough})"
-        )
-    };
+    let clause = format!(
+        "(r.uid = ? OR EXISTS (SELECT 1 FROM account_sight s
+          WHERE s.uid = ? AND s.cluster = r.cluster AND s.account = r.account{}))",
+        enough(least)
+    );
+    let uid = number(reader);
     clauses.and_all(&clause, [uid.clone(), uid]);
-    Ok(())
+}
+
+/// Begins a question about runs `r` with those that its reader sees all of and that may have been somewhere
+/// between two times, scheduler's and nodes' times together.
+pub(crate) fn begin(clauses: &mut Clauses, reader: Reader, (from, to): (i64, i64)) {
+    let own = own(number(reader), (from, to));
+    let accounts = format!(
+        "SELECT x.run FROM account_sight s CROSS JOIN spans c
+         CROSS JOIN runs x INDEXED BY runs_account_time
+         ON x.account = s.account AND x.class = c.class
+         AND x.start BETWEEN ? - c.reach AND ? + c.reach
+         WHERE s.uid = ? AND x.cluster = s.cluster{}",
+        enough(Sees::All)
+    );
+    let clause = format!("r.run IN ({OWN} UNION ALL {accounts})");
+    clauses.and_all(&clause, own.into_iter().chain([from.into(), to.into(), number(reader)]));
+}
+
+/// The same with the runs of a user.
+pub(crate) fn begin_with_own(clauses: &mut Clauses, uid: u32, between: (i64, i64)) {
+    clauses.and_all(&format!("r.run IN ({OWN})"), own(Value::Integer(uid.into()), between));
+}
+
+const OWN: &str = "SELECT x.run FROM spans c CROSS JOIN runs x INDEXED BY runs_uid_time
+    ON x.uid = ? AND x.class = c.class AND x.start BETWEEN ? - c.reach AND ? + c.reach";
+
+fn own(uid: Value, (from, to): (i64, i64)) -> [Value; 3] {
+    [uid, from.into(), to.into()]
+}
+
+/// The accounts of whose jobs a user sees at least so much, so many at most.
+pub(crate) fn shown(
+    db: &Connection,
+    uid: u32,
+    least: Sees,
+    most: usize,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut find = db.prepare_cached(&format!(
+        "SELECT s.cluster, s.account FROM account_sight s WHERE s.uid = ?{} LIMIT {most}",
+        enough(least)
+    ))?;
+    let shown = find.query_map([uid], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    shown.collect()
+}
+
+const fn enough(least: Sees) -> &'static str {
+    if matches!(least, Sees::All) { " AND s.sees = 'all'" } else { "" }
+}
+
+/// Nothing equals NULL: who is no user sees no job.
+fn number(reader: Reader) -> Value {
+    reader.uid().map_or(Value::Null, |uid| Value::Integer(uid.into()))
 }
 
 /// When somebody sees a job of a number that may have been given several times: the spans of the runs that

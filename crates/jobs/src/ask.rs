@@ -6,52 +6,16 @@ use crate::store_records::{resources, shares, state, steps, types};
 use crate::{JobName, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step, accounts};
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, Row, params};
 
-const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
+pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
     r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue, o.state_word,
     o.part_of, o.array_index, o.types,
     o.requested_nodes, o.requested_cpus, o.requested_gpus, o.requested_memory_bytes,
     o.requested_wall_seconds, o.requested_cpu_seconds,
     o.used_nodes, o.used_cpus, o.used_gpus, o.used_memory_bytes, o.used_wall_seconds, o.used_cpu_seconds";
 
-const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
-
-/// The state of a run: a node that saw it knows best whether it is over.
-const STATE: &str = "CASE WHEN r.visits = 0 THEN r.told WHEN r.stop IS NULL THEN 'running'
-    WHEN coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed' THEN 'failed' ELSE 'ended' END";
-
-/// Which jobs a list shows. The default shows all, the newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// For whom: jobs that he may know of.
-    pub reader: Reader,
-    /// In this state.
-    pub state: Option<JobState>,
-    /// Of this cluster.
-    pub cluster: Option<ClusterId>,
-    /// Of the user of this login name, or number.
-    pub user: Option<String>,
-    /// Of the user of this number.
-    pub uid: Option<u32>,
-    /// That are or were on this device.
-    pub device: Option<DeviceId>,
-    /// That had not ended before.
-    pub from: Option<Timestamp>,
-    /// That had started by then.
-    pub to: Option<Timestamp>,
-    /// So many at most; `None`: as many as the registry's limit.
-    pub limit: Option<usize>,
-}
-
-/// A run of a job, with the devices it has or had.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
-    /// The run.
-    pub job: Job,
-    /// Its devices, in order.
-    pub devices: Vec<DeviceId>,
-}
+pub(crate) const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
 
 /// A run with everything that is known of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,48 +159,6 @@ impl Registry {
         Ok(Some(Whole { job, allocations, nodes, steps: done }))
     }
 
-    /// Jobs that pass the filter, the newest first.
-    ///
-    /// # Errors
-    /// SQLite fails.
-    pub fn list(&self, filter: &Filter) -> Result<Vec<Listed>, RegistryError> {
-        let reader = lock(&self.reader);
-        let (clauses, values) = clauses(&reader, filter)?;
-        let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
-        let sql = format!(
-            "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {limit}"
-        );
-        let mut find = reader.prepare_cached(&sql)?;
-        let mut rows = find.query(params_from_iter(values))?;
-        let mut listed = Vec::new();
-        while let Some(row) = rows.next()? {
-            let devices = devices(&reader, row.get(0)?, row.get(1)?)?;
-            listed.push(Listed { job: job(row)?, devices });
-        }
-        Ok(listed)
-    }
-
-    /// The runs that pass a filter, the newest first: all of them, whatever the filter's limit.
-    ///
-    /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
-    pub fn every_run(&self, filter: &Filter) -> Result<Vec<Job>, RegistryError> {
-        let reader = lock(&self.reader);
-        let (clauses, values) = clauses(&reader, filter)?;
-        let limit = self.limits.rows_max;
-        let sql = format!(
-            "SELECT {COLUMNS} FROM {RUNS}{clauses} ORDER BY r.start DESC, r.cluster, r.id LIMIT {}",
-            limit.saturating_add(1)
-        );
-        let mut find = reader.prepare_cached(&sql)?;
-        let mut rows = find.query(params_from_iter(values))?;
-        let mut jobs = Vec::new();
-        while let Some(row) = rows.next()? {
-            jobs.push(job(row)?);
-        }
-        if jobs.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(jobs) }
-    }
-
     /// The jobs of a number, of whatever cluster, in order.
     ///
     /// # Errors
@@ -260,7 +182,7 @@ impl Registry {
 }
 
 /// A `WHERE` clause whose values are bound.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Clauses {
     pub(crate) text: String,
     pub(crate) values: Vec<Value>,
@@ -271,50 +193,20 @@ impl Clauses {
         self.and_all(clause, [value]);
     }
 
-    /// Of a clause with two marks for one value.
-    fn and_both(&mut self, clause: &str, value: Value) {
-        self.and_all(clause, [value.clone(), value]);
-    }
-
     /// Of a clause with a mark for each value.
     pub(crate) fn and_all(&mut self, clause: &str, values: impl IntoIterator<Item = Value>) {
         self.text.push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
         self.text.push_str(clause);
         self.values.extend(values);
     }
-}
 
-fn clauses(db: &Connection, filter: &Filter) -> Result<(String, Vec<Value>), RegistryError> {
-    let mut clauses = Clauses::default();
-    accounts::narrow(db, &mut clauses, filter.reader, Sees::Listed, filter.device.is_some())?;
-    if let Some(state) = filter.state {
-        // A job that is not over is found by an index of those.
-        if matches!(state, JobState::Waiting | JobState::Running) {
-            clauses.and("r.stop IS ?", Value::Null);
+    /// Of others, which have their own values.
+    pub(crate) fn and_these(&mut self, others: Self) {
+        let text = others.text.strip_prefix(" WHERE ").unwrap_or(&others.text);
+        if !text.is_empty() {
+            self.and_all(text, others.values);
         }
-        clauses.and(&format!("{STATE} = ?"), Value::Text(state.word().to_owned()));
     }
-    if let Some(cluster) = &filter.cluster {
-        clauses.and("r.cluster = ?", Value::Text(cluster.to_string()));
-    }
-    if let Some(user) = &filter.user {
-        clauses.and("? IN (r.user, CAST(r.uid AS TEXT))", Value::Text(user.clone()));
-    }
-    if let Some(uid) = filter.uid {
-        clauses.and("r.uid = ?", Value::Integer(uid.into()));
-    }
-    if let Some(device) = &filter.device {
-        let clause = "r.run IN (SELECT run FROM visits WHERE device = ? UNION ALL
-            SELECT n.run FROM shares s JOIN runs n ON n.record = s.record WHERE s.device = ?)";
-        clauses.and_both(clause, Value::Text(device.to_string()));
-    }
-    if let Some(from) = filter.from {
-        clauses.and("(r.stop IS NULL OR r.stop >= ?)", Value::Integer(from.0));
-    }
-    if let Some(to) = filter.to {
-        clauses.and("r.start <= ?", Value::Integer(to.0));
-    }
-    Ok((clauses.text, clauses.values))
 }
 
 fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, RegistryError> {
@@ -328,20 +220,7 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
     Ok(keys)
 }
 
-fn devices(db: &Connection, run: i64, record: Option<i64>) -> Result<Vec<DeviceId>, RegistryError> {
-    let mut find = db.prepare_cached(
-        "SELECT device FROM visits WHERE run = ?1
-         UNION SELECT device FROM shares WHERE record = ?2 ORDER BY device",
-    )?;
-    let mut rows = find.query(params![run, record])?;
-    let mut devices = Vec::new();
-    while let Some(row) = rows.next()? {
-        devices.push(device(row.get(0)?)?);
-    }
-    Ok(devices)
-}
-
-fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
+pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
     let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Timestamp));
     let (seen, told): (bool, Option<String>) = (row.get(2)?, row.get(3)?);
     let told = told.map(|word| state(&word)).transpose()?;
@@ -351,7 +230,7 @@ fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
     let user = row.get::<_, Option<Box<str>>>(10)?;
     let words: Option<String> = row.get(21)?;
     let failed = exit_code.unwrap_or(0) != 0 || told == Some(JobState::Failed);
-    // As `STATE` has it.
+    // As `list::STATE` has it.
     let state = match (told, stop) {
         (Some(told), _) if !seen => told,
         (_, None) => JobState::Running,

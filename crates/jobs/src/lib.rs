@@ -19,8 +19,10 @@ mod check;
 mod demand;
 mod error;
 mod join;
+mod list;
 mod local;
 mod name;
+mod paths;
 mod reader;
 mod record;
 mod registry;
@@ -36,13 +38,14 @@ mod visits;
 
 pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role, RunsSeen};
 pub use amend::{Amendment, Followed};
-pub use ask::{Filter, Listed, Whole};
+pub use ask::Whole;
 pub use check::{Difference, Disagreement, PATIENCE};
 pub use demand::{
     Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, Held, JobFacts, Mark,
     MarkKind, NewChange, NewPromotion, Origin, Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use error::RegistryError;
+pub use list::{Filter, Listed, Place};
 pub use local::Registration;
 pub use model::Resources;
 pub use name::{JobName, JobNameError};

@@ -103,7 +103,7 @@ impl Registry {
     pub fn local_jobs_of(&self, device: &DeviceId) -> Result<Vec<(JobId, u32)>, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
-            "SELECT r.id, r.uid FROM visits v JOIN runs r ON r.run = v.run
+            "SELECT r.id, r.uid FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
              WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1
              ORDER BY r.id DESC LIMIT ?2",
         )?;
@@ -132,7 +132,7 @@ impl Registry {
     ) -> Result<Vec<(JobKey, Timestamp)>, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
-            "SELECT r.cluster, r.id, v.start FROM visits v JOIN runs r ON r.run = v.run
+            "SELECT r.cluster, r.id, v.start FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
              WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 0
              ORDER BY v.start LIMIT ?2",
         )?;

@@ -1,11 +1,11 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, tokens_kept};
+use crate::{RegistryError, accounts, paths, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// Statements that a connection keeps prepared: all that there are. To prepare one takes longer than to
 /// execute it.
@@ -15,7 +15,8 @@ const STATEMENTS: usize = 128;
 const APPLICATION: i64 = 0x6a62_6d74;
 
 /// What brings a file from each version to the next, beginning with none.
-const STEPS: [&[&str]; 3] = [&[VISITS], &[RECORDS], &[accounts::TABLES, tokens_kept::TABLES]];
+const STEPS: [&[&str]; 4] =
+    [&[VISITS], &[RECORDS], &[accounts::TABLES, tokens_kept::TABLES], &[paths::INDEXES]];
 
 /// Version 1: what nodes tell, and the runs worked out from it.
 const VISITS: &str = "

@@ -10,12 +10,12 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 /// Of a device of a record that no agent saw the run on.
-const UNSEEN: &str = "s.start IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = s.device)";
+const UNSEEN: &str = "t.start IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device)";
 
 /// Until when a run has a device of its record: until its nodes say that it is over, where the record does
 /// not say when.
-const STOP: &str = "coalesce(s.stop, max(r.stop, s.start))";
+const STOP: &str = "coalesce(t.stop, max(r.stop, t.start))";
 
 /// Which stays on devices are asked for. The default asks for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,15 +77,12 @@ impl Registry {
     /// SQLite fails, or there are more than the registry's limit of rows.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let reader = lock(&self.reader);
-        let seen = clauses(&reader, window, "v", "v.stop")?;
-        let unseen = clauses(&reader, window, "s", STOP)?;
         let limit = self.limits.rows_max;
+        let (seen, unseen) = (within(window, &VISITS), within(window, &SHARES));
         let sql = format!(
-            "SELECT r.cluster, r.id, r.uid, r.start, v.device, v.start, v.stop
-             FROM visits v JOIN runs r ON r.run = v.run{}
+            "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop{}
              UNION ALL
-             SELECT r.cluster, r.id, r.uid, r.start, s.device, s.start, {STOP}
-             FROM shares s JOIN runs r ON r.record = s.record{} AND {UNSEEN}
+             SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}{} AND {UNSEEN}
              ORDER BY 5, 6, 1, 2 LIMIT {}",
             seen.text,
             unseen.text,
@@ -105,18 +102,73 @@ impl Registry {
     }
 }
 
-/// The bounds of a window, and what its reader sees, for rows of a table in which a stay ends at `stop`.
-fn clauses(
-    db: &Connection,
-    window: &Window,
-    table: &str,
-    stop: &str,
-) -> Result<Clauses, RegistryError> {
+/// A table `t` of stays.
+struct Stays {
+    name: &'static str,
+    /// Whose run they are, and how it is found.
+    of_run: &'static str,
+    runs: &'static str,
+    by_device: &'static str,
+    by_time: &'static str,
+    /// When one ends.
+    stop: &'static str,
+}
+
+const VISITS: Stays = Stays {
+    name: "visits",
+    of_run: "t.run = r.run",
+    runs: "runs r",
+    by_device: "visits_device",
+    by_time: "visits_time",
+    stop: "t.stop",
+};
+
+const SHARES: Stays = Stays {
+    name: "shares",
+    of_run: "t.record = r.record",
+    runs: "runs r INDEXED BY runs_record",
+    by_device: "shares_device",
+    by_time: "shares_time",
+    stop: STOP,
+};
+
+/// Where stays of a window are looked for, and what they must be: from the job, from the device, from the runs
+/// that the reader or the user has, or from all that were there.
+fn within(window: &Window, stays: &Stays) -> Clauses {
+    let Stays { name, of_run, runs, by_device, by_time, stop } = stays;
+    let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
+    let between = (from.map_or(i64::MIN, |from| from.0), to);
+    let is_of_one = window.job.is_some() || window.device.is_some();
+    let by_run = !is_of_one && (!window.reader.sees_every_job() || window.uid.is_some());
     let mut clauses = Clauses::default();
-    // Which also lets others follow.
-    clauses.and("1 = ?", Value::Integer(1));
-    let few = window.job.is_some() || window.device.is_some();
-    accounts::narrow(db, &mut clauses, window.reader, Sees::All, few)?;
+    let mut values = Vec::new();
+    if by_run && window.reader.sees_every_job() {
+        window.uid.iter().for_each(|uid| accounts::begin_with_own(&mut clauses, *uid, between));
+    } else if by_run {
+        accounts::begin(&mut clauses, window.reader, between);
+    } else {
+        accounts::narrow(&mut clauses, window.reader, Sees::All);
+    }
+    let tables = if window.job.is_some() {
+        format!("runs r INDEXED BY runs_key CROSS JOIN {name} t ON {of_run}")
+    } else if by_run {
+        // By number.
+        format!("runs r NOT INDEXED CROSS JOIN {name} t ON {of_run}")
+    } else {
+        let (index, on) = match &window.device {
+            Some(device) => {
+                values.push(Value::Text(device.to_string()));
+                (by_device, "t.device = ? AND ")
+            }
+            None => (by_time, ""),
+        };
+        values.extend([Value::Integer(between.0), Value::Integer(to)]);
+        format!(
+            "spans c CROSS JOIN {name} t INDEXED BY {index}
+             ON {on}t.class = c.class AND t.start BETWEEN ? - c.reach AND ?
+             CROSS JOIN {runs} ON {of_run}"
+        )
+    };
     if let Some(key) = &window.job {
         clauses.and("r.cluster = ?", Value::Text(key.cluster.to_string()));
         clauses.and("r.id = ?", Value::Integer(key.id.get()));
@@ -125,16 +177,17 @@ fn clauses(
         clauses.and("r.uid = ?", Value::Integer(uid.into()));
     }
     if let Some(device) = &window.device {
-        clauses.and(&format!("{table}.device = ?"), Value::Text(device.to_string()));
+        clauses.and("t.device = ?", Value::Text(device.to_string()));
     }
-    if let Some(from) = window.from {
-        let clause = format!("({stop} IS NULL OR {stop} >= ?)");
-        clauses.and(&clause, Value::Integer(from.0));
+    if let Some(from) = from {
+        // The first looks no run up.
+        clauses.and("(t.stop IS NULL OR t.stop >= ?)", Value::Integer(from.0));
+        clauses.and(&format!("({stop} IS NULL OR {stop} >= ?)"), Value::Integer(from.0));
     }
-    if let Some(to) = window.to {
-        clauses.and(&format!("{table}.start <= ?"), Value::Integer(to.0));
-    }
-    Ok(clauses)
+    // Which also lets others follow.
+    clauses.and("t.start <= ?", Value::Integer(to));
+    values.extend(clauses.values);
+    Clauses { text: format!(" FROM {tables}{}", clauses.text), values }
 }
 
 /// Where a run was, by device and start.
@@ -146,7 +199,7 @@ pub(crate) fn stays_of(
     let sql = format!(
         "SELECT device, start, stop FROM visits WHERE run = ?1
          UNION ALL
-         SELECT s.device, s.start, {STOP} FROM runs r JOIN shares s ON s.record = r.record
+         SELECT t.device, t.start, {STOP} FROM runs r JOIN shares t ON t.record = r.record
          WHERE r.run = ?1 AND {UNSEEN}
          ORDER BY 1, 2"
     );

@@ -159,7 +159,8 @@ fn link(
     let mut update = db.prepare_cached(
         "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
              user = coalesce(o.user, node_user), uid = coalesce(o.uid, node_uid),
-             account = o.account, name = o.name, exit_code = o.exit_code
+             account = o.account, project = o.project, name = o.name, queue = o.queue,
+             exit_code = o.exit_code, told_start = o.start, told_stop = o.stop
          FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",
     )?;
     for (run, place) in picks {
@@ -168,9 +169,10 @@ fn link(
     }
     let mut unseen = db.prepare_cached(
         "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, account,
-             name, exit_code, told, record)
+             project, name, queue, exit_code, told, told_start, told_stop, record)
          SELECT cluster, id, coalesce(start, submit), coalesce(start, submit), stop,
-             start IS NOT NULL, spelling, user, uid, account, name, exit_code, state, record
+             start IS NOT NULL, spelling, user, uid, account, project, name, queue, exit_code, state, start,
+             stop, record
          FROM records WHERE record = ?1",
     )?;
     for (place, told) in told.iter().enumerate() {

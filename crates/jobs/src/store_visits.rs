@@ -152,7 +152,10 @@ fn end(
         return work_out(db, &event.key);
     }
     let open: bool = db
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM visits WHERE run = ?1 AND stop IS NULL)")?
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM visits INDEXED BY visits_open_of_run
+             WHERE run = ?1 AND stop IS NULL)",
+        )?
         .query_row([run], |row| row.get(0))?;
     if !open {
         db.prepare_cached(
@@ -226,7 +229,8 @@ fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<(i64, Opt
 /// Whether the job was on the event's device before.
 fn visited(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM runs r JOIN visits v ON v.run = r.run
+        // By the job, which has few visits: the device may have had a million.
+        "SELECT EXISTS (SELECT 1 FROM runs r INDEXED BY runs_key CROSS JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3)",
     )?;
     let key = &event.key;

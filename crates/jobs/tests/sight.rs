@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod told;
+
 use jobs::{
     AccountChange, AccountKey, Filter, Limits, NewToken, NodeShare, Reader, Record, Registry,
     RegistryError, Role, Sees, Users, Window,
@@ -288,6 +290,7 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     job(&registry, 1, 1000, 10, None);
     drop(registry);
     let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
+    db.execute_batch(told::TO_THE_THIRD).unwrap();
     db.execute_batch(
         "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
          DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
