@@ -132,10 +132,20 @@ const RATE: Param = param("rate", Form::Truth, "Counters as growth per second.")
 const JOBS: &[Param] = &[
     param("state", Form::JobState, "Only jobs in this state."),
     param("cluster", Form::Cluster, "Only jobs of this cluster."),
-    param("user", Form::Text, "Only jobs of this user: a login name."),
+    param("user", Form::Text, "Only jobs of this user: a login name, or a number."),
+    param("account", Form::Text, "Only jobs on this account."),
+    param("project", Form::Text, "Only jobs of this project."),
+    param("queue", Form::Text, "Only jobs of this queue or partition."),
+    param("name", Form::Text, "Only jobs of this name."),
     param("device", Form::Device, "Only jobs that have or had this device."),
     param("start", Form::Time, "Only jobs that ran at or after this time."),
     param("end", Form::Time, "Only jobs that ran at or before this time."),
+    param(
+        "after",
+        Form::Place,
+        "Only jobs listed after this one: `CLUSTER:ID@START` of the last that was told, where `START` is its \
+         `start`, or its `submit` where it has not started.",
+    ),
     param("limit", Form::Count, "Most jobs told; 1000 when left out."),
 ];
 const GET_METRICS: &[Param] = &[

@@ -34,6 +34,8 @@ pub enum Form {
     Job,
     /// The same, or `none`.
     JobOrNone,
+    /// Where a job is in a list: `CLUSTER:ID@START`.
+    Place,
     /// An account: `CLUSTER:NAME`.
     Account,
     /// Seconds since 1970, or a text of PostgreSQL's `timestamptz`.
@@ -80,6 +82,7 @@ const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
 const METRIC_LENGTH_MAX: u32 = 200;
 const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
+const PLACE: &str = "^[A-Za-z0-9_.-]{1,63}:[1-9][0-9]{0,17}@[0-9]{1,11}(\\.[0-9]{1,6})?$";
 const ACCOUNT: &str = "^[A-Za-z0-9_.-]{1,63}:[^\\x00-\\x1f\\x7f-\\x9f]{1,100}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
 pub(crate) const NAME_LENGTH_MAX: u32 = 253;
@@ -169,6 +172,7 @@ impl Form {
             Self::Cluster => named(CLUSTER),
             Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
             Self::Job => json!({"type": "string", "pattern": JOB}),
+            Self::Place => json!({"type": "string", "pattern": PLACE}),
             Self::Account => json!({"type": "string", "pattern": ACCOUNT}),
             Self::JobOrNone => json!({"anyOf": [Self::Job.schema(), {"const": "none"}]}),
             Self::Time | Self::TimeOrEmpty | Self::Step => json!({"anyOf": self.choices()}),
@@ -242,6 +246,7 @@ impl Form {
             Self::Devices
             | Self::Metrics
             | Self::JobOrNone
+            | Self::Place
             | Self::Account
             | Self::Step
             | Self::Count

@@ -114,20 +114,25 @@ fn run() -> Command {
 
 fn jobs() -> Command {
     Command::new("jobs")
-        .about("Lists jobs: those that run, then the latest")
+        .about("Lists jobs, the newest first")
         .args([
             value("state", "STATE", "Only jobs that are waiting, running, ended or failed"),
-            value("user", "USER", "Only jobs of this user"),
+            value("user", "USER", "Only jobs of this user, by name or number"),
+            value("account", "NAME", "Only jobs on this account"),
+            value("project", "NAME", "Only jobs of this project"),
+            value("queue", "NAME", "Only jobs of this queue or partition"),
+            value("name", "NAME", "Only jobs of this name"),
             value("device", "NAME", "Only jobs of this node"),
             value("limit", "N", "At most so many [default: 50]"),
+            value("after", "PLACE", "The next page: as the last line of a full one says"),
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["state", "user", "device", "limit"])
+                .conflicts_with_all(crate::jobs::FILTERS)
                 .help("Where schedulers and nodes disagree; exit code 1 where they do"),
             json(),
         ])
-        .after_help("Example: jobmeter jobs --state running")
+        .after_help("Example: jobmeter jobs --account physics --state failed")
 }
 
 fn job() -> Command {

@@ -15,6 +15,12 @@ const DISAGREE: u8 = 1;
 /// Words of `job start` that only a scheduler's job has.
 const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 
+/// What a list may be asked for: options of `jobs`, and parameters of `/api/v1/jobs`.
+pub(crate) const FILTERS: [&str; 9] =
+    ["state", "user", "account", "project", "queue", "name", "device", "after", "limit"];
+/// Jobs of a page where nobody says how many.
+const LISTED: usize = 50;
+
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
     matches.get_one::<String>(name).cloned()
 }
@@ -24,13 +30,11 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     if matches.get_flag("check") {
         return check(client, matches.get_flag("json"));
     }
-    let limit = text(matches, "limit").unwrap_or_else(|| "50".to_owned());
-    let parameters = [
-        ("state", text(matches, "state")),
-        ("user", text(matches, "user")),
-        ("device", text(matches, "device")),
-        ("limit", Some(limit)),
-    ];
+    let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
+    let parameters = FILTERS.map(|name| match name {
+        "limit" => (name, Some(limit.clone())),
+        _ => (name, text(matches, name)),
+    });
     let path = path("/api/v1/jobs", &parameters);
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
@@ -41,8 +45,19 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let health: api::Health = client.get("/api/v1/health")?;
     let jobs: Vec<api::Job> = client.get(&path)?;
     write_jobs(&jobs, health.now, &mut out)?;
+    if let Some(place) = jobs.last().and_then(place)
+        && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)
+    {
+        writeln!(out, "there may be more: --after {place}")?;
+    }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the list goes on behind a job.
+fn place(job: &api::Job) -> Option<String> {
+    let start = job.start.or(job.submit)?;
+    Some(format!("{}:{}@{start}", job.cluster, job.id))
 }
 
 fn write_jobs(jobs: &[api::Job], now: f64, out: &mut impl Write) -> io::Result<()> {

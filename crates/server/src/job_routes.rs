@@ -19,7 +19,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use jobs::{Amendment, Filter, Listed, Registration, Registry, RegistryError, Whole};
+use jobs::{Amendment, Filter, Listed, Place, Registration, Registry, RegistryError, Whole};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
 use query::{Asker, QueryError, Questions, shown};
 use serde::de::DeserializeOwned;
@@ -65,6 +65,11 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         state: state.transpose()?,
         cluster: cluster.map_err(wrong)?,
         user: params.text("user")?,
+        account: params.text("account")?,
+        project: params.text("project")?,
+        queue: params.text("queue")?,
+        name: params.text("name")?,
+        after: params.text("after")?.map(|text| place(&text)).transpose()?,
         device: device.map_err(wrong)?,
         limit: Some(limit.transpose()?.unwrap_or(LISTED)),
         ..Filter::default()
@@ -74,6 +79,26 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
     filter.from = start.then_some(span.from);
     filter.to = end.then_some(span.to);
     Ok(filter)
+}
+
+/// Where a list goes on: `CLUSTER:ID@START` of the job that was told last.
+fn place(text: &str) -> Result<Place, Refusal> {
+    let read = || {
+        let (name, start) = text.split_once('@')?;
+        let (cluster, id) = name.split_once(':')?;
+        let key = JobKey { cluster: ClusterId::new(cluster).ok()?, id: id.parse().ok()? };
+        let seconds: f64 = start.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "what is too far is held at the end")]
+        let micros = (seconds * 1e6).round() as i64;
+        start
+            .starts_with(|c: char| c.is_ascii_digit())
+            .then_some(Place { start: Timestamp(micros), key })
+    };
+    read().ok_or_else(|| {
+        Refusal::malformed(
+            "`after` is CLUSTER:ID@START of the job that was told last, such as slurm:7@1767657600.25",
+        )
+    })
 }
 
 /// `GET /api/v1/jobs/check`: where schedulers and nodes disagree.
@@ -277,6 +302,16 @@ mod tests {
     #[test]
     fn states_are_declared() {
         assert_eq!(api::JOB_STATES, JobState::ALL.map(JobState::word));
+    }
+
+    #[test]
+    fn places_in_lists() {
+        let place = |text| place(text).map(|place| (place.key.to_string(), place.start.0)).ok();
+        let told = Some(("slurm:7".to_owned(), 1_767_657_600_250_001));
+        assert_eq!(place("slurm:7@1767657600.250001"), told);
+        for wrong in ["", "slurm:7", "7@5", "slurm:7@", "slurm:x@5", "slurm:7@-5", "slurm:7@nan"] {
+            assert_eq!(place(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn what_is_wrong_is_told_as_postgrest_does() {
         ("/rpc/available_metrics?params=%7B%22devices%22:%22a%22%7D", 400, "P0001", None),
         ("/api/v1/node", 404, "PGRST125", Some("/api/v1/nodes")),
         ("/api/v1/jobs?sate=running", 400, "PGRST202", Some("state")),
+        ("/api/v1/jobs?after=7", 400, "PGRST102", None),
         ("/api/v1/jobs?state=runing", 400, "PGRST102", Some("running")),
         ("/api/v1/jobs/99", 404, "P0002", None),
         ("/api/v1/jobs/x%2Fy", 400, "PGRST102", None),

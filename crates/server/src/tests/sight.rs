@@ -349,6 +349,33 @@ fn members_of_an_account_see_what_its_manager_allows() {
     assert!(ann[0]["users"].is_null() && ann.as_array().unwrap().len() == 1);
 }
 
+#[test]
+fn a_page_of_jobs_is_full_of_what_its_reader_sees() {
+    let site = site(&[]);
+    let begun = crate::now().plus(-5000 * Timestamp::SECOND).seconds().floor();
+    for id in 11..=16 {
+        let (uid, start) = (if id % 2 == 1 { 1000 } else { 2000 }, begun + f64::from(id) + 0.25);
+        let tell = serde_json::json!({
+            "cluster": "slurm", "id": id, "uid": uid, "account": "geology", "project": "cores",
+            "queue": "long", "name": format!("drill-{}", id % 3), "state": "running", "start": start,
+        });
+        let told = asks(&site, "token-of-admins", "POST /api/v1/jobs", tell.to_string().as_bytes());
+        assert_eq!(told.status, 200, "{told:?}");
+    }
+    let ids = |token: &str, asked: &str| {
+        let jobs = asks(&site, token, &format!("GET /api/v1/jobs?{asked}"), b"").json();
+        let jobs: Vec<_> = jobs.as_array().unwrap().iter().map(|job| job["id"].clone()).collect();
+        jobs.iter().map(|id| id.as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("token-of-ann", "account=geology&queue=long&limit=2"), [15, 13]);
+    let after = format!("account=geology&limit=2&after=slurm:13@{}", begun + 13.25);
+    assert_eq!(ids("token-of-ann", &after), [11]);
+    assert_eq!(ids("token-of-staff", &after), [12, 11]);
+    assert_eq!(ids("token-of-staff", "project=cores&name=drill-0"), [15, 12]);
+    assert_eq!(ids("token-of-staff", "project=cores&user=2000&state=running&limit=1"), [16]);
+    assert_eq!(ids("token-of-staff", "account=geolog"), [0; 0], "names are whole");
+}
+
 /// What an account shows of others' jobs, and what staff reads, is no right to change what is read of them.
 #[test]
 fn who_sees_a_job_promotes_nothing_for_it() {
