@@ -14,6 +14,7 @@ mod functions;
 mod guard;
 mod meant;
 mod narrow;
+mod of_jobs;
 mod provider;
 mod run;
 mod schema;

@@ -4,6 +4,7 @@
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use jobs::Filter;
 use model::{ClusterId, DeviceId, JobId, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,6 +29,8 @@ pub(crate) struct Narrow {
     pub(crate) to: Timestamp,
     /// Conditions that exclude each other: no row has them all.
     pub(crate) nothing: bool,
+    /// Of a table of jobs: no others have all that is asked for.
+    pub(crate) jobs: Filter,
 }
 
 impl Default for Narrow {
@@ -41,6 +44,7 @@ impl Default for Narrow {
             from: Timestamp(i64::MIN),
             to: Timestamp(i64::MAX),
             nothing: false,
+            jobs: Filter::default(),
         }
     }
 }
@@ -120,6 +124,9 @@ impl fmt::Display for Narrow {
         }
         if self.to.0 < i64::MAX {
             write!(f, ", to {}", self.to)?;
+        }
+        if self.jobs != Filter::default() {
+            f.write_str(", by the registry's indexes")?;
         }
         Ok(())
     }
@@ -231,13 +238,13 @@ fn one_of(column: &str, values: &[ScalarValue]) -> Option<Condition> {
 }
 
 /// An instant in whole microseconds, rounded down.
-struct Nanos {
-    micros: i64,
+pub(crate) struct Nanos {
+    pub(crate) micros: i64,
     /// Whether it lies beyond that microsecond.
     beyond: bool,
 }
 
-fn nanos(value: &ScalarValue) -> Option<Nanos> {
+pub(crate) fn nanos(value: &ScalarValue) -> Option<Nanos> {
     let exact = |micros| Some(Nanos { micros, beyond: false });
     match value {
         ScalarValue::TimestampSecond(Some(at), _) => exact(at.checked_mul(1_000_000)?),

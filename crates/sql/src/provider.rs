@@ -2,6 +2,7 @@
 
 use crate::exec::TableExec;
 use crate::narrow::Narrow;
+use crate::of_jobs;
 use crate::schema::Table;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
@@ -34,6 +35,14 @@ impl Provider {
         Self { table, schema: table.schema(zone), scope: Arc::clone(scope) }
     }
 
+    /// Whether it is of jobs, and conditions on it reach the registry.
+    const fn is_of_jobs(&self) -> bool {
+        matches!(
+            self.table,
+            Table::Jobs | Table::Allocations | Table::NodetimePerJob | Table::NodetimeByJob
+        )
+    }
+
     /// Whether conditions on this table reach the store.
     const fn narrows(&self) -> bool {
         self.table.view().is_some() || matches!(self.table, Table::CounterStarts)
@@ -57,6 +66,8 @@ impl TableProvider for Provider {
         let support = |filter: &&Expr| {
             if self.narrows() && Narrow::understands(filter) {
                 TableProviderFilterPushDown::Exact
+            } else if self.is_of_jobs() && of_jobs::understands(filter) {
+                TableProviderFilterPushDown::Inexact
             } else {
                 TableProviderFilterPushDown::Unsupported
             }
@@ -74,7 +85,8 @@ impl TableProvider for Provider {
         let every = || (0..self.schema.fields().len()).collect();
         let kept = projection.cloned().unwrap_or_else(every);
         let schema = Arc::new(self.schema.project(&kept)?);
-        let (narrow, scope) = (Narrow::of(filters), Arc::clone(&self.scope));
+        let narrow = if self.is_of_jobs() { of_jobs::narrow(filters) } else { Narrow::of(filters) };
+        let scope = Arc::clone(&self.scope);
         Ok(Arc::new(TableExec::new(self.table, kept, schema, narrow, limit, scope)))
     }
 }

@@ -6,9 +6,13 @@ use crate::narrow::Narrow;
 use crate::provider::Scope;
 use crate::schema::Table;
 use jobs::{Filter, Interval, Window};
-use model::{JobKey, Timestamp};
+use model::{JobId, JobKey, Timestamp};
 use query::{QueryError, View};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Most jobs that are looked up one by one.
+const LOOKED_UP: usize = 1000;
 
 /// The rows of a table, all columns of each.
 pub(crate) fn rows(
@@ -17,9 +21,9 @@ pub(crate) fn rows(
     scope: &Scope,
 ) -> Result<Vec<Vec<Cell>>, QueryError> {
     match table {
-        Table::NodetimePerJob | Table::NodetimeByJob => nodetime(scope),
-        Table::Jobs => jobs(scope),
-        Table::Allocations => allocations(scope),
+        Table::NodetimePerJob | Table::NodetimeByJob => nodetime(narrow, scope),
+        Table::Jobs => jobs(narrow, scope),
+        Table::Allocations => allocations(narrow, scope),
         Table::Gaps => gaps(scope),
         Table::CounterStarts => counter_starts(narrow, scope),
         _ => Ok(catalogue(scope)),
@@ -38,29 +42,44 @@ fn time(at: Timestamp) -> Cell {
     Cell::Time(at.0)
 }
 
-fn stays(scope: &Scope) -> Result<Vec<Interval>, QueryError> {
-    scope.questions.stays(&Window::default(), &scope.asker)
+/// Those of the jobs that are asked for, or more.
+fn stays(narrow: &Narrow, scope: &Scope) -> Result<Vec<Interval>, QueryError> {
+    let Filter { uid, ref device, from, to, .. } = narrow.jobs;
+    let window = |job| Window { job, uid, device: device.clone(), from, to, ..Window::default() };
+    let Some(ids) = few(narrow) else { return scope.questions.stays(&window(None), &scope.asker) };
+    let mut stays = Vec::new();
+    for id in ids {
+        for key in scope.questions.registry().keys_of(*id)? {
+            stays.extend(scope.questions.stays(&window(Some(key)), &scope.asker)?);
+        }
+    }
+    Ok(stays)
 }
 
-fn nodetime(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+/// The numbers of jobs that are asked for, where they are so few that each is looked up.
+fn few(narrow: &Narrow) -> Option<&BTreeSet<JobId>> {
+    narrow.ids.as_ref().filter(|ids| ids.len() <= LOOKED_UP)
+}
+
+fn nodetime(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let row = |stay: Interval| {
         let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
         let node = Cell::text(stay.device.as_str());
         vec![number(key), time(stay.start), stop, node, cluster(key)]
     };
-    Ok(stays(scope)?.into_iter().map(row).collect())
+    Ok(stays(narrow, scope)?.into_iter().map(row).collect())
 }
 
-fn allocations(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let row = |stay: Interval| {
         let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
         let device = Cell::text(stay.device.as_str());
         vec![number(key), time(stay.run_start), device, time(stay.start), stop, cluster(key)]
     };
-    Ok(stays(scope)?.into_iter().map(row).collect())
+    Ok(stays(narrow, scope)?.into_iter().map(row).collect())
 }
 
-fn jobs(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
     let row = |job: model::Job| {
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
@@ -88,8 +107,16 @@ fn jobs(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         row.extend(resources(&job.used));
         row
     };
-    let runs = scope.questions.every_run(&Filter::default(), &scope.asker)?;
-    Ok(runs.into_iter().map(row).collect())
+    let runs = |filter: &Filter| scope.questions.every_run(filter, &scope.asker);
+    let Some(ids) = few(narrow) else {
+        return Ok(runs(&narrow.jobs)?.into_iter().map(row).collect());
+    };
+    let mut rows = Vec::new();
+    for id in ids {
+        let one = Filter { id: Some(*id), ..narrow.jobs.clone() };
+        rows.extend(runs(&one)?.into_iter().map(row));
+    }
+    Ok(rows)
 }
 
 fn resources(of: &model::Resources) -> [Cell; 6] {

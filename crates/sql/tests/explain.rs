@@ -94,7 +94,9 @@ async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
         ),
         // What the store does not answer by itself stays with the engine.
         ("SELECT value FROM metrics WHERE value > 2", "TableExec: metrics"),
-        ("SELECT name FROM jobs WHERE job_id = 7", "TableExec: jobs"),
+        ("SELECT name FROM jobs WHERE name LIKE 'a%'", "TableExec: jobs"),
+        ("SELECT name FROM jobs WHERE job_id = 7", "TableExec: jobs, job_id in [7]"),
+        ("SELECT name FROM jobs WHERE account = 'a'", "TableExec: jobs, by the registry's indexes"),
     ] {
         let lines = ask(&sql, Reader::Everything, &format!("EXPLAIN {text}")).await.unwrap();
         assert_eq!(table(&lines), want, "{text}: {lines:?}");

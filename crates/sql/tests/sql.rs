@@ -311,6 +311,37 @@ async fn nothing_large_is_made_of_something_small() {
 }
 
 #[tokio::test]
+async fn what_is_looked_up_of_jobs_is_what_a_scan_finds() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (looked_up, scanned) in [
+        ("jobs WHERE job_id = 7", "jobs WHERE job_id + 0 = 7"),
+        ("jobs WHERE job_id IN (7, 8, 99)", "jobs WHERE job_id + 0 IN (7, 8, 99)"),
+        ("jobs WHERE user_id = 1000", "jobs WHERE user_id + 0 = 1000"),
+        ("jobs WHERE cluster = 'local'", "jobs WHERE cluster || '' = 'local'"),
+        ("jobs WHERE state = 'running'", "jobs WHERE state || '' = 'running'"),
+        ("allocations WHERE job_id = 8", "allocations WHERE job_id + 0 = 8"),
+        ("allocations WHERE device_id = 'n1'", "allocations WHERE device_id || '' = 'n1'"),
+        ("nodetime_by_job WHERE node = 'n2'", "nodetime_by_job WHERE node || '' = 'n2'"),
+        (
+            "jobs WHERE start_time >= (SELECT max(start_time) FROM jobs)",
+            "jobs WHERE start_time + interval '0 s' >= (SELECT max(start_time) FROM jobs)",
+        ),
+        (
+            "jobs WHERE start_time > '2020-01-01' AND stop_time <= '2040-01-01'",
+            "jobs WHERE stop_time IS NOT NULL",
+        ),
+    ] {
+        let rows = |from: &str| format!("SELECT job_id FROM {from} ORDER BY 1");
+        assert_eq!(
+            ask(&sql, &rows(looked_up)).await,
+            ask(&sql, &rows(scanned)).await,
+            "{looked_up}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_reader_sees_no_job_of_somebody_else() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
