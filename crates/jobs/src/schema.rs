@@ -167,6 +167,9 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
     settle(&db).map_err(failed)?;
+    // 32 MiB: what a round of a scheduler touches, which is a page of each index for each user and device. With less,
+    // pages are written to the disk and read again many times before the round is committed.
+    db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
     let found: i64 =
         db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
     if found > VERSION {
@@ -222,7 +225,7 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "foreign_keys", true)?;
-    // 8 MiB of pages each; the log file is cut to 16 MiB after a checkpoint.
+    // 8 MiB of pages; the log file is cut to 16 MiB after a checkpoint.
     db.pragma_update(None, "cache_size", -8192)?;
     db.pragma_update(None, "journal_size_limit", 16 << 20)
 }
