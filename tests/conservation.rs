@@ -120,8 +120,8 @@ fn seconds(at: &str) -> f64 {
     out.trim().parse().unwrap()
 }
 
-/// Printed = stored + gaps, each once; and nothing is stored that was not printed.
-fn check(url: &str, file: &Path, rounds: u64) {
+/// Printed = stored + gaps, each once; and nothing is stored that was not printed. The device is `n1`.
+pub(crate) fn check(url: &str, file: &Path, rounds: u64) {
     let printed = printed(file);
     let want = printed.len();
     let stored = stored(url);

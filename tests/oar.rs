@@ -207,7 +207,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     running(&server.url, heavy);
     agent_of_node.kill();
     agent_of_node = agent(&server.url, &spool);
-    measured_anew(&server.url, heavy);
+    measured_anew(&server.url, &format!("oar:{heavy}"));
     std::fs::write(load.with_extension("pl.write"), "").unwrap();
     running(&server.url, heavy);
 
@@ -244,11 +244,11 @@ fn seen(url: &str, id: i64, made: Instant) {
     running(url, id);
 }
 
-/// Waits for a sample of the job that is of now.
-fn measured_anew(url: &str, id: i64) {
+/// Waits for a sample of the job, `CLUSTER:ID`, that is of now.
+pub(crate) fn measured_anew(url: &str, job: &str) {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let began = now().as_secs_f64();
-    let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job=oar:{id}");
+    let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job={job}");
     until("the job is measured again", Duration::from_secs(20), || {
         let last: Value = serde_json::from_str(&get(url, &path).1).ok()?;
         (last[0]["time"].as_f64()? > began).then_some(())
@@ -299,6 +299,12 @@ fn check_heavy(job: &Value, used: f64) {
     assert_eq!(job["allocations"].as_array().unwrap().len(), 1, "{}", job["allocations"]);
     let share = &job["nodes"][0];
     assert_eq!((&share["device"], &share["cpus"]), (&"oarnode1".into(), &1.into()), "{share}");
+    // Each core of the node has an accelerator of the same number.
+    assert_eq!((&share["gpus"], &share["gpu_list"]), (&1.into(), &share["cpu_list"]), "{share}");
+    assert!(share["cpu_list"] == "0" || share["cpu_list"] == "1", "{share}");
+    let requested = &job["job"]["requested"];
+    assert_eq!((&requested["nodes"], &requested["cpus"]), (&1.into(), &1.into()), "{requested}");
+    assert!(job["job"]["used"]["wall_seconds"].as_f64().is_some_and(|wall| wall > 10.0), "{job}");
     let number =
         |name: &str| job["totals"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {job}"));
     let cpu = number("cpu_seconds");

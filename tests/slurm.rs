@@ -1,6 +1,7 @@
 //! A real Slurm, its jobs seen by agents on its nodes and told by itself: the two agree on one record of each job.
 
 mod cluster;
+mod orders;
 
 use crate::programs::{Running, Server, get, program, root, until};
 use cluster::Cluster;
@@ -15,16 +16,22 @@ const LATE: Duration = Duration::from_secs(150);
 
 /// An agent on a virtual node: a host name of its own, and only the cgroups of that node's slurmd.
 fn agent(node: &str, server: &Server, dir: &Path) -> Running {
+    let mut command = agent_of(node, server, dir);
+    // slurmstepd removes the cgroup with the last process: what is used after the last reading is not seen.
+    command.args(["--sources-cgroup-period", "100ms"]);
+    Running::start(&mut command)
+}
+
+/// The same, not started, with the periods that any has.
+fn agent_of(node: &str, server: &Server, dir: &Path) -> Command {
     let agent = program("jobmeter-agent");
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", node]);
     command.arg(agent).args(["--server", &server.url, "--period", "1s"]);
-    // slurmstepd removes the cgroup with the last process: what is used after the last reading is not seen.
-    command.args(["--sources-cgroup-period", "100ms"]);
     command.arg("--spool").arg(dir.join(format!("agent.{node}")));
     command.args(["--jobs-schedulers", "slurm", "--jobs-slurm-roots"]);
     command.arg(format!("/sys/fs/cgroup/freezer/slurm_{node}"));
-    Running::start(&mut command)
+    command
 }
 
 /// The report of a job, once the registry has it.

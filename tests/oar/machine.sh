@@ -72,8 +72,10 @@ nodes() {
         ssh -p 6667 -o StrictHostKeyChecking=no $node true; done'
     oarproperty -a cpu
     oarproperty -a core
+    oarproperty -a gpudevice
     for cpu in 0 1; do
-        oarnodesetting -a -h oarnode1 -p cpuset=$cpu -p cpu=1 -p core=$((cpu + 1)) -s Alive
+        oarnodesetting -a -h oarnode1 -p cpuset=$cpu -p cpu=1 -p core=$((cpu + 1)) \
+            -p gpudevice=$cpu -s Alive
     done
 }
 
