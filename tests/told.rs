@@ -5,7 +5,9 @@ use crate::layers::repository;
 use crate::line::{Up, jobmeter, programs_together};
 use crate::programs::{Server, get, output, root, until};
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -95,9 +97,17 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let path = format!("{}:{}", programs_together().display(), std::env::var("PATH").unwrap());
+    // A token that is good for this alone.
+    let arguments = ["token", "create", "--scope", "jobs:site", "--note", "prologue"];
+    let (code, token, errors) = jobmeter(&server.url, &arguments);
+    assert_eq!(code, 0, "{errors}");
+    let file = dir.path().join("token");
+    std::fs::write(&file, &token).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     let run = |name: &str, arguments: &[&str]| {
         let mut command = Command::new(example(name));
         command.args(arguments).env("PATH", &path).env("JOBMETER_SERVER", &server.url);
+        command.env("JOBMETER_TOKEN_FILE", &file);
         let (code, out, errors) = output(&mut command);
         assert_eq!((code, &*errors), (0, ""), "{name}: {out}");
     };
@@ -111,6 +121,10 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     let ended = report(&server.url, "site:77").unwrap();
     assert_eq!((&ended["job"]["state"], &ended["job"]["exit_code"]), (&"failed".into(), &3.into()));
     assert!(ended["allocations"][0]["stop"].is_number(), "{ended}");
+
+    let with_token = ["jobs", "--token-file", file.to_str().unwrap()];
+    let (code, _, errors) = jobmeter(&server.url, &with_token);
+    assert!(code != 0 && errors.contains("reads nothing"), "{errors}");
 
     let (_, shown, _) = jobmeter(&server.url, &["job", "site:77"]);
     assert!(shown.contains("account               physics"), "{shown}");
@@ -128,7 +142,7 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     assert!(code == 2 && errors.contains("local"), "{errors}");
 
     let mut post = Command::new(example("post.sh"));
-    post.arg(&server.url).stdin(std::fs::File::open(example("jobs.jsonl")).unwrap());
+    post.arg(&server.url).env("TOKEN", token.trim()).stdin(std::fs::File::open(example("jobs.jsonl")).unwrap());
     let (code, out, errors) = output(post.stdout(Stdio::piped()));
     assert_eq!(code, 0, "{out}{errors}");
     assert!(

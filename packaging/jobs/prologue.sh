@@ -1,8 +1,8 @@
 #!/bin/sh
 # For the prologue of a scheduler that jobmeter does not know: tells the server that a job starts.
-# As root on the first node of the job, or with an administrator's token in JOBMETER_TOKEN_FILE; the server's
-# address is in JOBMETER_SERVER or /etc/jobmeter/client.toml. A prologue must not hold up a job: what cannot be
-# told is not.
+# On the first node of the job, with a token that is good for this alone (jobmeter token create --scope
+# jobs:site) in JOBMETER_TOKEN_FILE; on the server's own machine root needs none. The server's address is in
+# JOBMETER_SERVER or /etc/jobmeter/client.toml. A prologue must not hold up a job: what cannot be told is not.
 #
 #     prologue.sh NUMBER USER [ACCOUNT [QUEUE [NODES]]]
 #

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-const SCOPE: &str = "^(admin|(agent|user|read|staff)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?)$";
+const SCOPE: &str = "^(admin|(agent|user|read|staff)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?|jobs(:[A-Za-z0-9_.-]{1,63})?)$";
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// Ten years of 366 days.
 const TOKEN_SECONDS_MAX: u64 = 3660 * 86_400;
@@ -51,8 +51,8 @@ pub struct Token {
 /// Body of `POST /api/v1/tokens`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewToken {
-    /// As a line of the token file begins: `agent[:NODE]`, `user[:USER]`, `read:USER`, `staff[:USER]` or
-    /// `admin`; `read` alone is the caller's own. Who is no administrator makes that one only.
+    /// As a line of the token file begins: `agent[:NODE]`, `user[:USER]`, `read:USER`, `jobs[:CLUSTER]`,
+    /// `staff[:USER]` or `admin`; `read` alone is the caller's own. Who is no administrator makes that one only.
     #[schemars(regex(pattern = SCOPE))]
     pub scope: String,
     /// How many seconds it is good for; `access.token_age_max` when left out. Who is no administrator gets

@@ -107,7 +107,9 @@ fn described(
 fn security(access: Access) -> Value {
     match access {
         Access::Anyone => json!([]),
-        Access::Senders | Access::Readers => json!([{"bearer": []}, {"basic": []}]),
+        Access::Senders | Access::Readers | Access::Tellers => {
+            json!([{"bearer": []}, {"basic": []}])
+        }
     }
 }
 

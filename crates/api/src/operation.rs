@@ -33,6 +33,8 @@ pub enum Access {
     Senders,
     /// Who may read: a user, an administrator.
     Readers,
+    /// The same, and who tells of schedulers' jobs.
+    Tellers,
 }
 
 /// What a request's body is.
@@ -235,15 +237,16 @@ operations! {
     Report Get "/api/v1/jobs/{id}" {
         params: &[CLUSTER], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
-    /// A local job of the caller begins; or, with `cluster` and `id`, what an administrator says of a
-    /// scheduler's job.
+    /// A local job of the caller begins; or, with `cluster` and `id`, what an administrator, or a token
+    /// of scope `jobs`, says of a scheduler's job.
     Register Post "/api/v1/jobs" {
-        body: Body::Json(crate::told::posted),
+        access: Access::Tellers, body: Body::Json(crate::told::posted),
         answer: Answer::Json(|g| g.subschema_for::<Registered>()), more: &[507],
     }
-    /// A local job has ended, or, where an administrator says so, any.
+    /// A local job has ended, or, where an administrator or a token of scope `jobs` says so, any; to the
+    /// latter only what became of the job is told.
     End Post "/api/v1/jobs/{id}/end" {
-        params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
+        access: Access::Tellers, params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
         answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404],
     }
     /// Series with samples in the interval, a day when left out.

@@ -6,7 +6,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/v1/jobs` for a job that is not `local`, and a line of the file `schedulers.file`: a job
-/// is submitted, starts, ends, or is corrected. Who may: administrators.
+/// is submitted, starts, ends, or is corrected. Who may: administrators, and tokens of
+/// scope `jobs`, of their cluster where they name one.
 ///
 /// What is left out, or `null`, stays as it was said before. Without `submit` the newest submission of the
 /// number is meant, unless that ended before this `start`: then the number was given again. Without `state`

@@ -3,7 +3,7 @@
 
 use crate::audit::Doer;
 use jobs::Reader;
-use model::Origin;
+use model::{ClusterId, Origin};
 
 /// Who asks, and what they may.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub(crate) enum Rights {
     Staff(Option<u32>),
     /// A token of nobody in particular: reads what belongs to no job.
     Guest,
+    /// A token of prologues and epilogues: says what a scheduler would of the jobs of this cluster, or of
+    /// any when none is named, and reads nothing.
+    Telling(Option<ClusterId>),
     /// Somebody whom nobody names, where the settings let such read what belongs to no job.
     Anonymous,
     /// An agent's token or certificate: appends batches of this origin, or of any when none is named.
@@ -51,7 +54,7 @@ impl Caller {
             Rights::User(uid) | Rights::Reading(uid) if self.own_nodes => Some(Reader::Tenant(uid)),
             Rights::User(uid) | Rights::Reading(uid) => Some(Reader::User(uid)),
             Rights::Guest | Rights::Anonymous => Some(Reader::Nodes),
-            Rights::Agent(_) | Rights::Nobody => None,
+            Rights::Agent(_) | Rights::Telling(_) | Rights::Nobody => None,
         }
     }
 }
@@ -65,6 +68,7 @@ impl Rights {
             Self::Reading(_) => "read",
             Self::Staff(_) | Self::StaffUser(_) => "staff",
             Self::Guest => "guest",
+            Self::Telling(_) => "jobs",
             Self::Agent(_) => "agent",
             Self::Anonymous | Self::Nobody => "nobody",
         }
@@ -75,7 +79,9 @@ impl Rights {
         match self {
             Self::Admin(uid) | Self::Staff(uid) => *uid,
             Self::User(uid) | Self::Reading(uid) | Self::StaffUser(uid) => Some(*uid),
-            Self::Guest | Self::Anonymous | Self::Agent(_) | Self::Nobody => None,
+            Self::Guest | Self::Telling(_) | Self::Anonymous | Self::Agent(_) | Self::Nobody => {
+                None
+            }
         }
     }
 
@@ -102,9 +108,19 @@ impl Rights {
             Self::Reading(_)
             | Self::Staff(_)
             | Self::Guest
+            | Self::Telling(_)
             | Self::Anonymous
             | Self::Agent(_)
             | Self::Nobody => None,
+        }
+    }
+
+    /// Whether this caller may say what a scheduler would of the jobs of that cluster.
+    pub(crate) fn tells_of(&self, cluster: &ClusterId) -> bool {
+        match self {
+            Self::Admin(_) | Self::Telling(None) => true,
+            Self::Telling(Some(own)) => own == cluster,
+            _ => false,
         }
     }
 
@@ -148,6 +164,7 @@ mod tests {
             (Rights::Staff(Some(7)), some(all), [false; 4]),
             (Rights::Guest, some(Reader::Nodes), [false; 4]),
             (Rights::Anonymous, some(Reader::Nodes), [false; 4]),
+            (Rights::Telling(None), None, [false; 4]),
             (Rights::Agent(None), None, [true, true, false, false]),
             (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
             (Rights::Nobody, None, [false; 4]),
@@ -161,6 +178,23 @@ mod tests {
             assert_eq!(rights.may_end(Some(7)), ends, "{rights:?}");
             assert_eq!(rights.may_end(Some(8)), rights.is_admin(), "{rights:?}");
             assert_eq!(rights.registers_for(), registers.then_some(7), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn who_tells_of_which_clusters_jobs() {
+        let [oar, slurm] = ["oar", "slurm"].map(|name| ClusterId::new(name).unwrap());
+        for (rights, of_oar, of_slurm) in [
+            (Rights::Admin(None), true, true),
+            (Rights::Telling(None), true, true),
+            (Rights::Telling(Some(oar.clone())), true, false),
+            (Rights::User(7), false, false),
+            (Rights::StaffUser(7), false, false),
+            (Rights::Staff(None), false, false),
+            (Rights::Agent(None), false, false),
+            (Rights::Nobody, false, false),
+        ] {
+            assert_eq!((rights.tells_of(&oar), rights.tells_of(&slurm)), (of_oar, of_slurm));
         }
     }
 

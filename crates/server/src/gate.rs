@@ -97,7 +97,19 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
         Some(Caller { rights: Rights::Agent(_), .. }) => {
             Refusal::forbidden("an agent's token appends batches and reads nothing").into_response()
         }
+        Some(Caller { rights: Rights::Telling(_), .. }) => {
+            let message = "a token of scope `jobs` tells of schedulers' jobs and reads nothing";
+            Refusal::forbidden(message).into_response()
+        }
         _ => nobody().into_response(),
+    }
+}
+
+/// Lets through who may read, and who tells of schedulers' jobs.
+pub(crate) async fn tellers_too(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Caller>() {
+        Some(Caller { rights: Rights::Telling(_), .. }) => next.run(request).await,
+        _ => readers_only(request, next).await,
     }
 }
 

@@ -87,6 +87,9 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
         Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => {
             Err(Refusal::forbidden("this token reads, and sends no batches"))
         }
+        Rights::Telling(_) => {
+            Err(Refusal::forbidden("this token tells of jobs, and sends no batches"))
+        }
         Rights::Anonymous | Rights::Nobody => Err(nobody()),
     }
 }

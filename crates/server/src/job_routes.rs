@@ -1,10 +1,10 @@
-//! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what an
-//! administrator says of schedulers' jobs.
+//! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what is said
+//! of schedulers' jobs in their place.
 
 use crate::answers::{ask, ask_long, json, wrote};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
-use crate::caller::Caller;
+use crate::caller::{Caller, Rights};
 use crate::job_told::{amendment, instant, take};
 use crate::params::Params;
 use crate::problem::{Refusal, Why};
@@ -19,7 +19,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use jobs::{Amendment, Filter, Listed, Place, Registration, Registry, RegistryError, Whole};
+use jobs::{
+    Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
+};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
 use query::{Asker, QueryError, Questions, shown};
 use serde::de::DeserializeOwned;
@@ -157,14 +159,15 @@ fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
     serde_json::from_value(said).map_err(|error| Refusal::malformed(error.to_string()))
 }
 
-/// An administrator says what a scheduler would.
+/// Somebody says what a scheduler would.
 async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Response, Refusal> {
-    if !caller.rights.is_admin() {
-        let message = "only administrators tell of a scheduler's jobs";
-        return Err(Refusal::forbidden(message));
-    }
     let now = app.now();
     let said = amendment(said, now).map_err(Refusal::malformed)?;
+    if !caller.rights.tells_of(&said.key.cluster) {
+        let message = "only administrators, and tokens of scope `jobs` for this cluster, tell of a \
+                       scheduler's jobs";
+        return Err(Refusal::forbidden(message));
+    }
     let key = said.key.clone();
     let heard = app.with_registry(move |app| take(app, said, now)).await?.map_err(refusal)?;
     if heard.refused > 0 {
@@ -215,7 +218,8 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
-/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator says so.
+/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator
+/// or a token of scope `jobs` says so.
 pub(crate) async fn end(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -228,6 +232,9 @@ pub(crate) async fn end(
     let ended: api::End = object(&app, &head.headers, body).await?;
     let now = app.now();
     let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
+    if matches!(caller.rights, Rights::Telling(_)) {
+        return end_told(&app, &caller, name, stop, ended.exit_code).await;
+    }
     let asker = app.asker(&caller)?;
     let job = app.with_registry(move |app| {
         let key = app.questions.job_key(&name, &asker)?;
@@ -249,6 +256,54 @@ pub(crate) async fn end(
     let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
     wrote(json(&job)?, &more)
+}
+
+/// A scheduler's job has ended, says who reads nothing: he is told what became of it, and no more.
+async fn end_told(
+    app: &Arc<App>,
+    caller: &Caller,
+    name: JobName,
+    stop: Timestamp,
+    exit_code: Option<i32>,
+) -> Result<Response, Refusal> {
+    let Some(cluster) = &name.cluster else {
+        return Err(Refusal::malformed("whose job it is has to be said: CLUSTER:ID"));
+    };
+    if *cluster == ClusterId::local() || !caller.rights.tells_of(cluster) {
+        return Err(Refusal::forbidden(format!("this token tells of no job of `{cluster}`")));
+    }
+    let now = app.now();
+    let job = app.with_registry(move |app| {
+        let key = app.registry.resolve(&name)?;
+        take(app, Amendment { stop: Some(stop), exit_code, ..Amendment::new(key.clone()) }, now)?;
+        ended_job(&app.registry, &key)
+    });
+    let job = job.await?.map_err(QueryError::from)?;
+    let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
+    let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
+    wrote(json(&what_became(job))?, &more)
+}
+
+/// Which job it is and how it ended: nothing that its teller has not said, or could not have.
+fn what_became(job: api::Job) -> api::Job {
+    api::Job {
+        user: None,
+        uid: None,
+        account: None,
+        project: None,
+        name: None,
+        queue: None,
+        state_word: None,
+        submit: None,
+        start: None,
+        part_of: None,
+        array_index: None,
+        types: Vec::new(),
+        requested: api::Resources::default(),
+        used: api::Resources::default(),
+        devices: Vec::new(),
+        ..job
+    }
 }
 
 /// The newest run of a job, as the API tells it.

@@ -1,7 +1,7 @@
 //! The routes: each operation that `api` declares, and the pages.
 
 use crate::app::App;
-use crate::gate::{gate, readers_only};
+use crate::gate::{gate, readers_only, tellers_too};
 use crate::problem::{Refusal, Why};
 use crate::{
     account_routes, demand_routes, exposition, ingest, job_routes, kwollect, nodes, openapi, pages,
@@ -18,10 +18,11 @@ use std::sync::Arc;
 
 /// Every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (mut open, mut reading) = (Router::new(), Router::new());
+    let (mut open, mut reading, mut telling) = (Router::new(), Router::new(), Router::new());
     for operation in Operation::ALL.iter().copied() {
         match operation.access() {
             Access::Readers => reading = reading.route(operation.path(), handler(operation)),
+            Access::Tellers => telling = telling.route(operation.path(), handler(operation)),
             Access::Anyone | Access::Senders => {
                 open = open.route(operation.path(), handler(operation));
             }
@@ -33,6 +34,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     open.route("/", get(pages::index))
         .route("/ui/{*path}", get(pages::file))
         .merge(reading)
+        .merge(telling.route_layer(from_fn(tellers_too)))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), gate))

@@ -129,7 +129,7 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
             let users = app.registry.users();
             // A name is looked up here: what is kept is a number.
             let scope = match scope.split_once(':') {
-                Some((word, name)) if word != "agent" => {
+                Some((word, name)) if !matches!(word, "agent" | "jobs") => {
                     let uid =
                         users.uid(name).map_or_else(|| name.to_owned(), |uid| uid.to_string());
                     format!("{word}:{uid}")
@@ -160,6 +160,7 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
 fn spelled(rights: &Rights) -> String {
     let name = match rights {
         Rights::Agent(origin) => origin.as_ref().map(ToString::to_string),
+        Rights::Telling(cluster) => cluster.as_ref().map(ToString::to_string),
         rights => rights.uid().map(|uid| uid.to_string()),
     };
     match name {

@@ -7,6 +7,8 @@
 //! user:ann     V2hhdCBhIGxv…             # reads what she may see, registers jobs of her own
 //! read:ann     aHVzaCBodXNo…             # reads what she may see, and writes nothing
 //! user         Qm9yaW5nIHRv…             # reads what belongs to no job
+//! jobs:slurm   cHJvbG9ndWUg…             # tells of Slurm's jobs, as its prologue does, and reads nothing
+//! jobs         ZXBpbG9ndWUg…             # tells of any scheduler's jobs, and reads nothing
 //! staff        c3RhZmYgb25s…             # reads everything, and writes nothing; staff:NAME names who
 //! admin        c2VjcmV0IHRv…             # may do everything but begin a job, which is a user's
 //! QSB0b2tlbiBh…                          # as `agent`: the same file does for a server and its agents
@@ -18,7 +20,7 @@
 
 use crate::caller::Rights;
 use kernel::parse::{lines, number};
-use model::Origin;
+use model::{ClusterId, Origin};
 use ring::digest::{SHA256, digest};
 use std::fmt;
 use std::io::Read;
@@ -30,7 +32,10 @@ const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
 
 /// The words that a line may begin with.
-const SCOPES: [&str; 5] = ["agent", "user", "read", "staff", "admin"];
+const SCOPES: [&str; 6] = ["agent", "user", "read", "jobs", "staff", "admin"];
+
+/// Why there is no scope `jobs:local`.
+const OF_LOCAL: &str = "`local` jobs are told by their users; `jobs:` names a scheduler's cluster";
 
 /// A SHA-256.
 pub(crate) type Sha256 = [u8; 32];
@@ -182,6 +187,14 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("user", Some(name)) => Ok(Rights::User(user(name)?)),
         ("read", None) => Err("`read` wants the user whose sight it is: read:NAME".to_owned()),
         ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
+        ("jobs", None) => Ok(Rights::Telling(None)),
+        ("jobs", Some(name)) => {
+            let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
+            if cluster == ClusterId::local() {
+                return Err(OF_LOCAL.to_owned());
+            }
+            Ok(Rights::Telling(Some(cluster)))
+        }
         ("staff", None) => Ok(Rights::Staff(None)),
         ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
         ("admin", None) => Ok(Rights::Admin(None)),
@@ -189,7 +202,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         _ => {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
-            Err(format!("no such scope; agent, user, read, staff or admin{meant}"))
+            Err(format!("no such scope; agent, user, read, jobs, staff or admin{meant}"))
         }
     }
 }
@@ -258,7 +271,8 @@ mod tests {
     fn each_scope() {
         let text = "# c\n\ngggggggggggggggggggg\nagent:node-1 aaaaaaaaaaaaaaaaaaaa\nagent\tbbbbbbbbbbbbbbbbbbbb\n\
                     user:ann  cccccccccccccccccccc\nuser:17 hhhhhhhhhhhhhhhhhhhh\nuser dddddddddddddddddddd\nadmin eeeeeeeeeeeeeeeeeeee\n\
-                    read:ann iiiiiiiiiiiiiiiiiiii\nstaff jjjjjjjjjjjjjjjjjjjj\nstaff:5 kkkkkkkkkkkkkkkkkkkk\n";
+                    read:ann iiiiiiiiiiiiiiiiiiii\nstaff jjjjjjjjjjjjjjjjjjjj\nstaff:5 kkkkkkkkkkkkkkkkkkkk\n\
+                    jobs llllllllllllllllllll\njobs:oar-2 mmmmmmmmmmmmmmmmmmmm\n";
         let tokens = Tokens::parse(text, PASSWD).unwrap();
         let who = |letter: &str| tokens.rights(&letter.repeat(20));
         assert_eq!(who("a"), Some(Rights::Agent(Some(Origin::new("node-1").unwrap()))));
@@ -269,6 +283,9 @@ mod tests {
         assert_eq!(who("e"), Some(Rights::Admin(None)));
         assert_eq!(who("i"), Some(Rights::Reading(1000)));
         assert_eq!((who("j"), who("k")), (Some(Rights::Staff(None)), Some(Rights::Staff(Some(5)))));
+        let oar = ClusterId::new("oar-2").unwrap();
+        let tells = (Some(Rights::Telling(None)), Some(Rights::Telling(Some(oar))));
+        assert_eq!((who("l"), who("m")), tells);
         assert_eq!(who("g"), Some(Rights::Agent(None)));
         assert_eq!(who("f"), None);
         assert_eq!(tokens.rights(""), None);
@@ -292,6 +309,8 @@ mod tests {
             ("admin:x aaaaaaaaaaaaaaaaaaaa", "no name"),
             ("user: aaaaaaaaaaaaaaaaaaaa", "without a name"),
             ("user:bob aaaaaaaaaaaaaaaaaaaa", "no user `bob`"),
+            ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
+            ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
             ("admin short", "5 characters; 8 to 256"),
             ("admin two words that are long", "a blank"),
             ("admin sha256:12", "64 hexadecimal"),
@@ -321,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(agent|user|admin)?:?[ -~\n]{0,60}") {
+        fn no_text_panics(text in "(agent|user|jobs|admin)?:?[ -~\n]{0,60}") {
             Tokens::parse(&text, PASSWD).ok();
         }
     }

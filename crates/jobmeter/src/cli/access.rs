@@ -6,7 +6,8 @@ use clap::{Arg, ArgAction, Command};
 /// `jobmeter token`.
 pub(super) fn token() -> Command {
     let scope = "read: sees what you see, and writes nothing; administrators also agent[:NODE], \
-                 user[:USER], read:USER, staff[:USER] or admin [default: read]";
+                 user[:USER], read:USER, jobs[:CLUSTER] (tells of a scheduler's jobs, reads nothing), \
+                 staff[:USER] or admin [default: read]";
     let create = Command::new("create")
         .about("Makes a token and prints it, this once")
         .args([

@@ -138,3 +138,69 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
     let (started, _) = start("admin 12345678\n", &[("plain", "true")]);
     assert!(matches!(started, Ok(Ok(()))), "{started:?}");
 }
+
+#[test]
+fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() {
+    let site = Site::start();
+    let ask =
+        |token: &str, line: &str, body: &str| site.ask(line, &with(token, JSON), body.as_bytes());
+    let make = |scope: &str| {
+        let body = serde_json::json!({"scope": scope}).to_string();
+        let made = ask("token-of-admins", "POST /api/v1/tokens", &body).json();
+        assert_eq!(made["kept"]["scope"], scope);
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (slurms, anys) = (make("jobs:slurm"), make("jobs"));
+    let began = crate::now().plus(-100 * model::Timestamp::SECOND).seconds();
+    let tell = |token: &str, cluster: &str| {
+        let said = serde_json::json!({
+            "cluster": cluster, "id": 7, "user": "ann", "account": "physics", "start": began,
+            "nodes": [{"device": "n1"}],
+        });
+        ask(token, "POST /api/v1/jobs", &said.to_string()).status
+    };
+    assert_eq!([tell(&slurms, "slurm"), tell(&slurms, "oar"), tell(&anys, "oar")], [200, 403, 200]);
+    // Who makes tokens makes none for jobs that are their users'.
+    let local = ask("token-of-admins", "POST /api/v1/tokens", r#"{"scope": "jobs:local"}"#);
+    assert_eq!(local.status, 400, "{local:?}");
+
+    let end = |name: &str, more: &str| {
+        let line = format!("POST /api/v1/jobs/{name}/end{more}");
+        ask(&slurms, &line, r#"{"exit_code": 3}"#)
+    };
+    let ended = end("slurm:7", "");
+    let told = ended.json();
+    assert_eq!(
+        (ended.status, &told["state"], &told["exit_code"]),
+        (200, &"failed".into(), &3.into())
+    );
+    for key in ["user", "account", "start", "submit"] {
+        assert_eq!(told[key], serde_json::Value::Null, "{key} is not his to read: {told}");
+    }
+    assert_eq!(told["devices"], serde_json::json!([]));
+    assert_eq!(end("7", "?cluster=slurm").status, 200);
+    for (name, want) in [("7", 400), ("oar:7", 403), ("local:1", 403), ("slurm:8", 404)] {
+        assert_eq!(end(name, "").status, want, "{name}");
+    }
+    assert_eq!(ask(&slurms, "POST /api/v1/jobs", r#"{"device": "n1"}"#).status, 403);
+    for line in [
+        "GET /api/v1/jobs",
+        "GET /api/v1/jobs/slurm:7",
+        "GET /api/v1/nodes",
+        "GET /api/v1/me",
+        "GET /api/v1/tokens",
+        "POST /api/v1/tokens",
+        "GET /rpc/get_metrics?job_id=7",
+        "GET /metrics",
+    ] {
+        let answer = ask(&slurms, line, r#"{"scope": "jobs"}"#);
+        assert_eq!(answer.status, 403, "{line}: {answer:?}");
+    }
+    let job = ask("token-of-admins", "GET /api/v1/jobs/slurm:7", "").json()["job"].clone();
+    assert_eq!((&job["user"], &job["account"]), (&"ann".into(), &"physics".into()));
+    assert_eq!((&job["state"], &job["start"]), (&"failed".into(), &began.into()));
+    let dir = site.stop();
+    let audit = std::fs::read_to_string(dir.path().join("data/audit.log")).unwrap();
+    let by_slurm = audit.lines().filter(|line| line.contains("token 1 of `jobs`"));
+    assert_eq!(by_slurm.filter(|line| line.contains("slurm:7")).count(), 3, "{audit}");
+}

@@ -14,10 +14,10 @@ use wire::AckStatus;
 
 const TOKENS: &str = "agent token-of-agents\nuser token-of-guests\nuser:1000 token-of-ann\n\
                       read:1000 read-of-ann\nuser:2000 token-of-bob\nstaff token-of-staff\n\
-                      admin token-of-admins\n";
+                      admin token-of-admins\njobs:slurm token-of-slurm\n";
 
 /// Who asks, in the order of the table below.
-const ASKERS: [&str; 8] = [
+const ASKERS: [&str; 9] = [
     "",
     "token-of-agents",
     "token-of-guests",
@@ -26,27 +26,28 @@ const ASKERS: [&str; 8] = [
     "token-of-bob",
     "token-of-staff",
     "token-of-admins",
+    "token-of-slurm",
 ];
 
 /// A question, and what each gets: a status, with a `+` where the answer tells something named `bob`.
-type Case = (&'static str, &'static str, [&'static str; 8]);
+type Case = (&'static str, &'static str, [&'static str; 9]);
 
 /// Everybody whom somebody names; what is bob's node's is told to guests, whose token is for nodes.
-const NODES: [&str; 8] = ["401", "403", "200+", "200", "200", "200+", "200+", "200+"];
+const NODES: [&str; 9] = ["401", "403", "200+", "200", "200", "200+", "200+", "200+", "403"];
 /// The same of what is bob's job's.
-const JOBS: [&str; 8] = ["401", "403", "200", "200", "200", "200+", "200+", "200+"];
+const JOBS: [&str; 9] = ["401", "403", "200", "200", "200", "200+", "200+", "200+", "403"];
 /// A question about bob's job.
-const OF_BOB: [&str; 8] = ["401", "403", "403", "403", "403", "200+", "200+", "200+"];
-const ADMINS: [&str; 8] = ["401", "403", "403", "403", "403", "403", "403", "200"];
-const ANYONE: [&str; 8] = ["200"; 8];
-const READERS: [&str; 8] = ["401", "403", "200", "200", "200", "200", "200", "200"];
+const OF_BOB: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "200+", "200+", "403"];
+const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
+const ANYONE: [&str; 9] = ["200"; 9];
+const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
 /// What is asked by each operation where a user sees a node only while his job is there.
 fn case(operation: Operation) -> Case {
     let (body, job) = ("", "{\"job_id\": 2}");
     match operation {
         Operation::Batches => {
-            (body, body, ["401", "200", "403", "200", "403", "200", "403", "200"])
+            (body, body, ["401", "200", "403", "200", "403", "200", "403", "200", "403"])
         }
         Operation::GetMetrics => ("?nodes=n1,bobs-node", body, NODES),
         Operation::PostGetMetrics => (body, job, OF_BOB),
@@ -58,14 +59,14 @@ fn case(operation: Operation) -> Case {
         Operation::Jobs => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
         Operation::Register => {
-            let registers = ["401", "403", "403", "200", "403", "200", "403", "403"];
+            let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
             (body, "{\"device\": \"n1\"}", registers)
         }
         Operation::End => {
-            ("local:1", "{}", ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+            ("local:1", "{}", ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"])
         }
         Operation::JobsCheck => {
-            (body, body, ["401", "403", "403", "403", "403", "403", "200", "200"])
+            (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
         // Without addresses and others' jobs for those who may not read everything.
         Operation::Schedulers => (body, body, READERS),
@@ -77,26 +78,30 @@ fn case(operation: Operation) -> Case {
         | Operation::Marks => (body, body, NODES),
         // What can be measured, not what was.
         Operation::Catalogue => {
-            (body, body, ["401", "403", "200+", "200+", "200+", "200+", "200+", "200+"])
+            (body, body, ["401", "403", "200+", "200+", "200+", "200+", "200+", "200+", "403"])
         }
         Operation::Sql => (body, "{\"query\": \"SELECT * FROM metrics_by_device\"}", NODES),
         Operation::Tokens => {
-            (body, body, ["401", "403", "403", "200", "200", "200+", "200+", "200+"])
+            (body, body, ["401", "403", "403", "200", "200", "200+", "200+", "200+", "403"])
         }
         Operation::MakeToken => {
             let scope = "{\"scope\": \"read\"}";
-            (body, scope, ["401", "403", "403", "200", "403", "200", "403", "400"])
+            (body, scope, ["401", "403", "403", "200", "403", "200", "403", "400", "403"])
         }
         Operation::RevokeToken => {
-            ("1", body, ["401", "403", "403", "404", "403", "200+", "403", "200+"])
+            ("1", body, ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"])
         }
         Operation::Accounts => (body, body, JOBS),
         Operation::ChangeAccount => {
             let change = "{\"members_see\": \"nothing\"}";
-            ("slurm:bobs", change, ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+            (
+                "slurm:bobs",
+                change,
+                ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"],
+            )
         }
         Operation::Settings => {
-            (body, body, ["401", "403", "403", "403", "403", "403", "200+", "200+"])
+            (body, body, ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"])
         }
         Operation::Set => {
             let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";
@@ -107,12 +112,14 @@ fn case(operation: Operation) -> Case {
         Operation::Promotions => (body, body, JOBS),
         Operation::Promote => {
             let promote = "{\"job\": \"slurm:2\", \"metric\": \"numa_.*\"}";
-            (body, promote, ["401", "403", "403", "403", "403", "200+", "403", "200+"])
+            (body, promote, ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"])
         }
         // Bob ends his own, so that the administrator finds none.
-        Operation::Demote => ("1", body, ["401", "403", "403", "404", "403", "200", "403", "404"]),
+        Operation::Demote => {
+            ("1", body, ["401", "403", "403", "404", "403", "200", "403", "404", "403"])
+        }
         Operation::UpdatePromotedMetrics => {
-            (body, "{}", ["401", "403", "403", "403", "403", "403", "403", "200+"])
+            (body, "{}", ["401", "403", "403", "403", "403", "403", "403", "200+", "403"])
         }
     }
 }
