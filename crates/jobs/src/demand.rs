@@ -10,7 +10,7 @@ mod schema;
 
 pub use changes::{Change, Entry, Flush, NewChange};
 pub use from_jobs::{JobFacts, Rule, Wanted, wanted};
-pub use marks::{Mark, MarkKind};
+pub use marks::{Look, Mark, MarkKind};
 pub use promotions::{NewPromotion, Origin, Promotion, Quota};
 
 use crate::RegistryError;
@@ -34,11 +34,19 @@ pub struct DemandLimits {
     pub flushes_max: u64,
     /// Most rows of each kind that are kept after their end, the newest.
     pub past_max: u64,
+    /// For how many microseconds they are kept after their end; `None`: for ever.
+    pub past_age_us: Option<i64>,
 }
 
 impl Default for DemandLimits {
     fn default() -> Self {
-        Self { changes_max: 1000, promotions_max: 100_000, flushes_max: 1000, past_max: 200_000 }
+        Self {
+            changes_max: 1000,
+            promotions_max: 100_000,
+            flushes_max: 1000,
+            past_max: 200_000,
+            past_age_us: None,
+        }
     }
 }
 
@@ -66,6 +74,8 @@ pub enum DemandError {
 pub struct Demand {
     writer: Mutex<Connection>,
     reader: Mutex<Connection>,
+    /// Of its own, so that nobody waits for one who looks through all that is past.
+    marks_reader: Mutex<Connection>,
     limits: DemandLimits,
 }
 
@@ -89,7 +99,8 @@ impl Demand {
     pub fn open(path: &Path, limits: DemandLimits) -> Result<Self, DemandError> {
         let writer = Mutex::new(schema::open(path)?);
         let reader = Mutex::new(crate::schema::open_to_read(path)?);
-        Ok(Self { writer, reader, limits })
+        let marks_reader = Mutex::new(crate::schema::open_to_read(path)?);
+        Ok(Self { writer, reader, marks_reader, limits })
     }
 
     /// A number that is another after each change of the file, by whomever.
@@ -135,6 +146,25 @@ impl Demand {
                 self.forget(change)?;
             }
             Ok(u64::try_from(ended).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// Lets go what ended longer ago than is kept. How many rows went.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn forget_old(&self, now: Timestamp) -> Result<u64, DemandError> {
+        let Some(age) = self.limits.past_age_us else { return Ok(0) };
+        let before = now.plus(age.saturating_neg()).0;
+        self.write(|change| {
+            let mut gone = 0;
+            for (table, ended) in
+                [("changes", "ended"), ("promotions", "ended"), ("flushes", "made")]
+            {
+                let old = format!("DELETE FROM {table} WHERE {ended} < ?1");
+                gone += change.execute(&old, [before])?;
+            }
+            Ok(u64::try_from(gone).unwrap_or(u64::MAX))
         })
     }
 

@@ -41,8 +41,8 @@ pub use amend::{Amendment, Followed};
 pub use ask::Whole;
 pub use check::{Difference, Disagreement, PATIENCE};
 pub use demand::{
-    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, Held, JobFacts, Mark,
-    MarkKind, NewChange, NewPromotion, Origin, Promotion, Quota, Rule, Wanted, wanted,
+    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, Held, JobFacts, Look,
+    Mark, MarkKind, NewChange, NewPromotion, Origin, Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use error::RegistryError;
 pub use list::{Filter, Listed, Place};

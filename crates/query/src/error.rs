@@ -1,6 +1,6 @@
 //! Why a question has no answer, in the words and numbers of PostgREST.
 
-use jobs::RegistryError;
+use jobs::{DemandError, RegistryError};
 use model::JobKey;
 use store::BlockError;
 
@@ -64,6 +64,9 @@ pub enum QueryError {
     /// The registry of jobs failed.
     #[error(transparent)]
     Registry(RegistryError),
+    /// The file of what is asked of nodes failed.
+    #[error(transparent)]
+    Demand(DemandError),
     /// A block cannot be read.
     #[error(transparent)]
     Store(#[from] BlockError),
@@ -81,7 +84,7 @@ impl QueryError {
             Self::Denied(_) | Self::Listed(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
             Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
-            Self::Registry(_) | Self::Store(_) => 500,
+            Self::Registry(_) | Self::Demand(_) | Self::Store(_) => 500,
         }
     }
 
@@ -98,7 +101,7 @@ impl QueryError {
             Self::Denied(_) | Self::Listed(_) => "42501",
             Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
             Self::Cancelled => "57014",
-            Self::Registry(_) | Self::Store(_) => "58000",
+            Self::Registry(_) | Self::Demand(_) | Self::Store(_) => "58000",
         }
     }
 
@@ -110,7 +113,7 @@ impl QueryError {
 
     /// Whether the server is at fault, and should write it to its log.
     pub const fn is_internal(&self) -> bool {
-        matches!(self, Self::Registry(_) | Self::Store(_))
+        matches!(self, Self::Registry(_) | Self::Demand(_) | Self::Store(_))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::QueryError;
 use crate::sight::Sight;
 use jiff::tz::TimeZone;
-use jobs::{Filter, Interval, JobName, Listed, Reader, Registry, Sees, Window};
+use jobs::{Demand, Filter, Interval, JobName, Listed, Reader, Registry, Sees, Window};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -141,13 +141,21 @@ pub struct RangeQuestion {
 pub struct Questions {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
+    /// What was asked of nodes, where somebody asks it.
+    pub(crate) demand: Option<Arc<Demand>>,
     pub(crate) settings: Arc<Settings>,
 }
 
 impl Questions {
     /// Questions of a store and a registry.
     pub fn new(store: Arc<Store>, registry: Arc<Registry>, settings: Settings) -> Self {
-        Self { store, registry, settings: Arc::new(settings) }
+        Self { store, registry, demand: None, settings: Arc::new(settings) }
+    }
+
+    /// The same, also of what was asked of nodes.
+    #[must_use]
+    pub fn with_demand(self, demand: Arc<Demand>) -> Self {
+        Self { demand: Some(demand), ..self }
     }
 
     /// The settings.

@@ -188,11 +188,15 @@ impl Sight {
 
 /// When an asker sees which nodes, for what is known of nodes elsewhere than in the store.
 #[derive(Debug)]
-pub struct NodeSight(Option<HashMap<DeviceId, Seen>>);
+pub(crate) struct NodeSight(Option<HashMap<DeviceId, Seen>>);
 
 impl NodeSight {
     /// The nodes, of those that are meant, that are seen at an instant; `None`: every node, at all times.
-    pub fn at(&self, at: Timestamp, meant: impl Fn(&str) -> bool) -> Option<BTreeSet<&DeviceId>> {
+    pub(crate) fn at(
+        &self,
+        at: Timestamp,
+        meant: impl Fn(&str) -> bool,
+    ) -> Option<BTreeSet<&DeviceId>> {
         let devices = self.0.as_ref()?.iter();
         let seen = devices.filter(|(device, seen)| seen.at(at.0) && meant(device.as_str()));
         Some(seen.map(|(device, _)| device).collect())
@@ -204,7 +208,7 @@ impl Questions {
     ///
     /// # Errors
     /// The registry fails.
-    pub fn node_sight(
+    pub(crate) fn node_sight(
         &self,
         (from, to): (Timestamp, Timestamp),
         asker: &Asker,

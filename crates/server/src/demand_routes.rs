@@ -1,7 +1,7 @@
 //! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
 //! what was asked of them.
 
-use crate::answers::{json, wrote};
+use crate::answers::{ask, json, wrote};
 use crate::app::App;
 use crate::caller::{Caller, Rights};
 use crate::job_routes::object;
@@ -17,9 +17,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{Change, DemandError, Entry, Mark, NewChange, Reader};
+use jobs::{Change, DemandError, Entry, NewChange, Reader};
 use model::{DeviceId, NodeList, Timestamp};
-use query::NodeSight;
+use query::SeenMark;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
@@ -266,37 +266,23 @@ pub(crate) async fn marks(
     let params: Params = known(query, Operation::Marks)?;
     let devices = params.text("device")?.map(|names| devices(&names)).transpose()?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
-    let asker = app.asker(&caller)?;
-    asker.meets_any();
-    let marks = app.with_registry(move |app| {
-        let span = (span.from, span.to);
-        let marks = app.on_demand.demand().marks(span, devices.as_deref(), MARKS_MAX);
-        let sight = app.questions.node_sight(span, &asker)?;
-        let marks = marks.map_err(refusal)?.into_iter();
-        let seen = marks.filter_map(|mark| seen(mark, asker.reader, &sight));
-        Ok::<Vec<_>, Refusal>(seen.collect())
-    });
-    json(&marks.await??)
+    ask(&app, &caller, move |questions, asker| {
+        let marks = questions.marks((span.from, span.to), devices.as_deref(), MARKS_MAX, asker)?;
+        Ok(marks.marks.into_iter().map(shown_mark).collect::<Vec<_>>())
+    })
+    .await
 }
 
-/// What somebody is told of a mark; `None`: nothing.
-fn seen(mark: Mark, reader: Reader, sight: &NodeSight) -> Option<api::Mark> {
-    let is_known = reader.knows_of(mark.uid);
-    let here = sight.at(mark.at, |node| mark.nodes.has(node)).filter(|_| !is_known);
-    let nodes = match here {
-        None => mark.nodes.to_string(),
-        Some(here) if here.is_empty() => return None,
-        Some(here) => here.into_iter().map(DeviceId::as_str).collect::<Vec<_>>().join(","),
-    };
-    Some(api::Mark {
+fn shown_mark(SeenMark { mark, nodes }: SeenMark) -> api::Mark {
+    api::Mark {
         at: mark.at.seconds(),
         kind: mark.kind.word().to_owned(),
         number: mark.number,
         nodes,
         text: mark.text,
-        by: mark.by.filter(|_| is_known).map(Into::into),
-        job: mark.job.filter(|_| is_known).map(Into::into),
-    })
+        by: mark.by.map(Into::into),
+        job: mark.job.map(Into::into),
+    }
 }
 
 fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {

@@ -65,6 +65,15 @@ fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> Keep {
     }
 }
 
+/// How old the oldest of what is kept may be, by its age; `None`: some of it has no age at which it goes.
+pub(crate) fn longest_us(retention: &RetentionSettings) -> Option<i64> {
+    let RetentionSettings { samples_age_max, archive_age_max, .. } = retention;
+    let RetentionSettings { minutes_age_max, hours_age_max, .. } = retention;
+    let samples = if retention.archive.is_some() { archive_age_max } else { samples_age_max };
+    let longest = (*samples)?.max((*minutes_age_max)?).max((*hours_age_max)?);
+    Some(micros(longest))
+}
+
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
@@ -122,6 +131,29 @@ mod tests {
         let said = samples(Some(Bytes(7)), Some(Duration::from_secs(2)), Some(10));
         assert_eq!(said, Keep { bytes_max: 7, age_us: 2_000_000 });
         assert!(file_system_bytes(Path::new("/")).is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn what_was_asked_of_nodes_is_kept_as_long_as_anything() {
+        let flags = |flags: &[(&str, &str)]| {
+            let one = |(key, value): &(&str, &str)| {
+                ((*key).to_owned(), config::Raw::One((*value).to_owned()))
+            };
+            let flags = flags.iter().map(one).collect();
+            let file = config::ConfigFile::None;
+            let given = config::Given { file, environment: &|_| None, flags };
+            longest_us(&config::load_server(&given).unwrap().config.retention)
+        };
+        let ages = [
+            ("retention.samples_age_max", "30d"),
+            ("retention.minutes_age_max", "90d"),
+            ("retention.hours_age_max", "60d"),
+        ];
+        let day = 86_400 * Timestamp::SECOND;
+        assert_eq!(flags(&ages), Some(90 * day));
+        assert_eq!(flags(&ages[..2]), None, "rollups of an hour stay");
+        let archive = [("retention.archive", "/archive"), ("retention.archive_age_max", "365d")];
+        assert_eq!(flags(&[&ages[1..], &archive].concat()), Some(365 * day));
     }
 
     #[test]

@@ -277,7 +277,10 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     for (received, events) in &recovery.jobs {
         registry.apply(events, *received)?;
     }
-    let on_demand = OnDemand::new(Demand::open(&data.join(DEMAND_FILE), DemandLimits::default())?);
+    let past_age_us = crate::keep::longest_us(&config.retention);
+    let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
+    let demand = Arc::new(Demand::open(&data.join(DEMAND_FILE), demand_limits)?);
+    let on_demand = OnDemand::new(Arc::clone(&demand));
     on_demand.expire(crate::clock::now())?;
     let mut settings = query::Settings {
         zone: jiff::tz::TimeZone::system(),
@@ -290,6 +293,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     }
     let registry = Arc::new(registry);
     let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
+    let questions = questions.with_demand(demand);
     let made_tokens = MadeTokens::default();
     made_tokens.load(&registry)?;
     let audit = data.join(AUDIT_FILE);

@@ -28,7 +28,7 @@ const TOLD_MAX: usize = 1000;
 /// What is asked of agents, as requests need it.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
-    demand: Demand,
+    demand: Arc<Demand>,
     state: Mutex<State>,
 }
 
@@ -67,12 +67,12 @@ struct Index {
 }
 
 impl OnDemand {
-    pub(crate) fn new(demand: Demand) -> Self {
+    pub(crate) fn new(demand: Arc<Demand>) -> Self {
         Self { demand, state: Mutex::default() }
     }
 
     /// The file.
-    pub(crate) const fn demand(&self) -> &Demand {
+    pub(crate) fn demand(&self) -> &Demand {
         &self.demand
     }
 

@@ -68,6 +68,9 @@ impl TableProvider for Provider {
                 TableProviderFilterPushDown::Exact
             } else if self.is_of_jobs() && of_jobs::understands(filter) {
                 TableProviderFilterPushDown::Inexact
+            } else if self.table == Table::Marks && Narrow::understands(filter) {
+                // Of what is understood only the time narrows them.
+                TableProviderFilterPushDown::Inexact
             } else {
                 TableProviderFilterPushDown::Unsupported
             }

@@ -20,6 +20,7 @@ pub(crate) enum Table {
     Allocations,
     Gaps,
     CounterStarts,
+    Marks,
     Catalogue,
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Column {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Metrics,
         Self::MetricsByDevice,
         Self::MetricsByJob,
@@ -46,6 +47,7 @@ impl Table {
         Self::Allocations,
         Self::Gaps,
         Self::CounterStarts,
+        Self::Marks,
         Self::Catalogue,
     ];
 
@@ -64,6 +66,7 @@ impl Table {
             Self::Allocations => "allocations",
             Self::Gaps => "gaps",
             Self::CounterStarts => "counter_starts",
+            Self::Marks => "marks",
             Self::Catalogue => "catalogue",
         }
     }
@@ -94,6 +97,7 @@ impl Table {
             Self::Allocations => ALLOCATIONS,
             Self::Gaps => GAPS,
             Self::CounterStarts => COUNTER_STARTS,
+            Self::Marks => MARKS,
             Self::Catalogue => CATALOGUE,
         }
     }
@@ -204,6 +208,17 @@ const COUNTER_STARTS: Columns = &[
     ("metric_id", Text, false),
     ("labels", Text, false),
     ("start_time", Time, false),
+    ("job_id", Number, true),
+    ("cluster", Text, true),
+];
+
+const MARKS: Columns = &[
+    ("timestamp", Time, false),
+    ("kind", Text, false),
+    ("number", Number, false),
+    ("nodes", Text, false),
+    ("what", Text, false),
+    ("who", Text, true),
     ("job_id", Number, true),
     ("cluster", Text, true),
 ];

@@ -1,4 +1,5 @@
-//! The tables that are small: jobs and where they were, gaps, starts of counters, the catalogue.
+//! The tables that are small: jobs and where they were, gaps, starts of counters, what was asked of nodes,
+//! the catalogue.
 
 use crate::columns::Cell;
 use crate::meant::question;
@@ -6,8 +7,8 @@ use crate::narrow::Narrow;
 use crate::provider::Scope;
 use crate::schema::Table;
 use jobs::{Filter, Interval, Window};
-use model::{JobId, JobKey, Timestamp};
-use query::{QueryError, View};
+use model::{ClusterId, JobId, JobKey, Timestamp};
+use query::{QueryError, SeenMark, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub(crate) fn rows(
         Table::Allocations => allocations(narrow, scope),
         Table::Gaps => gaps(scope),
         Table::CounterStarts => counter_starts(narrow, scope),
+        Table::Marks => marks(narrow, scope),
         _ => Ok(catalogue(scope)),
     }
 }
@@ -147,6 +149,44 @@ fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         ]
     };
     Ok(found.into_iter().map(row).collect())
+}
+
+/// Most marks that a statement goes through.
+const MARKS_MAX: usize = 100_000;
+
+/// Of the time that the statement names; the engine looks at the other conditions.
+fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    if narrow.nothing {
+        return Ok(Vec::new());
+    }
+    let span = (narrow.from, narrow.to);
+    let found = scope.questions.marks(span, None, MARKS_MAX, &scope.asker)?;
+    if found.more {
+        let what = format!(
+            "more than {MARKS_MAX} marks, or 64 MiB of their text; ask for less time by `timestamp`"
+        );
+        return Err(QueryError::TooMuch(what));
+    }
+    let row = |SeenMark { mark, nodes }: SeenMark| {
+        let job = mark.job.as_deref().and_then(job_of);
+        vec![
+            time(mark.at),
+            Cell::text(mark.kind.word()),
+            Cell::Number(mark.number),
+            Cell::text(&nodes),
+            Cell::text(&mark.text),
+            Cell::maybe(mark.by, |by| Cell::text(&by)),
+            Cell::maybe(job.as_ref(), number),
+            Cell::maybe(job.as_ref(), cluster),
+        ]
+    };
+    Ok(found.marks.into_iter().map(row).collect())
+}
+
+/// `CLUSTER:ID`; a person may have written something else into the file.
+fn job_of(text: &str) -> Option<JobKey> {
+    let (cluster, id) = text.split_once(':')?;
+    Some(JobKey { cluster: ClusterId::new(cluster).ok()?, id: JobId::new(id.parse().ok()?)? })
 }
 
 fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {

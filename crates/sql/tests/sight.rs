@@ -8,9 +8,9 @@ mod asked;
 mod lab;
 
 use asked::{ask_as, engine};
-use jobs::Reader;
+use jobs::{NewPromotion, Reader};
 use lab::{Lab, Told, at, device, key};
-use model::{Cause, Gap, Kind, Origin, Unit};
+use model::{Cause, Gap, Kind, NodeList, Origin, Unit};
 use sql::Limits;
 
 /// Alice's job is on n1 from second 100 to 400, bob's from 300 to 900. What nobody else may see is told in
@@ -38,6 +38,22 @@ fn shared() -> Lab {
     ]);
     lab.job(&key("slurm", 1), "n1", 1000, 100.0, Some(400.0));
     lab.job(&key("slurm", 2), "n1", 2000, 300.0, Some(900.0));
+    for (second, nodes, by) in [
+        (200.0, "n1,secret-node", "secret-person"),
+        (500.0, "n1", "secret"),
+        (200.0, "secret-node", "secret"),
+    ] {
+        lab.demand.flush(&NodeList::new(nodes).unwrap(), "cpu", by, at(second)).unwrap();
+    }
+    let own = NewPromotion {
+        nodes: NodeList::new("n7").unwrap(),
+        metric: "perf_.*".into(),
+        until: at(9000.0),
+        by: "alice".into(),
+        uid: Some(1000),
+        job: Some("slurm:1".into()),
+    };
+    lab.demand.promote(&[own], None, at(600.0)).unwrap();
     for (from, to, source) in [(150.0, 160.0, "cpu"), (500.0, 510.0, "secret")] {
         lab.put_gap(Gap {
             origin: Origin::new("lab").unwrap(),
@@ -69,6 +85,8 @@ async fn every_table_tells_a_tenant_what_is_of_his_time_alone() {
             "metrics_by_job_summary" => (1, false),
             "nodetime_per_job" | "nodetime_by_job" | "jobs" | "allocations" | "gaps" => (1, false),
             "counter_starts" => (0, false),
+            // What was asked of her node in her time, and for her job at any.
+            "marks" => (2, false),
             // What could be measured, and not what was.
             "catalogue" => (3, true),
             _ => panic!("say what a tenant sees of {table}"),
@@ -83,4 +101,25 @@ async fn every_table_tells_a_tenant_what_is_of_his_time_alone() {
     let counted = "SELECT count(*), max(value) FROM metrics WHERE device_id = 'n1'";
     let told = ask_as(&sql, Reader::Tenant(1000), counted).await.unwrap();
     assert_eq!(told, ["30 1.0"], "also when only a sum is told");
+}
+
+#[tokio::test]
+async fn marks_are_told_with_what_is_the_readers_to_know_and_narrowed_by_time() {
+    let lab = shared();
+    let sql = engine(&lab, Limits::default());
+    let all = "SELECT kind, nodes, what, who, job_id, cluster FROM marks";
+    let alice = ask_as(&sql, Reader::Tenant(1000), all).await.unwrap();
+    assert_eq!(alice, ["flushed n1 cpu - - -", "promoted n7 perf_.* alice 1 slurm"]);
+    let narrowed = |time: &str| format!("SELECT number FROM marks WHERE timestamp {time}");
+    for (time, want) in [
+        ("> '1970-01-01'", 4),
+        ("< '1970-01-01'", 0),
+        ("IS NULL", 0),
+        ("IS NOT NULL AND job_id = 1", 1),
+        ("IS NOT NULL AND job_id = 2", 0),
+        ("IS NOT NULL AND cluster IS NULL", 3),
+    ] {
+        let told = ask_as(&sql, Reader::Everything, &narrowed(time)).await.unwrap();
+        assert_eq!(told.len(), want, "{time}: {told:?}");
+    }
 }

@@ -3,8 +3,11 @@
 use super::changes::entries;
 use super::{Demand, DemandError};
 use crate::registry::lock;
-use model::{DeviceId, NodeList, Timestamp};
-use rusqlite::params;
+use model::{NodeList, Timestamp};
+use rusqlite::{Row, params};
+
+/// Most bytes of text of the marks of one question.
+const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +65,19 @@ pub struct Mark {
     pub uid: Option<u32>,
 }
 
-/// `?1`, `?2`: from, to. `ended_by` tells who undid from what ended by its time.
+/// What becomes of a mark that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is one of the answer's.
+    Take,
+    /// It is not.
+    Pass,
+    /// No further one is looked for.
+    End,
+}
+
+/// `?1`, `?2`: from, to. The indexes give each part in the order of time, so that they are merged and none is
+/// sorted. `ended_by` tells who undid from what ended by its time.
 const HAPPENED: &str = "
     SELECT made AS at, 0 AS kind, number, nodes, '' AS text, made_by AS by, NULL AS job, NULL AS uid
         FROM changes WHERE made BETWEEN ?1 AND ?2
@@ -74,57 +89,61 @@ const HAPPENED: &str = "
         FROM promotions WHERE ended BETWEEN ?1 AND ?2
     UNION ALL SELECT made, 5, number, nodes, source, made_by, NULL, NULL
         FROM flushes WHERE made BETWEEN ?1 AND ?2
-    ORDER BY at DESC, kind, number";
+    ORDER BY at DESC, kind DESC, number DESC";
 
 impl Demand {
-    /// What happened from one instant to another, both inclusive, to these devices or to any: the newest `most`,
-    /// the oldest of them first.
+    /// What happened from one instant to another, both inclusive, the oldest first: the newest of what `look`
+    /// takes, which is asked of each, the newest first, before its settings are read. As many as `most`, and as
+    /// many as have 64 MiB of text; whether there may be more.
     ///
     /// # Errors
     /// SQLite fails.
     pub fn marks(
         &self,
         (from, to): (Timestamp, Timestamp),
-        devices: Option<&[DeviceId]>,
         most: usize,
-    ) -> Result<Vec<Mark>, DemandError> {
-        let reader = lock(&self.reader);
+        mut look: impl FnMut(&Mark) -> Look,
+    ) -> Result<(Vec<Mark>, bool), DemandError> {
+        let reader = lock(&self.marks_reader);
         let mut find = reader.prepare_cached(HAPPENED)?;
         let mut rows = find.query(params![from.0, to.0])?;
-        let mut marks = Vec::new();
+        let (mut marks, mut bytes, mut more) = (Vec::new(), 0_usize, false);
         while let Some(row) = rows.next()? {
-            // What is no list was written by hand, and reached no node.
-            let Ok(nodes) = NodeList::new(&row.get::<_, String>(3)?) else { continue };
-            let meant = |devices: &[DeviceId]| devices.iter().any(|one| nodes.has(one.as_str()));
-            if devices.is_some_and(|devices| !meant(devices)) {
-                continue;
+            let Some(mut mark) = mark(row)? else { continue };
+            match look(&mark) {
+                Look::Take => {}
+                Look::Pass => continue,
+                Look::End => break,
             }
-            let kind = usize::from(row.get::<_, u8>(1)?);
-            let Some(kind) = MarkKind::ALL.get(kind).copied() else { continue };
-            let number = row.get(2)?;
-            let text = match kind {
-                MarkKind::Set | MarkKind::Undone | MarkKind::Expired => {
-                    let entries = entries(&reader, number)?;
-                    let all: Vec<String> = entries.iter().map(ToString::to_string).collect();
-                    all.join("; ")
-                }
-                _ => row.get(4)?,
-            };
-            marks.push(Mark {
-                at: Timestamp(row.get(0)?),
-                kind,
-                number,
-                nodes,
-                text,
-                by: row.get(5)?,
-                job: row.get(6)?,
-                uid: row.get::<_, Option<i64>>(7)?.and_then(|uid| u32::try_from(uid).ok()),
-            });
-            if marks.len() >= most {
+            if matches!(mark.kind, MarkKind::Set | MarkKind::Undone | MarkKind::Expired) {
+                let entries = entries(&reader, mark.number)?;
+                mark.text = entries.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            }
+            bytes = bytes.saturating_add(mark.text.len() + mark.nodes.as_str().len());
+            more = marks.len() >= most || bytes > TEXT_BYTES_MAX;
+            if more {
                 break;
             }
+            marks.push(mark);
         }
         marks.reverse();
-        Ok(marks)
+        Ok((marks, more))
     }
+}
+
+/// A row of [`HAPPENED`]; `None` where a person wrote what is no list of nodes, and reached none.
+fn mark(row: &Row<'_>) -> rusqlite::Result<Option<Mark>> {
+    let kind = MarkKind::ALL.get(usize::from(row.get::<_, u8>(1)?)).copied();
+    let nodes = NodeList::new(&row.get::<_, String>(3)?).ok();
+    let Some((kind, nodes)) = kind.zip(nodes) else { return Ok(None) };
+    Ok(Some(Mark {
+        at: Timestamp(row.get(0)?),
+        kind,
+        number: row.get(2)?,
+        nodes,
+        text: row.get(4)?,
+        by: row.get(5)?,
+        job: row.get(6)?,
+        uid: row.get::<_, Option<i64>>(7)?.and_then(|uid| u32::try_from(uid).ok()),
+    }))
 }

@@ -56,8 +56,11 @@ fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
 }
 
 fn marks(demand: &Demand, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
-    let device = device.map(|name| [DeviceId::new(name).unwrap()]);
-    let marks = demand.marks((at(0), at(1000)), device.as_ref().map(|one| &one[..]), 100).unwrap();
+    let meant = |mark: &Mark| {
+        if device.is_none_or(|name| mark.nodes.has(name)) { Look::Take } else { Look::Pass }
+    };
+    let (marks, more) = demand.marks((at(0), at(1000)), 100, meant).unwrap();
+    assert!(!more);
     let one = |mark: Mark| {
         let seconds = mark.at.since(at(0)) / Timestamp::SECOND;
         (seconds, mark.kind.word(), mark.by.map(Into::into))
@@ -89,7 +92,7 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
     ];
     assert_eq!(marks(&demand, Some("n2")), all);
     assert_eq!(marks(&demand, Some("n3")), []);
-    let text = demand.marks((at(0), at(0)), None, 1).unwrap().remove(0).text;
+    let text = demand.marks((at(0), at(0)), 1, |_| Look::Take).unwrap().0.remove(0).text;
     assert_eq!(text, "sources.load.period = \"1s\"");
     // Another server finds the same in the file.
     drop(demand);
@@ -172,9 +175,61 @@ fn what_is_past_is_bounded() {
         demand.change(&change(n + 1, "1s"), at(n)).unwrap();
         demand.expire(at(n + 1)).unwrap();
     }
-    let marks = demand.marks((at(0), at(100)), None, 100).unwrap();
-    assert_eq!(marks.iter().map(|mark| mark.number).min(), Some(8));
-    assert_eq!(demand.marks((at(0), at(100)), None, 2).unwrap().len(), 2);
+    let told = |most| demand.marks((at(0), at(100)), most, |_| Look::Take).unwrap();
+    let (marks, more) = told(100);
+    assert_eq!((marks.iter().map(|mark| mark.number).min(), more), (Some(8), false));
+    let (marks, more) = told(2);
+    assert_eq!((marks.len(), more), (2, true));
+}
+
+/// Who sees few of them gets as many as he may: those that he does not see count for nothing.
+#[test]
+fn marks_are_counted_after_they_were_looked_at() {
+    let (_dir, demand) = open(DemandLimits::default());
+    for n in 0..20 {
+        let list = if n % 5 == 0 { "seen" } else { "other" };
+        demand.flush(&nodes(list), "cpu", "root", at(n)).unwrap();
+    }
+    let mut looked = 0;
+    let mut only = |most, end| {
+        looked = 0;
+        let look = |mark: &Mark| {
+            looked += 1;
+            match mark.nodes.has("seen") {
+                _ if looked > end => Look::End,
+                true => Look::Take,
+                false => Look::Pass,
+            }
+        };
+        let (marks, more) = demand.marks((at(0), at(100)), most, look).unwrap();
+        (
+            marks.iter().map(|mark| mark.at.since(at(0)) / Timestamp::SECOND).collect::<Vec<_>>(),
+            more,
+        )
+    };
+    assert_eq!(only(100, 100), (vec![0, 5, 10, 15], false));
+    assert_eq!(only(3, 100), (vec![5, 10, 15], true));
+    assert_eq!(only(100, 6), (vec![15], false), "who looks ends it");
+}
+
+#[test]
+fn what_is_older_than_what_is_kept_goes_and_what_holds_stays() {
+    let limits = DemandLimits { past_age_us: Some(3600 * Timestamp::SECOND), ..Default::default() };
+    let (_dir, demand) = open(limits);
+    demand.change(&change(100, "1s"), at(0)).unwrap();
+    demand.change(&change(100_000, "2s"), at(0)).unwrap();
+    demand.flush(&nodes("n1"), "cpu", "root", at(50)).unwrap();
+    demand.promote(&[promotion("x", 60, 7, None)], None, at(0)).unwrap();
+    demand.expire(at(100)).unwrap();
+    let left = |now| {
+        demand.forget_old(at(now)).unwrap();
+        let (marks, _) = demand.marks((at(0), at(1000)), 100, |_| Look::Take).unwrap();
+        marks.iter().map(|mark| mark.kind.word()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(3600), ["set", "set", "promoted", "flushed", "demoted", "expired"]);
+    assert_eq!(left(3660), ["set", "set", "promoted", "demoted", "expired"]);
+    assert_eq!(left(3701), ["set"]);
+    assert_eq!(demand.held(at(3701)).unwrap().0.changes.len(), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use jobs::{Limits, Registry};
+use jobs::{Demand, DemandLimits, Limits, Registry};
 use model::{
     Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
@@ -36,6 +36,7 @@ pub(crate) fn key(cluster: &str, id: i64) -> JobKey {
 pub(crate) struct Lab {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) demand: Arc<Demand>,
     seq: AtomicU64,
     dir: tempfile::TempDir,
 }
@@ -78,8 +79,9 @@ impl Lab {
         let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = dir.path().join("registry.sqlite");
         let registry = Registry::open(&path, Limits::default(), users).unwrap();
+        let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
         let (store, registry) = (Arc::new(store), Arc::new(registry));
-        Self { store, registry, seq: AtomicU64::new(0), dir }
+        Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }
     }
 
     /// Where everything lies.
@@ -89,6 +91,7 @@ impl Lab {
 
     pub(crate) fn questions(&self, settings: Settings) -> Questions {
         Questions::new(Arc::clone(&self.store), Arc::clone(&self.registry), settings)
+            .with_demand(Arc::clone(&self.demand))
     }
 
     /// Stores what was told, in one batch.
