@@ -90,6 +90,10 @@ settings! {
         "access.anonymous" anonymous: Anonymous = "none", Kind::Choice(ANONYMOUS);
         /// Users of this machine, and groups of it, who read everything.
         "access.staff" staff: Vec<String> = "" or "none", Kind::List("USER|@GROUP");
+        /// How long somebody counts as a member of an account whom nobody put there, since his last job on it
+        /// began; while one runs or waits he does.
+        "access.member_for" member_for: Duration = "90d",
+            Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(3660 * 86_400) };
         /// How long a token is good that a user makes for himself, at most.
         "access.token_age_max" token_age_max: Duration = "90d",
             Kind::Duration { min: Duration::from_secs(60), max: Duration::from_secs(3660 * 86_400) };

@@ -1,7 +1,8 @@
 //! Accounts: who pays for a job, who belongs to it, and what its members see of each other's jobs.
 //!
-//! A member is one of whom a scheduler told a job of the account, or whom an administrator or manager added.
-//! Who was taken out stays out, whatever the scheduler tells. A manager sees all of the account's jobs, and
+//! A member is one of whom a scheduler told a job of the account, as long as it tells so and the last of them
+//! is not too long ago, or whom an administrator or manager added. Who was taken out stays out, whatever the
+//! scheduler tells. A manager sees all of the account's jobs, and
 //! says what its members see of them: nothing, as long as nobody says otherwise.
 
 use crate::ask::Clauses;
@@ -59,6 +60,52 @@ WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGI
 END;
 ";
 
+/// Version 4: those of whom jobs tell leave with them. `runs` counts a user's runs on the account since he is in
+/// it, so that it is looked for another only when the last of them is another account's; `last` is when the
+/// newest of them began. The `+` keep the search with a user's runs, which are fewer than an account's.
+pub(crate) const LEAVING: &str = "
+ALTER TABLE account_users ADD COLUMN runs INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE account_users ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+INSERT INTO account_users (cluster, name, uid, role, runs, last)
+    SELECT cluster, account, uid, 'told', count(*), max(start) FROM runs
+    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0 GROUP BY 1, 2, 3
+    ON CONFLICT DO UPDATE SET runs = excluded.runs, last = excluded.last;
+DELETE FROM account_users WHERE role = 'told' AND runs = 0;
+DROP TRIGGER member_told;
+DROP TRIGGER member_told_later;
+CREATE TRIGGER member_told AFTER INSERT ON runs
+WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        VALUES (NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start)
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+END;
+CREATE TRIGGER member_told_later AFTER UPDATE OF account, uid ON runs
+WHEN NEW.registered = 0 AND (NEW.account IS NOT OLD.account OR NEW.uid IS NOT OLD.uid) BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) SELECT NEW.cluster, NEW.account
+        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL;
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        SELECT NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start
+        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+CREATE TRIGGER member_untold AFTER DELETE ON runs
+WHEN OLD.account IS NOT NULL AND OLD.uid IS NOT NULL AND OLD.registered = 0 BEGIN
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+";
+
 /// Which account: `slurm:physics`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccountKey {
@@ -98,7 +145,7 @@ impl fmt::Display for AccountKey {
 /// What somebody is in an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A scheduler told a job of his.
+    /// A scheduler told a job of his, not too long ago.
     Told,
     /// Somebody added him.
     Member,
@@ -222,14 +269,32 @@ impl Registry {
             )?;
         }
         for (uid, role) in &change.users {
-            step.prepare_cached("INSERT OR REPLACE INTO account_users VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![cluster, name, uid, role.word()])?;
+            step.prepare_cached(
+                "INSERT INTO account_users (cluster, name, uid, role) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET role = excluded.role",
+            )?
+            .execute(params![cluster, name, uid, role.word()])?;
         }
         let users = "SELECT count(*) FROM account_users WHERE cluster = ?1 AND name = ?2 AND role <> 'told'";
         count(users, USERS_MAX, "people in one account")?;
         let changed = account(&step, key)?;
         step.commit()?;
         changed.ok_or_else(|| RegistryError::Damaged(key.to_string()))
+    }
+
+    /// Takes those out of accounts of whom only jobs told that they are in it, and whose last job there began
+    /// before an instant and runs or waits no more. How many left. They are back with their next job.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn leave_accounts(&self, before: Timestamp) -> Result<usize, RegistryError> {
+        let writer = lock(&self.writer);
+        let mut leave = writer.prepare_cached(
+            "DELETE FROM account_users AS u WHERE u.role = 'told' AND u.last < ?1 AND NOT EXISTS (
+                 SELECT 1 FROM runs r WHERE r.stop IS NULL AND +r.uid = u.uid
+                 AND +r.cluster = u.cluster AND +r.account = u.name AND r.registered = 0)",
+        )?;
+        Ok(leave.execute([before.0])?)
     }
 }
 

@@ -28,6 +28,7 @@ mod record;
 mod registry;
 mod schema;
 mod stays;
+mod stopped;
 mod store_records;
 mod store_runs;
 mod store_visits;

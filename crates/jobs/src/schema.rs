@@ -1,6 +1,6 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, paths, tokens_kept};
+use crate::{RegistryError, accounts, paths, stopped, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -15,8 +15,12 @@ const STATEMENTS: usize = 128;
 const APPLICATION: i64 = 0x6a62_6d74;
 
 /// What brings a file from each version to the next, beginning with none.
-const STEPS: [&[&str]; 4] =
-    [&[VISITS], &[RECORDS], &[accounts::TABLES, tokens_kept::TABLES], &[paths::INDEXES]];
+const STEPS: [&[&str]; 4] = [
+    &[VISITS],
+    &[RECORDS],
+    &[accounts::TABLES, tokens_kept::TABLES],
+    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES],
+];
 
 /// Version 1: what nodes tell, and the runs worked out from it.
 const VISITS: &str = "

@@ -293,7 +293,7 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     db.execute_batch(told::TO_THE_THIRD).unwrap();
     db.execute_batch(
         "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
-         DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
+         DROP TRIGGER member_untold; DROP TABLE stopped; DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
          DROP INDEX runs_cluster_account; UPDATE runs SET account = 'physics';
          PRAGMA user_version = 2",
     )
@@ -304,4 +304,57 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     let told = registry.account(&"slurm:physics".parse().unwrap()).unwrap().unwrap();
     assert_eq!((told.members_see, told.users), (Sees::Nothing, vec![(1000, Role::Told)]));
     registry.keep_token(&token(1, None)).unwrap();
+}
+
+/// Whose jobs were corrected to be another account's, and who has had none there for long, sees no more of it.
+#[test]
+fn who_has_left_an_account_sees_no_more_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = || Users::parse(b"ann:x:1000:1000::/:/bin/sh\nbob:x:2000:2000::/:/bin/sh\n");
+    let registry =
+        Registry::open(&dir.path().join("jobs.sqlite"), Limits::default(), users).unwrap();
+    let day = 86_400;
+    let told = [
+        record(1, "ann", "physics", (100, Some(200))),
+        record(2, "ann", "physics", (day, Some(day + 100))),
+        record(3, "bob", "physics", (100, None)),
+    ];
+    registry.tell(&told, at(2 * day)).unwrap();
+    let physics: AccountKey = "slurm:physics".parse().unwrap();
+    let allow = |users| {
+        let change = AccountChange { members_see: Some(Sees::All), users };
+        registry.change_account(&physics, &change).unwrap();
+    };
+    allow(vec![]);
+    let ann = || registry.sees(Reader::User(1000), &key("slurm", 3)).unwrap();
+    let people = || registry.account(&physics).unwrap().unwrap().users;
+    assert_eq!(ann(), Sees::All);
+
+    // One of her two jobs was another account's, then the other.
+    registry.tell(&[record(2, "ann", "biology", (day, Some(day + 100)))], at(2 * day)).unwrap();
+    assert_eq!(ann(), Sees::All);
+    registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(2 * day)).unwrap();
+    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Told)]));
+    // And back.
+    registry.tell(&[record(1, "ann", "physics", (100, Some(200)))], at(2 * day)).unwrap();
+    assert_eq!(ann(), Sees::All);
+
+    // Her last job there began before; bob's is older and still runs.
+    assert_eq!(registry.leave_accounts(at(100)).unwrap(), 0);
+    assert_eq!(registry.leave_accounts(at(101)).unwrap(), 1);
+    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Told)]));
+    // She is back with the next, which she keeps when an older one is corrected.
+    registry.tell(&[record(4, "ann", "physics", (2 * day, None))], at(3 * day)).unwrap();
+    registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(3 * day)).unwrap();
+    assert_eq!(ann(), Sees::All);
+    registry.tell(&[record(4, "ann", "physics", (2 * day, Some(3 * day)))], at(3 * day)).unwrap();
+
+    // Whom people put there stays, and who was taken out stays out.
+    allow(vec![(1000, Role::Member)]);
+    registry.tell(&[record(4, "ann", "biology", (2 * day, Some(3 * day)))], at(3 * day)).unwrap();
+    assert_eq!(registry.leave_accounts(at(9 * day)).unwrap(), 1, "she leaves biology");
+    assert_eq!(ann(), Sees::All);
+    allow(vec![(1000, Role::Removed)]);
+    registry.tell(&[record(5, "ann", "physics", (4 * day, None))], at(4 * day)).unwrap();
+    assert_eq!(ann(), Sees::Nothing);
 }

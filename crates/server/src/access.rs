@@ -22,6 +22,8 @@ pub(crate) struct Access {
     pub(crate) own_nodes: bool,
     /// Users who read everything.
     pub(crate) staff: BTreeSet<u32>,
+    /// How long after his last job there somebody counts as a member of an account.
+    pub(crate) member_for: Duration,
     /// How long a token is good that a user makes, at most.
     pub(crate) token_age_max: Duration,
 }
@@ -45,6 +47,7 @@ impl Access {
             anonymous: settings.anonymous == config::Anonymous::Nodes,
             own_nodes: settings.nodes == Nodes::Own,
             staff,
+            member_for: settings.member_for,
             token_age_max: settings.token_age_max,
         })
     }

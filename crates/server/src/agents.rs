@@ -71,8 +71,20 @@ impl Agents {
         found
     }
 
-    /// Remembers what an origin's request says.
-    pub(crate) fn met(&self, origin: &Origin, headers: &HeaderMap, received: Timestamp) {
+    /// Nobody sent yet, and these said before this server started that they end.
+    pub(crate) fn stopped_before(stopped: Vec<Origin>) -> Self {
+        let agent = || Agent { stopped: true, ..Agent::default() };
+        let known = stopped.into_iter().take(AGENTS_MAX).map(|origin| (origin, agent())).collect();
+        Self { known: Mutex::new(known) }
+    }
+
+    /// Remembers what an origin's request says. Whether a node's agent ends now, where that is news.
+    pub(crate) fn met(
+        &self,
+        origin: &Origin,
+        headers: &HeaderMap,
+        received: Timestamp,
+    ) -> Option<bool> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let now = text(NOW).and_then(|now| now.parse().ok()).map(Timestamp);
         let offset_us = now.map(|now| now.since(received));
@@ -86,20 +98,22 @@ impl Agents {
         let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= AGENTS_MAX && !known.contains_key(origin) {
-            return;
+            return None;
         }
         let agent = known.entry(origin.clone()).or_default();
         agent.offset_us = offset_us;
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
         remember(&mut agent.troubles, text(SOURCES), SOURCES_CHARS_MAX);
-        agent.stopped = text(STOP).is_some();
+        let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
+        let news = Some(agent.stopped).filter(|now| *now != stopped && origin.as_run().is_none());
         let refused = text(REFUSED);
         if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
             && let Some(why) = &agent.refused
         {
             log::warn!("{origin} refused settings that it was told: {why}");
         }
+        news
     }
 
     /// Tells of a node what its agent said: its version, and the offset of its clock, which is truer than
@@ -211,6 +225,23 @@ mod tests {
         assert_eq!((&*troubles[1].source, &*troubles[1].why), ("exec", "a: b"));
         assert_eq!(told(STOP, "1"), (false, true, Vec::new()));
         assert_eq!(told(NOW, "1"), (true, false, Vec::new()), "it is back");
+    }
+
+    #[test]
+    fn that_an_agent_ends_is_news_once_and_known_from_before() {
+        let origin = |name: &str| Origin::new(name).unwrap();
+        let agents = Agents::stopped_before(vec![origin("n1")]);
+        let mut before = node();
+        agents.tell(&mut before);
+        assert_eq!((before.alive, before.stopped), (false, true));
+        let ends: HeaderMap =
+            [(HeaderName::from_static(STOP), "1".parse().unwrap())].into_iter().collect();
+        let runs = HeaderMap::new();
+        let met = |name: &str, headers| agents.met(&origin(name), headers, Timestamp(0));
+        assert_eq!((met("n1", &ends), met("n1", &runs)), (None, Some(false)));
+        assert_eq!((met("n1", &runs), met("n2", &ends)), (None, Some(true)));
+        assert_eq!((met("n2", &ends), met("n3", &runs)), (None, None));
+        assert_eq!(met("n2/run-7", &ends), None, "a run of a program is no node");
     }
 
     #[test]

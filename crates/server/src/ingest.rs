@@ -65,8 +65,16 @@ pub(crate) async fn batches(
     if let (Some(not_now), false) = (&progress.later, progress.settled) {
         return Err(full_or_busy(not_now));
     }
+    let mut stops = Vec::new();
     for origin in &progress.origins {
-        app.agents.met(origin, &head.headers, received);
+        let news = app.agents.met(origin, &head.headers, received);
+        stops.extend(news.map(|stopped| (origin.clone(), stopped)));
+    }
+    if !stops.is_empty() {
+        let noted = app.with_registry(move |app| app.registry.note_stops(&stops, received));
+        if let Err(error) = noted.await? {
+            log::error!("which agents were stopped is not known after a restart: {error}");
+        }
     }
     let answer = answer(&app, &head.headers, progress).await?;
     app.counts.ingest.took(began.elapsed());

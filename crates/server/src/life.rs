@@ -42,6 +42,8 @@ use tokio::time::Instant;
 
 /// How often faults that repeat are told again.
 const MINUTE: Duration = Duration::from_secs(60);
+/// How often of these is looked for what has had its time.
+const MINUTES_OF_HOUR: u64 = 60;
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_TURNS: usize = 4;
 
@@ -249,6 +251,7 @@ struct Opened {
     on_demand: OnDemand,
     questions: Questions,
     made_tokens: MadeTokens,
+    agents: Agents,
     audit: Audit,
 }
 
@@ -296,9 +299,10 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     let questions = questions.with_demand(demand);
     let made_tokens = MadeTokens::default();
     made_tokens.load(&registry)?;
+    let agents = Agents::stopped_before(registry.stopped()?);
     let audit = data.join(AUDIT_FILE);
     let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
-    Ok(Opened { store, registry, on_demand, questions, made_tokens, audit })
+    Ok(Opened { store, registry, on_demand, questions, made_tokens, agents, audit })
 }
 
 fn tell_recovery(recovery: &store::Recovery) {
@@ -366,7 +370,7 @@ fn app(
         ..sql::Limits::default()
     };
     let turns = size(config.query.concurrency_max.into());
-    let Opened { store, registry, on_demand, questions, made_tokens, audit } = opened;
+    let Opened { store, registry, on_demand, questions, made_tokens, agents, audit } = opened;
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -392,7 +396,7 @@ fn app(
         audit: Arc::new(audit),
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
-        agents: Agents::default(),
+        agents,
         started: Instant::now(),
         stopping,
     })
@@ -427,7 +431,10 @@ fn take(app: &Arc<App>) -> Take {
 /// Says what repeats, and which devices several origins claim.
 async fn every_minute(app: Arc<App>) {
     let mut stopping = app.stopping.clone();
-    loop {
+    for minute in 0_u64.. {
+        if minute % MINUTES_OF_HOUR == 0 {
+            forget(&app).await;
+        }
         tokio::select! {
             () = tokio::time::sleep(MINUTE) => {}
             () = stopped(&mut stopping) => return,
@@ -444,6 +451,22 @@ async fn every_minute(app: Arc<App>) {
                 claim.example.device
             );
         }
+    }
+}
+
+/// Lets go what has had its time: members of accounts, and what was asked of nodes.
+async fn forget(app: &Arc<App>) {
+    let member_us = i64::try_from(app.live().access.member_for.as_micros()).unwrap_or(i64::MAX);
+    let forgot = app.with_registry(move |app| {
+        let now = app.now();
+        let left = app.registry.leave_accounts(now.plus(member_us.saturating_neg()))?;
+        if left > 0 {
+            log::info!("{left} members left accounts on which they have had no job for long");
+        }
+        app.on_demand.demand().forget_old(now)
+    });
+    if let Ok(Err(error)) = forgot.await {
+        log::warn!("what has had its time stays for another hour: {error}");
     }
 }
 
