@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const SCOPE: &str = "^(admin|(agent|user|read|staff)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?|jobs(:[A-Za-z0-9_.-]{1,63})?)$";
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
@@ -123,4 +124,26 @@ pub struct AccountChange {
     #[serde(default)]
     #[schemars(length(max = 1000))]
     pub remove: Vec<String>,
+}
+
+/// An element of `GET /api/v1/audit`: something that somebody did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditLine {
+    /// When.
+    pub time: f64,
+    /// Who, without a secret: `uid 1000`, ``token 7 of `read:1000` ``, `rule hot`.
+    pub who: String,
+    /// The address from which.
+    pub from: String,
+    /// Method and path; of a rule, what it brought about.
+    pub did: String,
+    /// The job that was read or told of; `*`: others' jobs, and no one in particular.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The number of that job's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+    /// What was changed, by what it is called in the request.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
 }

@@ -17,7 +17,7 @@ mod rows;
 mod samples;
 mod told;
 
-pub use access::{Account, AccountChange, AccountUser, MadeToken, Me, NewToken, Token};
+pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
 pub use demand::{
     FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
     SetRefused, SetSource, WORD,

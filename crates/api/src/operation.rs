@@ -3,9 +3,9 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Account, AccountChange, Available, Disagreement, End, Explanation, FlushNow, Gap, Health, Job,
-    JobReport, Last, MadeToken, Mark, Me, MetricInfo, MetricsRow, NewToken, Node, Numbered,
-    Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
+    Account, AccountChange, AuditLine, Available, Disagreement, End, Explanation, FlushNow, Gap,
+    Health, Job, JobReport, Last, MadeToken, Mark, Me, MetricInfo, MetricsRow, NewToken, Node,
+    Numbered, Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
     SetChange, SqlQuestion, Token,
 };
 use schemars::{Schema, SchemaGenerator};
@@ -176,6 +176,15 @@ const AVAILABLE: &[Param] = &[
 
 const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), START, END];
 
+const AUDIT: &[Param] = &[
+    param("who", Form::Text, "Only of this user, by name or number, or this token: `token 7`."),
+    param("what", Form::Text, "Only what has this in its method or path: `/tokens`, `POST`."),
+    param("job", Form::Text, "Only of this job: `CLUSTER:ID`; `*`: of no one job."),
+    START,
+    END,
+    param("limit", Form::Count, "Most lines told, ten thousand at most; 1000 when left out."),
+];
+
 /// The number in a path.
 const PATH_NUMBER: Param = param("number", Form::Number, "The number that it was given.");
 
@@ -339,6 +348,11 @@ operations! {
     ChangeAccount Post "/api/v1/accounts/{account}" {
         body: Body::Json(|g| g.subschema_for::<AccountChange>()),
         answer: Answer::Json(|g| g.subschema_for::<Account>()),
+    }
+    /// Who changed something, and who that may read everything read of others' jobs: the newest lines of the
+    /// interval, a day when left out, the oldest first. For administrators and staff.
+    Audit Get "/api/v1/audit" {
+        params: AUDIT, answer: Answer::Json(|g| g.subschema_for::<Vec<AuditLine>>()),
     }
     /// The server's own state for Prometheus.
     Metrics Get "/metrics" { answer: Answer::Text }

@@ -29,6 +29,7 @@ pub(crate) fn command() -> Command {
             promote(),
             access::token(),
             access::account(),
+            access::audit(),
             top(),
             sources(),
             doctor(),

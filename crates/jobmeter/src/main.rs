@@ -3,6 +3,7 @@
 
 mod access;
 mod agent_file;
+mod audit;
 mod backup;
 mod capture;
 mod check;
@@ -106,6 +107,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("promote", matches)) => demand::promote(&client()?, matches),
         Some(("token", matches)) => access::token(&client()?, matches),
         Some(("account", matches)) => access::account(&client()?, matches),
+        Some(("audit", matches)) => audit::audit(&client()?, matches),
         Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
         Some(("top", matches)) if top::is_of_server(matches) => {
             top::top_of_server(matches, client()?)

@@ -8,6 +8,7 @@
 //! every few seconds makes a line an hour. The lines are written by a thread of their own: a disk that
 //! hangs holds up no answer; what finds no room on the way there is counted.
 
+use crate::audit_lines::files;
 use crate::counts::Counter;
 use model::Timestamp;
 use query::Watch;
@@ -48,6 +49,7 @@ pub(crate) struct Doer {
 /// The audit's file, as requests see it.
 #[derive(Debug)]
 pub(crate) struct Audit {
+    path: PathBuf,
     lines: Option<SyncSender<String>>,
     writer: Option<JoinHandle<()>>,
     reads: Mutex<Reads>,
@@ -72,7 +74,12 @@ impl Audit {
         let write = move || file.write_all(&received, &failed);
         let writer = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
         let reads = Mutex::new(Reads::default());
-        Ok(Self { lines: Some(lines), writer: Some(writer), reads, lost })
+        Ok(Self { path: path.to_owned(), lines: Some(lines), writer: Some(writer), reads, lost })
+    }
+
+    /// The files with lines, the newest first.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        files(&self.path, ASIDE)
     }
 
     /// Somebody changed something.
@@ -153,18 +160,13 @@ impl Rotated {
 
     /// `audit.log` becomes `audit.log.1`, that becomes `audit.log.2`, and the last one goes.
     fn put_aside(&mut self) -> io::Result<()> {
-        let named = |nth: u32| {
-            let mut name = self.path.clone().into_os_string();
-            name.push(format!(".{nth}"));
-            PathBuf::from(name)
-        };
-        for nth in (1..ASIDE).rev() {
-            match std::fs::rename(named(nth), named(nth + 1)) {
+        let files = files(&self.path, ASIDE);
+        for (file, older) in files.iter().zip(files.iter().skip(1)).rev() {
+            match std::fs::rename(file, older) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        std::fs::rename(&self.path, named(1))?;
         *self = Self::open(&self.path)?;
         Ok(())
     }

@@ -15,6 +15,7 @@ mod agents;
 mod answers;
 mod app;
 mod audit;
+mod audit_lines;
 mod body;
 mod caller;
 mod certificate;

@@ -4,8 +4,8 @@ use crate::app::App;
 use crate::gate::{gate, readers_only, tellers_too};
 use crate::problem::{Refusal, Why};
 use crate::{
-    account_routes, demand_routes, exposition, ingest, job_routes, kwollect, nodes, openapi, pages,
-    promotion_routes, scheduler_routes, series, statements, token_routes,
+    account_routes, audit_lines, demand_routes, exposition, ingest, job_routes, kwollect, nodes,
+    openapi, pages, promotion_routes, scheduler_routes, series, statements, token_routes,
 };
 use api::{Access, Operation};
 use axum::Router;
@@ -86,6 +86,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::RevokeToken => on(method, token_routes::revoke),
         Operation::Accounts => on(method, account_routes::list),
         Operation::ChangeAccount => on(method, account_routes::change),
+        Operation::Audit => on(method, audit_lines::audit),
         Operation::Metrics => on(method, exposition::metrics),
     }
 }

@@ -82,3 +82,19 @@ pub(super) fn account() -> Command {
         .subcommands([list, show, allow, add, remove])
         .after_help("Example: jobmeter account allow slurm:physics all")
 }
+
+/// `jobmeter audit`.
+pub(super) fn audit() -> Command {
+    Command::new("audit")
+        .about("Lists who changed something, and who of staff read others' jobs; for administrators and staff")
+        .args([
+            value("who", "WHO", "Only of this user, by name or number, or of `token 7`"),
+            value("what", "TEXT", "Only what has this in its method or path, such as tokens or POST"),
+            value("job", "CLUSTER:ID", "Only of this job; `*`: of no one job"),
+            value("since", "TIME", "From then on: 2h, 7d, or such as 2026-01-06 14:00 [default: 1d]"),
+            value("until", "TIME", "Until then [default: now]"),
+            value("limit", "N", "The newest so many, 10000 at most [default: 1000]"),
+            json(),
+        ])
+        .after_help("Example: jobmeter audit --who ann --since 7d")
+}

@@ -103,6 +103,9 @@ fn case(operation: Operation) -> Case {
         Operation::Settings => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"])
         }
+        Operation::Audit => {
+            (body, body, ["401", "403", "403", "403", "403", "403", "200+", "200+"])
+        }
         Operation::Set => {
             let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";
             (body, set, ADMINS)

@@ -1,0 +1,243 @@
+//! `GET /api/v1/audit`: the lines of the audit, for administrators and staff.
+
+use crate::answers::json;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::params::Params;
+use crate::problem::Refusal;
+use crate::selection::Span;
+use crate::series::known;
+use api::{AuditLine, Operation};
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use jobs::{Reader, Users};
+use model::Timestamp;
+use query::Cancel;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Lines where nobody says how many, and most of them.
+const LINES: usize = 1000;
+const LINES_MAX: usize = 10_000;
+/// Most bytes of lines in one answer.
+const BYTES_MAX: usize = 32 << 20;
+
+/// Which lines are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Words that stand together in who did it; of a user any of these.
+    who: Vec<String>,
+    /// A part of what was done.
+    what: Option<String>,
+    /// The job.
+    job: Option<String>,
+    from: f64,
+    to: f64,
+    most: usize,
+}
+
+/// `GET /api/v1/audit`.
+pub(crate) async fn audit(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Audit)?;
+    if !caller.reader().is_some_and(Reader::sees_every_job) {
+        return Err(Refusal::forbidden("only administrators and staff read the audit"));
+    }
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let wanted = Wanted::of(&params, span, &app.registry.users())?;
+    let asker = app.asker(&caller)?;
+    // Which jobs others read is told here.
+    asker.meets_any();
+    let files = app.audit.files();
+    let cancel = asker.cancel.clone();
+    let lines = app.work.answer(asker.cancel, move || Ok(read(&files, &wanted, &cancel)));
+    json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
+}
+
+impl Wanted {
+    fn of(params: &Params, span: Span, users: &Users) -> Result<Self, Refusal> {
+        let most = params.text("limit")?.map(|limit| {
+            let most = limit.parse::<usize>().ok();
+            let most =
+                most.filter(|most| u32::try_from(*most).is_ok_and(|it| it <= api::COUNT_MAX));
+            let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
+            most.ok_or_else(|| Refusal::malformed(message()))
+        });
+        let who = params.text("who")?;
+        let number = who.as_ref().and_then(|who| users.uid(who)).map(|uid| uid.to_string());
+        Ok(Self {
+            who: who.into_iter().chain(number).collect(),
+            what: params.text("what")?,
+            job: params.text("job")?,
+            from: span.from.seconds(),
+            to: span.to.seconds(),
+            most: most.transpose()?.unwrap_or(LINES).min(LINES_MAX),
+        })
+    }
+
+    fn wants(&self, line: &AuditLine) -> bool {
+        (self.from..=self.to).contains(&line.time)
+            && (self.who.is_empty() || self.who.iter().any(|who| has_words(&line.who, who)))
+            && self.what.as_ref().is_none_or(|what| line.did.contains(what))
+            && self.job.as_ref().is_none_or(|job| line.job.as_ref() == Some(job))
+    }
+}
+
+/// Whether words stand together in a text: `uid 7` in `uid 7`, and not in `uid 70`.
+fn has_words(text: &str, words: &str) -> bool {
+    let ends = |rest: Option<char>| rest.is_none_or(|letter| !letter.is_alphanumeric());
+    !words.is_empty()
+        && text.match_indices(words).any(|(at, _)| {
+            let (before, after) = (text.get(..at), text.get(at + words.len()..));
+            ends(before.and_then(|text| text.chars().next_back()))
+                && ends(after.and_then(|text| text.chars().next()))
+        })
+}
+
+/// The newest lines that are wanted, the oldest of them first. The files come newest first.
+fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditLine>> {
+    let mut all = VecDeque::new();
+    let mut bytes = 0;
+    for file in open(files)? {
+        let mut found = Found::default();
+        let older = found.read(file, wanted, cancel)?;
+        // Of an older file only what still has room, the newest of it.
+        while let Some((length, line)) = found.lines.pop_back() {
+            if all.len() >= wanted.most || bytes + length > BYTES_MAX {
+                return Ok(all.into());
+            }
+            bytes += length;
+            all.push_front(line);
+        }
+        if !older {
+            break;
+        }
+    }
+    Ok(all.into())
+}
+
+/// Opens them all before the first is read: one that is put aside meanwhile is read once.
+fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
+    let (mut opened, mut seen) = (Vec::new(), Vec::new());
+    for path in files {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        let about = file.metadata()?;
+        let inode = (about.dev(), about.ino());
+        if !seen.contains(&inode) {
+            seen.push(inode);
+            opened.push(file);
+        }
+    }
+    Ok(opened)
+}
+
+/// What one file has, the newest of it.
+#[derive(Default)]
+struct Found {
+    lines: VecDeque<(usize, AuditLine)>,
+    bytes: usize,
+}
+
+impl Found {
+    /// Reads a file; whether older files may have lines that are wanted.
+    fn read(&mut self, file: File, wanted: &Wanted, cancel: &Cancel) -> io::Result<bool> {
+        let mut first = None;
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line?;
+            if cancel.check().is_err() {
+                return Ok(false);
+            }
+            // Only the last line can be none: one that is being written, or that a crash cut.
+            let Ok(told) = serde_json::from_slice::<AuditLine>(&line) else { continue };
+            first = first.or(Some(told.time));
+            if !wanted.wants(&told) {
+                continue;
+            }
+            self.bytes += line.len();
+            self.lines.push_back((line.len(), told));
+            while self.lines.len() > wanted.most || self.bytes > BYTES_MAX {
+                let Some((length, _)) = self.lines.pop_front() else { break };
+                self.bytes -= length;
+            }
+        }
+        Ok(first.is_none_or(|first| first >= wanted.from))
+    }
+}
+
+/// The file and those that were put aside, the newest first.
+pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
+    let named = |nth: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{nth}"));
+        PathBuf::from(name)
+    };
+    std::iter::once(path.to_owned()).chain((1..=aside).map(named)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(time: u32, who: &str, did: &str, job: &str) -> String {
+        let more = if job.is_empty() { String::new() } else { format!(",\"job\":\"{job}\"") };
+        format!("{{\"time\":{time},\"who\":\"{who}\",\"from\":\"::1\",\"did\":\"{did}\"{more}}}\n")
+    }
+
+    fn all() -> Wanted {
+        let (who, what, job) = (Vec::new(), None, None);
+        Wanted { who, what, job, from: 0.0, to: 1e10, most: 100 }
+    }
+
+    #[test]
+    fn the_newest_lines_of_all_files_that_are_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(&dir.path().join("audit.log"), 2);
+        let older = line(1, "uid 7", "POST /api/v1/tokens", "")
+            + &line(2, "uid 70", "GET /api/v1/jobs/oar:7", "oar:7");
+        let newer = line(3, "token 7 of `read:1000`", "GET /api/v1/jobs", "*")
+            + "{\"time\": 4, \"who"
+            + "\n"
+            + &line(5, "uid 7", "POST /api/v1/jobs", "oar:7");
+        let told = |wanted: &Wanted| {
+            let lines = read(&files, wanted, &Cancel::default()).unwrap();
+            lines.iter().map(|line| line.time).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&all()), [0.0; 0], "no file, no line");
+        std::fs::write(&files[1], older).unwrap();
+        std::fs::write(&files[0], newer).unwrap();
+        assert_eq!(told(&all()), [1.0, 2.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 3, ..all() }), [2.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 0, ..all() }), [0.0; 0]);
+        assert_eq!(told(&Wanted { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0]);
+        assert_eq!(told(&Wanted { who: vec!["uid 7".into()], ..all() }), [1.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["7".into()], ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["ann".into(), "1000".into()], ..all() }), [3.0]);
+        assert_eq!(told(&Wanted { what: Some("POST".into()), ..all() }), [1.0, 5.0]);
+        assert_eq!(told(&Wanted { job: Some("oar:7".into()), ..all() }), [2.0, 5.0]);
+        let cancelled = Cancel::default();
+        cancelled.cancel();
+        assert_eq!(read(&files, &all(), &cancelled).unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_any_text_are_in_it(text in ".{0,20}", words in ".{0,5}") {
+            prop_assert!(!has_words(&text, &words) || text.contains(&words));
+            prop_assert!(text.is_empty() || has_words(&text, &text));
+        }
+    }
+}
