@@ -3,6 +3,8 @@
 use crate::line::{alone, jobmeter};
 use crate::programs::{Running, Server, get, output, program, until};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -176,5 +178,100 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     let (_, marks) = get(&server.url, "/api/v1/marks?device=n1");
     assert!(marks.contains("\"flushed\""), "{marks}");
     assert_eq!(agent.end(), 0, "{}", agent.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+/// A rule of the server about a number that the test itself writes; both programs are ended and started between.
+#[test]
+fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
+    let dir = tempfile::tempdir().unwrap();
+    if std::fs::metadata(dir.path()).unwrap().uid() != 0 {
+        println!("not run: only root's file may name a program");
+        return;
+    }
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let (value, rules) = (dir.path().join("value"), dir.path().join("rules.toml"));
+    let shows = |number: u32| std::fs::write(&value, format!("{number}\n")).unwrap();
+    shows(1);
+    let rule = "[[when]]\nname = \"hot\"\nmetric = \"exec_value\"\nnodes = \"n*\"\nabove = 90\nback = 80\n\
+                flush = \"load\"\npromote = \"memory_.*\"\npromote_for = \"8s\"\nagain_after = \"1s\"\n";
+    std::fs::write(&rules, rule).unwrap();
+    let (data, rules) =
+        (dir.path().join("data"), format!("--promotions-rules={}", rules.display()));
+    let mut server = Server::start(&data, &[&rules]);
+    let config = format!(
+        "[remote]\nallow = [\"bursts\", \"promotions\"]\n[burst]\nsources = [\"load\"]\nperiod = \"200ms\"\nkeep = \"20s\"\n\
+         [sources.memory]\noptional = true\n[sources.exec]\nperiod = \"1s\"\ncommand = [\"/bin/cat\", \"{}\"]\n\
+         pattern = '(\\d+)'\n",
+        value.display()
+    );
+    let file = dir.path().join("agent.toml");
+    let mut node = agent(&server, "n1", &file, &config);
+    let last = |server: &Server| {
+        let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
+        let told: Value = serde_json::from_str(&body).unwrap();
+        told[0]["value"].as_f64()
+    };
+    let fired = |server: &Server| {
+        let select = "SELECT kind, what, who FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
+        done(server, &["sql", "--format", "csv", select])
+    };
+    until("the value", Duration::from_secs(40), || last(&server).filter(|value| *value == 1.0));
+    let none = fired(&server);
+    assert_eq!(none.lines().count(), 1, "{none}");
+    assert_eq!(times(&server, "n1", "memory_total_bytes"), [0.0; 0], "optional");
+
+    shows(95);
+    until("what was kept", Duration::from_secs(20), || {
+        let times = times(&server, "n1", "load_1m");
+        (times.windows(2).filter(|pair| pair[1] - pair[0] < 0.5).count() >= 10).then_some(())
+    });
+    until("what is promoted", Duration::from_secs(20), || {
+        times(&server, "n1", "memory_total_bytes").pop()
+    });
+    let once = fired(&server);
+    let want = ["flushed,load,rule hot", "promoted,memory_.*,rule hot"];
+    assert_eq!(once.lines().skip(1).collect::<Vec<_>>(), want);
+    // It stays so, goes a little down and up, and another server starts: nothing new.
+    until("the promotion's end", Duration::from_secs(20), || {
+        list(&server, "promote").as_array()?.is_empty().then_some(())
+    });
+    shows(85);
+    until("the lower value", Duration::from_secs(10), || last(&server).filter(|v| *v == 85.0));
+    shows(96);
+    until("the higher value", Duration::from_secs(10), || last(&server).filter(|v| *v == 96.0));
+    assert_eq!(fired(&server), once);
+    shows(70);
+    until("it is back", Duration::from_secs(10), || last(&server).filter(|v| *v == 70.0));
+    shows(97);
+    until("it fired again", Duration::from_secs(20), || {
+        (fired(&server).lines().count() == 5).then_some(())
+    });
+    let twice = fired(&server);
+    let audit = done(&server, &["audit", "--who", "rule hot", "--json"]);
+    let audit: Value = serde_json::from_str(&audit).unwrap();
+    let did: Vec<_> = audit.as_array().unwrap().iter().map(|line| &line["did"]).collect();
+    assert_eq!(did, ["flush", "promote", "flush", "promote"]);
+    assert_eq!((&audit[0]["source"], &audit[0]["from"]), (&"load".into(), &"server".into()));
+
+    // A node that was stopped is told from one that fell silent, after a restart of the server too.
+    assert_eq!(node.end(), 0, "{}", node.errors());
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+    server.again(&data, &[&rules]);
+    assert_eq!(fired(&server), twice, "what was asked of nodes survives");
+    let (_, nodes) = get(&server.url, "/api/v1/nodes");
+    let nodes: Value = serde_json::from_str(&nodes).unwrap();
+    assert_eq!(
+        (&nodes[0]["stopped"], &nodes[0]["alive"]),
+        (&true.into(), &false.into()),
+        "{nodes}"
+    );
+    let mut node = agent(&server, "n1", &file, &config);
+    until("it is back", Duration::from_secs(30), || {
+        let (_, nodes) = get(&server.url, "/api/v1/nodes");
+        let nodes: Value = serde_json::from_str(&nodes).unwrap();
+        (nodes[0]["stopped"] == false && nodes[0]["alive"] == true).then_some(())
+    });
+    assert_eq!(node.end(), 0, "{}", node.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
 }

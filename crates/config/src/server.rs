@@ -202,7 +202,8 @@ settings! {
         /// Longest time for which a promotion may be asked.
         "promotions.time_max" time_max: Duration = "7d",
             Kind::Duration { min: SECOND, max: Duration::from_secs(30 * 86_400) };
-        /// Rules (TOML) by which metrics are promoted for jobs and on nodes.
+        /// Rules (TOML) by which metrics are promoted for jobs and on nodes, and by which values that go beyond
+        /// a bound flush bursts and promote.
         "promotions.rules" rules: Option<PathBuf> = "" or "none", Kind::Text("FILE");
     }
 }

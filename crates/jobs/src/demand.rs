@@ -23,6 +23,10 @@ use std::sync::Mutex;
 /// For so long a flush is told to agents: those that do not come in that time are down, and have nothing.
 pub const FLUSH_TOLD_US: i64 = 10 * 60 * Timestamp::SECOND;
 
+/// Most promotions by one rule about values that hold, and most flushes by it within ten minutes: each is of
+/// up to sixty nodes, and people keep room for theirs.
+const BY_RULE_MAX: u64 = 200;
+
 /// What bounds the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemandLimits {

@@ -9,6 +9,7 @@ use crate::decoding::Decoding;
 use crate::live::Live;
 use crate::made_tokens::MadeTokens;
 use crate::ondemand::OnDemand;
+use crate::ondemand::watch::Watching;
 use crate::problem::Refusal;
 use crate::rounds::Course;
 use crate::seats::Seats;
@@ -39,6 +40,8 @@ pub(crate) struct App {
     /// How many may wait for the registry's disk at a time, each on a thread.
     pub(crate) registry_turns: Arc<Semaphore>,
     pub(crate) on_demand: OnDemand,
+    /// The rules about values, at work.
+    pub(crate) watching: Watching,
     pub(crate) promotions: PromotionSettings,
     pub(crate) questions: Questions,
     pub(crate) sql: Sql,

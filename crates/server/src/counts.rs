@@ -104,6 +104,20 @@ words! {
 }
 
 words! {
+    /// What became of rules about values.
+    Rule {
+        /// A value was beyond its bound for long enough.
+        Fired "fired",
+        /// The same, a short time after it fired on that node.
+        TooSoon "too_soon",
+        /// It fired, and what it brings about was refused.
+        Refused "refused",
+        /// A reading that had no room among those that are watched.
+        Unwatched "unwatched",
+    }
+}
+
+words! {
     /// What became of a connection.
     Arrival {
         /// Served.
@@ -204,6 +218,7 @@ pub(crate) struct Counts {
     pub(crate) job_events_refused: Counter,
     pub(crate) records: Counters<{ Fate::ALL.len() }>,
     pub(crate) records_cut: Counter,
+    pub(crate) rules: Counters<{ Rule::ALL.len() }>,
     pub(crate) file_lines: Counter,
     pub(crate) file_lines_bad: Counter,
     pub(crate) arrivals: Counters<{ Arrival::ALL.len() }>,

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::claims::contested;
-use crate::counts::{Arrival, Break, Fate, Frame, Route, Word};
+use crate::counts::{Arrival, Break, Fate, Frame, Route, Rule, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
 use crate::rounds::Course;
@@ -143,6 +143,16 @@ fn records(app: &App, page: &mut Page) {
     let name = "jobmeter_job_records_cut_total";
     let help = "Of these, what was longer than a limit and kept without the rest.";
     page.counter(name, help, counts.records_cut.get());
+    let name = "jobmeter_rules_total";
+    page.head(
+        name,
+        "counter",
+        "How often a value concerned a rule of `[[when]]`, by what became of it.",
+    );
+    for rule in Rule::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", rule.word());
+        page.sample(name, &labels, counts.rules.get(rule));
+    }
     let name = "jobmeter_job_file_lines_total";
     page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
     page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());

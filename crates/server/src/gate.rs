@@ -276,7 +276,8 @@ mod tests {
         let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
         let names = names.map(str::to_owned).into();
         let access = crate::access::Access { staff: [555].into(), ..Default::default() };
-        Live { names, tokens, access, tls: None, agents: Arc::default(), rules: Arc::default() }
+        let (agents, rules, when) = (Arc::default(), Arc::default(), Arc::default());
+        Live { names, tokens, access, tls: None, agents, rules, when }
     }
 
     fn connection(uid: Option<u32>) -> Connection {

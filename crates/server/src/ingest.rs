@@ -139,6 +139,7 @@ async fn store(
 ) -> Result<(), Refusal> {
     let mut acks = Vec::with_capacity(frames.len());
     let (mut batches, mut events, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (rules, mut readings) = (Arc::clone(&app.live().when), Vec::new());
     for frame in frames {
         match frame {
             Read::Bad { why, later } => {
@@ -157,6 +158,7 @@ async fn store(
                     acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
                     progress.origins.insert(decoded.origin.clone());
                     events.push(decoded.jobs.clone());
+                    readings.push(app.watching.readings(&rules, &decoded, received));
                     let decoded = *decoded;
                     batches.push(Incoming { frame: bytes, decoded, received });
                 }
@@ -165,6 +167,15 @@ async fn store(
     }
     let (samples, outcomes) = append(app, batches).await?;
     apply(app, &events, &outcomes, received).await?;
+    for (readings, outcome) in readings.iter().zip(&outcomes) {
+        // Of one that was stored before, the rules have heard.
+        if matches!(outcome, Outcome::Stored { .. }) {
+            let judged = app.watching.judge(&rules, readings, received);
+            app.counts.rules.add(counts::Rule::Fired, judged.fired);
+            app.counts.rules.add(counts::Rule::TooSoon, judged.too_soon);
+            app.counts.rules.add(counts::Rule::Unwatched, judged.unwatched);
+        }
+    }
     for ((place, outcome), samples) in places.into_iter().zip(outcomes).zip(samples) {
         if let Some(ack) = acks.get_mut(place) {
             settle(app, ack, outcome, samples, progress);

@@ -13,6 +13,7 @@ use crate::listen::listen;
 use crate::live::{Live, LiveError};
 use crate::made_tokens::MadeTokens;
 use crate::ondemand::OnDemand;
+use crate::ondemand::watch::Watching;
 use crate::peer::Owners;
 use crate::plans::{PlanError, plans};
 use crate::rounds::{Rounds, Take};
@@ -380,6 +381,7 @@ fn app(
         sql: Sql::new(questions.clone(), sql_limits).map_err(StartError::Sql)?,
         store,
         on_demand,
+        watching: Watching::default(),
         promotions: config.promotions.clone(),
         questions,
         work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),

@@ -1,8 +1,9 @@
 //! The part of the configuration that is read anew on SIGHUP, without losing a connection.
 
 use crate::access::{Access, UserFiles};
-use crate::ondemand::rules;
+use crate::ondemand::rules::{self, Rules};
 use crate::ondemand::text::Base;
+use crate::ondemand::watch::When;
 use crate::tls::{self, TlsError, TlsFiles};
 use crate::tokens::{SecretError, Tokens};
 use config::ServerConfig;
@@ -70,6 +71,8 @@ pub(crate) struct Live {
     pub(crate) agents: Arc<AgentConfig>,
     /// What is promoted without that anybody asks.
     pub(crate) rules: Arc<[Rule]>,
+    /// What values bring about.
+    pub(crate) when: Arc<[When]>,
 }
 
 /// What the server wants agents to run.
@@ -117,10 +120,13 @@ impl Live {
         }
         let names = names(&listener.names, listen);
         let agents = Arc::new(agents.map(AgentConfig::read).transpose()?.unwrap_or_default());
-        let rules = config.promotions.rules.as_ref().map_or(Ok(Vec::new()), |path| {
-            rules::read(path).map_err(|why| LiveError::Rules { path: path.clone(), why })
+        let promotions = &config.promotions;
+        let rules = promotions.rules.as_ref().map_or(Ok(Rules::default()), |path| {
+            rules::read(path, promotions.time_max)
+                .map_err(|why| LiveError::Rules { path: path.clone(), why })
         })?;
-        Ok(Self { names, tokens, access, tls, agents, rules: rules.into() })
+        let Rules { promoting, when } = rules;
+        Ok(Self { names, tokens, access, tls, agents, rules: promoting.into(), when: when.into() })
     }
 }
 

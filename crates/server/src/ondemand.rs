@@ -4,8 +4,10 @@
 //! an ack costs a look into a map.
 
 pub(crate) mod expression;
+mod fire;
 pub(crate) mod rules;
 pub(crate) mod text;
+pub(crate) mod watch;
 
 use crate::app::{App, stopped};
 use crate::live::{AgentConfig, generation};
@@ -171,9 +173,13 @@ impl OnDemand {
     }
 }
 
-/// Ends what has ended and lets promotions follow the jobs, until the server stops.
+/// Ends what has ended, lets promotions follow the jobs, and does what rules bring about, until the server stops.
 pub(crate) async fn run(app: Arc<App>) {
     let mut stopping = app.stopping.clone();
+    let remembered = app.with_registry(fire::remember).await;
+    if let Ok(Err(error)) = remembered {
+        log::warn!("when rules fired before is not known: {error}");
+    }
     let (mut followed, mut looks) = (None, 0);
     loop {
         let (changes, rules) = (app.told_jobs.changes(), Arc::clone(&app.live().rules));
@@ -186,7 +192,7 @@ pub(crate) async fn run(app: Arc<App>) {
             if follows {
                 app.on_demand.follow(&app.registry, &rules, now)?;
             }
-            Ok::<_, DemandError>(())
+            fire::act(app, now)
         });
         match looked.await {
             Ok(Ok(())) if follows => (followed, looks) = (Some(seen), 0),
@@ -197,6 +203,7 @@ pub(crate) async fn run(app: Arc<App>) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = app.watching.due.notified() => {}
             () = stopped(&mut stopping) => return,
         }
     }

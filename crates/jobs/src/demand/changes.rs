@@ -1,8 +1,8 @@
 //! Changes of agents' settings, and flushes of what a burst kept.
 
-use super::{Demand, DemandError, count};
+use super::{BY_RULE_MAX, Demand, DemandError, count};
 use model::{NodeList, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Transaction, params};
 
 /// A setting of an agent, as it stands in TOML: `[section]`, `key = value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,26 +112,60 @@ impl Demand {
         by: &str,
         now: Timestamp,
     ) -> Result<i64, DemandError> {
+        self.write(|change| self.add_flush(change, (nodes, source, by), now))
+    }
+
+    /// The same, since a rule says so.
+    ///
+    /// # Errors
+    /// SQLite fails, or too many were asked for within ten minutes, by this rule or altogether.
+    pub fn flush_by_rule(
+        &self,
+        nodes: &NodeList,
+        source: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<i64, DemandError> {
         self.write(|change| {
-            let most = self.limits.flushes_max;
-            let told: i64 = change.query_row(
-                "SELECT count(*) FROM flushes WHERE made > ?1",
-                [now.plus(-super::FLUSH_TOLD_US).0],
+            let most = BY_RULE_MAX;
+            let own: i64 = change.query_row(
+                "SELECT count(*) FROM flushes WHERE made > ?1 AND made_by = ?2",
+                params![now.plus(-super::FLUSH_TOLD_US).0, by],
                 |row| row.get(0),
             )?;
-            if u64::try_from(told).unwrap_or(0) >= most {
-                return Err(DemandError::Full { what: "flushes within ten minutes", most });
+            if u64::try_from(own).unwrap_or(0) >= most {
+                return Err(DemandError::Full {
+                    what: "flushes by this rule in ten minutes",
+                    most,
+                });
             }
-            let number = change
-                .prepare_cached(
-                    "INSERT INTO flushes (nodes, source, made, made_by) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .insert(params![nodes.as_str(), source, now.0, by])?;
-            let past = i64::try_from(self.limits.past_max).unwrap_or(i64::MAX);
-            change
-                .execute("DELETE FROM flushes WHERE number <= ?1", [number.saturating_sub(past)])?;
-            Ok(number)
+            self.add_flush(change, (nodes, source, by), now)
         })
+    }
+
+    fn add_flush(
+        &self,
+        change: &Transaction<'_>,
+        (nodes, source, by): (&NodeList, &str, &str),
+        now: Timestamp,
+    ) -> Result<i64, DemandError> {
+        let most = self.limits.flushes_max;
+        let told: i64 = change.query_row(
+            "SELECT count(*) FROM flushes WHERE made > ?1",
+            [now.plus(-super::FLUSH_TOLD_US).0],
+            |row| row.get(0),
+        )?;
+        if u64::try_from(told).unwrap_or(0) >= most {
+            return Err(DemandError::Full { what: "flushes within ten minutes", most });
+        }
+        let number = change
+            .prepare_cached(
+                "INSERT INTO flushes (nodes, source, made, made_by) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .insert(params![nodes.as_str(), source, now.0, by])?;
+        let past = i64::try_from(self.limits.past_max).unwrap_or(i64::MAX);
+        change.execute("DELETE FROM flushes WHERE number <= ?1", [number.saturating_sub(past)])?;
+        Ok(number)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Promotions: optional metrics that are collected on a node, until a time or until a job ends.
 
-use super::{Demand, DemandError, Wanted, count};
+use super::{BY_RULE_MAX, Demand, DemandError, Wanted, count};
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::BTreeMap;
@@ -114,7 +114,30 @@ impl Demand {
             if count(change, "promotions", now)?.saturating_add(more) > most {
                 return Err(DemandError::Full { what: "promotions", most });
             }
-            new.iter().map(|new| insert(change, &Line::of_request(new), now)).collect()
+            let line = |new| Line::of_request(new, Origin::Api);
+            new.iter().map(|new| Ok(insert(change, &line(new), now)?)).collect()
+        })
+    }
+
+    /// Promotes since a rule says so; gives the number. It ends by its time, whatever becomes of the rule.
+    ///
+    /// # Errors
+    /// SQLite fails, or too many promotions hold, by this rule or altogether.
+    pub fn promote_by_rule(&self, new: &NewPromotion, now: Timestamp) -> Result<i64, DemandError> {
+        self.write(|change| {
+            let most = BY_RULE_MAX;
+            let sql = format!(
+                "SELECT count(*) FROM promotions WHERE {HELD} AND origin = 'rule' AND made_by = ?2"
+            );
+            let own: i64 = change.query_row(&sql, params![now.0, new.by], |row| row.get(0))?;
+            if u64::try_from(own).unwrap_or(0) >= most {
+                return Err(DemandError::Full { what: "promotions by this rule", most });
+            }
+            let most = self.limits.promotions_max;
+            if count(change, "promotions", now)? >= most {
+                return Err(DemandError::Full { what: "promotions", most });
+            }
+            Ok(insert(change, &Line::of_request(new, Origin::Rule), now)?)
         })
     }
 
@@ -146,6 +169,8 @@ impl Demand {
         for promotion in &held.promotions {
             let Promotion { number, nodes, metric, origin, job, .. } = promotion;
             match (origin, job.as_deref()) {
+                // A value brought it about, and it has an end: those that follow have a job or none.
+                (Origin::Rule, None) if promotion.until.is_some() => {}
                 (Origin::Job | Origin::Rule, job) => {
                     match missing.remove(&(*origin, nodes.as_str(), metric, job)) {
                         Some(wanted) if wanted.until == promotion.until => {}
@@ -196,13 +221,13 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn of_request(new: &'a NewPromotion) -> Self {
+    fn of_request(new: &'a NewPromotion, origin: Origin) -> Self {
         Self {
             nodes: new.nodes.as_str(),
             metric: &new.metric,
             until: Some(new.until),
             by: &new.by,
-            origin: Origin::Api,
+            origin,
             job: new.job.as_deref(),
             uid: new.uid,
         }

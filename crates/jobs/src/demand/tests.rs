@@ -240,6 +240,35 @@ fn a_newer_file_and_one_that_is_none_are_refused() {
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 2, .. }))));
 }
 
+#[test]
+fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
+    let (_dir, demand) = open(DemandLimits::default());
+    let by = "rule hot";
+    let flush = |now| demand.flush_by_rule(&nodes("n1"), "cpu", by, at(now));
+    for n in 0..BY_RULE_MAX {
+        flush(i64::try_from(n).unwrap() / 10).unwrap();
+    }
+    assert!(matches!(flush(30), Err(DemandError::Full { most: BY_RULE_MAX, .. })));
+    demand.flush_by_rule(&nodes("n1"), "cpu", "rule other", at(30)).unwrap();
+    demand.flush(&nodes("n1"), "cpu", "root", at(30)).unwrap();
+    flush(660).unwrap();
+
+    let new = NewPromotion { by: by.into(), uid: None, ..promotion("x", 100, 0, None) };
+    let number = demand.promote_by_rule(&new, at(0)).unwrap();
+    assert_eq!(demand.follow(&[], |_| false, at(1)).unwrap(), (0, 0), "it stays until its end");
+    let held = demand.held(at(1)).unwrap().0.promotions;
+    assert_eq!(
+        (held[0].number, held[0].origin, held[0].until),
+        (number, Origin::Rule, Some(at(100)))
+    );
+    for _ in 1..BY_RULE_MAX {
+        demand.promote_by_rule(&new, at(1)).unwrap();
+    }
+    let full = demand.promote_by_rule(&new, at(1));
+    assert!(matches!(full, Err(DemandError::Full { most: BY_RULE_MAX, .. })));
+    demand.promote_by_rule(&new, at(100)).unwrap();
+}
+
 /// What a scheduler says of a job on two nodes, with the words it was submitted with.
 fn record(id: i64, state: JobState, types: &[&str]) -> Record {
     let share = |name: &str| NodeShare {
