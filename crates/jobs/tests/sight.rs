@@ -293,7 +293,7 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     db.execute_batch(told::TO_THE_THIRD).unwrap();
     db.execute_batch(
         "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
-         DROP TRIGGER member_untold; DROP TABLE stopped; DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
+         DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
          DROP INDEX runs_cluster_account; UPDATE runs SET account = 'physics';
          PRAGMA user_version = 2",
     )

@@ -23,6 +23,11 @@ CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
 CREATE INDEX runs_cluster_account ON runs (cluster, account, start) WHERE account IS NOT NULL;
 CREATE INDEX visits_device ON visits (device, start);
 CREATE INDEX shares_device ON shares (device, start);
+DROP TRIGGER member_told; DROP TRIGGER member_told_later; DROP TRIGGER member_untold;
+DROP TABLE stopped; ALTER TABLE account_users DROP COLUMN runs;
+ALTER TABLE account_users DROP COLUMN last;
+CREATE TRIGGER member_told AFTER INSERT ON runs BEGIN SELECT 1; END;
+CREATE TRIGGER member_told_later AFTER INSERT ON runs BEGIN SELECT 1; END;
 PRAGMA user_version = 3;
 ";
 
