@@ -1,5 +1,7 @@
 //! What ten thousand running jobs of a Slurm cost: the recorded answers of 22.05 with one of its jobs as often as
-//! wanted, written by programs that stand in for squeue and scontrol.
+//! wanted, written by programs that stand in for squeue, scontrol and sacct, and asked round by round as the
+//! server does. A minute is six rounds of 10 s by the clock that is handed to the rounds; what is called, and
+//! what it writes, the programs note.
 //!
 //! ```text
 //! cargo bench -p schedulers --bench slurm -- [JOBS]
@@ -18,19 +20,27 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SQUEUE: &str = include_str!("../../../testdata/schedulers/slurm-22.05/squeue.json");
+const SACCT: &str = include_str!("../../../testdata/schedulers/slurm-22.05/sacct.json");
 const SCONTROL: &str = include_str!("../../../testdata/schedulers/slurm-22.05/scontrol.txt");
 /// The job that runs on four nodes with an accelerator of each.
 const JOB: i64 = 5;
+const NOW: i64 = 1_795_268_300;
+const ROUND_SECONDS: i64 = 10;
+const ROUNDS: i64 = 60 / ROUND_SECONDS;
+/// How long squeue tells of a job that is over where one ends each second: `MinJobAge`, as it is by default.
+const TOLD_OVER: i64 = 300;
+/// How many are over in what sacct is asked for: ten minutes that are asked again, and a round.
+const ACCOUNTED: i64 = 600 + ROUND_SECONDS;
+/// Numbers that stand in a job's text for its own and for its end.
+const ID: i64 = 999_999_001;
+const END: i64 = 999_999_002;
+const PROGRAMS: [&str; 3] = ["squeue", "scontrol", "sacct"];
 
 fn main() {
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
     let count: i64 = words.map(|word| word.parse().unwrap()).next().unwrap_or(10_000);
     let dir = tempfile::tempdir().unwrap();
-    let bytes = write_answers(dir.path(), count, "RUNNING");
-    let mut out = std::io::stdout();
-    writeln!(out, "{count} jobs: squeue {} bytes, scontrol {} bytes", bytes[0], bytes[1]).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut slurm = Slurm::new(SlurmConfig {
+    let slurm = Slurm::new(SlurmConfig {
         cluster: ClusterId::new("slurm").unwrap(),
         access: SlurmAccess::Commands(SlurmCommands {
             folder: Some(dir.path().to_owned()),
@@ -39,73 +49,131 @@ fn main() {
         time_max: Duration::from_secs(60),
         answer_bytes_max: 256 << 20,
     });
-    let start = Timestamp::from_seconds(1_795_264_700);
-    writeln!(out, "resident before {} KiB", resident("VmRSS")).unwrap();
-    for (round, what) in
-        ["all are new", "nothing changed", "nothing changed", "all ended"].iter().enumerate()
-    {
-        if *what == "all ended" {
-            write_answers(dir.path(), count, "COMPLETED");
+    let mut out = std::io::stdout();
+    writeln!(out, "{count} jobs run; resident before {} KiB", resident("VmRSS")).unwrap();
+    let mut bench = Bench { dir: dir.path(), slurm, count, first: 10_000, at: NOW };
+    bench.tell("all are new", 1, 0);
+    bench.tell("a minute, nothing changes", ROUNDS, 0);
+    bench.tell("a minute, one starts and one ends a second", ROUNDS, ROUND_SECONDS);
+}
+
+struct Bench<'a> {
+    dir: &'a Path,
+    slurm: Slurm,
+    count: i64,
+    /// The first job that runs; those before it are over, one a second.
+    first: i64,
+    /// The clock, in seconds.
+    at: i64,
+}
+
+impl Bench<'_> {
+    /// Rounds, in each of which so many jobs have ended and as many started; then says what that took.
+    fn tell(&mut self, what: &str, rounds: i64, changes_of_round: i64) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for program in PROGRAMS {
+            std::fs::write(self.dir.join(format!("{program}.calls")), "").unwrap();
         }
-        let now = start.plus(i64::try_from(round).unwrap() * 10 * Timestamp::SECOND);
-        let (began, cpu) = (Instant::now(), cpu_ms());
-        let changes = runtime.block_on(slurm.changes(start, now)).unwrap();
+        let (mut records, mut calls) = (0, 0);
+        let (mut time, mut cpu) = (Duration::ZERO, 0);
+        for _ in 0..rounds {
+            self.first += changes_of_round;
+            self.write_answers();
+            let now = Timestamp::from_seconds(self.at);
+            let (began, before) = (Instant::now(), cpu_ms());
+            let day = 86_400 * Timestamp::SECOND;
+            let changes = runtime.block_on(self.slurm.changes(now.plus(-day), now)).unwrap();
+            (time, cpu) = (time + began.elapsed(), cpu + cpu_ms() - before);
+            (records, calls) = (records + changes.records.len(), calls + changes.calls);
+            assert!(changes.refused.is_empty(), "{:?}", changes.refused);
+            self.at += ROUND_SECONDS;
+        }
+        let mut out = std::io::stdout();
         writeln!(
             out,
-            "{what}: {} calls, {} records, {:.0} ms, of a processor {} ms, resident {} KiB, at most {} KiB",
-            changes.calls,
-            changes.records.len(),
-            began.elapsed().as_secs_f64() * 1e3,
-            cpu_ms() - cpu,
+            "{what}: {calls} calls, {records} records, {:.0} ms, of a processor {cpu} ms, resident {} KiB, at \
+             most {} KiB",
+            time.as_secs_f64() * 1e3,
             resident("VmRSS"),
             resident("VmHWM"),
         )
         .unwrap();
+        for program in PROGRAMS {
+            let file = self.dir.join(format!("{program}.calls"));
+            let text = std::fs::read_to_string(file).unwrap();
+            let bytes: u64 = text.lines().map(|line| line.trim().parse::<u64>().unwrap()).sum();
+            writeln!(out, "    {program}: {} calls, {bytes} bytes", text.lines().count()).unwrap();
+        }
+    }
+
+    /// Writes the programs and what they write, job by job so that little memory is taken.
+    fn write_answers(&self) {
+        let running = self.first..self.first + self.count;
+        let (runs, is_over) = (controllers("RUNNING"), controllers("COMPLETED"));
+        let squeue = (self.first - TOLD_OVER..running.end)
+            .map(|id| self.filled(if id < self.first { &is_over } else { &runs }, id));
+        self.write("squeue", "{\"errors\": [], \"jobs\": [", "]}", ",", squeue);
+        let line = SCONTROL.lines().find(|line| line.starts_with("JobId=5 ")).unwrap();
+        let scontrol = running.map(|id| line.replacen("JobId=5 ", &format!("JobId={id} "), 1));
+        self.write("scontrol", "", "", "", scontrol);
+        let accounted = accountings();
+        let sacct = (self.first - ACCOUNTED..self.first).map(|id| self.filled(&accounted, id));
+        self.write("sacct", "{\"errors\": [], \"jobs\": [", "]}", ",", sacct);
+    }
+
+    fn filled(&self, text: &str, id: i64) -> String {
+        let end = self.at - (self.first - id);
+        text.replace(&ID.to_string(), &id.to_string()).replace(&END.to_string(), &end.to_string())
+    }
+
+    /// A program, and its answer: one text for each job.
+    fn write(
+        &self,
+        program: &str,
+        head: &str,
+        tail: &str,
+        between: &str,
+        jobs: impl Iterator<Item = String>,
+    ) {
+        let file = self.dir.join(format!("{program}.txt"));
+        let mut answer = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
+        writeln!(answer, "{head}").unwrap();
+        for (place, job) in jobs.enumerate() {
+            writeln!(answer, "{}{job}", if place == 0 { "" } else { between }).unwrap();
+        }
+        writeln!(answer, "{tail}").unwrap();
+        answer.flush().unwrap();
+        let path = self.dir.join(program);
+        let (text, calls) = (file.display(), self.dir.join(format!("{program}.calls")));
+        let script = format!("#!/bin/sh\nwc -c < {text} >> {}\nexec cat {text}\n", calls.display());
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
-/// Writes the programs and what they write, job by job so that little memory is taken; gives the lengths of
-/// squeue's and scontrol's answers.
-fn write_answers(dir: &Path, count: i64, state: &str) -> [u64; 2] {
-    let mut answer: serde_json::Value = serde_json::from_str(SQUEUE).unwrap();
-    let jobs = answer.get_mut("jobs").unwrap().as_array_mut().unwrap();
-    let job = jobs.iter_mut().find(|job| job.get("job_id") == Some(&JOB.into())).unwrap();
+/// The job as the controller tells it in a state, as Slurm writes it: a line for each value.
+fn controllers(state: &str) -> String {
+    let mut job = job_of(SQUEUE);
+    *job.get_mut("job_id").unwrap() = ID.into();
     *job.get_mut("job_state").unwrap() = state.into();
-    // As Slurm writes it: a line for each value.
-    let job = serde_json::to_string_pretty(job).unwrap();
-    let line = SCONTROL.lines().find(|line| line.starts_with("JobId=5 ")).unwrap();
-    let squeue = write(dir, "squeue", "{\"errors\": [], \"jobs\": [", "]}", count, |id| {
-        let comma = if id < count { "," } else { "" };
-        job.replacen("\"job_id\": 5,", &format!("\"job_id\": {id},"), 1) + comma
-    });
-    let scontrol = write(dir, "scontrol", "", "", count, |id| {
-        line.replacen("JobId=5 ", &format!("JobId={id} "), 1)
-    });
-    write(dir, "sacct", "{\"errors\": [], \"jobs\": [", "]}", 0, |_| String::new());
-    [squeue, scontrol]
+    if state == "COMPLETED" {
+        *job.get_mut("end_time").unwrap() = END.into();
+    }
+    serde_json::to_string_pretty(&job).unwrap()
 }
 
-/// A program, and its answer: one text for each job.
-fn write(
-    dir: &Path,
-    program: &str,
-    head: &str,
-    tail: &str,
-    count: i64,
-    text: impl Fn(i64) -> String,
-) -> u64 {
-    let file = dir.join(format!("{program}.txt"));
-    let mut answer = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
-    writeln!(answer, "{head}").unwrap();
-    for id in 1..=count {
-        writeln!(answer, "{}", text(id)).unwrap();
-    }
-    writeln!(answer, "{tail}").unwrap();
-    answer.flush().unwrap();
-    let path = dir.join(program);
-    std::fs::write(&path, format!("#!/bin/sh\nexec cat {}\n", file.display())).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::metadata(file).unwrap().len()
+/// The job as the accounting tells it.
+fn accountings() -> String {
+    let mut job = job_of(SACCT);
+    *job.get_mut("job_id").unwrap() = ID.into();
+    *job.get_mut("time").and_then(|time| time.get_mut("end")).unwrap() = END.into();
+    serde_json::to_string_pretty(&job).unwrap()
+}
+
+fn job_of(answer: &str) -> serde_json::Value {
+    let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
+    let mut jobs = answer.get("jobs").unwrap().as_array().unwrap().iter();
+    jobs.find(|job| job.get("job_id") == Some(&JOB.into())).unwrap().clone()
 }
 
 /// A line of this process's memory, in KiB.
