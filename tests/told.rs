@@ -142,7 +142,9 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     assert!(code == 2 && errors.contains("local"), "{errors}");
 
     let mut post = Command::new(example("post.sh"));
-    post.arg(&server.url).env("TOKEN", token.trim()).stdin(std::fs::File::open(example("jobs.jsonl")).unwrap());
+    post.arg(&server.url)
+        .env("TOKEN", token.trim())
+        .stdin(std::fs::File::open(example("jobs.jsonl")).unwrap());
     let (code, out, errors) = output(post.stdout(Stdio::piped()));
     assert_eq!(code, 0, "{out}{errors}");
     assert!(

@@ -2,6 +2,8 @@
 
 use crate::registry::lock;
 use crate::store_records::{records, shares, steps};
+use crate::tell::Fate;
+use crate::visits::TOGETHER;
 use crate::{Heard, NodeShare, Record, Registry, RegistryError, Step};
 use model::{JobKey, JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -9,10 +11,15 @@ use rusqlite::{Connection, TransactionBehavior, params};
 /// Some of what a [`Record`] says; what is `None` stays as it was said before.
 ///
 /// Without `submit` the newest submission of the job is meant; one that is over and ended before `start` is
-/// another's, and a new submission is made: at `start`, or at `stop`, or now.
+/// another's, and so is one of another user that started before `start`, whose end nobody told: it ended then
+/// at the latest. A new submission is made: at `start`, or at `stop`, or now. When it was submitted can be said
+/// later.
 ///
-/// Without `state` the job is over when `stop` is told, failed where its exit code is not 0; it runs when
+/// Without `state` the job is over when `stop` is told or was, failed where its exit code is not 0; it runs when
 /// `start` is; else it is what it was, at first waiting.
+///
+/// A `user` other than before has a number of his own: the one that is told with him, else the one he is known
+/// by; a `uid` other than before, a name of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amendment {
     /// Whose number, and which.
@@ -92,21 +99,24 @@ impl Amendment {
         let submit = self.submit.or(self.start).or(self.stop).unwrap_or(received);
         let before =
             before.unwrap_or_else(|| Record::new(self.key.clone(), submit, JobState::Waiting));
+        let state = self.state.unwrap_or_else(|| self.becomes(&before));
         let exit_code = self.exit_code.or(before.exit_code);
-        let state = self.state.unwrap_or(match (self.stop, self.start, exit_code) {
-            (Some(_), _, None | Some(0)) => JobState::Ended,
-            (Some(_), ..) => JobState::Failed,
-            (None, Some(_), _) if !before.state.is_over() => JobState::Running,
-            _ => before.state,
-        });
+        let (user, uid) = match (self.user, self.uid) {
+            (None, None) => (before.user, before.uid),
+            (Some(user), None) if before.user.as_ref() == Some(&user) => (Some(user), before.uid),
+            (None, Some(uid)) if before.uid == Some(uid) => (before.user, Some(uid)),
+            // A job whose user's number was not known is still his.
+            (None, Some(uid)) if before.uid.is_none() => (before.user, Some(uid)),
+            other => other,
+        };
         Record {
             key: before.key,
             submit: before.submit,
             spelling: self.spelling.unwrap_or(before.spelling),
             part_of: self.part_of.or(before.part_of),
             array_index: self.array_index.or(before.array_index),
-            user: self.user.or(before.user),
-            uid: self.uid.or(before.uid),
+            user,
+            uid,
             account: self.account.or(before.account),
             project: self.project.or(before.project),
             name: self.name.or(before.name),
@@ -121,6 +131,31 @@ impl Amendment {
             used: over(self.used, before.used),
             nodes: self.nodes.unwrap_or(before.nodes),
             steps: self.steps.unwrap_or(before.steps),
+        }
+    }
+
+    /// The state, where it is not said.
+    fn becomes(&self, before: &Record) -> JobState {
+        if self.stop.is_none() && !before.state.is_over() {
+            return if self.start.is_some() { JobState::Running } else { before.state };
+        }
+        // Somebody's word that it failed, for which no exit code was the reason.
+        let said_so = before.state == JobState::Failed && before.exit_code.unwrap_or(0) == 0;
+        match self.exit_code.or(before.exit_code) {
+            None | Some(0) if said_so => JobState::Failed,
+            None | Some(0) => JobState::Ended,
+            // As a word that it ended, against the code that was known when it was said.
+            Some(_) if self.stop.is_none() && self.exit_code.is_none() => before.state,
+            Some(_) => JobState::Failed,
+        }
+    }
+
+    /// Whether it tells of another user than a record does.
+    fn is_anothers(&self, record: &Record) -> bool {
+        match (self.uid.zip(record.uid), self.user.as_ref().zip(record.user.as_ref())) {
+            (_, Some((one, other))) => one != other,
+            (Some((one, other)), None) => one != other,
+            (None, None) => false,
         }
     }
 }
@@ -216,26 +251,98 @@ impl Registry {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for amendment in amendments {
-            let before = meant(&change, &amendment)?;
-            heard.add(self.take(&change, amendment.onto(before, received), received)?);
+            heard.add(self.amend_one(&change, amendment, received)?);
         }
         and(&change)?;
         change.commit()?;
         Ok(heard)
     }
+
+    fn amend_one(
+        &self,
+        db: &Connection,
+        amendment: Amendment,
+        received: Timestamp,
+    ) -> Result<(Fate, bool), RegistryError> {
+        let Meant { before, ended } = meant(db, &amendment)?;
+        let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
+        let (start, stop) = (amendment.start, amendment.stop);
+        let record = amendment.onto(before, received);
+        // The clocks of two machines may have told them; a minute is more than that.
+        let backwards = record.start.zip(record.stop).is_some_and(|(a, b)| b.plus(TOGETHER) < a);
+        if backwards && start.or(stop).is_some() {
+            return Ok((Fate::Backwards, false));
+        }
+        let (key, submit) = (record.key.clone(), record.submit);
+        let taken = self.take(db, record, received)?;
+        if let Some(ended) = ended.filter(|_| taken.0 != Fate::Refused) {
+            self.take(db, ended, received)?;
+        }
+        if guessed && is_new && taken.0 == Fate::New {
+            db.prepare_cached(
+                "UPDATE records SET guessed = 1 WHERE cluster = ?1 AND id = ?2 AND submit = ?3",
+            )?
+            .execute(params![key.cluster.as_str(), key.id.get(), submit.0])?;
+        }
+        Ok(taken)
+    }
 }
 
-/// The submission that is amended; `None`: it is a new one.
-fn meant(db: &Connection, amendment: &Amendment) -> Result<Option<Record>, RegistryError> {
+/// What an amendment is about.
+struct Meant {
+    /// The submission that is amended; `None`: it is a new one.
+    before: Option<Record>,
+    /// The one before a new one, whose end nobody told, as it ended.
+    ended: Option<Record>,
+}
+
+fn meant(db: &Connection, amendment: &Amendment) -> Result<Meant, RegistryError> {
     let mut known = records(db, &amendment.key)?;
     let found = match amendment.submit {
-        Some(submit) => known.into_iter().find(|(_, record)| record.submit == submit),
-        None => known.pop().filter(|(_, record)| {
-            let after = record.stop.zip(amendment.start).is_some_and(|(stop, start)| start > stop);
-            !(record.state.is_over() && after)
-        }),
+        Some(submit) => {
+            let exact = known.iter().position(|(_, record)| record.submit == submit);
+            match exact {
+                Some(place) => Some(known.swap_remove(place)),
+                None => submitted_then(db, known, amendment, submit)?,
+            }
+        }
+        None => known.pop(),
     };
-    let Some((number, mut record)) = found else { return Ok(None) };
+    let Some((number, mut record)) = found else { return Ok(Meant { before: None, ended: None }) };
     (record.nodes, record.steps) = (shares(db, number)?, steps(db, number)?);
-    Ok(Some(record))
+    let Some(start) = amendment.start.filter(|_| amendment.submit.is_none()) else {
+        return Ok(Meant { before: Some(record), ended: None });
+    };
+    if record.state.is_over() {
+        let after = record.stop.is_some_and(|stop| start > stop);
+        return Ok(Meant { before: (!after).then_some(record), ended: None });
+    }
+    if amendment.is_anothers(&record) && record.start.is_some_and(|before| start > before) {
+        let ended = Record { state: JobState::Ended, stop: Some(start), ..record };
+        return Ok(Meant { before: None, ended: Some(ended) });
+    }
+    Ok(Meant { before: Some(record), ended: None })
+}
+
+/// The record of a submission that was then, of which nobody had told when it was: the next after it, unless
+/// what is said is of another user, or of a job that was over before that one started.
+fn submitted_then(
+    db: &Connection,
+    known: Vec<(i64, Record)>,
+    amendment: &Amendment,
+    submit: Timestamp,
+) -> Result<Option<(i64, Record)>, RegistryError> {
+    let next = known.into_iter().find(|(_, record)| record.submit > submit);
+    let Some((number, mut record)) = next else { return Ok(None) };
+    let over = amendment.stop.zip(record.start).is_some_and(|(stop, start)| stop < start);
+    if over || amendment.is_anothers(&record) {
+        return Ok(None);
+    }
+    let moved = db
+        .prepare_cached(
+            "UPDATE records SET submit = ?2, guessed = 0 WHERE record = ?1 AND guessed = 1",
+        )?
+        .execute(params![number, submit.0])?;
+    record.submit = submit;
+    Ok((moved == 1).then_some((number, record)))
 }

@@ -2,7 +2,8 @@
 //!
 //! A run's record is the one of its number that was running at the same time; of several, one that had
 //! started when the run began, and of those the one that started nearest. A record's times are the
-//! scheduler's and a run's the node's, so that they may miss each other by [`TOGETHER`].
+//! scheduler's and a run's the node's, so that they may miss each other by [`TOGETHER`] when what is known of
+//! the node's clock has been taken off.
 //!
 //! Runs that have one record are one run: a job whose steps come and go has no cgroup between them.
 
@@ -19,6 +20,12 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// As the server's clock shows it, of a clock that was so many microseconds ahead of it.
+    pub(crate) fn by_the_server(self, ahead_us: i64) -> Self {
+        let at = |at: Timestamp| at.plus(ahead_us.saturating_neg());
+        Self { start: at(self.start), stop: self.stop.map(at) }
+    }
+
     fn end(self) -> i64 {
         self.stop.map_or(i64::MAX, |stop| stop.0)
     }

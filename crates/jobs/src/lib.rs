@@ -22,6 +22,7 @@ mod join;
 mod list;
 mod local;
 mod name;
+mod names;
 mod paths;
 mod reader;
 mod record;

@@ -1,8 +1,8 @@
 //! The registry itself: what nodes tell goes in.
 
-use crate::store_visits::{Told, tell};
+use crate::store_visits::{Timed, Told, tell};
 use crate::{RegistryError, Users, schema};
-use model::{JobEvent, Timestamp};
+use model::{DeviceId, JobEvent, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
 use std::path::Path;
@@ -106,6 +106,20 @@ impl Registry {
         events: &[JobEvent],
         received: Timestamp,
     ) -> Result<Applied, RegistryError> {
+        self.apply_by(events, received, |_| 0)
+    }
+
+    /// The same, of nodes by how many microseconds of whose clocks it is known how far they are ahead of the
+    /// server's: what they saw is kept by their clocks, and joined with what schedulers say by the server's.
+    ///
+    /// # Errors
+    /// As [`Registry::apply`].
+    pub fn apply_by(
+        &self,
+        events: &[JobEvent],
+        received: Timestamp,
+        ahead_us: impl Fn(&DeviceId) -> i64,
+    ) -> Result<Applied, RegistryError> {
         let mut applied = Applied::default();
         if events.is_empty() {
             return Ok(applied);
@@ -114,7 +128,8 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for event in events {
             let told = if possible(event, received) {
-                tell(&change, event, &self.limits, &self.users)?
+                let clock_us = ahead_us(&event.device);
+                tell(&change, Timed { event, clock_us }, &self.limits, &self.users)?
             } else {
                 Told::Refused
             };

@@ -1,6 +1,6 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, paths, stopped, tokens_kept};
+use crate::{RegistryError, accounts, names, paths, stopped, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const STEPS: [&[&str]; 4] = [
     &[VISITS],
     &[RECORDS],
     &[accounts::TABLES, tokens_kept::TABLES],
-    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES],
+    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES, WHO, names::TABLES],
 ];
 
 /// Version 1: what nodes tell, and the runs worked out from it.
@@ -164,6 +164,21 @@ CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
 DROP INDEX runs_start;
 CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
 CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
+";
+
+/// Version 4: who a node said it was stands beside each visit (`spelling` where it is not the number), since a
+/// number is given again, and by how much the node's clock was ahead. A record's submission is `guessed` as
+/// long as nobody said when it was. A registry of before has what it held of all runs of a number.
+const WHO: &str = "
+ALTER TABLE visits ADD COLUMN spelling TEXT;
+ALTER TABLE visits ADD COLUMN user TEXT;
+ALTER TABLE visits ADD COLUMN uid INTEGER;
+ALTER TABLE visits ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE records ADD COLUMN guessed INTEGER NOT NULL DEFAULT 0;
+UPDATE visits SET (spelling, user, uid) =
+    (SELECT nullif(r.spelling, CAST(r.id AS TEXT)), r.node_user, r.node_uid
+     FROM runs r WHERE r.run = visits.run);
 ";
 
 /// Opens the file for writing, making it if need be.

@@ -38,11 +38,13 @@ pub(crate) const FACTS: [&str; 27] = [
     "used_cpu_seconds",
 ];
 
-/// A record as the file has it: its number, what was written, and when it ended.
+/// A record as the file has it: its number, what was written, when it ended, and whose it is.
 pub(crate) struct Known {
     pub(crate) record: i64,
     pub(crate) digest: i64,
     pub(crate) stop: Option<Timestamp>,
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) uid: Option<u32>,
 }
 
 /// The record of this key and submission.
@@ -52,11 +54,13 @@ pub(crate) fn known(
     submit: Timestamp,
 ) -> rusqlite::Result<Option<Known>> {
     let mut find = db.prepare_cached(
-        "SELECT record, digest, stop FROM records WHERE cluster = ?1 AND id = ?2 AND submit = ?3",
+        "SELECT record, digest, stop, user, uid FROM records
+         WHERE cluster = ?1 AND id = ?2 AND submit = ?3",
     )?;
     find.query_row(params![key.cluster.as_str(), key.id.get(), submit.0], |row| {
         let stop = row.get::<_, Option<i64>>(2)?.map(Timestamp);
-        Ok(Known { record: row.get(0)?, digest: row.get(1)?, stop })
+        let (record, digest) = (row.get(0)?, row.get(1)?);
+        Ok(Known { record, digest, stop, user: row.get(3)?, uid: row.get(4)? })
     })
     .optional()
 }

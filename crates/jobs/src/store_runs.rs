@@ -5,8 +5,9 @@
 
 use crate::RegistryError;
 use crate::join::{Span, pick};
-use crate::store_visits::{Who, newest};
-use crate::visits::{Run, Visit, runs};
+use crate::registry::AskUsers;
+use crate::store_visits::{Who, who};
+use crate::visits::{Run, Said, Visit, runs};
 use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 
@@ -18,7 +19,7 @@ struct Told {
 }
 
 /// Joins the runs of a number with its records, after either changed.
-pub(crate) fn relate(db: &Connection, key: &JobKey) -> Result<(), RegistryError> {
+pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<(), RegistryError> {
     let told = told(db, key)?;
     if told.is_empty() {
         return Ok(());
@@ -29,7 +30,7 @@ pub(crate) fn relate(db: &Connection, key: &JobKey) -> Result<(), RegistryError>
         let place = pick(span, &spans);
         let shared = place.is_some() && picks.iter().any(|(_, other)| *other == place);
         if merged || shared {
-            return work_out(db, key);
+            return work_out(db, key, users);
         }
         picks.push((run, place));
     }
@@ -37,8 +38,11 @@ pub(crate) fn relate(db: &Connection, key: &JobKey) -> Result<(), RegistryError>
 }
 
 /// Works the runs of a number out from all its visits and records, and writes them anew.
-pub(crate) fn work_out(db: &Connection, key: &JobKey) -> Result<(), RegistryError> {
-    let Some(newest) = newest(db, key)? else { return Ok(()) };
+pub(crate) fn work_out(
+    db: &Connection,
+    key: &JobKey,
+    users: &AskUsers,
+) -> Result<(), RegistryError> {
     let told = told(db, key)?;
     let spans: Vec<Option<Span>> = told.iter().map(|told| told.span).collect();
     let visits = visits(db, key)?;
@@ -46,7 +50,8 @@ pub(crate) fn work_out(db: &Connection, key: &JobKey) -> Result<(), RegistryErro
         .execute(params![key.cluster.as_str(), key.id.get()])?;
     let mut whole: Vec<(Run, Option<usize>, bool)> = Vec::new();
     for run in runs(visits) {
-        let place = pick(Span { start: run.start(), stop: run.stop() }, &spans);
+        let span = Span { start: run.start(), stop: run.stop() };
+        let place = pick(span.by_the_server(run.clock_us()), &spans);
         let same = whole.iter_mut().find(|(_, other, _)| place.is_some() && *other == place);
         match same {
             Some((first, _, merged)) => {
@@ -58,7 +63,8 @@ pub(crate) fn work_out(db: &Connection, key: &JobKey) -> Result<(), RegistryErro
     }
     let mut picks = Vec::with_capacity(whole.len());
     for (run, place, merged) in whole {
-        picks.push((write_run(db, key, &run, merged, &newest.who)?, place));
+        let who = who(db, users, key, run.said())?;
+        picks.push((write_run(db, key, &run, merged, &who)?, place));
     }
     link(db, key, &told, &picks)
 }
@@ -78,20 +84,20 @@ fn told(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Told>> {
 /// The runs that nodes saw, and whether records made them one.
 fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<(i64, Span, bool)>> {
     let mut find = db.prepare_cached(
-        "SELECT run, start, stop, merged FROM runs
+        "SELECT run, start, stop, merged, clock_us FROM runs
          WHERE cluster = ?1 AND id = ?2 AND visits > 0 ORDER BY start, run",
     )?;
     let seen = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let stop: Option<i64> = row.get(2)?;
         let span = Span { start: Timestamp(row.get(1)?), stop: stop.map(Timestamp) };
-        Ok((row.get(0)?, span, row.get(3)?))
+        Ok((row.get(0)?, span.by_the_server(row.get(4)?), row.get(3)?))
     })?;
     seen.collect()
 }
 
 fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
     let mut find = db.prepare_cached(
-        "SELECT v.device, v.start, v.told FROM runs r JOIN visits v ON v.run = r.run
+        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us FROM runs r JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2",
     )?;
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
@@ -100,7 +106,13 @@ fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
         let device: String = row.get(0)?;
         let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
         let told: Option<i64> = row.get(2)?;
-        visits.push(Visit { device, start: Timestamp(row.get(1)?), told: told.map(Timestamp) });
+        visits.push(Visit {
+            device,
+            start: Timestamp(row.get(1)?),
+            told: told.map(Timestamp),
+            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
+            clock_us: row.get(6)?,
+        });
     }
     Ok(visits)
 }
@@ -112,17 +124,22 @@ fn write_run(
     merged: bool,
     who: &Who,
 ) -> Result<i64, RegistryError> {
-    let number = insert_run(db, key, run.start().0, who)?;
+    let number = insert_run(db, key, (run.start().0, run.clock_us()), who)?;
     let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
     db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
         .execute(params![number, run.stop().map(|stop| stop.0), last_start, merged])?;
     let mut insert = db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     for stay in &run.stays {
         let (visit, stop) = (&stay.visit, stay.stop.map(|stop| stop.0));
         let told = visit.told.map(|told| told.0);
-        insert.execute(params![number, visit.device.as_str(), visit.start.0, told, stop])?;
+        let Said { spelling, user, uid } = &visit.said;
+        let (device, start) = (visit.device.as_str(), visit.start.0);
+        let clock_us = visit.clock_us;
+        insert
+            .execute(params![number, device, start, told, stop, spelling, user, uid, clock_us])?;
     }
     Ok(number)
 }
@@ -130,12 +147,13 @@ fn write_run(
 pub(crate) fn insert_run(
     db: &Connection,
     key: &JobKey,
-    start: i64,
+    (start, clock_us): (i64, i64),
     who: &Who,
 ) -> rusqlite::Result<i64> {
     db.prepare_cached(
-        "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid, node_user, node_uid)
-         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?5, ?6)",
+        "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid, node_user, node_uid,
+             clock_us)
+         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?5, ?6, ?7)",
     )?
     .insert(params![
         key.cluster.as_str(),
@@ -143,11 +161,13 @@ pub(crate) fn insert_run(
         start,
         who.spelling,
         who.user,
-        who.uid
+        who.uid,
+        clock_us
     ])
 }
 
-/// Writes which run has which record, and a run for each record that no node saw.
+/// Writes which run has which record, and a run for each record that no node saw. A record's name is not put
+/// beside the number of another whom the node names, nor its number beside another's name.
 fn link(
     db: &Connection,
     key: &JobKey,
@@ -158,7 +178,10 @@ fn link(
         .execute(params![key.cluster.as_str(), key.id.get()])?;
     let mut update = db.prepare_cached(
         "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
-             user = coalesce(o.user, node_user), uid = coalesce(o.uid, node_uid),
+             user = CASE WHEN o.user IS NULL AND o.uid <> node_uid THEN NULL
+                 ELSE coalesce(o.user, node_user) END,
+             uid = CASE WHEN o.uid IS NULL AND o.user <> node_user THEN NULL
+                 ELSE coalesce(o.uid, node_uid) END,
              account = o.account, project = o.project, name = o.name, queue = o.queue,
              exit_code = o.exit_code, told_start = o.start, told_stop = o.stop
          FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",

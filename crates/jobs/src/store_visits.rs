@@ -4,8 +4,10 @@
 //! device that joins a run in progress, and one that leaves the newest run, change one row. So a start
 //! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
 
+use crate::names::{name_of, uid_of};
 use crate::registry::AskUsers;
 use crate::store_runs::{insert_run, relate, work_out};
+use crate::visits::Said;
 use crate::{Limits, RegistryError};
 use model::{JobEvent, JobKey};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -25,7 +27,7 @@ pub(crate) enum Told {
     Refused,
 }
 
-/// What nodes say of all runs of a number.
+/// What nodes say of a run, a name completed by its number and the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) spelling: String,
@@ -40,16 +42,24 @@ pub(crate) struct Newest {
     stop: Option<i64>,
     last_start: i64,
     registered: bool,
-    pub(crate) who: Who,
+    who: Who,
+}
+
+/// An event, and by how many microseconds the clock that its times are of is ahead of the server's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed<'a> {
+    pub(crate) event: &'a JobEvent,
+    pub(crate) clock_us: i64,
 }
 
 /// Takes in one event.
 pub(crate) fn tell(
     db: &Connection,
-    event: &JobEvent,
+    timed: Timed<'_>,
     limits: &Limits,
     users: &AskUsers,
 ) -> Result<Told, RegistryError> {
+    let event = timed.event;
     let newest = newest(db, &event.key)?;
     if let Some(newest) = &newest
         && newest.registered
@@ -57,28 +67,31 @@ pub(crate) fn tell(
         return tell_registered(db, newest, event);
     }
     let told = event.stop.map(|stop| stop.max(event.start).0);
-    let who = who(event, newest.as_ref(), users);
+    let said = said(event);
     let Some(newest) = newest else {
         if count(db, "visits")? >= limits.visits_max {
             return Ok(Told::Refused);
         }
-        let run = insert_run(db, &event.key, event.start.0, &who)?;
-        insert_visit(db, run, event, told)?;
+        let who = who(db, users, &event.key, said)?;
+        let run = insert_run(db, &event.key, (event.start.0, timed.clock_us), &who)?;
+        insert_visit(db, run, timed, told)?;
         db.prepare_cached("UPDATE runs SET stop = ?2 WHERE run = ?1")?
             .execute(params![run, told])?;
-        relate(db, &event.key)?;
+        relate(db, &event.key, users)?;
         return Ok(if told.is_some() { Told::Both } else { Told::Began });
     };
-    if newest.who != who {
-        learn(db, &event.key, &who)?;
-    }
     match visit(db, event)? {
-        Some((_, known)) if known >= told => Ok(Told::Known),
-        Some((run, known)) => {
-            end(db, event, &newest, run, told)?;
-            Ok(if known.is_none() { Told::Ended } else { Told::Known })
+        Some(known) if said.adds_to(&known.said) => {
+            learn(db, event, known.run, users)?;
+            // Its run may have another number now; what it says of who it is, is known.
+            tell(db, timed, limits, users)
         }
-        None => begin(db, event, &newest, told, limits),
+        Some(known) if known.told >= told => Ok(Told::Known),
+        Some(known) => {
+            end(db, event, &newest, (known.run, told), users)?;
+            Ok(if known.told.is_none() { Told::Ended } else { Told::Known })
+        }
+        None => begin(db, timed, (&newest, told), limits, users),
     }
 }
 
@@ -110,22 +123,24 @@ pub(crate) fn stop_registered(db: &Connection, run: i64, stop: i64) -> rusqlite:
 /// A visit that was not known, of a number that is.
 fn begin(
     db: &Connection,
-    event: &JobEvent,
-    newest: &Newest,
-    told: Option<i64>,
+    timed: Timed<'_>,
+    (newest, told): (&Newest, Option<i64>),
     limits: &Limits,
+    users: &AskUsers,
 ) -> Result<Told, RegistryError> {
+    let event = timed.event;
     let full = count(db, "visits")? >= limits.visits_max;
     if full || visits_of(db, &event.key)? >= limits.visits_per_job_max {
         return Ok(Told::Refused);
     }
-    let joins = newest.stop.is_none() && event.start.0 >= newest.start && !visited(db, event)?;
-    insert_visit(db, newest.run, event, told)?;
+    let there = newest.stop.is_none() && event.start.0 >= newest.start;
+    let joins = there && newest.who.has(&said(event)) && !visited(db, event)?;
+    insert_visit(db, newest.run, timed, told)?;
     if joins {
         db.prepare_cached("UPDATE runs SET last_start = max(last_start, ?2) WHERE run = ?1")?
             .execute(params![newest.run, event.start.0])?;
     } else {
-        work_out(db, &event.key)?;
+        work_out(db, &event.key, users)?;
     }
     Ok(if told.is_some() { Told::Both } else { Told::Began })
 }
@@ -135,8 +150,8 @@ fn end(
     db: &Connection,
     event: &JobEvent,
     newest: &Newest,
-    run: i64,
-    told: Option<i64>,
+    (run, told): (i64, Option<i64>),
+    users: &AskUsers,
 ) -> Result<(), RegistryError> {
     db.prepare_cached(
         "UPDATE visits SET told = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
@@ -149,7 +164,7 @@ fn end(
         .query_row(params![run, event.device.as_str(), event.start.0], |row| row.get(0))?;
     let last = run == newest.run && told.is_some_and(|told| told >= newest.last_start);
     if followed || !last {
-        return work_out(db, &event.key);
+        return work_out(db, &event.key, users);
     }
     let open: bool = db
         .prepare_cached(
@@ -162,12 +177,12 @@ fn end(
             "UPDATE runs SET stop = (SELECT max(stop) FROM visits WHERE run = ?1) WHERE run = ?1",
         )?
         .execute([run])?;
-        relate(db, &event.key)?;
+        relate(db, &event.key, users)?;
     }
     Ok(())
 }
 
-pub(crate) fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
+fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
     let mut find = db.prepare_cached(
         "SELECT run, start, stop, last_start, registered, spelling, node_user, node_uid FROM runs
          WHERE cluster = ?1 AND id = ?2 AND (visits > 0 OR registered = 1)
@@ -186,44 +201,77 @@ pub(crate) fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<N
     .optional()
 }
 
-/// What is known of the job together with what the event adds: what was told first counts.
-fn who(event: &JobEvent, newest: Option<&Newest>, users: &AskUsers) -> Who {
-    let known = newest.map(|newest| &newest.who);
-    let mut uid = known.and_then(|who| who.uid).or(event.uid);
-    let mut user =
-        known.and_then(|who| who.user.clone()).or_else(|| event.user.clone().map(String::from));
-    // OAR's cgroups are named after the login name, Slurm's after the number.
+/// Who an event says its job is.
+fn said(event: &JobEvent) -> Said {
+    let spelled = !event.spelling.is_empty() && *event.spelling != event.key.id.to_string();
+    let spelling = spelled.then(|| event.spelling.clone());
+    Said { spelling, user: event.user.clone(), uid: event.uid }
+}
+
+/// OAR's cgroups are named after the login name, Slurm's after the number: each is completed by the other.
+pub(crate) fn who(
+    db: &Connection,
+    users: &AskUsers,
+    key: &JobKey,
+    said: Said,
+) -> rusqlite::Result<Who> {
+    let Said { spelling, user, uid } = said;
+    let (mut user, mut uid) = (user.map(String::from), uid);
     match (uid, &user) {
-        (Some(number), None) => user = users().name(number).map(String::from),
-        (None, Some(name)) => uid = users().uid(name),
+        (Some(number), None) => user = name_of(db, users, number)?,
+        (None, Some(name)) => uid = uid_of(db, users, name)?,
         _ => {}
     }
-    let spelling = match known {
-        Some(who) => who.spelling.clone(),
-        None if event.spelling.is_empty() => event.key.id.to_string(),
-        None => event.spelling.to_string(),
-    };
-    Who { spelling, user, uid }
+    let spelling = spelling.map_or_else(|| key.id.to_string(), String::from);
+    Ok(Who { spelling, user, uid })
 }
 
-fn learn(db: &Connection, key: &JobKey, who: &Who) -> Result<(), RegistryError> {
+impl Who {
+    /// Whether this is the same, and knows as much: a visit that says so changes nothing of who it is.
+    fn has(&self, said: &Said) -> bool {
+        let same_uid = said.uid.is_none_or(|uid| self.uid == Some(uid));
+        let name = said.user.as_deref();
+        same_uid && name.is_none_or(|name| self.user.as_deref() == Some(name))
+    }
+}
+
+/// Keeps what an event adds to who a visit is.
+fn learn(
+    db: &Connection,
+    event: &JobEvent,
+    run: i64,
+    users: &AskUsers,
+) -> Result<(), RegistryError> {
+    let Said { spelling, user, uid } = said(event);
     db.prepare_cached(
-        "UPDATE runs SET user = ?3, uid = ?4, node_user = ?3, node_uid = ?4
-         WHERE cluster = ?1 AND id = ?2 AND visits > 0",
+        "UPDATE visits SET spelling = coalesce(spelling, ?4), user = coalesce(user, ?5),
+             uid = coalesce(uid, ?6)
+         WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
-    .execute(params![key.cluster.as_str(), key.id.get(), who.user, who.uid])?;
-    relate(db, key)
+    .execute(params![run, event.device.as_str(), event.start.0, spelling, user, uid])?;
+    work_out(db, &event.key, users)
 }
 
-/// The run of a visit and its end, as told.
-fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
+/// A visit as it is known.
+struct KnownVisit {
+    run: i64,
+    told: Option<i64>,
+    said: Said,
+}
+
+/// The visit that an event is of.
+fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisit>> {
     let mut find = db.prepare_cached(
-        "SELECT v.run, v.told FROM runs r JOIN visits v ON v.run = r.run
+        "SELECT v.run, v.told, v.spelling, v.user, v.uid FROM runs r JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3 AND v.start = ?4",
     )?;
     let key = &event.key;
     let place = params![key.cluster.as_str(), key.id.get(), event.device.as_str(), event.start.0];
-    find.query_row(place, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+    find.query_row(place, |row| {
+        let said = Said { spelling: row.get(2)?, user: row.get(3)?, uid: row.get(4)? };
+        Ok(KnownVisit { run: row.get(0)?, told: row.get(1)?, said })
+    })
+    .optional()
 }
 
 /// Whether the job was on the event's device before.
@@ -256,12 +304,23 @@ pub(crate) fn count(db: &Connection, name: &str) -> rusqlite::Result<u64> {
 fn insert_visit(
     db: &Connection,
     run: i64,
-    event: &JobEvent,
+    Timed { event, clock_us }: Timed<'_>,
     told: Option<i64>,
 ) -> rusqlite::Result<()> {
+    let Said { spelling, user, uid } = said(event);
     db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop) VALUES (?1, ?2, ?3, ?4, ?4)",
+        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us)
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)",
     )?
-    .execute(params![run, event.device.as_str(), event.start.0, told])?;
+    .execute(params![
+        run,
+        event.device.as_str(),
+        event.start.0,
+        told,
+        spelling,
+        user,
+        uid,
+        clock_us
+    ])?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What schedulers say goes in.
 
+use crate::names::{learn, uid_of};
 use crate::registry::lock;
 use crate::store_records::{digest, known, write};
 use crate::store_runs::relate;
@@ -29,8 +30,10 @@ pub struct Heard {
     /// Records that said nothing new.
     pub known: u64,
     /// Records that were refused: of an impossible time or amount, of a local job, or one more than the
-    /// registry may hold.
+    /// registry may hold; or somebody said that a job ended before it started.
     pub refused: u64,
+    /// So many of the refused were said to end before they started.
+    pub backwards: u64,
     /// Records that were kept without some of what they said: a text, a list of types, of nodes or of
     /// steps was longer than its limit.
     pub cut: u64,
@@ -43,6 +46,7 @@ pub(crate) enum Fate {
     Changed,
     Known,
     Refused,
+    Backwards,
 }
 
 impl Registry {
@@ -51,7 +55,9 @@ impl Registry {
     /// key and submission; said again it changes nothing. What is refused is counted and the rest is kept.
     ///
     /// A record of a job that is over and does not say when, ended when this was first told. One that waits
-    /// has no start, and one that is not over no end, whatever it says.
+    /// has no start, and one that is not over no end, whatever it says. A user's number that it does not tell
+    /// is the one that it told before of that name, else the machine's, else the one that was told last of
+    /// that name.
     ///
     /// # Errors
     /// SQLite fails: then nothing of it is kept, and it can be told again.
@@ -83,10 +89,15 @@ impl Registry {
             return Ok((Fate::Refused, false));
         }
         let cut = bound(&mut record, &self.limits);
+        let pair = record.user.clone().zip(record.uid);
         if record.uid.is_none()
             && let Some(user) = &record.user
         {
-            record.uid = (self.users)().uid(user);
+            let told = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
+            record.uid = match told.and_then(|before| before.uid) {
+                Some(uid) => Some(uid),
+                None => uid_of(db, &self.users, user)?,
+            };
         }
         let digest = digest(&record);
         let fate = match &before {
@@ -94,8 +105,11 @@ impl Registry {
             Some(_) => Fate::Changed,
             None => Fate::New,
         };
+        if let Some((user, uid)) = pair {
+            learn(db, &self.users, (&user, uid), received)?;
+        }
         write(db, &record, before.map(|before| before.record), digest, received)?;
-        relate(db, &record.key)?;
+        relate(db, &record.key, &self.users)?;
         Ok((fate, cut))
     }
 }
@@ -107,6 +121,9 @@ impl Heard {
             Fate::Changed => self.changed += 1,
             Fate::Known => self.known += 1,
             Fate::Refused => self.refused += 1,
+            Fate::Backwards => {
+                (self.refused, self.backwards) = (self.refused + 1, self.backwards + 1);
+            }
         }
         if cut {
             self.cut += 1;

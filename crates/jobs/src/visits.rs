@@ -4,7 +4,8 @@
 //! - when another device of that run is still there, or went less than [`TOGETHER`] before: a job's
 //!   nodes start and end one after another, and a scheduler may make the cgroup of a node only when a
 //!   step needs it;
-//! - when it is the same device and the visits start or follow each other within [`TOGETHER`].
+//! - when it is the same device and the visits start or follow each other within [`TOGETHER`];
+//! - and when both are of one user, as far as their nodes say whose they are.
 //!
 //! Otherwise the number was given again: a new run. Two cgroups of one number are never on one device
 //! at once, so a visit whose end nobody told ended when the next on its device began.
@@ -24,6 +25,47 @@ pub(crate) struct Visit {
     pub(crate) device: DeviceId,
     /// When it went, where somebody said so.
     pub(crate) told: Option<Timestamp>,
+    /// Who its node said it is.
+    pub(crate) said: Said,
+    /// By how many microseconds the node's clock was ahead of the server's.
+    pub(crate) clock_us: i64,
+}
+
+/// Who a node says a job is: what is `None` it did not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Said {
+    /// The number as it is spelled, where that is not the number.
+    pub(crate) spelling: Option<Box<str>>,
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) uid: Option<u32>,
+}
+
+impl Said {
+    /// Whether both may be of one user: numbers tell, else names, else nothing is known.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        match (self.uid.zip(other.uid), self.user.as_ref().zip(other.user.as_ref())) {
+            (Some((one, other)), _) => one == other,
+            (None, Some((one, other))) => one == other,
+            (None, None) => true,
+        }
+    }
+
+    /// Whether this says something that `other` does not.
+    pub(crate) fn adds_to(&self, other: &Self) -> bool {
+        let more = |this: bool, other: bool| this && !other;
+        more(self.spelling.is_some(), other.spelling.is_some())
+            || more(self.user.is_some(), other.user.is_some())
+            || more(self.uid.is_some(), other.uid.is_some())
+    }
+
+    /// This, and of what it does not say what `later` does.
+    pub(crate) fn or(self, later: &Self) -> Self {
+        Self {
+            spelling: self.spelling.or_else(|| later.spelling.clone()),
+            user: self.user.or_else(|| later.user.clone()),
+            uid: self.uid.or(later.uid),
+        }
+    }
 }
 
 /// A visit with the end that counts.
@@ -46,6 +88,16 @@ impl Run {
         self.stays.first().map_or(Timestamp(0), |stay| stay.visit.start)
     }
 
+    /// Who it is: of each thing, what the first visit says that says it.
+    pub(crate) fn said(&self) -> Said {
+        self.stays.iter().fold(Said::default(), |said, stay| said.or(&stay.visit.said))
+    }
+
+    /// By how many microseconds the clock that told its start was ahead of the server's.
+    pub(crate) fn clock_us(&self) -> i64 {
+        self.stays.first().map_or(0, |stay| stay.visit.clock_us)
+    }
+
     /// When the last visit ended; `None` while one lasts.
     pub(crate) fn stop(&self) -> Option<Timestamp> {
         self.stays
@@ -63,15 +115,18 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
     // Of the run at hand: how long it reaches, and the latest start on each of its devices.
     let mut reach = Some(Timestamp(i64::MIN));
     let mut latest = std::collections::HashMap::new();
+    let mut said = Said::default();
     for (visit, stop) in visits.into_iter().zip(stops) {
         let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
         let again = latest.get(&visit.device).is_some_and(|start| near(*start));
-        let joins = again || reach.is_none_or(near);
+        let joins = (again || reach.is_none_or(near)) && said.agrees(&visit.said);
         if !joins || runs.is_empty() {
             runs.push(Run { stays: Vec::new() });
             reach = Some(Timestamp(i64::MIN));
             latest.clear();
+            said = Said::default();
         }
+        said = said.or(&visit.said);
         // An end that nobody told says nothing about how long the run went on.
         let seen = if visit.told.is_some() || stop.is_none() { stop } else { Some(visit.start) };
         reach = reach.zip(seen).map(|(reach, seen)| reach.max(seen));
@@ -105,7 +160,8 @@ mod tests {
 
     fn visit(device: &str, start: i64, told: Option<i64>) -> Visit {
         let at = Timestamp::from_seconds;
-        Visit { device: DeviceId::new(device).unwrap(), start: at(start), told: told.map(at) }
+        let (device, told) = (DeviceId::new(device).unwrap(), told.map(at));
+        Visit { device, start: at(start), told, said: Said::default(), clock_us: 0 }
     }
 
     fn shape(visits: Vec<Visit>) -> Vec<(i64, Option<i64>, usize)> {

@@ -260,6 +260,73 @@ fn a_job_is_told_piece_by_piece() {
 }
 
 #[test]
+fn an_exit_code_told_late_says_how_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment| {
+        registry.amend(vec![amendment], at(500)).unwrap();
+        registry.job(&key(7)).unwrap().unwrap().state
+    };
+    let new = || Amendment::new(key(7));
+    let code = |code| Amendment { exit_code: Some(code), ..new() };
+    assert_eq!(say(Amendment { start: Some(at(10)), ..new() }), JobState::Running);
+    assert_eq!(say(code(1)), JobState::Running, "of a step, it may be");
+    assert_eq!(say(Amendment { stop: Some(at(20)), exit_code: Some(0), ..new() }), JobState::Ended);
+    assert_eq!(say(code(1)), JobState::Failed);
+    assert_eq!(say(code(0)), JobState::Ended);
+    // Said in words, a code of 0 does not deny it; other words stay as they are.
+    assert_eq!(say(Amendment { state: Some(JobState::Failed), ..new() }), JobState::Failed);
+    assert_eq!(say(code(0)), JobState::Failed);
+    assert_eq!(say(Amendment { account: Some("x".into()), ..new() }), JobState::Failed);
+    assert_eq!(say(code(3)), JobState::Failed);
+    assert_eq!(say(Amendment { state: Some(JobState::Ended), ..new() }), JobState::Ended);
+    assert_eq!(say(Amendment { account: Some("y".into()), ..new() }), JobState::Ended);
+}
+
+#[test]
+fn a_submission_told_later_is_the_same_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment| registry.amend(vec![amendment], at(500)).unwrap();
+    let new = || Amendment::new(key(7));
+    let submitted = |second| Amendment { submit: Some(at(second)), ..new() };
+    let submits = || {
+        let runs = registry.runs(&key(7)).unwrap();
+        runs.iter().map(|job| job.submit.map(seconds).unwrap()).collect::<Vec<_>>()
+    };
+    say(Amendment { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    say(submitted(90));
+    assert_eq!(submits(), [90]);
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
+    // That was told: another one is another.
+    say(Amendment { stop: Some(at(60)), ..submitted(50) });
+    assert_eq!(submits(), [50, 90]);
+    // So is one that was over before, and that of another user.
+    let registry = open(&tempfile::tempdir().unwrap());
+    let say = |amendment: Amendment| registry.amend(vec![amendment], at(500)).unwrap();
+    say(Amendment { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    assert_eq!(say(Amendment { stop: Some(at(60)), ..submitted(50) }).new, 1);
+    assert_eq!(say(Amendment { user: Some("bob".into()), ..submitted(90) }).new, 1);
+}
+
+#[test]
+fn an_end_before_the_start_is_refused_unless_two_clocks_may_have_told_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment| registry.amend(vec![amendment], at(900)).unwrap();
+    let new = || Amendment::new(key(7));
+    let refused = Heard { refused: 1, backwards: 1, ..Heard::default() };
+    let both = |start, stop| Amendment { start: Some(at(start)), stop: Some(at(stop)), ..new() };
+    assert_eq!(say(both(500, 400)), refused);
+    assert_eq!(registry.job(&key(7)).unwrap(), None);
+    say(Amendment { start: Some(at(500)), ..new() });
+    assert_eq!(say(Amendment { stop: Some(at(400)), ..new() }), refused);
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
+    assert_eq!(say(Amendment { stop: Some(at(499)), ..new() }).changed, 1);
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().stop, Some(at(500)));
+}
+
+#[test]
 fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
     let dir = tempfile::tempdir().unwrap();
     let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/stores/registry-1/jobs.sqlite");

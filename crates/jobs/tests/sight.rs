@@ -116,9 +116,6 @@ fn a_number_that_was_given_twice_is_seen_for_the_time_of_ones_own_run() {
     let registry = open(dir.path());
     job(&registry, 1, 1000, 10, Some(100));
     job(&registry, 1, 2000, 1000, None);
-    // What nodes tell gives all runs of a number one user; a scheduler knows better.
-    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
-    db.execute("UPDATE runs SET uid = 2000 WHERE stop IS NULL", []).unwrap();
     let ann = registry.runs_seen(Reader::User(1000), &key("slurm", 1)).unwrap();
     assert_eq!((ann.spans, ann.every), (vec![(at(10), Some(at(100)))], false));
     let bob = registry.runs_seen(Reader::User(2000), &key("slurm", 1)).unwrap();
@@ -294,7 +291,11 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     db.execute_batch(
         "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
          DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
-         DROP INDEX runs_cluster_account; UPDATE runs SET account = 'physics';
+         DROP INDEX runs_cluster_account; DROP TABLE names; DROP INDEX runs_unnumbered;
+         ALTER TABLE visits DROP COLUMN spelling; ALTER TABLE visits DROP COLUMN user;
+         ALTER TABLE visits DROP COLUMN uid; ALTER TABLE visits DROP COLUMN clock_us;
+         ALTER TABLE runs DROP COLUMN clock_us; ALTER TABLE records DROP COLUMN guessed;
+         UPDATE runs SET account = 'physics';
          PRAGMA user_version = 2",
     )
     .unwrap();

@@ -108,7 +108,7 @@ pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timest
 
 /// Counts what became of records.
 pub(crate) fn count(app: &App, heard: Heard) {
-    let Heard { new, changed, known, refused, cut } = heard;
+    let Heard { new, changed, known, refused, backwards: _, cut } = heard;
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
         app.counts.records.add(fate, count);

@@ -1,0 +1,231 @@
+//! Whose a job is: a fact of a run, not of its number; names and numbers of users that the machine does not have.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod told;
+
+use jobs::{Amendment, Filter, Heard, Reader, Record, Registry, Sees};
+use model::{JobEvent, JobState};
+use proptest::prelude::*;
+use told::{at, event, key, open, record, seconds};
+
+fn of(uid: u32, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
+    JobEvent { uid: Some(uid), ..event(7, node, start, stop) }
+}
+
+/// Start, user's number and devices of the runs of job 7.
+fn whose(registry: &Registry) -> Vec<(Option<i64>, Option<u32>, Vec<String>)> {
+    let one = |job: model::Job| {
+        let places = job.start.map(|start| registry.allocations(&key(7), start).unwrap());
+        let places = places.unwrap_or_default().into_iter();
+        (job.start.map(seconds), job.uid, places.map(|place| place.device.to_string()).collect())
+    };
+    registry.runs(&key(7)).unwrap().into_iter().map(one).collect()
+}
+
+fn listed(registry: &Registry, uid: u32) -> usize {
+    let filter = Filter { reader: Reader::User(uid), ..Filter::default() };
+    registry.list(&filter).unwrap().len()
+}
+
+#[test]
+fn a_number_given_again_is_the_next_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.apply(&[of(1000, "n1", 100, Some(900))], at(901)).unwrap();
+    registry.apply(&[of(65534, "n1", 90_000, None)], at(90_001)).unwrap();
+    let n1 = || vec!["n1".to_owned()];
+    let runs = [(Some(100), Some(1000), n1()), (Some(90_000), Some(65534), n1())];
+    assert_eq!(whose(&registry), runs);
+    assert_eq!((listed(&registry, 1000), listed(&registry, 65534)), (1, 1));
+    assert_eq!(registry.sees(Reader::User(65534), &key(7)).unwrap(), Sees::All);
+    let seen = registry.runs_seen(Reader::User(1000), &key(7)).unwrap();
+    assert_eq!(seen.spans, [(at(100), Some(at(900)))]);
+    // What comes late of the first run is of that run, and makes all runs anew.
+    registry.apply(&[of(1000, "n2", 110, Some(800))], at(90_010)).unwrap();
+    let both = vec!["n1".to_owned(), "n2".to_owned()];
+    let runs = [(Some(100), Some(1000), both), (Some(90_000), Some(65534), n1())];
+    assert_eq!(whose(&registry), runs);
+    // With a record that is right nobody disagrees.
+    let told = Record {
+        user: Some("nobody".into()),
+        uid: Some(65534),
+        ..record(7, 90_000, None, &["n1"])
+    };
+    registry.tell(&[told], at(90_020)).unwrap();
+    assert_eq!(registry.disagreements(at(91_000), |_| true).unwrap(), []);
+}
+
+#[test]
+fn one_user_does_not_join_the_run_of_another_whose_end_was_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.apply(&[of(1000, "n1", 100, None)], at(101)).unwrap();
+    registry.apply(&[of(2000, "n2", 5000, None), of(2000, "n3", 5001, None)], at(5002)).unwrap();
+    let two = vec!["n2".to_owned(), "n3".to_owned()];
+    let runs = [(Some(100), Some(1000), vec!["n1".to_owned()]), (Some(5000), Some(2000), two)];
+    assert_eq!(whose(&registry), runs);
+}
+
+#[test]
+fn within_a_run_the_first_that_says_so_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let silent = |node, start| JobEvent { uid: None, ..of(0, node, start, None) };
+    registry.apply(&[silent("n1", 100)], at(101)).unwrap();
+    registry.apply(&[of(1000, "n2", 105, None)], at(106)).unwrap();
+    registry.apply(&[silent("n3", 110)], at(111)).unwrap();
+    let three = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
+    assert_eq!(whose(&registry), [(Some(100), Some(1000), three.clone())]);
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().user.as_deref(), Some("alice"));
+    // The same visit once more, with what it did not say before.
+    registry.apply(&[of(1000, "n1", 100, Some(300))], at(301)).unwrap();
+    assert_eq!(whose(&registry), [(Some(100), Some(1000), three)]);
+    let stays = registry.allocations(&key(7), at(100)).unwrap();
+    assert_eq!(stays[0].stop, Some(at(300)));
+}
+
+#[test]
+fn another_user_has_another_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment| registry.amend(vec![amendment], at(200)).unwrap();
+    let who = || {
+        let job = registry.job(&key(7)).unwrap().unwrap();
+        (job.user.map(String::from), job.uid)
+    };
+    let new = || Amendment::new(key(7));
+    say(Amendment { user: Some("ldapann".into()), uid: Some(5555), start: Some(at(100)), ..new() });
+    assert_eq!(who(), (Some("ldapann".to_owned()), Some(5555)));
+    say(Amendment { user: Some("ldapann".into()), ..new() });
+    assert_eq!(who().1, Some(5555), "the same one");
+    say(Amendment { user: Some("alice".into()), ..new() });
+    assert_eq!(who(), (Some("alice".to_owned()), Some(1000)));
+    say(Amendment { user: Some("stranger".into()), ..new() });
+    assert_eq!(who(), (Some("stranger".to_owned()), None));
+    // A number alone names another, whose name nobody told.
+    say(Amendment { user: Some("alice".into()), ..new() });
+    say(Amendment { uid: Some(77), ..new() });
+    assert_eq!(who(), (Some("77".to_owned()), Some(77)));
+    assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
+}
+
+#[test]
+fn another_users_start_is_another_job_whose_end_nobody_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let say = |amendment: Amendment| registry.amend(vec![amendment], at(9000)).unwrap();
+    let started = |user: &str, start| Amendment {
+        user: Some(user.into()),
+        start: Some(at(start)),
+        ..Amendment::new(key(7))
+    };
+    say(Amendment { account: Some("physics".into()), ..started("alice", 100) });
+    let heard = say(started("games", 5000));
+    assert_eq!(heard, Heard { new: 1, ..Heard::default() });
+    let facts = |job: model::Job| {
+        (job.user.unwrap().to_string(), job.uid, job.account, job.state, job.stop.map(seconds))
+    };
+    let runs: Vec<_> = registry.runs(&key(7)).unwrap().into_iter().map(facts).collect();
+    let first =
+        ("alice".to_owned(), Some(1000), Some("physics".into()), JobState::Ended, Some(5000));
+    assert_eq!(runs, [first, ("games".to_owned(), None, None, JobState::Running, None)]);
+    // A start that is corrected backwards is the same job's.
+    say(started("games", 4990));
+    assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
+}
+
+#[test]
+fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let anns = |id, stop, uid| Record {
+        user: Some("ldapann".into()),
+        uid,
+        ..record(id, 100, stop, &["n1"])
+    };
+    registry.tell(&[anns(7, None, Some(5555))], at(200)).unwrap();
+    drop(registry);
+    // After a restart the accounting tells names alone: of the job that ran, and of others.
+    let registry = open(&dir);
+    registry.tell(&[anns(7, Some(900), None), anns(8, Some(900), None)], at(1000)).unwrap();
+    assert_eq!(listed(&registry, 5555), 2);
+    // As another scheduler's nodes do.
+    let oars = JobEvent { user: Some("ldapann".into()), uid: None, ..event(9, "n1", 2000, None) };
+    registry.apply(&[oars], at(2001)).unwrap();
+    assert_eq!(listed(&registry, 5555), 3);
+    // What a node says of its own job says nothing about others.
+    let told =
+        |id, uid| JobEvent { user: Some("ldapbob".into()), uid, ..event(id, "n2", 50, None) };
+    registry.apply(&[told(10, Some(6666)), told(11, None)], at(2001)).unwrap();
+    assert_eq!(listed(&registry, 6666), 1);
+
+    // One of whom nobody told a number is counted, and found once somebody does.
+    assert_eq!(registry.users_without_number(9).unwrap(), ["ldapbob".into()]);
+    assert_eq!(registry.jobs_without_number().unwrap(), 1);
+    registry
+        .tell(&[Record { user: Some("ldapbob".into()), ..anns(12, None, None) }], at(2002))
+        .unwrap();
+    assert_eq!(registry.jobs_without_number().unwrap(), 2);
+    assert_eq!(registry.number_user("ldapbob", 6666, at(2003)).unwrap(), 2);
+    assert_eq!((listed(&registry, 6666), registry.jobs_without_number().unwrap()), (3, 0));
+    assert_eq!(registry.user_number("ldapbob").unwrap(), Some(6666));
+    // It is his also after his runs were worked out anew.
+    registry.apply(&[JobEvent { start: at(20), ..told(11, None) }], at(2004)).unwrap();
+    assert_eq!(listed(&registry, 6666), 3);
+}
+
+#[test]
+fn a_node_whose_clock_is_off_has_the_record_of_its_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let told = Record { user: Some("alice".into()), ..record(7, 1000, Some(1010), &["n1"]) };
+    registry.tell(&[told], at(1100)).unwrap();
+    let seen = JobEvent { uid: None, ..event(7, "n1", 1090, Some(1100)) };
+    registry.apply_by(&[seen], at(1101), |_| 90_000_000).unwrap();
+    // By the node's clock, as its samples are.
+    assert_eq!(whose(&registry), [(Some(1090), Some(1000), vec!["n1".to_owned()])]);
+    // The other way, and told of first.
+    let registry = open(&tempfile::tempdir().unwrap());
+    let seen = JobEvent { uid: None, ..event(7, "n1", 910, Some(920)) };
+    registry.apply_by(&[seen], at(1011), |_| -90_000_000).unwrap();
+    registry.tell(&[record(7, 1000, Some(1010), &["n1"])], at(1100)).unwrap();
+    assert_eq!(whose(&registry).len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whose each run is depends on the visits, not on the order they were told in.
+    #[test]
+    fn any_order_gives_each_run_the_same_user(
+        visits in proptest::collection::vec((0_usize..3, 0_i64..40, 0_i64..30, 0_u32..3), 1..9),
+        order in proptest::collection::vec(0_usize..18, 0..30),
+    ) {
+        let nodes = ["a", "b", "c"];
+        let mut events = Vec::new();
+        for (node, start, long, user) in &visits {
+            let (start, long) = (start * 20, long * 20);
+            // One cgroup is one user's.
+            let known = events.iter().any(|e: &JobEvent| {
+                e.device.as_str() == nodes[*node] && e.start == at(start)
+            });
+            if known { continue; }
+            let uid = (*user > 0).then_some(1000 + user);
+            for stop in [None, Some(start + long)] {
+                events.push(JobEvent { uid, ..event(7, nodes[*node], start, stop) });
+            }
+        }
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (one, other) = (open(&one), open(&other));
+        one.apply(&events, at(5000)).unwrap();
+        for place in order {
+            if let Some(event) = events.get(place) {
+                other.apply(std::slice::from_ref(event), at(5000)).unwrap();
+            }
+        }
+        events.reverse();
+        other.apply(&events, at(5000)).unwrap();
+        prop_assert_eq!(whose(&one), whose(&other));
+    }
+}
