@@ -116,6 +116,11 @@ const JOB: Param = param(
 );
 const CLUSTER: Param =
     param("cluster", Form::Cluster, "The cluster of the job, where its name gives none.");
+const RUN: Param = param(
+    "start",
+    Form::Time,
+    "Of a number that was given again: the newest run that had started by then, to the second.",
+);
 const LABELS: Param =
     param("labels", Form::Labels, "Only with these labels; null: only without that label.");
 const START: Param = param(
@@ -134,6 +139,11 @@ const RATE: Param = param("rate", Form::Truth, "Counters as growth per second.")
 const JOBS: &[Param] = &[
     param("state", Form::JobState, "Only jobs in this state."),
     param("cluster", Form::Cluster, "Only jobs of this cluster."),
+    param(
+        "part_of",
+        Form::Number,
+        "Only parts of the array, or heterogeneous job, of this number.",
+    ),
     param("user", Form::Text, "Only jobs of this user: a login name, or a number."),
     param("account", Form::Text, "Only jobs on this account."),
     param("project", Form::Text, "Only jobs of this project."),
@@ -244,7 +254,7 @@ operations! {
     }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
-        params: &[CLUSTER], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
+        params: &[CLUSTER, RUN], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
     /// A local job of the caller begins; or, with `cluster` and `id`, what an administrator, or a token
     /// of scope `jobs`, says of a scheduler's job.

@@ -36,7 +36,8 @@ impl Registry {
     /// "local"; several schedulers' is refused.
     ///
     /// # Errors
-    /// No job has the name, or jobs of several clusters have; or SQLite fails.
+    /// No job has the name, or it is that of the whole of several, or jobs of several clusters have it; or
+    /// SQLite fails.
     pub fn resolve(&self, name: &JobName) -> Result<JobKey, RegistryError> {
         let reader = lock(&self.reader);
         let mut found = match name.id() {
@@ -52,6 +53,10 @@ impl Registry {
             found.retain(|key| key.cluster != ClusterId::local());
         }
         match found.as_slice() {
+            [] if is_whole(&reader, name)? => {
+                let number = name.id().map_or(0, JobId::get);
+                Err(RegistryError::Parts { name: name.to_string(), number })
+            }
             [] => Err(RegistryError::Unknown(name.to_string())),
             [key] => Ok(key.clone()),
             several => Err(RegistryError::Ambiguous {
@@ -91,6 +96,22 @@ impl Registry {
             return Ok(if reader.sees_every_job() { Sees::All } else { Sees::Nothing });
         };
         self.sees_run(reader, &job)
+    }
+
+    /// How much a reader sees of any run of a job: of a number that was given again, of that which he sees
+    /// most of.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees_any(&self, reader: Reader, key: &JobKey) -> Result<Sees, RegistryError> {
+        let mut most = self.sees(reader, key)?;
+        if most == Sees::All {
+            return Ok(most);
+        }
+        for run in self.runs(key)? {
+            most = most.max(self.sees_run(reader, &run)?);
+        }
+        Ok(most)
     }
 
     /// How much a reader sees of a run.
@@ -142,15 +163,36 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn whole(&self, key: &JobKey) -> Result<Option<Whole>, RegistryError> {
+        self.whole_seen(key, None, Reader::Everything)
+    }
+
+    /// The newest run of a job of those that a reader sees all of, and that had started, or were submitted, by
+    /// then, with everything that is known of it.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn whole_seen(
+        &self,
+        key: &JobKey,
+        by: Option<Timestamp>,
+        reader_of: Reader,
+    ) -> Result<Option<Whole>, RegistryError> {
         let reader = lock(&self.reader);
         let sql = format!(
-            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2
-             ORDER BY r.start DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 AND r.start <= ?3
+             ORDER BY r.start DESC"
         );
+        let by = by.map_or(i64::MAX, |by| by.0);
         let mut find = reader.prepare_cached(&sql)?;
-        let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let job = job(row)?;
+        let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), by])?;
+        let (row, job) = loop {
+            let Some(row) = rows.next()? else { return Ok(None) };
+            let job = job(row)?;
+            let whose = (job.uid, job.account.as_deref());
+            if accounts::sees(&reader, reader_of, &key.cluster, whose)? == Sees::All {
+                break (row, job);
+            }
+        };
         let allocations = stays_of(&reader, key, row.get(0)?)?;
         let (mut nodes, mut done) = (Vec::new(), Vec::new());
         if let Some(record) = row.get(1)? {
@@ -218,6 +260,15 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
         keys.push(key(row.get(0)?, row.get(1)?)?);
     }
     Ok(keys)
+}
+
+/// Whether a name's number stands for the whole of several jobs.
+fn is_whole(db: &Connection, name: &JobName) -> rusqlite::Result<bool> {
+    let cluster = name.cluster.as_ref().map(ClusterId::as_str);
+    let mut find = db.prepare_cached(
+        "SELECT 1 FROM records WHERE part_of = ?1 AND (?2 IS NULL OR cluster = ?2) LIMIT 1",
+    )?;
+    find.exists(params![name.id().map(JobId::get), cluster])
 }
 
 pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {

@@ -35,6 +35,17 @@ pub enum RegistryError {
     /// No job of that name.
     #[error("no job {0} is known")]
     Unknown(String),
+    /// The number stands for several jobs.
+    #[error(
+        "{name} is the number of a whole array, or heterogeneous job, whose parts have numbers of their own; \
+         list them with part_of={number}"
+    )]
+    Parts {
+        /// What was asked.
+        name: String,
+        /// The number of the whole.
+        number: i64,
+    },
     /// Several clusters have a job of that number.
     #[error("job {spelling} is known in several clusters ({}); say which with cluster=", list(.clusters))]
     Ambiguous {

@@ -37,6 +37,9 @@ const STAYED: &str = "r.run IN (
         CROSS JOIN runs x ON x.record = s.record
         WHERE s.device = ?1 AND s.class = 10 AND s.start IS NULL)";
 
+/// Whether a run is of a part of an array, or of a heterogeneous job.
+const PARTS: &str = "r.record IN (SELECT record FROM records WHERE part_of = ?)";
+
 /// Accounts whose jobs are merged; who sees more of them sees so many jobs that the newest are looked through.
 const ACCOUNTS_MERGED: usize = 32;
 
@@ -56,6 +59,8 @@ pub struct Filter {
     pub id: Option<JobId>,
     /// Of this cluster.
     pub cluster: Option<ClusterId>,
+    /// That are parts of this array, or of this heterogeneous job.
+    pub part_of: Option<i64>,
     /// Of the user of this login name, or number.
     pub user: Option<String>,
     /// Of the user of this number.
@@ -194,6 +199,7 @@ fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Reg
     };
     let ways = match (shown, &filter.device) {
         _ if filter.id.is_some() => vec![numbered(filter)],
+        _ if filter.part_of.is_some() => vec![parts(filter)],
         _ if is_open => vec![open(filter.reader)],
         (Some((_, accounts)), _) if accounts.len() > ACCOUNTS_MERGED => vec![any(filter.reader)],
         (Some((uid, accounts)), _) => seen(uid, accounts),
@@ -215,6 +221,14 @@ fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Reg
 fn numbered(filter: &Filter) -> Way {
     let id = filter.id.map_or(Value::Null, |id| Value::Integer(id.get()));
     let mut way = Way::few("runs_id").of("r.id = ?", [id]);
+    accounts::narrow(&mut way.of, filter.reader, Sees::Listed);
+    way
+}
+
+/// The parts of one.
+fn parts(filter: &Filter) -> Way {
+    let whole = filter.part_of.map_or(Value::Null, Value::Integer);
+    let mut way = Way::few("runs_record").of(PARTS, [whole]);
     accounts::narrow(&mut way.of, filter.reader, Sees::Listed);
     way
 }
@@ -296,6 +310,9 @@ fn passes(filter: &Filter) -> Clauses {
     }
     if let Some(uid) = filter.uid {
         clauses.and("r.uid = ?", Value::Integer(uid.into()));
+    }
+    if let Some(whole) = filter.part_of {
+        clauses.and(PARTS, Value::Integer(whole));
     }
     let texts = [
         ("r.cluster = ?", filter.cluster.as_ref().map(ClusterId::as_str)),

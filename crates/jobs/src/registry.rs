@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What bounds the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most visits of jobs to devices, over all time. About 150 bytes of disk each.
+    /// Most visits of jobs to devices, over all time. About 160 bytes of disk each.
     pub visits_max: u64,
     /// Most visits of one job, and most nodes of one record.
     pub visits_per_job_max: u64,

@@ -176,6 +176,7 @@ ALTER TABLE visits ADD COLUMN uid INTEGER;
 ALTER TABLE visits ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE records ADD COLUMN guessed INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX records_part_of ON records (part_of, cluster) WHERE part_of IS NOT NULL;
 UPDATE visits SET (spelling, user, uid) =
     (SELECT nullif(r.spelling, CAST(r.id AS TEXT)), r.node_user, r.node_uid
      FROM runs r WHERE r.run = visits.run);

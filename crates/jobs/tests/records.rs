@@ -260,6 +260,33 @@ fn a_job_is_told_piece_by_piece() {
 }
 
 #[test]
+fn an_arrays_own_number_stands_for_its_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let part = |id, index| Record {
+        spelling: format!("40_{index}").into(),
+        part_of: Some(40),
+        array_index: Some(index),
+        ..record(id, 100, None, &["n1"])
+    };
+    registry.tell(&[part(41, 1), part(42, 2), record(43, 100, None, &[])], at(200)).unwrap();
+    let parts = Filter { part_of: Some(40), ..Filter::default() };
+    let mut ids: Vec<_> =
+        registry.list(&parts).unwrap().iter().map(|listed| listed.job.key.id.get()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [41, 42]);
+    for name in ["40", "slurm:40"] {
+        let error = registry.resolve(&name.parse::<JobName>().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("part_of=40"), "{error}");
+    }
+    let unknown = registry.resolve(&"oar:40".parse::<JobName>().unwrap()).unwrap_err();
+    assert_eq!(unknown.to_string(), "no job oar:40 is known");
+    // Slurm gives the whole's number to one of the parts.
+    registry.tell(&[part(40, 3)], at(200)).unwrap();
+    assert_eq!(registry.resolve(&"40".parse::<JobName>().unwrap()).unwrap(), key(40));
+}
+
+#[test]
 fn an_exit_code_told_late_says_how_it_ended() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);

@@ -1,6 +1,7 @@
 //! Rows of devices under the name of an alias: what several devices measured for it at one instant is
 //! summed, and `_device_orig` tells which they were.
 
+use crate::jobless::{Jobless, Whiles};
 use crate::line::Lines;
 use crate::print::ALIAS;
 use crate::sight::Seen;
@@ -72,6 +73,8 @@ struct Member {
     group: Arc<Group>,
     /// The group's line when this device alone measured.
     alone: Arc<Line>,
+    /// When its samples count; `None`: always.
+    whiles: Option<Whiles>,
 }
 
 /// A sample of a group at the instant at hand.
@@ -88,7 +91,7 @@ pub(crate) struct AliasRows {
     slices: Slices,
     lines: Lines,
     of: Option<BTreeSet<DeviceId>>,
-    jobless: (i64, i64),
+    jobless: Jobless,
     /// By address; the member holds the series.
     members: HashMap<usize, Option<Member>>,
     /// Series that are no members, held so that no other gets their address.
@@ -104,7 +107,7 @@ impl AliasRows {
         slices: Slices,
         lines: Lines,
         of: Option<BTreeSet<DeviceId>>,
-        jobless: (i64, i64),
+        jobless: Jobless,
     ) -> Self {
         let (members, together) = (HashMap::new(), HashMap::new());
         Self { slices, lines, of, jobless, members, others: Vec::new(), together }
@@ -128,8 +131,7 @@ impl AliasRows {
             }
             let member = usize::try_from(*place).ok().and_then(|place| members.get(place));
             let Some(Some(member)) = member else { continue };
-            let counts = (self.jobless.0..=self.jobless.1).contains(at);
-            if member.group.job.is_some() || counts {
+            if member.whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
                 let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
                 let valid = slice.valid.get(row).copied().unwrap_or(true);
                 parts.push(Part { member: member.clone(), value, valid });
@@ -189,8 +191,9 @@ impl AliasRows {
                 let alone = self.lines.alias(info, &device, origin);
                 let (metric, job) = (Arc::clone(&series.metric), series.job.clone());
                 let labels = series.labels.without(ALIAS);
+                let whiles = job.is_none().then(|| self.jobless.on(&device));
                 let group = Arc::new(Group { device, metric, job, labels });
-                Some(Member { info: Arc::clone(info), group, alone })
+                Some(Member { info: Arc::clone(info), group, alone, whiles })
             }
             _ => None,
         };

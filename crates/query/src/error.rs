@@ -39,7 +39,7 @@ pub enum QueryError {
     /// No job of that name, or none that this reader may see.
     #[error("no job {0} is known")]
     UnknownJob(String),
-    /// Several clusters have a job of that number.
+    /// Several clusters have a job of that number, or it is that of an array.
     #[error("{0}")]
     AmbiguousJob(String),
     /// The job is somebody else's.
@@ -121,7 +121,9 @@ impl From<RegistryError> for QueryError {
     fn from(error: RegistryError) -> Self {
         match error {
             RegistryError::Unknown(name) => Self::UnknownJob(name),
-            RegistryError::Ambiguous { .. } => Self::AmbiguousJob(error.to_string()),
+            RegistryError::Ambiguous { .. } | RegistryError::Parts { .. } => {
+                Self::AmbiguousJob(error.to_string())
+            }
             RegistryError::TooMany(_) => Self::TooMuch(error.to_string()),
             error => Self::Registry(error),
         }

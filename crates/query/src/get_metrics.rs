@@ -1,11 +1,12 @@
 //! Kwollect's `get_metrics`: its parameters, their meaning, and the answer as a stream.
 
 use crate::encode::Encoder;
+use crate::jobless::Jobless;
 use crate::rows::{Batches, Treatment};
 use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time};
 use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use store::JobSelector;
@@ -215,8 +216,8 @@ struct Resolved {
     job: JobSelector,
     from: Timestamp,
     to: Timestamp,
-    /// Between which instants rows count that are counted for no job.
-    jobless: (Timestamp, Timestamp),
+    /// When rows count that are counted for no job.
+    jobless: Jobless,
 }
 
 impl Questions {
@@ -238,10 +239,7 @@ impl Questions {
         let metrics = (!question.metrics.is_empty())
             .then(|| question.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
         let (from, to) = (resolved.from, resolved.to);
-        let treatment = Treatment {
-            as_rate: question.as_rate,
-            jobless: (resolved.jobless.0.0, resolved.jobless.1.0),
-        };
+        let treatment = Treatment { as_rate: question.as_rate, jobless: resolved.jobless };
         let rows = RowQuestion {
             view: View::ByDevice,
             devices: Some(resolved.devices),
@@ -286,13 +284,17 @@ impl Questions {
                 (None, None) => (asker.now.plus(-DEFAULT_RANGE), asker.now),
             };
             let (devices, job) = (given, JobSelector::Any);
-            return Ok(Resolved { devices, job, from, to, jobless: (from, to) });
+            return Ok(Resolved { devices, job, from, to, jobless: Jobless::always() });
         };
         let cluster = name.cluster.clone().or_else(|| question.cluster.clone());
         let name = JobName { cluster, spelling: name.spelling.clone() };
-        let key = self.job_key(&name, asker)?;
+        let key = self.job_seen(&name, asker)?;
         let stay = self.whole_stay(&key, asker)?;
-        let jobless = (start.unwrap_or(stay.from), end.unwrap_or(stay.to));
+        let jobless = match (start, end) {
+            (Some(_), Some(_)) => Jobless::always(),
+            // A bound that is given holds, where the job was not there too.
+            (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
+        };
         // What was counted for the job is its own, be it read a moment before or after.
         let from = start.unwrap_or(stay.from.plus(-by_job::SLACK));
         let to = end.unwrap_or(stay.to.plus(by_job::SLACK));
@@ -309,14 +311,21 @@ impl Questions {
                 runs.push(run);
             }
         }
-        let mut stay = Stay { devices: BTreeSet::new(), from: now, to: Timestamp(i64::MIN) };
-        for run in runs {
+        let (runs_of, to) = (runs, Timestamp(i64::MIN));
+        let (devices, runs, spans) = (BTreeSet::new(), Vec::new(), HashMap::new());
+        let mut stay = Stay { devices, from: now, to, runs, spans };
+        for run in runs_of {
             // A job that has not started was nowhere.
             let Some(start) = run.start else { continue };
+            let stop = run.stop.unwrap_or(now);
             stay.from = stay.from.min(start);
-            stay.to = stay.to.max(run.stop.unwrap_or(now));
-            let allocations = self.registry.allocations(key, start)?;
-            stay.devices.extend(allocations.into_iter().map(|allocation| allocation.device));
+            stay.to = stay.to.max(stop);
+            stay.runs.push((start.0, stop.0));
+            for allocation in self.registry.allocations(key, start)? {
+                let span = (allocation.start.0, allocation.stop.unwrap_or(now).0);
+                stay.spans.entry(allocation.device.clone()).or_default().push(span);
+                stay.devices.insert(allocation.device);
+            }
         }
         Ok(stay)
     }
@@ -328,6 +337,10 @@ pub(crate) struct Stay {
     pub(crate) devices: BTreeSet<DeviceId>,
     from: Timestamp,
     pub(crate) to: Timestamp,
+    /// From when until when its runs were.
+    runs: Vec<(i64, i64)>,
+    /// From when until when they were on each of the devices.
+    spans: HashMap<DeviceId, Vec<(i64, i64)>>,
 }
 
 /// The device of a host name, and the device of that very name, should there be one with a dot. A name

@@ -17,6 +17,7 @@ mod encode;
 mod error;
 mod explain;
 mod get_metrics;
+mod jobless;
 mod line;
 mod lists;
 mod marks;

@@ -129,7 +129,7 @@ impl Questions {
             devices.map(|devices| devices.iter().cloned().collect());
         let (mut at, mut select) = (at, Selector::default());
         if let Some(name) = job {
-            let key = self.job_key(name, asker)?;
+            let key = self.job_seen(name, asker)?;
             let stay = self.whole_stay(&key, asker)?;
             at = at.min(stay.to);
             wanted = Some(wanted.unwrap_or(stay.devices));

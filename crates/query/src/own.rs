@@ -1,5 +1,6 @@
 //! Rows of devices under their own names.
 
+use crate::jobless::Jobless;
 use crate::line::Lines;
 use crate::sight::Seen;
 use crate::slices::{Slice, Slices, leave};
@@ -11,50 +12,47 @@ use store::Scan;
 pub(crate) struct OwnRows {
     slices: Slices,
     lines: Lines,
-    /// Rows that are counted for no job count between these instants only, bounds inclusive.
-    jobless: (i64, i64),
+    /// When rows that are counted for no job count.
+    jobless: Jobless,
 }
 
 impl OwnRows {
-    pub(crate) fn new(slices: Slices, lines: Lines, jobless: (i64, i64)) -> Self {
+    pub(crate) fn new(slices: Slices, lines: Lines, jobless: Jobless) -> Self {
         Self { slices, lines, jobless }
     }
 
     fn rows_of(&mut self, slice: Slice) -> Result<RowBatch, QueryError> {
         let mut batch = RowBatch::default();
-        // Of each series of the slice: its place in the batch, and whether every row counts.
+        // Of each series of the slice: its place in the batch, and when its rows count; `None`: always.
         let mut places = Vec::with_capacity(slice.series.len());
         let mut whole = true;
+        let ends = slice.times.first().zip(slice.times.last());
         for info in &slice.series {
             let line = self.lines.own(info)?;
-            whole &= line.as_ref().is_some_and(|line| line.job.is_some());
             places.push(line.map(|line| {
                 let place = u32::try_from(batch.lines.len()).unwrap_or(u32::MAX);
-                let jobless = line.job.is_none();
+                let whiles = line.job.is_none().then(|| self.jobless.on(&line.device));
+                let whiles = whiles
+                    .filter(|whiles| !ends.is_none_or(|(first, last)| whiles.cover(*first, *last)));
+                whole &= whiles.is_none();
                 batch.lines.push(line);
-                (place, jobless)
+                (place, whiles)
             }));
         }
-        let (first, last) = (slice.times.first(), slice.times.last());
-        let within = |at: Option<&i64>| at.is_none_or(|at| self.counts(*at));
-        if places.iter().all(Option::is_some) && (whole || (within(first) && within(last))) {
+        if whole && places.iter().all(Option::is_some) {
             // Places in the slice and in the batch are the same: nothing to pick.
             let Slice { places, times, values, valid, .. } = slice;
             return Ok(RowBatch { places, times, values, valid, ..batch });
         }
         for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
             let place = usize::try_from(*place).ok().and_then(|place| places.get(place));
-            let Some((place, jobless)) = place.copied().flatten() else { continue };
+            let Some((place, whiles)) = place.and_then(Option::as_ref) else { continue };
             let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
-            if !jobless || self.counts(*at) {
-                batch.push(place, *at, value, slice.valid.get(row).copied().unwrap_or(true));
+            if whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
+                batch.push(*place, *at, value, slice.valid.get(row).copied().unwrap_or(true));
             }
         }
         Ok(batch)
-    }
-
-    fn counts(&self, at: i64) -> bool {
-        (self.jobless.0..=self.jobless.1).contains(&at)
     }
 }
 

@@ -173,13 +173,29 @@ impl Questions {
         &self.store
     }
 
-    /// The job that a name means, if this reader may see it.
+    /// The job that a name means, if this reader may see its newest run: for what is to be done with it.
     ///
     /// # Errors
     /// There is none, there are several, or it is somebody else's.
     pub fn job_key(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
         let key = self.registry.resolve(name)?;
-        match self.registry.sees(asker.reader, &key)? {
+        let sees = self.registry.sees(asker.reader, &key)?;
+        self.judged(key, sees, asker)
+    }
+
+    /// The job that a name means, if this reader may see any run of it: for what is told of it, which is of
+    /// the runs that he sees.
+    ///
+    /// # Errors
+    /// There is none, there are several, or each of its runs is somebody else's.
+    pub fn job_seen(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
+        let key = self.registry.resolve(name)?;
+        let sees = self.registry.sees_any(asker.reader, &key)?;
+        self.judged(key, sees, asker)
+    }
+
+    fn judged(&self, key: JobKey, sees: Sees, asker: &Asker) -> Result<JobKey, QueryError> {
+        match sees {
             Sees::All => {}
             Sees::Listed => return Err(QueryError::Listed(key)),
             Sees::Nothing => return Err(QueryError::Denied(key)),

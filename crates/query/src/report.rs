@@ -11,16 +11,33 @@ use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
 impl Questions {
-    /// What the newest run of a job used: everything that was counted for it, read within ten seconds of
-    /// its stay. A counter's amount is [`model::increases`] over the run, its first reading counting
-    /// from its start.
+    /// What the newest run of a job used, of those that the asker sees: everything that was counted for it,
+    /// read within ten seconds of its stay. A counter's amount is [`model::increases`] over the run, its first
+    /// reading counting from its start.
     ///
     /// # Errors
     /// The job is not known or somebody else's; a block cannot be read; it was cancelled.
     pub fn job_report(&self, name: &JobName, asker: &Asker) -> Result<api::JobReport, QueryError> {
-        let key = self.job_key(name, asker)?;
-        let whole = self.registry.whole(&key)?.ok_or(QueryError::UnknownJob(name.to_string()))?;
+        self.run_report(name, None, asker)
+    }
+
+    /// The same of the newest run of those that had started by then: of a number that was given again.
+    ///
+    /// # Errors
+    /// As [`Questions::job_report`]; none had started by then.
+    pub fn run_report(
+        &self,
+        name: &JobName,
+        by: Option<Timestamp>,
+        asker: &Asker,
+    ) -> Result<api::JobReport, QueryError> {
+        let key = self.job_seen(name, asker)?;
+        let whole = self.registry.whole_seen(&key, by, asker.reader)?;
+        let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
         let Whole { job, allocations, nodes, steps } = whole;
+        if let Some(watch) = asker.watch.as_ref().filter(|_| by.is_some()) {
+            watch.names(&key, job.uid);
+        }
         let devices: BTreeSet<DeviceId> =
             allocations.iter().map(|allocation| allocation.device.clone()).collect();
         let stop = job.stop.unwrap_or(asker.now);

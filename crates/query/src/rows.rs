@@ -3,6 +3,7 @@
 
 use crate::alias::{AliasRows, Aliased};
 use crate::by_job::JobRows;
+use crate::jobless::Jobless;
 use crate::line::Lines;
 use crate::merge::MergeRows;
 use crate::own::{OwnChunks, OwnRows};
@@ -164,11 +165,11 @@ impl Iterator for Rows {
 }
 
 /// How the rows of `get_metrics` differ from those of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Treatment {
     pub(crate) as_rate: AsRate,
-    /// Rows that are counted for no job count between these instants only.
-    pub(crate) jobless: (i64, i64),
+    /// When rows that are counted for no job count.
+    pub(crate) jobless: Jobless,
 }
 
 /// What a question reads: the devices' own samples, and those that are theirs by alias.
@@ -277,16 +278,16 @@ impl Questions {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
             Slices::new(walk, AsRate::No, asker)
         };
-        let every = (i64::MIN, i64::MAX);
         let own: Batches = if question.summary {
-            Box::new(OwnRows::new(slices(&reads.own), lines(), every))
+            Box::new(OwnRows::new(slices(&reads.own), lines(), Jobless::always()))
         } else {
             let scan = reads.snapshot.scan(&reads.own, reads.from, reads.to);
             Box::new(OwnChunks::new(scan, lines(), asker.cancel.clone()))
         };
         let Some(aliased) = &reads.aliased else { return Ok(own) };
         let of = aliased.of.clone();
-        Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, every))))
+        let always = Jobless::always();
+        Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, always))))
     }
 
     /// The rows of `metrics_by_device` in the order of time.
@@ -299,7 +300,7 @@ impl Questions {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
             Slices::new(walk, treatment.as_rate, asker)
         };
-        let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless);
+        let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless.clone());
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };
         let of = aliased.of.clone();
         let alias = AliasRows::new(slices(&aliased.select), lines(), of, treatment.jobless);

@@ -347,3 +347,30 @@ fn rows_by_job_follow_each_jobs_stay_strictly() {
     assert_eq!(count(JobSelector::Is(key("c", 3)), 0.0, 99.0), (0, 0));
     assert_eq!(count(JobSelector::None, 0.0, 99.0), (0, 0));
 }
+
+#[test]
+fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
+    let lab = Lab::new();
+    let job = key("slurm", 9);
+    lab.job(&job, "n1", 1000, 100.0, Some(200.0));
+    lab.job(&job, "n1", 2000, 3000.0, Some(3100.0));
+    let questions = lab.questions(Settings::default());
+    let name = "9".parse().unwrap();
+    let wall = |by: Option<f64>, reader| {
+        let report = questions.run_report(&name, by.map(at), &asker(reader));
+        let told = |report: api::JobReport| (report.job.uid, report.job.start.map(second));
+        report.map(told).map_err(|error| error.status())
+    };
+    let (first, second) = ((Some(1000), Some(100.0)), (Some(2000), Some(3000.0)));
+    assert_eq!(wall(None, Reader::User(1000)), Ok(first));
+    assert_eq!(wall(None, Reader::User(2000)), Ok(second));
+    assert_eq!(wall(None, Reader::User(3000)), Err(403));
+    assert_eq!(wall(None, Reader::Everything), Ok(second));
+    assert_eq!(wall(Some(100.0), Reader::Everything), Ok(first));
+    assert_eq!(wall(Some(2999.0), Reader::Everything), Ok(first));
+    assert_eq!(wall(Some(99.0), Reader::Everything), Err(404));
+    assert_eq!(wall(Some(100.0), Reader::User(2000)), Err(404));
+    // What is to be done with it is for whom its newest run is.
+    assert!(questions.job_key(&name, &asker(Reader::User(1000))).is_err());
+    assert!(questions.job_seen(&name, &asker(Reader::User(1000))).is_ok());
+}

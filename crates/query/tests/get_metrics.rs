@@ -335,3 +335,30 @@ fn csv_has_a_header() {
     let expected = "timestamp,device_id,metric_id,value,labels\n\"2026-01-06 00:00:01.5+00\",n1,load_1m,2,{}\n";
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
+
+#[test]
+fn between_two_runs_of_a_number_the_node_is_anothers() {
+    let lab = Lab::new();
+    let job = key("slurm", 9);
+    lab.job(&job, "n1", 1000, 100.0, Some(200.0));
+    lab.job(&job, "n2", 1000, 150.0, Some(200.0));
+    lab.job(&job, "n1", 1000, 3000.0, Some(3100.0));
+    let every: Vec<(f64, f64)> =
+        (0..70).map(|place| (f64::from(place) * 50.0 + 5.0, 1.0)).collect();
+    let of = |device| Told { device, samples: &every, ..Told::default() };
+    lab.put(&[of("n1"), of("n2"), of("n3")]);
+    let rows = |pairs: &[(&str, &str)]| {
+        let rows = ask(&lab, pairs);
+        brief(&rows).into_iter().map(|row| format!("{} {}", row.1, row.0)).collect::<Vec<_>>()
+    };
+    let own = ["n1 01:45", "n1 02:35", "n2 02:35", "n1 50:05", "n1 50:55"];
+    assert_eq!(rows(&[("job_id", "9")]), own, "each device while the job was there");
+    let others = rows(&[("job_id", "9"), ("nodes", "n3")]);
+    assert_eq!(others, ["n3 01:45", "n3 02:35", "n3 50:05", "n3 50:55"], "while it ran");
+    // A bound that is given holds, where the job was not yet there too.
+    let before = rows(&[("job_id", "9"), ("start_time", "2026-01-06 00:00:50")]);
+    assert_eq!(before[..2], ["n1 00:55", "n2 00:55"]);
+    assert_eq!(before.len(), 8, "{before:?}");
+    let both = [("start_time", "2026-01-06 00:03:00"), ("end_time", "2026-01-06 00:06:00")];
+    assert_eq!(rows(&[("job_id", "9"), ("nodes", "n3"), both[0], both[1]]).len(), 4);
+}

@@ -23,7 +23,7 @@ use jobs::{
     Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
 };
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
-use query::{Asker, QueryError, Questions, shown};
+use query::{Asker, QueryError, Questions, parse_time, shown};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,6 +33,9 @@ const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 const LISTED: usize = 1000;
 /// Longest name of a job, in bytes.
 const NAME_BYTES_MAX: usize = 200;
+/// Why an end is refused.
+const BACKWARDS: &str =
+    "the job would end more than a minute before it starts: `stop` is before `start`";
 /// Most local jobs that one user may have had within a day.
 const JOBS_PER_DAY_MAX: usize = 10_000;
 
@@ -61,11 +64,16 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         most.and_then(|limit| usize::try_from(limit).ok())
             .ok_or_else(|| Refusal::malformed(message()))
     });
+    let part_of = params.text("part_of")?.map(|number| {
+        let number: Option<i64> = number.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| Refusal::malformed("`part_of` is a number from 1 on"))
+    });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
     let mut filter = Filter {
         state: state.transpose()?,
         cluster: cluster.map_err(wrong)?,
+        part_of: part_of.transpose()?,
         user: params.text("user")?,
         account: params.text("account")?,
         project: params.text("project")?,
@@ -129,13 +137,17 @@ pub(crate) async fn report(
 ) -> Result<Response, Refusal> {
     let params = known(query, Operation::Report)?;
     let name = job(&part(name)?, &params)?;
+    // A start that was told in whole seconds, or rounded, is the run's.
+    let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
+    let by = params.text("start")?.map(by).transpose()?;
+    let by = by.map(|by| by.plus(Timestamp::SECOND - 1));
     let asked = Asked::new(&app, "job report", &caller, &name.to_string());
     ask_long(
         &app,
         &caller,
         asked,
         |_| 1,
-        move |questions, asker| questions.job_report(&name, asker),
+        move |questions, asker| questions.run_report(&name, by, asker),
     )
     .await
 }
@@ -170,6 +182,9 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
     }
     let key = said.key.clone();
     let heard = app.with_registry(move |app| take(app, said, now)).await?.map_err(refusal)?;
+    if heard.backwards > 0 {
+        return Err(Refusal::malformed(BACKWARDS));
+    }
     if heard.refused > 0 {
         let full = RegistryError::Full(app.registry.limits().records_max);
         return Err(refusal(full));
@@ -246,14 +261,17 @@ pub(crate) async fn end(
             app.told_jobs.changed();
         } else if caller.rights.is_admin() {
             let (stop, exit_code) = (Some(stop), ended.exit_code);
-            take(app, Amendment { stop, exit_code, ..Amendment::new(key.clone()) }, now)?;
+            let said = Amendment { stop, exit_code, ..Amendment::new(key.clone()) };
+            if take(app, said, now)?.backwards > 0 {
+                return Ok(None);
+            }
         } else {
             return Err(QueryError::Denied(key));
         }
-        Ok(ended_job(&app.registry, &key)?)
+        let job = ended_job(&app.registry, &key)?;
+        Ok(Some(job.ok_or(QueryError::UnknownJob(key.to_string()))?))
     });
-    let job = job.await??;
-    let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
+    let Some(job) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
     wrote(json(&job)?, &more)
 }

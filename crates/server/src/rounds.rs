@@ -76,7 +76,7 @@ pub(crate) struct Now {
 
 impl Course {
     fn heard(&self, heard: &Heard) {
-        let Heard { new, changed, known, refused, cut } = *heard;
+        let Heard { new, changed, known, refused, backwards: _, cut } = *heard;
         for (counter, count) in [
             (&self.new, new),
             (&self.changed, changed),

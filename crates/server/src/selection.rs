@@ -75,7 +75,7 @@ impl Selection {
     ) -> Result<Selector, QueryError> {
         let mut select = self.select;
         if let Some(name) = &self.job {
-            select.job = JobSelector::Is(questions.job_key(name, asker)?);
+            select.job = JobSelector::Is(questions.job_seen(name, asker)?);
         }
         Ok(select)
     }

@@ -1,0 +1,92 @@
+//! When rows that are counted for no job belong to the answer about a job: while a run of it was there. Between
+//! two runs of a number the node was another's.
+
+use model::{DeviceId, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Spans of time in order, bounds inclusive, none of which has something of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Whiles(Arc<[(i64, i64)]>);
+
+/// When rows of devices count that are counted for no job.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobless {
+    /// On devices where the job was.
+    of: HashMap<DeviceId, Whiles>,
+    /// On the others.
+    others: Whiles,
+}
+
+impl Whiles {
+    fn of(mut spans: Vec<(i64, i64)>, (start, end): (Option<i64>, Option<i64>)) -> Self {
+        spans.sort_unstable();
+        let mut joined: Vec<(i64, i64)> = Vec::with_capacity(spans.len());
+        for (from, to) in spans {
+            match joined.last_mut() {
+                Some((_, last)) if from <= *last => *last = to.max(*last),
+                _ => joined.push((from, to)),
+            }
+        }
+        if let (Some((from, _)), Some(start)) = (joined.first_mut(), start) {
+            *from = start.min(*from);
+        }
+        if let (Some((_, to)), Some(end)) = (joined.last_mut(), end) {
+            *to = end.max(*to);
+        }
+        Self(joined.into())
+    }
+
+    /// Whether all of an interval lies within one, bounds inclusive.
+    pub(crate) fn cover(&self, from: i64, to: i64) -> bool {
+        let place = self.0.partition_point(|(_, end)| *end < from);
+        self.0.get(place).is_some_and(|(begin, end)| *begin <= from && to <= *end)
+    }
+
+    /// Whether an instant lies within one.
+    pub(crate) fn have(&self, at: i64) -> bool {
+        self.cover(at, at)
+    }
+}
+
+impl Jobless {
+    /// Rows count whenever they were read.
+    pub(crate) fn always() -> Self {
+        Self { of: HashMap::new(), others: Whiles(Arc::from([(i64::MIN, i64::MAX)])) }
+    }
+
+    /// On each device while the job was there, on others while it ran; from a given start on before the first,
+    /// and until a given end after the last.
+    pub(crate) fn new(
+        runs: Vec<(i64, i64)>,
+        spans: HashMap<DeviceId, Vec<(i64, i64)>>,
+        (start, end): (Option<Timestamp>, Option<Timestamp>),
+    ) -> Self {
+        let bounds = (start.map(|at| at.0), end.map(|at| at.0));
+        let of = spans.into_iter().map(|(device, spans)| (device, Whiles::of(spans, bounds)));
+        Self { of: of.collect(), others: Whiles::of(runs, bounds) }
+    }
+
+    /// When rows told under the name of a device count.
+    pub(crate) fn on(&self, device: &DeviceId) -> Whiles {
+        self.of.get(device).unwrap_or(&self.others).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_touch_are_one_and_bounds_count() {
+        let whiles = Whiles::of(vec![(40, 50), (10, 20), (20, 25)], (None, None));
+        assert_eq!(*whiles.0, [(10, 25), (40, 50)]);
+        assert!(whiles.cover(10, 25) && whiles.have(40) && whiles.have(50));
+        assert!(!whiles.cover(25, 40) && !whiles.have(26) && !whiles.have(9) && !whiles.have(51));
+        let wide = Whiles::of(vec![(10, 20), (40, 50)], (Some(5), Some(60)));
+        assert_eq!(*wide.0, [(5, 20), (40, 60)]);
+        let narrow = Whiles::of(vec![(10, 20), (40, 50)], (Some(15), Some(45)));
+        assert_eq!(*narrow.0, [(10, 20), (40, 50)], "what is read lies within the bounds anyway");
+        assert!(!Whiles::of(Vec::new(), (Some(5), Some(60))).have(10), "it never started");
+    }
+}
