@@ -94,6 +94,9 @@ settings! {
         /// began; while one runs or waits he does.
         "access.member_for" member_for: Duration = "90d",
             Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(3660 * 86_400) };
+        /// Ask this machine's name service (`getent passwd NAME`) for the numbers of users of whom schedulers
+        /// and nodes tell no more than the name.
+        "access.name_service" name_service: bool = "true", Kind::Switch;
         /// How long a token is good that a user makes for himself, at most.
         "access.token_age_max" token_age_max: Duration = "90d",
             Kind::Duration { min: Duration::from_secs(60), max: Duration::from_secs(3660 * 86_400) };

@@ -116,6 +116,16 @@ impl Agents {
         news
     }
 
+    /// By how many microseconds the clock of a device's agent is ahead of ours, where it is further off than
+    /// what a request takes.
+    pub(crate) fn ahead_us(&self, device: &DeviceId) -> i64 {
+        let Ok(origin) = Origin::new(device.as_str()) else { return 0 };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = known.get(&origin).and_then(|agent| agent.offset_us);
+        let is_off = |us: &i64| us.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs();
+        offset.filter(is_off).unwrap_or(0)
+    }
+
     /// Tells of a node what its agent said: its version, and the offset of its clock, which is truer than
     /// one worked out from batches that may have waited.
     pub(crate) fn tell(&self, node: &mut Node) {

@@ -153,6 +153,12 @@ fn records(app: &App, page: &mut Page) {
         let labels = format!("{{outcome=\"{}\"}}", rule.word());
         page.sample(name, &labels, counts.rules.get(rule));
     }
+    let name = "jobmeter_jobs_without_uid";
+    let help = "Jobs that name a user whose number nobody told: he does not see them.";
+    match app.registry.jobs_without_number() {
+        Ok(count) => page.gauge(name, help, count),
+        Err(error) => log::warn!("jobs without a user's number are not counted: {error}"),
+    }
     let name = "jobmeter_job_file_lines_total";
     page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
     page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());

@@ -231,7 +231,8 @@ async fn apply(
         return Ok(());
     }
     let applied = app.with_registry(move |app| {
-        let applied = app.registry.apply(&told, received)?;
+        let ahead = |device: &DeviceId| app.agents.ahead_us(device);
+        let applied = app.registry.apply_by(&told, received, ahead)?;
         if applied.began + applied.ended > 0 {
             app.told_jobs.changed();
         }

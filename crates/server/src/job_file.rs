@@ -8,8 +8,10 @@
 //! How far it was read is kept with what it said, so that each line is taken once, over a restart too. A file
 //! that was moved away is read to its end before the new one of its name is; one that was emptied in its
 //! place is read from its beginning. A line that says nothing sensible is told with its number and counted.
+//! Who writes it is believed as an administrator is, so that nobody but root and the server's user may.
 
 use crate::app::{App, stopped};
+use crate::believed::believed;
 use crate::job_told::{amendment, count};
 use api::JobTold;
 use jobs::{Amendment, Followed, Heard, Registry, RegistryError};
@@ -57,6 +59,8 @@ pub(crate) struct Round {
     taken: usize,
     /// Lines that were not, by number, and why.
     bad: Vec<(u64, String)>,
+    /// Until which line it was read.
+    until: u64,
     /// Whether there may be more to read at once.
     more: bool,
 }
@@ -101,6 +105,7 @@ impl JobFile {
         if !held.is_same().map_err(failed)? {
             log::info!("{name} was emptied, and is read from its beginning");
             held.at = Followed { bytes: 0, lines: 0, ..held.at };
+            self.skipping = false;
         }
         let mut piece = vec![0; PIECE_BYTES];
         let length = read(&held.file, &mut piece, held.at.bytes).map_err(failed)?;
@@ -112,7 +117,7 @@ impl JobFile {
         let read = Followed { head: head(&held.file, read.bytes).map_err(failed)?, ..read };
         // What fails here is read again: the file is found by where the registry says it was.
         round.heard = registry.follow(&name, amendments, read, now)?;
-        round.more = true;
+        (round.more, round.until) = (true, read.lines);
         held.at = read;
         self.held = Some(held);
         Ok(round)
@@ -190,8 +195,8 @@ impl JobFile {
         }
         for neighbour in neighbours(&self.path)? {
             // One that went meanwhile, or may not be read, is not it.
-            let Ok(file) = File::open(&neighbour) else { continue };
-            if let Some(held) = Held::new(file)?.again(saved) {
+            let Ok(Ok(file)) = File::open(&neighbour).map(Held::new) else { continue };
+            if let Some(held) = file.again(saved) {
                 return held.map(Some);
             }
         }
@@ -207,9 +212,11 @@ impl JobFile {
 }
 
 impl Held {
-    /// A file that is read from its beginning.
+    /// A file that is read from its beginning. Who writes it says whose jobs are whose, as an administrator
+    /// does.
     fn new(file: File) -> io::Result<Self> {
         let about = file.metadata()?;
+        believed(&about)?;
         let (disk, inode) = (about.dev(), about.ino());
         let at = Followed { disk, inode, head: head(&file, 0)?, bytes: 0, lines: 0 };
         Ok(Self { file, at })
@@ -325,6 +332,14 @@ fn tell(app: &App, path: &Path, round: Round) {
     for (line, what) in round.bad.iter().take(TOLD_MAX) {
         log::warn!("{}:{line}: {what}", path.display());
     }
+    if round.heard.backwards > 0 {
+        log::warn!(
+            "{}: {} lines until {} end a job more than a minute before it starts, and are refused",
+            path.display(),
+            round.heard.backwards,
+            round.until
+        );
+    }
     if let Some(left) = round.bad.len().checked_sub(TOLD_MAX).filter(|left| *left > 0) {
         log::warn!("{}: {left} more bad lines", path.display());
     }
@@ -334,7 +349,9 @@ fn tell(app: &App, path: &Path, round: Round) {
 mod tests {
     use super::*;
     use jobs::{Filter, Limits, Users};
+    use std::fs::Permissions;
     use std::io::Write;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
     const NOW: Timestamp = Timestamp(1_767_706_500_000_000);
 
@@ -355,6 +372,7 @@ mod tests {
 
         fn append(&self, name: &str, text: &str) {
             let mut options = File::options();
+            let options = options.mode(0o644);
             let file = options.create(true).append(true).open(self.dir.path().join(name));
             file.unwrap().write_all(text.as_bytes()).unwrap();
         }
@@ -438,6 +456,29 @@ mod tests {
         std::fs::write(&path, (4..9).map(line).collect::<String>()).unwrap();
         lab.restart();
         assert_eq!((lab.read(), lab.ids()), (vec![], (1..9).collect()));
+    }
+
+    #[test]
+    fn the_first_line_of_a_file_that_was_emptied_within_a_long_one_is_taken() {
+        let mut lab = Lab::new();
+        lab.append("jobs.jsonl", &line(1));
+        lab.append("jobs.jsonl", &"x".repeat(PIECE_BYTES + 5));
+        assert_eq!(lab.read(), [0; 0]);
+        std::fs::write(lab.dir.path().join("jobs.jsonl"), line(2)).unwrap();
+        assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2]));
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_not_taken() {
+        let mut lab = Lab::new();
+        lab.append("jobs.jsonl", &line(1));
+        let path = lab.dir.path().join("jobs.jsonl");
+        let mode = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        mode(0o646);
+        let refused = lab.file.round(&lab.registry, NOW).unwrap_err().to_string();
+        assert!(refused.contains("jobs.jsonl: others can change it"), "{refused}");
+        mode(0o644);
+        assert_eq!((lab.read(), lab.ids()), (vec![], vec![1]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::decoding::Decoding;
 use crate::listen::listen;
 use crate::live::{Live, LiveError};
 use crate::made_tokens::MadeTokens;
+use crate::name_service::{GETENT, NameService};
 use crate::ondemand::OnDemand;
 use crate::ondemand::watch::Watching;
 use crate::peer::Owners;
@@ -156,6 +157,9 @@ impl Server {
             tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
         }
         serve(&app, &tasks, listener, root);
+        let program = config.access.name_service.then(|| GETENT.to_owned());
+        let service = NameService::new(program);
+        tasks.start("name service", crate::name_service::run(Arc::clone(&app), service));
         if let Some(path) = config.job_file.file.clone() {
             tasks.start("schedulers.file", crate::job_file::follow(Arc::clone(&app), path));
         }

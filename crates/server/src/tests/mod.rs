@@ -9,6 +9,7 @@ mod rights;
 mod schedulers;
 mod sight;
 mod tls;
+mod told;
 
 use crate::{Limits, Server, Settings};
 use config::{ConfigFile, Given, Raw};

@@ -1,0 +1,49 @@
+//! Whose word a file is: one that is believed as an administrator is must be root's, or the server's own user's,
+//! and nobody else's to change.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// Refuses what is no regular file, and one that others can write.
+pub(crate) fn believed(about: &Metadata) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    if !about.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
+    }
+    match wrong(about.uid(), about.mode() & 0o7777, own) {
+        Some(wrong) => Err(io::Error::new(io::ErrorKind::PermissionDenied, wrong)),
+        None => Ok(()),
+    }
+}
+
+fn wrong(owner: u32, mode: u32, own: u32) -> Option<String> {
+    if owner != 0 && owner != own {
+        let what = "and must be root's or the server's own user's";
+        return Some(format!("it belongs to user {owner}, {what}"));
+    }
+    let what = "`chmod go-w` keeps it to its owner";
+    (mode & 0o022 != 0).then(|| format!("others can change it (mode {mode:o}); {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_and_ones_own_are_believed_where_nobody_else_writes() {
+        for (owner, mode, word) in [
+            (0, 0o644, None),
+            (7, 0o600, None),
+            (8, 0o600, Some("user 8")),
+            (0, 0o664, Some("mode 664")),
+            (7, 0o646, Some("chmod go-w")),
+        ] {
+            let told = wrong(owner, mode, 7);
+            assert_eq!(told.is_some(), word.is_some(), "{owner} {mode:o}");
+            assert!(told.unwrap_or_default().contains(word.unwrap_or_default()));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(believed(&dir.path().metadata().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! What administrators say of schedulers' jobs, and who reads it.
+
+use super::{Answer, Site, until};
+use serde_json::json;
+
+const ADMIN: &str = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer token-of-admins\r\n";
+
+fn say(site: &Site, line: &str, body: &serde_json::Value) -> Answer {
+    site.ask(line, ADMIN, body.to_string().as_bytes())
+}
+
+fn get(site: &Site, path: &str, token: &str) -> Answer {
+    let headers = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+    site.ask(&format!("GET {path}"), &headers, b"")
+}
+
+#[test]
+fn an_end_before_the_start_is_refused_with_a_reason() {
+    let site = Site::start();
+    let start = crate::now().seconds().floor() - 1000.0;
+    let tell = |body| say(&site, "POST /api/v1/jobs", &body);
+    let told = tell(json!({"cluster": "site", "id": 7, "start": start, "stop": start - 100.0}));
+    assert_eq!(told.status, 400, "{told:?}");
+    assert!(told.json()["message"].as_str().unwrap().contains("before it starts"));
+    assert_eq!(tell(json!({"cluster": "site", "id": 7, "start": start})).status, 200);
+    let end = say(&site, "POST /api/v1/jobs/site:7/end", &json!({"stop": start - 100.0}));
+    assert_eq!(end.status, 400, "{end:?}");
+    let report = get(&site, "/api/v1/jobs/site:7", "token-of-admins").json();
+    assert_eq!(report["job"]["state"], "running");
+    assert_eq!(say(&site, "POST /api/v1/jobs/site:7/end", &json!({})).status, 200);
+}
+
+#[test]
+fn each_user_reads_his_own_run_and_an_array_is_its_parts() {
+    let site = Site::start();
+    let start = crate::now().seconds().floor() - 1000.0;
+    let tell = |body| assert_eq!(say(&site, "POST /api/v1/jobs", &body).status, 200);
+    tell(json!({"cluster": "site", "id": 7, "uid": 1234, "start": start, "stop": start + 10.0}));
+    tell(json!({"cluster": "site", "id": 7, "uid": 77, "start": start + 500.0}));
+    let started = |path: &str, token| {
+        let answer = get(&site, path, token);
+        (answer.status, answer.json()["job"]["start"].as_f64().map(|at| at - start))
+    };
+    assert_eq!(started("/api/v1/jobs/site:7", "token-of-1234"), (200, Some(0.0)));
+    assert_eq!(started("/api/v1/jobs/site:7", "token-of-77"), (200, Some(500.0)));
+    assert_eq!(started("/api/v1/jobs/site:7", "token-of-admins"), (200, Some(500.0)));
+    let first = format!("/api/v1/jobs/site:7?start={start}");
+    assert_eq!(started(&first, "token-of-admins"), (200, Some(0.0)));
+    assert_eq!(started(&first, "token-of-77"), (404, None));
+    assert_eq!(get(&site, "/api/v1/jobs/site:7?start=x", "token-of-77").status, 400);
+
+    for (id, index) in [(41, 1), (42, 2)] {
+        tell(json!({"cluster": "site", "id": id, "part_of": 40, "array_index": index}));
+    }
+    let whole = get(&site, "/api/v1/jobs/site:40", "token-of-admins");
+    assert_eq!(whole.status, 400);
+    assert!(whole.json()["message"].as_str().unwrap().contains("part_of=40"), "{whole:?}");
+    let parts = get(&site, "/api/v1/jobs?part_of=40", "token-of-admins").json();
+    assert_eq!(parts.as_array().unwrap().len(), 2);
+    assert_eq!(get(&site, "/api/v1/jobs?part_of=0", "token-of-admins").status, 400);
+}
+
+#[test]
+fn jobs_of_users_whom_nobody_knows_are_counted() {
+    let site = Site::start();
+    let job = json!({"cluster": "site", "id": 7, "user": "no-such-user-here"});
+    assert_eq!(say(&site, "POST /api/v1/jobs", &job).status, 200);
+    until("it is counted", || site.metric("jobmeter_jobs_without_uid") == 1.0);
+    let known = json!({"cluster": "site", "id": 7, "user": "no-such-user-here", "uid": 1234});
+    assert_eq!(say(&site, "POST /api/v1/jobs", &known).status, 200);
+    assert_eq!(site.metric("jobmeter_jobs_without_uid"), 0.0);
+    assert_eq!(get(&site, "/api/v1/jobs/site:7", "token-of-1234").status, 200);
+}
