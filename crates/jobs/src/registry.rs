@@ -2,7 +2,7 @@
 
 use crate::store_visits::{Timed, Told, tell};
 use crate::{RegistryError, Users, schema};
-use model::{DeviceId, JobEvent, Timestamp};
+use model::{JobEvent, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
 use std::path::Path;
@@ -106,11 +106,11 @@ impl Registry {
         events: &[JobEvent],
         received: Timestamp,
     ) -> Result<Applied, RegistryError> {
-        self.apply_by(events, received, |_| 0)
+        self.apply_by(events, received, 0)
     }
 
-    /// The same, of nodes by how many microseconds of whose clocks it is known how far they are ahead of the
-    /// server's: what they saw is kept by their clocks, and joined with what schedulers say by the server's.
+    /// The same of a node whose clock is known to be so many microseconds ahead of the server's: what it saw is
+    /// kept by its clock, and joined with what schedulers say by the server's.
     ///
     /// # Errors
     /// As [`Registry::apply`].
@@ -118,7 +118,7 @@ impl Registry {
         &self,
         events: &[JobEvent],
         received: Timestamp,
-        ahead_us: impl Fn(&DeviceId) -> i64,
+        clock_us: i64,
     ) -> Result<Applied, RegistryError> {
         let mut applied = Applied::default();
         if events.is_empty() {
@@ -128,7 +128,6 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for event in events {
             let told = if possible(event, received) {
-                let clock_us = ahead_us(&event.device);
                 tell(&change, Timed { event, clock_us }, &self.limits, &self.users)?
             } else {
                 Told::Refused

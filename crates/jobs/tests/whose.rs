@@ -182,13 +182,13 @@ fn a_node_whose_clock_is_off_has_the_record_of_its_job() {
     let told = Record { user: Some("alice".into()), ..record(7, 1000, Some(1010), &["n1"]) };
     registry.tell(&[told], at(1100)).unwrap();
     let seen = JobEvent { uid: None, ..event(7, "n1", 1090, Some(1100)) };
-    registry.apply_by(&[seen], at(1101), |_| 90_000_000).unwrap();
+    registry.apply_by(&[seen], at(1101), 90_000_000).unwrap();
     // By the node's clock, as its samples are.
     assert_eq!(whose(&registry), [(Some(1090), Some(1000), vec!["n1".to_owned()])]);
     // The other way, and told of first.
     let registry = open(&tempfile::tempdir().unwrap());
     let seen = JobEvent { uid: None, ..event(7, "n1", 910, Some(920)) };
-    registry.apply_by(&[seen], at(1011), |_| -90_000_000).unwrap();
+    registry.apply_by(&[seen], at(1011), -90_000_000).unwrap();
     registry.tell(&[record(7, 1000, Some(1010), &["n1"])], at(1100)).unwrap();
     assert_eq!(whose(&registry).len(), 1);
 }

@@ -86,8 +86,7 @@ impl Agents {
         received: Timestamp,
     ) -> Option<bool> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let now = text(NOW).and_then(|now| now.parse().ok()).map(Timestamp);
-        let offset_us = now.map(|now| now.since(received));
+        let offset_us = offset_us(headers, received);
         if let Some(offset) =
             offset_us.filter(|offset| offset.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs())
         {
@@ -114,16 +113,6 @@ impl Agents {
             log::warn!("{origin} refused settings that it was told: {why}");
         }
         news
-    }
-
-    /// By how many microseconds the clock of a device's agent is ahead of ours, where it is further off than
-    /// what a request takes.
-    pub(crate) fn ahead_us(&self, device: &DeviceId) -> i64 {
-        let Ok(origin) = Origin::new(device.as_str()) else { return 0 };
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let offset = known.get(&origin).and_then(|agent| agent.offset_us);
-        let is_off = |us: &i64| us.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs();
-        offset.filter(is_off).unwrap_or(0)
     }
 
     /// Tells of a node what its agent said: its version, and the offset of its clock, which is truer than
@@ -154,6 +143,19 @@ fn troubles(text: &str) -> Vec<SourceTrouble> {
         Some(SourceTrouble { source, state, why })
     };
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
+}
+
+/// By how many microseconds the sender's clock is ahead of ours, as a request says, and the way from there to
+/// here took.
+fn offset_us(headers: &HeaderMap, received: Timestamp) -> Option<i64> {
+    let now = headers.get(NOW)?.to_str().ok()?.parse().ok().map(Timestamp)?;
+    Some(now.since(received))
+}
+
+/// The same where it is more than what a request takes; else 0.
+pub(crate) fn ahead_us(headers: &HeaderMap, received: Timestamp) -> i64 {
+    let is_off = |us: &i64| us.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs();
+    offset_us(headers, received).filter(is_off).unwrap_or(0)
 }
 
 /// The generation that a request names.

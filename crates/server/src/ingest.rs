@@ -37,6 +37,8 @@ struct Progress {
     later: Option<NotNow>,
     /// Whether one frame is settled: the sender need not send it again.
     settled: bool,
+    /// By how many microseconds the sender's clock is ahead of ours.
+    ahead_us: i64,
 }
 
 /// Takes a request of frames.
@@ -61,7 +63,10 @@ pub(crate) async fn batches(
         app.counts.frames.add(counts::Frame::Malformed, 1);
         return Err(Refusal::malformed("the body does not begin with a frame"));
     }
-    let progress = take(&app, &caller, Arc::new(held.bytes), received).await?;
+    // A request is of one sender, whose clock told the times in it.
+    let ahead_us = agents::ahead_us(&head.headers, received);
+    let progress = Progress { ahead_us, ..Progress::default() };
+    let progress = take(&app, &caller, Arc::new(held.bytes), received, progress).await?;
     if let (Some(not_now), false) = (&progress.later, progress.settled) {
         return Err(full_or_busy(not_now));
     }
@@ -108,8 +113,8 @@ async fn take(
     caller: &Caller,
     body: Arc<Vec<u8>>,
     received: Timestamp,
+    mut progress: Progress,
 ) -> Result<Progress, Refusal> {
-    let mut progress = Progress::default();
     let mut next = Some(0);
     while let Some(at) = next {
         let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
@@ -166,7 +171,7 @@ async fn store(
         }
     }
     let (samples, outcomes) = append(app, batches).await?;
-    apply(app, &events, &outcomes, received).await?;
+    apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
     for (readings, outcome) in readings.iter().zip(&outcomes) {
         // Of one that was stored before, the rules have heard.
         if matches!(outcome, Outcome::Stored { .. }) {
@@ -222,7 +227,7 @@ async fn apply(
     app: &Arc<App>,
     events: &[Vec<JobEvent>],
     outcomes: &[Outcome],
-    received: Timestamp,
+    (received, ahead_us): (Timestamp, i64),
 ) -> Result<(), Refusal> {
     let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
     let told = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
@@ -231,8 +236,7 @@ async fn apply(
         return Ok(());
     }
     let applied = app.with_registry(move |app| {
-        let ahead = |device: &DeviceId| app.agents.ahead_us(device);
-        let applied = app.registry.apply_by(&told, received, ahead)?;
+        let applied = app.registry.apply_by(&told, received, ahead_us)?;
         if applied.began + applied.ended > 0 {
             app.told_jobs.changed();
         }

@@ -1,6 +1,8 @@
 //! What administrators say of schedulers' jobs, and who reads it.
 
+use super::ingest::{batch, frame};
 use super::{Answer, Site, until};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Timestamp};
 use serde_json::json;
 
 const ADMIN: &str = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer token-of-admins\r\n";
@@ -70,4 +72,35 @@ fn jobs_of_users_whom_nobody_knows_are_counted() {
     assert_eq!(say(&site, "POST /api/v1/jobs", &known).status, 200);
     assert_eq!(site.metric("jobmeter_jobs_without_uid"), 0.0);
     assert_eq!(get(&site, "/api/v1/jobs/site:7", "token-of-1234").status, 200);
+}
+
+#[test]
+fn what_a_node_saw_by_a_clock_that_is_off_is_the_records_job() {
+    let site = Site::start();
+    let now = crate::now();
+    let ahead = now.plus(90 * Timestamp::SECOND);
+    let event = JobEvent {
+        key: JobKey { cluster: ClusterId::new("site").unwrap(), id: JobId::new(7).unwrap() },
+        spelling: "7".into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: None,
+        start: ahead.plus(-10 * Timestamp::SECOND),
+        stop: Some(ahead),
+    };
+    let mut batch = batch("n1", 0);
+    batch.jobs = vec![event];
+    let headers = format!(
+        "{}X-Jobmeter-Now: {}\r\n",
+        ADMIN.replace("application/json", "application/x-jobmeter-batches"),
+        ahead.0
+    );
+    let sent = site.ask("POST /v1/batches", &headers, &frame(&batch));
+    assert_eq!(sent.status, 200, "{sent:?}");
+    let (start, stop) = (now.seconds() - 10.0, now.seconds());
+    let job = json!({"cluster": "site", "id": 7, "uid": 1234, "start": start, "stop": stop});
+    assert_eq!(say(&site, "POST /api/v1/jobs", &job).status, 200);
+    let list = get(&site, "/api/v1/jobs", "token-of-1234").json();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list[0]["stop"].as_f64().map(|at| (at - stop).round()), Some(90.0), "as it saw it");
 }
