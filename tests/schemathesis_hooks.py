@@ -20,6 +20,7 @@ TOGETHER = {
     "`job` and `cluster` name two clusters",
     "Missing 'devices', 'nodes' or 'job_id' argument",
     "`start` is seconds since 1970, from 2000 to a day from now",
+    "`start` is more than 60 s off the server's clock; a job is told of when it begins, and clocks are set by NTP",
     "`stop` is seconds since 1970, from 2000 to a day from now",
     "a change changes something of `sources` or `bursts`",
     "`nodes` or `job` says where metrics are promoted",
@@ -33,9 +34,9 @@ TOGETHER = {
 }
 # JSON Schema takes 1.0 for a whole number and any hour for an offset; the server and PostgreSQL do not. A list in a
 # form, where the document has none, is sent as the same name twice.
-# What is a list of nodes, or a regular expression, has no short pattern; which users there are, no document tells.
+# What is a list of nodes, also of a scheduler's job, or a regular expression, has no short pattern; which users there are, no document tells.
 WORDS = re.compile(
-    "(?s)`.*` is no list of nodes such as |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
+    "(?s)`.*` is no list of nodes such as |`nodes`: |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
     "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|"
     "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|"
     "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"

@@ -6,7 +6,8 @@
 #
 #     prologue.sh NUMBER USER [ACCOUNT [QUEUE [NODES]]]
 #
-# NODES: names with commas or lines between them; this node when left out. CLUSTER names the scheduler.
+# NODES: names with commas or lines between them, also lists such as n[1-3]; this node when left out. CLUSTER
+# names the scheduler.
 set -u
 [ $# -ge 2 ] || { echo "usage: prologue.sh NUMBER USER [ACCOUNT [QUEUE [NODES]]]" >&2; exit 2; }
 timeout 10 jobmeter job start "${CLUSTER:-site}:$1" --user "$2" \

@@ -1,9 +1,13 @@
 //! Jobs: lists, one job's report, registering and ending local ones.
 
-use crate::param::{DEVICE, NAME_LENGTH_MAX};
+use crate::param::NAME_LENGTH_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// A name that no list of nodes takes for several.
+const NODE: &str = "^[^,*\\[\\]\\x00-\\x20\\x7f-\\x9f]+$";
+/// Names, and lists of them in brackets.
+const NODES: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]+$";
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 
 /// An element of `GET /api/v1/jobs`, and the head of a report.
@@ -75,8 +79,9 @@ pub struct Resources {
 /// What a job has of a device, as its scheduler says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeShare {
-    /// The device: a node's host name, of which what follows the first dot is left out.
-    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = DEVICE))]
+    /// The device: a node's host name, of which what follows the first dot is left out. What is told may be a list,
+    /// such as `n[1-3],u1`: each of these nodes has the same.
+    #[schemars(length(max = 16384), regex(pattern = NODES))]
     pub device: String,
     /// How many cores.
     pub cpus: Option<u32>,
@@ -216,10 +221,10 @@ pub struct Register {
     /// What to call it: 200 bytes at most, and no control characters.
     #[schemars(length(max = 200), regex(pattern = PRINTABLE))]
     pub name: Option<String>,
-    /// Where it runs.
-    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = DEVICE))]
+    /// Where it runs: the name of one node.
+    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = NODE))]
     pub device: String,
-    /// When it started, from 2000 to a day from now; the server's clock when left out.
+    /// When it started, within a minute of the server's clock, which counts when this is left out.
     #[schemars(range(min = 946_684_800.0))]
     pub start: Option<f64>,
 }

@@ -155,7 +155,7 @@ fn job() -> Command {
             value(
                 "nodes",
                 "NAMES",
-                "All its nodes, separated by commas or lines [default: this one]",
+                "All its nodes, separated by commas or lines, also n[1-3] [default: this one]",
             )
             .conflicts_with("device"),
             json(),

@@ -12,6 +12,8 @@ use std::str::FromStr;
 const NODES_SHOWN: usize = 4;
 /// Exit code where schedulers and nodes disagree.
 const DISAGREE: u8 = 1;
+/// Most nodes that are told of one job.
+const NODES_MAX: usize = 65_536;
 /// Words of `job start` that only a scheduler's job has.
 const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 
@@ -187,10 +189,10 @@ fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::Job
     let (cluster, number) = id.split_once(':').with_context(wrong)?;
     let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
     let nodes = nodes.unwrap_or_else(|| device.to_owned());
-    let names = nodes.split([',', '\n', ' ']).map(str::trim).filter(|name| !name.is_empty());
+    let nodes = model::expand_hosts(&nodes.replace(['\n', ' '], ","), NODES_MAX);
     // A file of nodes names each as often as it has cores for the job.
-    let names: std::collections::BTreeSet<&str> = names.collect();
-    let share = |name: &str| api::NodeShare { device: name.to_owned(), ..Default::default() };
+    let names: std::collections::BTreeSet<String> = nodes.context("--nodes")?.into_iter().collect();
+    let share = |device: String| api::NodeShare { device, ..Default::default() };
     Ok(api::JobTold {
         cluster: cluster.to_owned(),
         id: number.parse().ok().with_context(wrong)?,

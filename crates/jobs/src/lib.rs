@@ -24,6 +24,7 @@ mod local;
 mod name;
 mod names;
 mod paths;
+mod proven;
 mod reader;
 mod record;
 mod registry;

@@ -1,5 +1,6 @@
 //! Local jobs: those of `jobmeter run`, whose numbers are drawn here.
 
+use crate::proven;
 use crate::registry::lock;
 use crate::store_visits::{count, stop_registered};
 use crate::{Registry, RegistryError};
@@ -22,6 +23,8 @@ pub struct Registration {
     pub device: DeviceId,
     /// When it starts.
     pub start: Timestamp,
+    /// Whether it is there by more than its user's word; else that follows once the agent there saw its cgroup.
+    pub is_proven: bool,
 }
 
 impl Registry {
@@ -55,6 +58,9 @@ impl Registry {
         change
             .prepare_cached("INSERT INTO visits (run, device, start) VALUES (?1, ?2, ?3)")?
             .execute(params![run, job.device.as_str(), job.start.0])?;
+        if job.is_proven {
+            proven::believe(&change, run, job.start)?;
+        }
         change.commit()?;
         Ok(JobKey { cluster: ClusterId::local(), id })
     }

@@ -1,6 +1,6 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, names, paths, stopped, tokens_kept};
+use crate::{RegistryError, accounts, names, paths, proven, stopped, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -19,7 +19,14 @@ const STEPS: [&[&str]; 4] = [
     &[VISITS],
     &[RECORDS],
     &[accounts::TABLES, tokens_kept::TABLES],
-    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES, WHO, names::TABLES],
+    &[
+        paths::INDEXES,
+        accounts::LEAVING,
+        stopped::TABLES,
+        WHO,
+        names::TABLES,
+        proven::TABLES,
+    ],
 ];
 
 /// Version 1: what nodes tell, and the runs worked out from it.

@@ -5,6 +5,7 @@
 //! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
 
 use crate::names::{name_of, uid_of};
+use crate::proven;
 use crate::registry::AskUsers;
 use crate::store_runs::{insert_run, relate, work_out};
 use crate::visits::Said;
@@ -107,6 +108,7 @@ fn tell_registered(
         .query_row(params![newest.run, event.device.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((start, told)) = found else { return Ok(Told::Refused) };
+    proven::note(db, newest.run, event)?;
     let (None, Some(stop)) = (told, event.stop) else { return Ok(Told::Known) };
     stop_registered(db, newest.run, stop.0.max(start))?;
     Ok(Told::Ended)

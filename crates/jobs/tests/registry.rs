@@ -44,7 +44,7 @@ fn open(dir: &tempfile::TempDir) -> Registry {
 
 fn registration(uid: u32, node: &str, start: i64) -> Registration {
     let name = Some("demo".into());
-    Registration { uid, user: None, name, device: device(node), start: at(start) }
+    Registration { uid, user: None, name, device: device(node), start: at(start), is_proven: false }
 }
 
 /// Start, stop and devices of the runs of a job, in seconds of the day.
@@ -323,4 +323,52 @@ proptest! {
         let (a, b) = (one.intervals(&Window::default()).unwrap(), other.intervals(&Window::default()).unwrap());
         prop_assert_eq!(a, b);
     }
+}
+
+#[test]
+fn a_registered_job_is_on_a_device_once_its_agent_saw_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
+    let here = Registration { is_proven: true, ..registration(1000, "n1", 20) };
+    let believed = registry.register_local(&here).unwrap();
+    registry.apply(&[event("oar", 7, "n1", 1, Some(4))], at(30)).unwrap();
+    let seconds = |at: Timestamp| at.0 / Timestamp::SECOND - DAY;
+    let proven = |registry: &Registry| {
+        let stays = registry.proven(&Window { uid: Some(1000), ..Window::default() }).unwrap();
+        let one =
+            |stay: &jobs::Interval| (stay.key.clone(), seconds(stay.start), stay.stop.map(seconds));
+        stays.iter().map(one).collect::<Vec<_>>()
+    };
+    let oar = (key("oar", 7), 1, Some(4));
+    let all = || registry.intervals(&Window::default()).unwrap().len();
+    assert_eq!(all(), 3, "where its user says it is, is told as before");
+    assert_eq!(proven(&registry), [oar.clone(), (believed.clone(), 20, None)]);
+    let id = job.id.get();
+    // What another node tells, and again what was told.
+    registry.apply(&[event("local", id, "n2", 11, Some(12))], at(31)).unwrap();
+    assert_eq!(proven(&registry).len(), 2);
+    for _ in 0..2 {
+        registry.apply(&[event("local", id, "n1", 12, None)], at(31)).unwrap();
+    }
+    assert_eq!(proven(&registry)[1], (job.clone(), 12, None));
+    // The user says an end that has not come; the node sees when it does.
+    registry.end_local(job.id, at(9000), None).unwrap();
+    assert_eq!(proven(&registry)[1], (job.clone(), 12, Some(9000)));
+    registry.apply(&[event("local", id, "n1", 12, Some(40))], at(41)).unwrap();
+    registry.apply(&[event("local", id, "n1", 12, Some(50))], at(51)).unwrap();
+    assert_eq!(proven(&registry)[1], (job, 12, Some(40)));
+    registry.end_local(believed.id, at(60), None).unwrap();
+    assert_eq!(proven(&registry)[2], (believed, 20, Some(60)));
+}
+
+#[test]
+fn rules_promote_for_local_jobs_where_an_agent_saw_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
+    let nodes = || registry.running_facts().unwrap()[0].nodes.clone();
+    assert_eq!(nodes(), []);
+    registry.apply(&[event("local", job.id.get(), "n1", 12, None)], at(13)).unwrap();
+    assert_eq!(nodes(), [device("n1")]);
 }

@@ -134,6 +134,7 @@ fn who_registers_a_job_himself_joins_no_account_by_it() {
         name: None,
         device: DeviceId::new("n1").unwrap(),
         start: at(0),
+        is_proven: false,
     };
     registry.register_local(&job).unwrap();
     let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();

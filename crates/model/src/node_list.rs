@@ -74,6 +74,11 @@ impl NodeList {
         Ok(Self { text: text.into(), names })
     }
 
+    /// Whether a text is one name that stands for itself alone, and so may be put into a list.
+    pub fn is_name(text: &str) -> bool {
+        Self::new(text).is_ok_and(|list| list.plain().is_some_and(|names| names == [text]))
+    }
+
     /// Whether a node is one of the list's.
     pub fn has(&self, node: &str) -> bool {
         self.names.iter().any(|parts| matches(parts, node.as_bytes()))
@@ -301,6 +306,16 @@ mod tests {
         }
         assert!(NodeList::new(&"*a".repeat(17)).is_err());
         assert!(NodeList::new(&"a,".repeat(NODE_LIST_BYTES_MAX)).is_err());
+    }
+
+    #[test]
+    fn what_is_one_name() {
+        for name in ["n1", "dahu-1.site.example", "é"] {
+            assert!(NodeList::is_name(name), "{name}");
+        }
+        for list in ["", "*", "n*", "n[1-2]", "n[1]", "n1,n2", "n]", "n 1", "n1,"] {
+            assert!(!NodeList::is_name(list), "{list}");
+        }
     }
 
     #[test]

@@ -222,10 +222,10 @@ impl Questions {
     }
 }
 
-/// When jobs that a reader sees were on their devices.
+/// When jobs that a reader sees were on their devices, by more than their users' word.
 fn stays(registry: &Registry, window: &Window) -> Result<HashMap<DeviceId, Seen>, QueryError> {
     let mut spans: HashMap<DeviceId, Vec<(i64, i64)>> = HashMap::new();
-    for stay in registry.intervals(window)? {
+    for stay in registry.proven(window)? {
         let stop = stay.stop.map_or(i64::MAX, |stop| stop.0);
         spans.entry(stay.device).or_default().push((stay.start.0, stop));
     }

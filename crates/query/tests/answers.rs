@@ -35,6 +35,7 @@ fn measured_job(lab: &Lab) -> JobKey {
         name: Some("demo".into()),
         device: device("n1"),
         start: at(100.0),
+        is_proven: false,
     };
     let job = lab.registry.register_local(&registration).unwrap();
     let counter = |metric, samples| Told {

@@ -15,6 +15,8 @@ pub(crate) struct Caller {
     pub(crate) own_nodes: bool,
     /// Whether the caller came with a token that somebody made.
     pub(crate) by_made_token: bool,
+    /// Whether the kernel names the caller: a user of the server's own machine.
+    pub(crate) is_here: bool,
 }
 
 /// What somebody may.
@@ -47,6 +49,12 @@ pub(crate) enum Rights {
 }
 
 impl Caller {
+    /// Whether a job that the caller registers is on a device by more than his word: the kernel says so of the
+    /// server's own machine, and an administrator is believed.
+    pub(crate) fn proves(&self, device: &str, own_device: &str) -> bool {
+        self.rights.is_admin() || (self.is_here && device == own_device)
+    }
+
     /// For whom a question is answered, if for this caller at all.
     pub(crate) const fn reader(&self) -> Option<Reader> {
         match self.rights {
@@ -198,13 +206,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_is_believed_where_he_is() {
+        let told = Caller::of(Rights::User(7));
+        let here = Caller { is_here: true, ..told.clone() };
+        assert!(here.proves("n1", "n1") && !here.proves("n2", "n1"));
+        assert!(!told.proves("n1", "n1"), "a token says nothing of where its user is");
+        assert!(Caller::of(Rights::Admin(None)).proves("n2", "n1"));
+    }
+
     impl Caller {
         /// Somebody with these rights.
         pub(crate) fn of(rights: Rights) -> Self {
             let word = |text: &str| text.into();
             let (who, from, what) = (word("somebody"), word("127.0.0.1"), word("GET /"));
             let doer = Doer { who, uid: rights.uid(), from, what };
-            Self { rights, doer, own_nodes: false, by_made_token: false }
+            Self { rights, doer, own_nodes: false, by_made_token: false, is_here: false }
         }
     }
 }

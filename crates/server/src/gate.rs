@@ -150,7 +150,8 @@ fn admit_by(live: &Live, made: &Named<'_>, request: &Request) -> Result<Caller, 
         from: connection.ends.theirs.ip().to_canonical().to_string().into(),
         what: format!("{} {path}", request.method()).into(),
     };
-    Ok(Caller { rights, doer, own_nodes: live.access.own_nodes, by_made_token })
+    let is_here = uid_by_kernel(connection, request.headers()).is_some();
+    Ok(Caller { rights, doer, own_nodes: live.access.own_nodes, by_made_token, is_here })
 }
 
 /// The one host that a request names.
@@ -234,9 +235,8 @@ fn who(
         let who = format!("the certificate of {origin}");
         return Ok((Rights::Agent(Some(origin)), who.into(), false));
     }
-    let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
     let own = rustix::process::geteuid().as_raw();
-    let uid = connection.owner.filter(|_| !proxied);
+    let uid = uid_by_kernel(connection, headers);
     let rights = match uid {
         None if live.access.anonymous => Rights::Anonymous,
         None => Rights::Nobody,
@@ -246,6 +246,13 @@ fn who(
     };
     let who = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("uid {uid}"));
     Ok((rights, who.into(), false))
+}
+
+/// The user of this machine who asks, where nothing but the kernel says who it is.
+fn uid_by_kernel(connection: &Connection, headers: &HeaderMap) -> Option<u32> {
+    let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
+    let otherwise = headers.contains_key(header::AUTHORIZATION) || connection.certificate.is_some();
+    connection.owner.filter(|_| !proxied && !otherwise)
 }
 
 /// The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as the password, which

@@ -22,7 +22,7 @@ use axum::response::Response;
 use jobs::{
     Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
 };
-use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
+use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
 use query::{Asker, QueryError, Questions, parse_time, shown};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -36,6 +36,8 @@ const NAME_BYTES_MAX: usize = 200;
 /// Why an end is refused.
 const BACKWARDS: &str =
     "the job would end more than a minute before it starts: `stop` is before `start`";
+/// So long before it is told a local job may have started, for clocks that differ a little.
+const TOLD_WITHIN: i64 = 60 * Timestamp::SECOND;
 /// Most local jobs that one user may have had within a day.
 const JOBS_PER_DAY_MAX: usize = 10_000;
 
@@ -202,12 +204,14 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
         )
     })?;
     let now = app.now();
+    let device = begun_on(&begun.device)?;
     let registration = Registration {
         uid,
         user: None,
         name: begun.name.map(checked_name).transpose()?,
-        device: DeviceId::new(&begun.device).map_err(wrong)?,
-        start: begun.start.map_or(Ok(now), |start| time("start", start, now))?,
+        is_proven: caller.proves(device.as_str(), &own_device()),
+        device,
+        start: begun.start.map_or(Ok(now), |start| begun_at(start, now))?,
     };
     let key = app.with_registry(move |app| {
         let before = Filter {
@@ -353,6 +357,35 @@ pub(crate) async fn object<T: DeserializeOwned>(
     }
     let held = app.question_body(headers, body).await?;
     serde_json::from_slice(&held.bytes).map_err(|error| Refusal::malformed(error.to_string()))
+}
+
+/// The one device that a local job begins on.
+fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
+    if NodeList::is_name(device) {
+        return DeviceId::new(device).map_err(wrong);
+    }
+    Err(Refusal::malformed(
+        "`device` is the name of one node, without blanks, commas, `*`, `[` and `]`",
+    ))
+}
+
+/// When a local job began: not long ago.
+fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
+    let start = time("start", seconds, now)?;
+    if (now.plus(-TOLD_WITHIN)..=now.plus(TOLD_WITHIN)).contains(&start) {
+        return Ok(start);
+    }
+    let most = TOLD_WITHIN / Timestamp::SECOND;
+    Err(Refusal::malformed(format!(
+        "`start` is more than {most} s off the server's clock; a job is told of when it begins, and clocks are \
+         set by NTP"
+    )))
+}
+
+/// The name of the server's own machine among devices, as an agent there has it.
+fn own_device() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 fn checked_name(name: String) -> Result<Box<str>, Refusal> {

@@ -4,9 +4,15 @@ use crate::app::App;
 use crate::counts::Fate;
 use api::JobTold;
 use jobs::{Amendment, Heard, NodeShare, RegistryError, Step};
-use model::{ClusterId, DeviceId, JobId, JobKey, JobState, Resources, Timestamp};
+use model::{
+    ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources, Timestamp, expand_hosts,
+};
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Longest list of devices, in bytes.
+const LIST_BYTES_MAX: usize = 16 * 1024;
+/// Most devices of one job.
+const NODES_MAX: usize = 65_536;
 
 /// What a line or a body says, checked; the error says what is wrong with it.
 pub(crate) fn amendment(told: JobTold, now: Timestamp) -> Result<Amendment, String> {
@@ -19,7 +25,7 @@ pub(crate) fn amendment(told: JobTold, now: Timestamp) -> Result<Amendment, Stri
         seconds.map(|seconds| instant(what, seconds, now)).transpose()
     };
     let boxes = |words: Vec<String>| words.into_iter().map(Box::from).collect();
-    let nodes = told.nodes.map(|nodes| nodes.into_iter().map(share).collect()).transpose()?;
+    let nodes = told.nodes.map(shares).transpose()?;
     let steps = told.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
     let resources = |what: &str, of: Option<api::Resources>| {
         of.map_or(Ok(Resources::default()), |of| resources(what, of))
@@ -54,9 +60,36 @@ fn state(word: &str) -> Result<JobState, String> {
     JobState::from_word(word).ok_or_else(|| format!("`state` is one of {states}"))
 }
 
+/// The devices of a job; where one is a list of several (`n[1-3]`), each of these has that share.
+fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
+    let mut shares = Vec::with_capacity(told.len());
+    for one in told {
+        if NodeList::is_name(&one.device) {
+            shares.push(share(one)?);
+            continue;
+        }
+        if one.device.len() > LIST_BYTES_MAX {
+            return Err(format!("`nodes`: a list has {LIST_BYTES_MAX} bytes at most"));
+        }
+        let names = expand_hosts(&one.device, NODES_MAX.saturating_sub(shares.len()));
+        let names = names.map_err(|error| format!("`nodes`: {error}"))?;
+        if names.is_empty() {
+            return Err("`nodes`: a device has a name".to_owned());
+        }
+        for device in names {
+            shares.push(share(api::NodeShare { device, ..one.clone() })?);
+        }
+    }
+    Ok(shares)
+}
+
 fn share(share: api::NodeShare) -> Result<NodeShare, String> {
     let host = share.device.split_once('.').map(|(host, _)| host);
     let host = host.filter(|host| !host.is_empty()).unwrap_or(&share.device);
+    if !NodeList::is_name(host) {
+        let shown: String = host.chars().take(100).collect();
+        return Err(format!("`nodes`: `{shown}` is no name of one device"));
+    }
     Ok(NodeShare {
         device: DeviceId::new(host).map_err(|error| format!("`nodes`: {error}"))?,
         cpus: share.cpus,
@@ -159,6 +192,19 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_nodes_is_each_of_them() {
+        let line = r#"{"cluster":"site","id":7,
+            "nodes":[{"device":"n[1-2].site.example,u1","cpus":2},{"device":"gpu-[08,10]"}]}"#;
+        let nodes = said(line).unwrap().nodes.unwrap();
+        let told: Vec<_> = nodes.iter().map(|node| (node.device.as_str(), node.cpus)).collect();
+        let two = Some(2);
+        assert_eq!(
+            told,
+            [("n1", two), ("n2", two), ("u1", two), ("gpu-08", None), ("gpu-10", None)]
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (line, word) in [
             (r#"{"cluster":"local","id":7}"#, "local"),
@@ -168,6 +214,9 @@ mod tests {
             (r#"{"cluster":"site","id":7,"start":5}"#, "`start`"),
             (r#"{"cluster":"site","id":7,"strat":5}"#, "strat"),
             (r#"{"cluster":"site","id":7,"nodes":[{"device":""}]}"#, "`nodes`"),
+            (r#"{"cluster":"site","id":7,"nodes":[{"device":"n*"}]}"#, "`n*`"),
+            (r#"{"cluster":"site","id":7,"nodes":[{"device":"n[1-"}]}"#, "bracket"),
+            (r#"{"cluster":"site","id":7,"nodes":[{"device":"n[1-99999]"}]}"#, "65536"),
             (r#"{"cluster":"site"}"#, "id"),
             ("{", "EOF"),
         ] {

@@ -16,10 +16,10 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{DemandError, Filter, Listed, NewPromotion, Promotion, Quota, Window};
-use model::{DeviceId, JobState, NodeList, Timestamp};
+use jobs::{DemandError, Interval, NewPromotion, Origin, Promotion, Quota, Window};
+use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
 use query::{Asker, QueryError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// For how long metrics are promoted where nobody says, in seconds.
@@ -128,11 +128,11 @@ impl Wish {
     /// One for each of the jobs it is for. An administrator's is for no job, unless he names one.
     fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
         let jobs = match (&self.job, self.of) {
-            (Some(job), of) => vec![running_job(app, asker, job, of)?],
+            (Some(job), of) => running_job(app, asker, job, of)?,
             (None, Some(uid)) => {
-                let state = Some(JobState::Running);
-                let own = Filter { state, uid: Some(uid), ..Filter::default() };
-                app.registry.list(&own).map_err(QueryError::from)?
+                let (uid, from) = (Some(uid), Some(app.now()));
+                let own = Window { uid, from, ..Window::default() };
+                here(app.registry.proven(&own).map_err(QueryError::from)?)
             }
             (None, None) => {
                 let nodes = self.nodes.clone().ok_or_else(|| {
@@ -142,18 +142,23 @@ impl Wish {
             }
         };
         let mut new = Vec::new();
-        for Listed { job, devices } in jobs {
-            let meant = |device: &&DeviceId| {
-                self.nodes.as_ref().is_none_or(|nodes| nodes.has(device.as_str()))
+        for (job, devices) in jobs {
+            // A name that would be read as several nodes' is no one node's.
+            let meant = |device: &&str| {
+                NodeList::is_name(device)
+                    && self.nodes.as_ref().is_none_or(|nodes| nodes.has(device))
             };
-            let devices: Vec<&str> = devices.iter().filter(meant).map(DeviceId::as_str).collect();
+            let devices: Vec<&str> = devices.iter().map(DeviceId::as_str).filter(meant).collect();
             for devices in devices.chunks(DEVICES_MAX) {
                 let nodes = NodeList::new(&devices.join(",")).map_err(wrong)?;
-                new.push(self.promotion(nodes, Some(job.key.to_string().into()), job.uid));
+                new.push(self.promotion(nodes, Some(job.to_string().into()), self.of));
             }
         }
         if new.is_empty() {
-            return Err(Refusal::not_found("no running job of yours is on these nodes"));
+            return Err(Refusal::not_found(
+                "no running job of yours is on these nodes; one of `jobmeter run` counts once the agent \
+                 there has seen its cgroup",
+            ));
         }
         Ok(new)
     }
@@ -164,21 +169,35 @@ impl Wish {
     }
 }
 
+/// The jobs that are on devices now, each with these.
+type Here = BTreeMap<JobKey, BTreeSet<DeviceId>>;
+
+fn here(stays: Vec<Interval>) -> Here {
+    let mut here = Here::new();
+    for stay in stays.into_iter().filter(|stay| stay.stop.is_none()) {
+        here.entry(stay.key).or_default().insert(stay.device);
+    }
+    here
+}
+
 /// The job of a name, if this asker may see it, it runs, and it is of that user: what an account shows of
 /// others' jobs, or staff sees, is no right to change what is read of them.
-fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Listed, Refusal> {
+fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Here, Refusal> {
     let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
     let job = app.registry.job(&key).map_err(QueryError::from)?;
     if of.is_some() && job.as_ref().is_some_and(|job| job.uid != of) {
         return Err(QueryError::Denied(key).into());
     }
-    let job = job.filter(|job| job.state == JobState::Running);
-    let job = job.ok_or_else(|| Refusal::not_found(format!("job {key} does not run")))?;
-    let stays = app.registry.intervals(&Window { job: Some(key), ..Window::default() });
-    let stays = stays.map_err(QueryError::from)?;
-    let here: BTreeSet<_> =
-        stays.into_iter().filter(|stay| stay.stop.is_none()).map(|stay| stay.device).collect();
-    Ok(Listed { job, devices: here.into_iter().collect() })
+    if job.is_none_or(|job| job.state != JobState::Running) {
+        return Err(Refusal::not_found(format!("job {key} does not run")));
+    }
+    let window = Window { job: Some(key), ..Window::default() };
+    // An administrator promotes anywhere, a user where more than his word says that his job is.
+    let stays = match of {
+        Some(_) => app.registry.proven(&window),
+        None => app.registry.intervals(&window),
+    };
+    Ok(here(stays.map_err(QueryError::from)?))
 }
 
 /// `DELETE /api/v1/promotions/{number}`: one's own, and for administrators any.
@@ -196,6 +215,16 @@ pub(crate) async fn demote(
     let active = app.on_demand.active();
     let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
     let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
+    if found.origin == Origin::Rule {
+        if !caller.rights.is_admin() {
+            return Err(none());
+        }
+        if found.job.is_none() && found.until.is_none() {
+            let message =
+                format!("{} promotes there all the time: take it out of its file", found.by);
+            return Err(Refusal::malformed(message));
+        }
+    }
     let nodes = app.agents.matching(&found.nodes).len();
     let ended = app.with_registry(move |app| {
         let ended = app.on_demand.demand().demote(number, &by, now)?;

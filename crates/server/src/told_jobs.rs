@@ -88,7 +88,14 @@ mod tests {
         assert_eq!(jobs.ask(&registry, &device).unwrap(), DeviceJobs::default());
         assert_eq!(jobs.known(&device), Some(DeviceJobs::default()));
         let start = crate::now();
-        let job = Registration { uid: 7, user: None, name: None, device: device.clone(), start };
+        let job = Registration {
+            uid: 7,
+            user: None,
+            name: None,
+            device: device.clone(),
+            start,
+            is_proven: false,
+        };
         let key = registry.register_local(&job).unwrap();
         jobs.changed();
         assert_eq!(jobs.known(&device), None);

@@ -11,9 +11,10 @@
 
 mod program;
 
-use model::Timestamp;
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Timestamp};
 use program::{
-    BATCHES, JSON, NOBODY, Program, command, errors, frame, noise, now, parts, request, root,
+    BATCHES, JSON, NOBODY, Program, command, errors, frame, frame_telling, noise, now, parts,
+    request, root,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -192,6 +193,19 @@ fn another_user_of_the_machine_does_what_is_his() {
     assert_eq!((status, acks[0].status), (200, AckStatus::RefusedForNow));
 }
 
+/// A scheduler's job as its node saw it.
+fn on_n1((id, uid, start, stop): (i64, u32, Timestamp, Option<Timestamp>)) -> JobEvent {
+    JobEvent {
+        key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
+        spelling: id.to_string().into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: Some(uid),
+        start,
+        stop,
+    }
+}
+
 /// Two users of this machine share a node; each is known by the kernel's word alone.
 #[test]
 fn two_users_on_one_node_see_each_his_own_time_of_it() {
@@ -203,24 +217,37 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     let program = Program::start(dir.path(), &["--access-nodes", "own", "--access-staff", &staff]);
     let (ann, bob, carol) = (NOBODY, NOBODY - 1, NOBODY - 2);
     let as_user = |uid, line: &str, body: &str| program.ask_as(uid, line, JSON, body);
-    let start = now().seconds();
-    let register = |uid, start: f64| {
-        let body = format!("{{\"device\": \"n1\", \"start\": {start}}}");
+    let begun = now();
+    let start = begun.seconds();
+    let register = |uid, device: &str| {
+        let body = format!("{{\"device\": \"{device}\"}}");
         let (status, body) = as_user(uid, "POST /api/v1/jobs", &body);
         assert_eq!(status, 200, "{}", body.escape_ascii());
         let job: serde_json::Value = serde_json::from_slice(&body).unwrap();
         job["id"].as_i64().unwrap()
     };
     // Ann from 100 s to 50 s ago, bob from 60 s ago on; a reading of the node every 10 s.
-    let (of_ann, of_bob) = (register(ann, start - 100.0), register(bob, start - 60.0));
-    let end = format!("{{\"stop\": {}}}", start - 50.0);
-    let line = format!("POST /api/v1/jobs/local:{of_ann}/end");
-    assert_eq!(as_user(ann, &line, &end).0, 200);
+    let ago = |seconds: i64| begun.plus(-seconds * Timestamp::SECOND);
+    let told = [(7, ann, ago(100), Some(ago(50))), (8, bob, ago(60), None)].map(on_n1);
     for tick in 0..15_u32 {
-        let at =
-            Timestamp::parse(&format!("{:.6}", start - 145.0 + 10.0 * f64::from(tick))).unwrap();
-        program.ask("POST /v1/batches", BATCHES, &frame(u64::from(tick), at));
+        let at = ago(145 - 10 * i64::from(tick));
+        let jobs = if tick == 0 { told.to_vec() } else { Vec::new() };
+        program.ask("POST /v1/batches", BATCHES, &frame_telling(u64::from(tick), at, jobs));
     }
+    // Who says that he was there all the time sees no more, and is on no node but the server's own.
+    let long_ago = format!("{{\"device\": \"n1\", \"start\": {}}}", start - 200.0);
+    assert_eq!(as_user(ann, "POST /api/v1/jobs", &long_ago).0, 400);
+    let of_bob = register(bob, "n1");
+    register(ann, "n1");
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let own = own.trim().split('.').next().unwrap();
+    let promote = |node: &str| {
+        let body = format!("{{\"nodes\": \"{node}\", \"metric\": \"x\"}}");
+        as_user(ann, "POST /api/v1/promotions", &body).0
+    };
+    assert_eq!((promote("n1"), promote(own)), (404, 404));
+    register(ann, own);
+    assert_eq!((promote("n1"), promote(own)), (404, 200));
     let path = format!("/api/v1/range?device=n1&start={}&end={start}", start - 200.0);
     let ages = |uid| {
         let (status, body) = as_user(uid, &format!("GET {path}"), "");

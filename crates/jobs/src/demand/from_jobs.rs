@@ -85,7 +85,15 @@ impl Registry {
     /// SQLite fails, or more jobs run than a list may have.
     pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
         let running = Filter { state: Some(JobState::Running), ..Filter::default() };
-        Ok(self.list(&running)?.into_iter().map(JobFacts::of).collect())
+        let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
+        // On which node a job of `jobmeter run` is its user says himself.
+        if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {
+            let proven = self.proven_local()?;
+            for job in facts.iter_mut().filter(|job| job.key.cluster == ClusterId::local()) {
+                job.nodes.retain(|node| proven.contains(&(job.key.id, node.clone())));
+            }
+        }
+        Ok(facts)
     }
 }
 
@@ -195,10 +203,7 @@ fn of_job(
 ) -> Vec<Wanted> {
     let mut nodes: Vec<&str> = job.nodes.iter().map(DeviceId::as_str).collect();
     // A name that would be read as several nodes' is none that a scheduler gives.
-    nodes.retain(|node| {
-        only.is_none_or(|only| only.has(node))
-            && NodeList::new(node).is_ok_and(|list| list.plain().is_some_and(|it| it == [*node]))
-    });
+    nodes.retain(|node| only.is_none_or(|only| only.has(node)) && NodeList::is_name(node));
     nodes.sort_unstable();
     nodes.dedup();
     let lists = nodes.chunks(NODES_IN_ONE).filter_map(|names| NodeList::new(&names.join(",")).ok());

@@ -10,6 +10,7 @@ mod schedulers;
 mod sight;
 mod tls;
 mod told;
+mod whose_word;
 
 use crate::{Limits, Server, Settings};
 use config::{ConfigFile, Given, Raw};

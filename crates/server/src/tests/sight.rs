@@ -127,7 +127,7 @@ fn case(operation: Operation) -> Case {
     }
 }
 
-fn site(flags: &[(&str, &str)]) -> Site {
+pub(super) fn site(flags: &[(&str, &str)]) -> Site {
     let dir = tempfile::tempdir().unwrap();
     super::secret(&dir.path().join("tokens"), TOKENS);
     let site = Site::within(dir, Limits::default(), flags);
@@ -149,7 +149,7 @@ fn site(flags: &[(&str, &str)]) -> Site {
 }
 
 /// Ann's job 1 and bob's job 2 on n1, bob's on another node, too, and what was counted for each and none.
-fn shared() -> Batch {
+pub(super) fn shared() -> Batch {
     let (n1, bobs) = (DeviceId::new("n1").unwrap(), DeviceId::new("bobs-node").unwrap());
     let key =
         |id| JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() };
@@ -197,7 +197,7 @@ fn shared() -> Batch {
 }
 
 /// Asks with a token; without one as somebody behind a proxy, whom nobody names.
-fn asks(site: &Site, token: &str, line: &str, body: &[u8]) -> Answer {
+pub(super) fn asks(site: &Site, token: &str, line: &str, body: &[u8]) -> Answer {
     let who = match token {
         "" => "X-Forwarded-For: 192.0.2.1\r\n".to_owned(),
         token => format!("Authorization: Bearer {token}\r\n"),

@@ -1,7 +1,8 @@
 //! The program on a port of its own, and who asks it.
 
 use model::{
-    Batch, Boot, DeviceId, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+    Batch, Boot, DeviceId, JobEvent, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick,
+    Timestamp, Unit,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -141,7 +142,12 @@ pub(crate) fn now() -> Timestamp {
 
 /// A batch of one sample of node n1.
 pub(crate) fn frame(seq: u64, at: Timestamp) -> Vec<u8> {
-    frame_of(seq, at, vec![1.0])
+    frame_of(seq, at, vec![1.0], Vec::new())
+}
+
+/// The same with what its node tells of jobs.
+pub(crate) fn frame_telling(seq: u64, at: Timestamp, jobs: Vec<JobEvent>) -> Vec<u8> {
+    frame_of(seq, at, vec![1.0], jobs)
 }
 
 /// A batch of 1000 samples of one instant that nothing compresses.
@@ -152,10 +158,10 @@ pub(crate) fn noise(seq: u64, at: Timestamp) -> Vec<u8> {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         f64::from_bits(state >> 12 | 0x3ff0_0000_0000_0000)
     };
-    frame_of(seq, at, (0..1000).map(|_| next()).collect())
+    frame_of(seq, at, (0..1000).map(|_| next()).collect(), Vec::new())
 }
 
-fn frame_of(seq: u64, at: Timestamp, values: Vec<f64>) -> Vec<u8> {
+fn frame_of(seq: u64, at: Timestamp, values: Vec<f64>, jobs: Vec<JobEvent>) -> Vec<u8> {
     let entry = SeriesEntry {
         metric: Arc::new(Metric::gauge("load_1m", Unit::Count, "Load.")),
         device: DeviceId::new("n1").unwrap(),
@@ -172,7 +178,7 @@ fn frame_of(seq: u64, at: Timestamp, values: Vec<f64>) -> Vec<u8> {
         index: vec![0; values.len()],
         values,
         gaps: Vec::new(),
-        jobs: Vec::new(),
+        jobs,
     };
     let mut bytes = Vec::new();
     Encoder::default().encode(&batch, &mut bytes).unwrap();

@@ -1,0 +1,57 @@
+//! What follows from a user's own word on where his job is, and what from its node's.
+
+use super::ingest::{frame, post, statuses};
+use super::sight::{asks, shared, site};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Tick, Timestamp};
+use wire::AckStatus;
+
+/// Who says of his own job on which node it is sees that node, and promotes there, once its agent saw the job.
+#[test]
+fn a_job_that_its_user_alone_says_is_on_a_node_opens_no_sight_of_it() {
+    let site = site(&[("access.nodes", "own")]);
+    let asks = |line: &str, body: &str| asks(&site, "token-of-ann", line, body.as_bytes());
+    for device in ["*", "n[1-9]", "bobs-node,n1", "bobs node", ""] {
+        let body = serde_json::json!({ "device": device }).to_string();
+        assert_eq!(asks("POST /api/v1/jobs", &body).status, 400, "{device}");
+    }
+    let long_ago = crate::now().plus(-3600 * Timestamp::SECOND).seconds();
+    let since = format!("{{\"device\": \"bobs-node\", \"start\": {long_ago}}}");
+    assert_eq!(asks("POST /api/v1/jobs", &since).status, 400);
+    let began = crate::now();
+    let own = asks("POST /api/v1/jobs", "{\"device\": \"bobs-node\"}").json();
+    let id = own["id"].as_i64().unwrap();
+    let sees = || asks("GET /api/v1/range?device=bobs-node", "").text().contains("load_1m");
+    let promote = |body: &str| asks("POST /api/v1/promotions", body).status;
+    let of_job = format!("{{\"job\": \"local:{id}\", \"metric\": \"x\"}}");
+    let tell = |seq, at: Timestamp, stop: Option<Timestamp>| {
+        let mut told = shared();
+        told.seq = seq;
+        told.ticks = vec![Tick { at, samples: 4 }];
+        told.gaps.clear();
+        told.jobs = vec![JobEvent {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
+            spelling: id.to_string().into(),
+            device: DeviceId::new("bobs-node").unwrap(),
+            user: None,
+            uid: Some(1000),
+            start: began.plus(1),
+            stop,
+        }];
+        if stop.is_none() && seq == 1 {
+            told.jobs.clear();
+        }
+        assert_eq!(statuses(&post(&site, "", &frame(&told))), [AckStatus::Stored]);
+    };
+    tell(1, crate::now(), None);
+    assert!(!sees());
+    assert_eq!(promote("{\"nodes\": \"bobs-node\", \"metric\": \"x\"}"), 404);
+    assert_eq!((promote(&of_job), promote("{\"metric\": \"x\"}")), (404, 200), "on n1 alone");
+    let own = format!("GET /api/v1/jobs/local:{id}");
+    assert_eq!(asks(&own, "").status, 200, "his job he sees");
+    tell(2, crate::now(), None);
+    assert!(sees());
+    assert_eq!(promote(&of_job), 200);
+    tell(3, crate::now(), Some(crate::now()));
+    assert!(sees(), "what was counted while it was there");
+    assert_eq!(promote(&of_job), 404);
+}
