@@ -37,7 +37,10 @@ pub use model::nearest;
 pub use model::setting::{parse_bytes, parse_duration};
 pub use pattern::MetricPattern;
 pub use place::state_dir;
-pub use remote::{Burst, FlushOn, Promotion, RemoteChange, SourceChange, read_remote};
+pub use remote::{
+    Burst, FlushOn, PROMOTIONS_MAX, Promotion, RemoteChange, SourceChange, TEXT_BYTES_MAX,
+    read_remote,
+};
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
     AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Nodes,

@@ -38,10 +38,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest text that is read.
-const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Longest text that is read, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most promotions.
-const PROMOTIONS_MAX: usize = 64;
+pub const PROMOTIONS_MAX: usize = 64;
 /// Most sources with a burst.
 const BURSTS_MAX: usize = 4;
 /// Most requests to send what bursts kept.

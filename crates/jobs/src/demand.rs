@@ -11,7 +11,7 @@ mod schema;
 pub use changes::{Change, Entry, Flush, NewChange};
 pub use from_jobs::{JobFacts, Rule, Wanted, wanted};
 pub use marks::{Look, Mark, MarkKind};
-pub use promotions::{NewPromotion, Origin, Promotion, Quota};
+pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};
 
 use crate::RegistryError;
 use crate::registry::lock;
@@ -34,6 +34,9 @@ pub struct DemandLimits {
     pub changes_max: u64,
     /// Most promotions that hold at a time.
     pub promotions_max: u64,
+    /// Most promotions that one user's jobs have at a time by the words they were submitted with; together they
+    /// have half of all.
+    pub words_per_user_max: u64,
     /// Most flushes that are told at a time.
     pub flushes_max: u64,
     /// Most rows of each kind that are kept after their end, the newest.
@@ -47,6 +50,7 @@ impl Default for DemandLimits {
         Self {
             changes_max: 1000,
             promotions_max: 100_000,
+            words_per_user_max: 1000,
             flushes_max: 1000,
             past_max: 200_000,
             past_age_us: None,

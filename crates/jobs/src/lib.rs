@@ -44,8 +44,9 @@ pub use amend::{Amendment, Followed};
 pub use ask::Whole;
 pub use check::{Difference, Disagreement, PATIENCE};
 pub use demand::{
-    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, Held, JobFacts, Look,
-    Mark, MarkKind, NewChange, NewPromotion, Origin, Promotion, Quota, Rule, Wanted, wanted,
+    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, FromJobs, Held,
+    JobFacts, Look, Mark, MarkKind, NewChange, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX,
+    Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use error::RegistryError;
 pub use list::{Filter, Listed, Place};

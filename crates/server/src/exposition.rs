@@ -159,6 +159,12 @@ fn records(app: &App, page: &mut Page) {
         Ok(count) => page.gauge(name, help, count),
         Err(error) => log::warn!("jobs without a user's number are not counted: {error}"),
     }
+    let name = "jobmeter_promotions_cut_total";
+    let help = "Promotions left out of what nodes were told, each time that was put together.";
+    page.counter(name, help, app.on_demand.cut.get());
+    let help = "Promotions that jobs ask for now, and that find no room.";
+    let left_out = app.on_demand.left_out.load(Ordering::Relaxed);
+    page.gauge("jobmeter_promotions_left_out", help, left_out);
     let name = "jobmeter_job_file_lines_total";
     page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
     page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());

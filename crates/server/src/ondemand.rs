@@ -5,18 +5,21 @@
 
 pub(crate) mod expression;
 mod fire;
+mod room;
 pub(crate) mod rules;
 pub(crate) mod text;
 pub(crate) mod watch;
 
 use crate::app::{App, stopped};
+use crate::counts::Counter;
 use crate::live::{AgentConfig, generation};
-use jobs::{Demand, DemandError, Held, Rule, wanted};
+use jobs::{Demand, DemandError, FromJobs, Held, Rule, wanted};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use text::Concerned;
+use text::{Composed, Concerned};
 
 /// How often is looked for what has ended, what jobs want, and what somebody wrote into the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +35,10 @@ const TOLD_MAX: usize = 1000;
 pub(crate) struct OnDemand {
     demand: Arc<Demand>,
     state: Mutex<State>,
+    /// Promotions left out of what nodes were told, each time that was put together.
+    pub(crate) cut: Counter,
+    /// Promotions that jobs ask for now and that find no room.
+    pub(crate) left_out: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +77,12 @@ struct Index {
 
 impl OnDemand {
     pub(crate) fn new(demand: Arc<Demand>) -> Self {
-        Self { demand, state: Mutex::default() }
+        Self {
+            demand,
+            state: Mutex::default(),
+            cut: Counter::default(),
+            left_out: AtomicU64::new(0),
+        }
     }
 
     /// The file.
@@ -102,7 +114,11 @@ impl OnDemand {
         if concerned.is_empty() {
             return Arc::clone(base);
         }
-        let (text, stays) = text::compose(&base.pieces, &concerned, now);
+        let Composed { text, stays, cut } = text::compose(&base.pieces, &concerned, now);
+        if cut > 0 {
+            self.cut.add(cut);
+            state.tell(format!("{device} is not told of all promotions: it takes no more of them"));
+        }
         let told = AgentConfig {
             generation: generation(text.as_bytes()),
             text: text.into(),
@@ -133,9 +149,7 @@ impl OnDemand {
         let active = Active::new(held);
         let mut state = self.lock();
         for why in passed_over {
-            if state.told.len() < TOLD_MAX && state.told.insert(why.clone()) {
-                log::warn!("{why}");
-            }
+            state.tell(why);
         }
         state.held = Arc::new(active);
         state.texts.clear();
@@ -161,15 +175,30 @@ impl OnDemand {
         let jobs = registry.running_facts()?;
         let running: BTreeSet<String> = jobs.iter().map(|job| job.key.to_string()).collect();
         let wanted = wanted(&jobs, rules);
-        let (began, ended) = self.demand.follow(&wanted, |job| running.contains(job), now)?;
+        let FromJobs { began, ended, left_out } =
+            self.demand.follow(&wanted, |job| running.contains(job), now)?;
         if began + ended > 0 {
             log::info!("{began} promotions began and {ended} ended with jobs and rules");
+        }
+        self.left_out.store(left_out, Ordering::Relaxed);
+        if left_out > 0 {
+            let told = "promotions that jobs ask for are left out: too many of one user, or of all";
+            self.lock().tell(told.to_owned());
         }
         self.refresh(now)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells something in the log, once.
+    fn tell(&mut self, what: String) {
+        if self.told.len() < TOLD_MAX && self.told.insert(what.clone()) {
+            log::warn!("{what}");
+        }
     }
 }
 

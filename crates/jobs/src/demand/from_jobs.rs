@@ -37,6 +37,8 @@ pub struct JobFacts {
     pub types: Vec<Box<str>>,
     /// Where it runs.
     pub nodes: Vec<DeviceId>,
+    /// When it started, where that is known.
+    pub start: Option<Timestamp>,
     /// When it will have ended at the latest, where that is known.
     pub until: Option<Timestamp>,
 }
@@ -58,6 +60,7 @@ impl JobFacts {
             queue: job.queue,
             types: job.types,
             nodes: devices,
+            start: job.start,
             until,
         }
     }
@@ -157,6 +160,8 @@ pub struct Wanted {
     pub job: Option<Box<str>>,
     /// Whose job.
     pub uid: Option<u32>,
+    /// When the job started: what was undone since stays so.
+    pub since: Option<Timestamp>,
 }
 
 impl Wanted {
@@ -178,6 +183,7 @@ pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
             origin: Origin::Rule,
             job: None,
             uid: None,
+            since: None,
         }));
     }
     for job in jobs {
@@ -215,6 +221,7 @@ fn of_job(
         origin,
         job: Some(job.key.to_string().into()),
         uid: job.uid,
+        since: job.start,
     };
     lists.map(one).collect()
 }
@@ -234,6 +241,7 @@ mod tests {
             queue: Some("gpu".into()),
             types: types.iter().map(|word| (*word).into()).collect(),
             nodes: nodes.iter().map(|node| DeviceId::new(node).unwrap()).collect(),
+            start: Some(Timestamp(1_000_000)),
             until: Some(Timestamp(61_000_000)),
         }
     }

@@ -1,9 +1,10 @@
 //! Promotions: optional metrics that are collected on a node, until a time or until a job ends.
 
-use super::{BY_RULE_MAX, Demand, DemandError, Wanted, count};
+use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
+use crate::registry::lock;
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Who brought a promotion about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,13 +78,27 @@ pub struct Promotion {
     pub uid: Option<u32>,
 }
 
-/// How many promotions a user may have.
+/// How many promotions a user may ask the server for; what his jobs ask for has bounds of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Whose.
     pub uid: u32,
     /// At most so many that hold.
     pub most: u64,
+}
+
+/// Most promotions of one user on one node: what a node takes is shared with others.
+pub const PROMOTIONS_ON_NODE_MAX: u64 = 16;
+
+/// What became of the promotions that follow from jobs and rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FromJobs {
+    /// Which were not there before.
+    pub began: u64,
+    /// Which are wanted no more.
+    pub ended: u64,
+    /// Which find no room: one user's jobs ask for too many, or all do.
+    pub left_out: u64,
 }
 
 const COLUMNS: &str = "number, device, metric, until, made, made_by, origin, job, uid";
@@ -103,14 +118,12 @@ impl Demand {
     ) -> Result<Vec<i64>, DemandError> {
         self.write(|change| {
             let more = u64::try_from(new.len()).unwrap_or(u64::MAX);
-            if let Some(Quota { uid, most }) = quota {
-                let sql = format!("SELECT count(*) FROM promotions WHERE {HELD} AND uid = ?2");
-                let own: i64 = change.query_row(&sql, params![now.0, uid], |row| row.get(0))?;
-                if u64::try_from(own).unwrap_or(0).saturating_add(more) > most {
-                    return Err(DemandError::Full { what: "promotions of this user", most });
-                }
+            let mut most = self.limits.promotions_max;
+            if let Some(quota) = quota {
+                within(change, new, quota, now)?;
+                // The last tenth is for administrators.
+                most -= most / 10;
             }
-            let most = self.limits.promotions_max;
             if count(change, "promotions", now)?.saturating_add(more) > most {
                 return Err(DemandError::Full { what: "promotions", most });
             }
@@ -151,7 +164,8 @@ impl Demand {
 
     /// Lets the promotions that come from jobs and rules be these and no others: what is new begins, what is
     /// wanted no more ends. What somebody asked for and what was written by hand stays, but what was asked
-    /// for a job ends when `runs` says that the job does not run. How many began and ended.
+    /// for a job ends when `runs` says that the job does not run, and what a person undid of a job stays so until
+    /// it ends.
     ///
     /// # Errors
     /// SQLite fails.
@@ -160,7 +174,7 @@ impl Demand {
         wanted: &[Wanted],
         runs: impl Fn(&str) -> bool,
         now: Timestamp,
-    ) -> Result<(u64, u64), DemandError> {
+    ) -> Result<FromJobs, DemandError> {
         let (held, _) = self.held(now)?;
         // A job that still runs after its limit has had its time.
         let lasting = wanted.iter().filter(|one| one.until.is_none_or(|until| until > now));
@@ -182,8 +196,20 @@ impl Demand {
                 _ => {}
             }
         }
+        if !missing.is_empty() {
+            let undone = undone(&lock(&self.reader))?;
+            missing.retain(|(origin, _, metric, job), wanted| {
+                let key = job.map(|job| (origin.word().to_owned(), (*metric).into(), job.into()));
+                let ended = key.and_then(|key| undone.get(&key));
+                !ended.is_some_and(|ended| wanted.since.is_none_or(|since| *ended >= since))
+            });
+        }
         if over.is_empty() && moved.is_empty() && missing.is_empty() {
-            return Ok((0, 0));
+            return Ok(FromJobs::default());
+        }
+        let mut words = Words::default();
+        for promotion in held.promotions.iter().filter(|one| !over.contains(&one.number)) {
+            words.count(promotion.origin, promotion.uid);
         }
         self.write(|change| {
             for number in &over {
@@ -197,16 +223,86 @@ impl Demand {
                     .execute(params![number, until.map(|until| until.0)])?;
             }
             let room = self.limits.promotions_max.saturating_sub(count(change, "promotions", now)?);
-            let room = usize::try_from(room).unwrap_or(usize::MAX);
-            let mut began = 0;
-            for wanted in missing.values().take(room) {
+            let ended = u64::try_from(over.len()).unwrap_or(u64::MAX);
+            let mut done = FromJobs { ended, ..FromJobs::default() };
+            for wanted in missing.values() {
+                if done.began >= room || words.are_full(wanted, &self.limits) {
+                    done.left_out += 1;
+                    continue;
+                }
+                words.count(wanted.origin, wanted.uid);
                 insert(change, &Line::of_wanted(wanted), now)?;
-                began += 1;
+                done.began += 1;
             }
             self.forget(change)?;
-            Ok((began, u64::try_from(over.len()).unwrap_or(u64::MAX)))
+            Ok(done)
         })
     }
+}
+
+/// Refuses what is more than a user may ask for, altogether and on one node.
+fn within(
+    change: &Transaction<'_>,
+    new: &[NewPromotion],
+    Quota { uid, most }: Quota,
+    now: Timestamp,
+) -> Result<(), DemandError> {
+    let sql = format!("SELECT device FROM promotions WHERE {HELD} AND uid = ?2 AND origin = 'api'");
+    let mut find = change.prepare_cached(&sql)?;
+    let own = find.query_map(params![now.0, uid], |row| row.get::<_, String>(0))?;
+    let own: Vec<String> = own.collect::<Result<_, _>>()?;
+    let all = own.len().saturating_add(new.len());
+    if u64::try_from(all).unwrap_or(u64::MAX) > most {
+        return Err(DemandError::Full { what: "promotions of this user", most });
+    }
+    let mut on: BTreeMap<&str, u64> = BTreeMap::new();
+    let lists = own.iter().map(String::as_str).chain(new.iter().map(|new| new.nodes.as_str()));
+    // A user's are lists of plain names.
+    for node in lists.flat_map(|list| list.split(',')) {
+        *on.entry(node).or_default() += 1;
+    }
+    let asked = new.iter().flat_map(|new| new.nodes.as_str().split(','));
+    let most = PROMOTIONS_ON_NODE_MAX;
+    if asked.into_iter().any(|node| on.get(node).is_some_and(|count| *count > most)) {
+        return Err(DemandError::Full { what: "promotions of this user on one node", most });
+    }
+    Ok(())
+}
+
+/// How many promotions jobs ask for by the words they were submitted with.
+#[derive(Debug, Default)]
+struct Words {
+    all: u64,
+    by_user: BTreeMap<Option<u32>, u64>,
+}
+
+impl Words {
+    fn count(&mut self, origin: Origin, uid: Option<u32>) {
+        if origin == Origin::Job {
+            self.all += 1;
+            *self.by_user.entry(uid).or_default() += 1;
+        }
+    }
+
+    /// Whether there is no room for one more: half of all is for what people and rules ask.
+    fn are_full(&self, wanted: &Wanted, limits: &DemandLimits) -> bool {
+        let own = self.by_user.get(&wanted.uid).copied().unwrap_or(0);
+        wanted.origin == Origin::Job
+            && (own >= limits.words_per_user_max || self.all >= limits.promotions_max / 2)
+    }
+}
+
+/// When people last undid what came from a job or from a rule for it: by origin, expression and job.
+fn undone(db: &Connection) -> rusqlite::Result<HashMap<(String, Box<str>, Box<str>), Timestamp>> {
+    let mut find = db.prepare_cached(
+        "SELECT origin, metric, job, max(ended) FROM promotions
+         WHERE ended_by IS NOT NULL AND job IS NOT NULL AND origin IN ('job', 'rule')
+         GROUP BY job, metric, origin",
+    )?;
+    let rows = find.query_map([], |row| {
+        Ok(((row.get(0)?, row.get(1)?, row.get(2)?), Timestamp(row.get(3)?)))
+    })?;
+    rows.collect()
 }
 
 /// What is written of a promotion.

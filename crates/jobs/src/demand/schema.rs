@@ -57,6 +57,13 @@ CREATE INDEX promotions_made ON promotions (made);
 CREATE INDEX promotions_ended ON promotions (ended);
 ";
 
+/// What finds the rows that people ended of those that follow from jobs. Made where it is missing, as also in a
+/// file that an earlier program made and goes on using.
+const UNDONE: &str = "
+CREATE INDEX IF NOT EXISTS promotions_undone ON promotions (job, metric, origin, ended)
+    WHERE ended_by IS NOT NULL AND job IS NOT NULL;
+";
+
 /// Opens the file for writing, making it if need be.
 pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
@@ -70,6 +77,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     if found == 0 {
         create(&mut db).map_err(failed)?;
     }
+    db.execute_batch(UNDONE).map_err(failed)?;
     Ok(db)
 }
 

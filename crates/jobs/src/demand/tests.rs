@@ -47,7 +47,12 @@ fn wish(metric: &str, job: &str, until: Option<i64>) -> Wanted {
         origin: Origin::Job,
         job: Some(job.into()),
         uid: Some(1000),
+        since: Some(at(0)),
     }
+}
+
+const fn moved(began: u64, ended: u64) -> FromJobs {
+    FromJobs { began, ended, left_out: 0 }
 }
 
 fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
@@ -144,18 +149,18 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
 
     let runs = |_: &str| true;
     let jobs = [wish("x", "oar:1", Some(50)), wish("y", "oar:2", None)];
-    assert_eq!(demand.follow(&jobs, runs, at(1)).unwrap(), (2, 0));
+    assert_eq!(demand.follow(&jobs, runs, at(1)).unwrap(), moved(2, 0));
     assert_eq!(metrics(&demand, at(2)), ["hand", "api", "own", "x", "y"]);
-    assert_eq!(demand.follow(&jobs, runs, at(2)).unwrap(), (0, 0), "nothing is new");
+    assert_eq!(demand.follow(&jobs, runs, at(2)).unwrap(), moved(0, 0), "nothing is new");
     // The job was given more time.
     let jobs = [wish("x", "oar:1", Some(80)), wish("y", "oar:2", None)];
-    assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), (0, 0));
+    assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), moved(0, 0));
     assert_eq!(metrics(&demand, at(60)), ["hand", "api", "own", "x", "y"]);
-    assert_eq!(demand.follow(&jobs[1..], |job| job != "oar:1", at(61)).unwrap(), (0, 2));
+    assert_eq!(demand.follow(&jobs[1..], |job| job != "oar:1", at(61)).unwrap(), moved(0, 2));
     let over_its_limit = [wish("x", "oar:1", Some(61)), wish("y", "oar:2", None)];
-    assert_eq!(demand.follow(&over_its_limit, runs, at(61)).unwrap(), (0, 0));
+    assert_eq!(demand.follow(&over_its_limit, runs, at(61)).unwrap(), moved(0, 0));
     assert_eq!(metrics(&demand, at(62)), ["hand", "api", "y"]);
-    assert_eq!(demand.follow(&[], runs, at(63)).unwrap(), (0, 1));
+    assert_eq!(demand.follow(&[], runs, at(63)).unwrap(), moved(0, 1));
     assert_eq!(metrics(&demand, at(64)), ["hand", "api"]);
 
     let (held, passed_over) = demand.held(at(64)).unwrap();
@@ -166,6 +171,65 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
     let of_jobs = marks(&demand, Some("n1"));
     assert_eq!(of_jobs.iter().filter(|mark| mark.1 == "promoted").count(), 4);
     assert_eq!(of_jobs.iter().filter(|mark| mark.1 == "demoted").count(), 4);
+}
+
+#[test]
+fn words_of_jobs_are_bounded_by_user_and_count_for_no_quota() {
+    let limits =
+        DemandLimits { promotions_max: 8, words_per_user_max: 2, ..DemandLimits::default() };
+    let (_dir, demand) = open(limits);
+    let greedy = ["a", "b", "c", "d"].map(|metric| wish(metric, "oar:1", None));
+    let other = |job, uid| Wanted { uid: Some(uid), ..wish("e", job, None) };
+    let follow = |wanted: &[Wanted], now| demand.follow(wanted, |_| true, at(now)).unwrap();
+    let (two, all) = ([&greedy[..], &[other("oar:2", 7)]].concat(), DemandLimits::default());
+    assert_eq!(follow(&two, 1), FromJobs { began: 3, ended: 0, left_out: 2 });
+    assert_eq!(follow(&two, 2), FromJobs { began: 0, ended: 0, left_out: 2 });
+    assert_eq!(metrics(&demand, at(3)), ["a", "b", "e"]);
+    // Half of all is for those who ask.
+    let many = [two, vec![other("oar:3", 8), other("oar:4", 9)]].concat();
+    assert_eq!(follow(&many, 4), FromJobs { began: 1, ended: 0, left_out: 3 });
+    let quota = Some(Quota { uid: 1000, most: 2 });
+    demand.promote(&[promotion("x", 900, 1000, None)], quota, at(5)).unwrap();
+    // What ends makes room.
+    assert_eq!(follow(&many[2..], 6), FromJobs { began: 2, ended: 2, left_out: 1 });
+    assert!(all.words_per_user_max < all.promotions_max / 2);
+}
+
+#[test]
+fn a_user_has_so_many_on_one_node() {
+    let (_dir, demand) = open(DemandLimits::default());
+    let quota = Some(Quota { uid: 7, most: 100 });
+    let one = |on: &str, n: u64| {
+        let new = NewPromotion { nodes: nodes(on), ..promotion(&format!("m{n}"), 900, 7, None) };
+        demand.promote(&[new], quota, at(0))
+    };
+    for n in 0..PROMOTIONS_ON_NODE_MAX {
+        one("n1,n2", n).unwrap();
+    }
+    let refused = one("n3,n2", 99).unwrap_err();
+    assert!(refused.to_string().contains("on one node: 16 hold already"), "{refused}");
+    one("n3", 99).unwrap();
+}
+
+#[test]
+fn what_a_person_undid_of_a_job_stays_undone_until_it_ends() {
+    let (_dir, demand) = open(DemandLimits::default());
+    let word = || wish("x", "oar:1", None);
+    let rule = || Wanted { origin: Origin::Rule, by: "rule r".into(), ..wish("y", "oar:1", None) };
+    let follow = |wanted: &[Wanted], now| demand.follow(wanted, |_| true, at(now)).unwrap();
+    assert_eq!(follow(&[word(), rule()], 1), moved(2, 0));
+    for promotion in demand.held(at(2)).unwrap().0.promotions {
+        assert!(demand.demote(promotion.number, "alice", at(3)).unwrap());
+    }
+    assert_eq!(follow(&[word(), rule()], 4), moved(0, 0));
+    assert_eq!(follow(&[word(), rule(), wish("z", "oar:1", None)], 5), moved(1, 0), "another word");
+    assert_eq!(follow(&[wish("x", "oar:2", None)], 6), moved(1, 1), "another job");
+    // The number was given again.
+    let again = Wanted { since: Some(at(10)), ..word() };
+    assert_eq!(follow(&[again], 11), moved(1, 1));
+    // What a rule ended and not a person comes back.
+    assert_eq!(follow(&[], 12), moved(0, 1));
+    assert_eq!(follow(&[Wanted { since: Some(at(10)), ..word() }], 13), moved(1, 0));
 }
 
 #[test]
@@ -306,14 +370,14 @@ fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
     let waits = record(7, JobState::Waiting, &types);
     let silent = record(8, JobState::Running, &["besteffort"]);
     registry.tell(&[waits, silent], at(5)).unwrap();
-    assert_eq!(follow(at(5)), (0, 0));
+    assert_eq!(follow(at(5)), moved(0, 0));
     registry.tell(&[record(7, JobState::Running, &types)], at(11)).unwrap();
-    assert_eq!(follow(at(11)), (1, 0));
+    assert_eq!(follow(at(11)), moved(1, 0));
     let held = demand.held(at(12)).unwrap().0.promotions.remove(0);
     assert_eq!((held.nodes.as_str(), &*held.metric, &*held.by), ("n1,n2", "perf_.*", "alice"));
     assert_eq!(held.job.as_deref(), Some("oar:7"));
     assert!(held.until > Some(at(3610)), "its limit, and a little more");
     registry.tell(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
-    assert_eq!(follow(at(101)), (0, 1));
+    assert_eq!(follow(at(101)), moved(0, 1));
     assert!(demand.held(at(102)).unwrap().0.promotions.is_empty());
 }

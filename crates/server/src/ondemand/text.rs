@@ -1,5 +1,6 @@
 //! What a node is told, as the TOML of docs/decisions/0017-on-demand.md.
 
+use super::room::Room;
 use jobs::{Change, Flush, Promotion};
 use model::Timestamp;
 use std::collections::BTreeMap;
@@ -130,8 +131,18 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// The text for a node, and until when it stays the same: then it must be put together anew.
-pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> (String, Timestamp) {
+/// What a node is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Composed {
+    pub(super) text: String,
+    /// Until when it stays the same: then it must be put together anew.
+    pub(super) stays: Timestamp,
+    /// Promotions for which the node has no room.
+    pub(super) cut: usize,
+}
+
+/// The text for a node. What administrators ask stands before what users do, so that no user takes its room.
+pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Composed {
     let hour = Timestamp(now.0.div_euclid(HOUR) * HOUR);
     let (furthest, mut stays) = (hour.plus(REACH_US), hour.plus(HOUR));
     let mut reach = |until: Option<Timestamp>| {
@@ -156,18 +167,6 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> (Strin
         top.insert("until".to_owned(), quoted(&until.to_string()));
     }
     let mut lists = base.lists.clone();
-    // Of two who ask for the same, the later end counts.
-    let mut promoted: BTreeMap<&str, Timestamp> = BTreeMap::new();
-    for promotion in &of.promotions {
-        let until = reach(promotion.until);
-        let furthest = promoted.entry(&promotion.metric).or_insert(until);
-        *furthest = until.max(*furthest);
-    }
-    for (metric, until) in promoted {
-        let metric = ("metric".to_owned(), quoted(metric));
-        let pairs = [metric, ("until".to_owned(), quoted(&until.to_string()))];
-        lists.push(("promote".to_owned(), pairs.into()));
-    }
     let newest: BTreeMap<&str, &Flush> =
         of.flushes.iter().map(|one| (&*one.source, *one)).collect();
     for (source, flush) in newest {
@@ -176,7 +175,16 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> (Strin
         let pairs = [source, ("number".to_owned(), flush.number.to_string())];
         lists.push(("flush".to_owned(), pairs.into()));
     }
-    (print(&top, &sections, &lists), stays)
+    let mut text = print(&top, &sections, &lists);
+    let promotes = base.lists.iter().filter(|(name, _)| name == "promote").count();
+    let mut room = Room::after(text.len(), promotes);
+    room.fill(&of.promotions, &mut reach);
+    for (metric, until) in room.told {
+        let (metric, until) = (quoted(metric), quoted(&until.to_string()));
+        // Writing to a string cannot fail.
+        writeln!(text, "[[promote]]\nmetric = {metric}\nuntil = {until}").ok();
+    }
+    Composed { text, stays, cut: room.cut }
 }
 
 fn print(
@@ -276,17 +284,17 @@ mod tests {
             promotions: promotions.iter().collect(),
             flushes: flushes.iter().collect(),
         };
-        let (text, stays) = compose(&base, &of, NOW);
+        let Composed { text, stays, cut } = compose(&base, &of, NOW);
         assert_eq!(
             text,
             "note = \"a \\\"b\\\" é\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[burst.cpu]\n\
              keep = \"60s\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[sources.load]\n\
              enabled = true\nperiod = \"2s\"\n[sources.perf]\nevents = [\"cache_ll\"]\n\
-             [[promote]]\nmetric = \"x\"\n[[promote]]\nmetric = \"perf_.*\"\n\
-             until = \"2026-01-07T01:00:00+00:00\"\n[[flush]]\nnumber = 17\nsource = \"cpu\"\n"
+             [[promote]]\nmetric = \"x\"\n[[flush]]\nnumber = 17\nsource = \"cpu\"\n\
+             [[promote]]\nmetric = \"perf_.*\"\nuntil = \"2026-01-07T01:00:00+00:00\"\n"
         );
-        assert_eq!(stays, minutes(5));
-        assert_eq!(compose(&base, &of, minutes(1)).0, text, "the text stays within the hour");
+        assert_eq!((stays, cut), (minutes(5), 0));
+        assert_eq!(compose(&base, &of, minutes(1)).text, text, "the text stays within the hour");
         assert!(DeTable::parse(&text).is_ok());
     }
 
@@ -294,10 +302,10 @@ mod tests {
     fn a_text_reaches_twelve_hours_and_is_renewed_each_hour() {
         let forever = promotion("x", None);
         let of = Concerned { promotions: vec![&forever], ..Concerned::default() };
-        let (text, stays) = compose(&Base::default(), &of, NOW);
+        let Composed { text, stays, .. } = compose(&Base::default(), &of, NOW);
         assert_eq!(text, "[[promote]]\nmetric = \"x\"\nuntil = \"2026-01-07T01:00:00+00:00\"\n");
         assert_eq!(stays, minutes(25));
-        let (later, _) = compose(&Base::default(), &of, stays);
+        let later = compose(&Base::default(), &of, stays).text;
         assert!(later.contains("2026-01-07T02:00:00"), "{later}");
     }
 
@@ -306,7 +314,7 @@ mod tests {
         let base = Base::parse("until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = {e = 1}\n");
         let one = change(1, minutes(10), &[("sources.load", "period", "\"1s\"")]);
         let of = Concerned { changes: vec![&one], ..Concerned::default() };
-        let (text, _) = compose(&base.unwrap(), &of, NOW);
+        let text = compose(&base.unwrap(), &of, NOW).text;
         let want = "until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = { e = 1 }\n\
                     [sources.load]\nperiod = \"1s\"\n";
         assert_eq!(text, want);

@@ -207,6 +207,55 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
 }
 
 #[test]
+fn no_user_takes_the_room_of_an_administrator() {
+    let site = Site::start();
+    let n1 = Node::new(&site, "n1");
+    n1.sends("", vec![job(7, 1234, "n1", false)]);
+    let control = json!({"metric": "\u{1}".repeat(200)});
+    let (status, why) = refused(&site, USER, PROMOTE, &control);
+    assert!(status == 400 && why.contains("control characters"), "{why}");
+    // Names that sort early, as long as they may be and longer when quoted.
+    let long = |n: usize| json!({"metric": format!("a{n:03}{}", "\\".repeat(196))});
+    for n in 0..16 {
+        good(&site, USER, PROMOTE, &long(n));
+    }
+    let (status, why) = refused(&site, USER, PROMOTE, &long(16));
+    assert!(status == 507 && why.contains("on one node: 16 hold already"), "{why}");
+    for id in 1..=6 {
+        let words: Vec<_> = (0..20).map(|n| format!("monitor=b{id}_{n}")).collect();
+        let told = json!({"cluster": "site", "id": id, "uid": 2000 + id, "state": "running",
+            "start": crate::now().seconds(), "types": words, "nodes": [{"device": "n[1-2]"}]});
+        good(&site, ADMIN, "POST /api/v1/jobs", &told);
+    }
+    good(&site, ADMIN, SET, &load("n1", 1.0, 600.0));
+    good(&site, ADMIN, PROMOTE, &json!({"nodes": "n1", "metric": "zzz", "for_seconds": 60}));
+    let promotes = |text: &str| text.matches("[[promote]]").count();
+    n1.until_told("the words of jobs", |text| promotes(text) == 64);
+    let text = n1.told();
+    assert!(
+        text.contains("[sources.load]\nperiod = \"1s\"\n") && text.contains("\"zzz\""),
+        "{text}"
+    );
+    for user in ["a000", "b1_0", "b6_0"] {
+        assert!(text.contains(user), "{user} has a share of {text}");
+    }
+    assert!(text.len() <= config::TEXT_BYTES_MAX);
+    assert!(site.metric("jobmeter_promotions_cut_total") > 0.0);
+    // What was undone of a job's words does not come back; what a user has not asked for is not his.
+    let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);
+    let number = |metric: &str| {
+        let found = held.as_array().unwrap().iter().find(|one| one["metric"] == metric);
+        found.unwrap()["number"].clone()
+    };
+    let end = |metric: &str| format!("DELETE /api/v1/promotions/{}", number(metric));
+    assert_eq!(refused(&site, USER, &end("zzz"), &Value::Null).0, 404);
+    good(&site, ADMIN, &end("b1_0"), &Value::Null);
+    good(&site, ADMIN, "POST /rpc/update_promoted_metrics", &json!({}));
+    let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);
+    assert!(held.as_array().unwrap().iter().all(|one| one["metric"] != "b1_0"), "{held}");
+}
+
+#[test]
 fn rows_written_by_hand_count_and_survive_what_comes_from_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let rules = dir.path().join("rules.toml");
