@@ -201,7 +201,7 @@ impl Demand {
             missing.retain(|(origin, _, metric, job), wanted| {
                 let key = job.map(|job| (origin.word().to_owned(), (*metric).into(), job.into()));
                 let ended = key.and_then(|key| undone.get(&key));
-                !ended.is_some_and(|ended| wanted.since.is_none_or(|since| *ended >= since))
+                ended.is_none_or(|ended| wanted.since.is_some_and(|since| *ended < since))
             });
         }
         if over.is_empty() && moved.is_empty() && missing.is_empty() {
@@ -292,8 +292,11 @@ impl Words {
     }
 }
 
-/// When people last undid what came from a job or from a rule for it: by origin, expression and job.
-fn undone(db: &Connection) -> rusqlite::Result<HashMap<(String, Box<str>, Box<str>), Timestamp>> {
+/// What came from a job or from a rule for it: the origin's word, the expression, and the job.
+type OfJob = (String, Box<str>, Box<str>);
+
+/// When people last undid it.
+fn undone(db: &Connection) -> rusqlite::Result<HashMap<OfJob, Timestamp>> {
     let mut find = db.prepare_cached(
         "SELECT origin, metric, job, max(ended) FROM promotions
          WHERE ended_by IS NOT NULL AND job IS NOT NULL AND origin IN ('job', 'rule')
