@@ -10,6 +10,7 @@ use crate::live::Live;
 use crate::made_tokens::MadeTokens;
 use crate::ondemand::OnDemand;
 use crate::ondemand::watch::Watching;
+use crate::own_device::OwnDevice;
 use crate::problem::Refusal;
 use crate::rounds::Course;
 use crate::seats::Seats;
@@ -59,6 +60,7 @@ pub(crate) struct App {
     pub(crate) batch_bodies: Budget,
     pub(crate) other_bodies: Budget,
     pub(crate) agents: Agents,
+    pub(crate) own_device: OwnDevice,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
 }

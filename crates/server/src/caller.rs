@@ -141,9 +141,9 @@ impl Rights {
         }
     }
 
-    /// Whether this caller may append anything an origin sends. A user may append what was counted for
-    /// his own jobs, which is decided batch by batch.
-    pub(crate) fn appends_all_of(&self, origin: &Origin) -> bool {
+    /// Whether this caller may append batches of an origin; of an agent's, [`crate::own_device`] decides what
+    /// they may tell of. A user may append what was counted for his own jobs, which is decided batch by batch.
+    pub(crate) fn appends_of(&self, origin: &Origin) -> bool {
         match self {
             Self::Admin(_) | Self::Agent(None) => true,
             Self::Agent(Some(own)) => own == origin,
@@ -181,8 +181,8 @@ mod tests {
                 let caller = Caller { own_nodes, ..Caller::of(rights.clone()) };
                 assert_eq!(caller.reader(), reader, "{rights:?}");
             }
-            assert_eq!(rights.appends_all_of(&n1), n1_ok, "{rights:?}");
-            assert_eq!(rights.appends_all_of(&n2), n2_ok, "{rights:?}");
+            assert_eq!(rights.appends_of(&n1), n1_ok, "{rights:?}");
+            assert_eq!(rights.appends_of(&n2), n2_ok, "{rights:?}");
             assert_eq!(rights.may_end(Some(7)), ends, "{rights:?}");
             assert_eq!(rights.may_end(Some(8)), rights.is_admin(), "{rights:?}");
             assert_eq!(rights.registers_for(), registers.then_some(7), "{rights:?}");

@@ -7,6 +7,7 @@ use crate::caller::{Caller, Rights};
 use crate::counts;
 use crate::decoding::{Read, Slice};
 use crate::gate::nobody;
+use crate::own_device::Tells;
 use crate::problem::{Refusal, Why};
 use crate::told_jobs::DeviceJobs;
 use crate::users;
@@ -71,7 +72,8 @@ pub(crate) async fn batches(
         return Err(full_or_busy(not_now));
     }
     let mut stops = Vec::new();
-    for origin in &progress.origins {
+    // A run of a user is no agent, and is heard of no more when it has ended.
+    for origin in progress.origins.iter().filter(|origin| origin.as_run().is_none()) {
         let news = app.agents.met(origin, &head.headers, received);
         stops.extend(news.map(|stopped| (origin.clone(), stopped)));
     }
@@ -196,8 +198,12 @@ async fn may_send(
     caller: &Caller,
     batch: &Decoded,
 ) -> Result<Result<(), String>, Refusal> {
-    if caller.rights.appends_all_of(&batch.origin) {
-        return Ok(Ok(()));
+    if caller.rights.appends_of(&batch.origin) {
+        return Ok(match caller.rights {
+            Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny),
+            Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn),
+            _ => Ok(()),
+        });
     }
     match &caller.rights {
         Rights::User(uid) | Rights::StaffUser(uid) => users::may_send(app, *uid, batch).await,

@@ -42,6 +42,7 @@ mod name_service;
 mod nodes;
 mod ondemand;
 mod openapi;
+mod own_device;
 mod pages;
 mod params;
 mod peer;

@@ -15,6 +15,7 @@ use crate::made_tokens::MadeTokens;
 use crate::name_service::{GETENT, NameService};
 use crate::ondemand::OnDemand;
 use crate::ondemand::watch::Watching;
+use crate::own_device::OwnDevice;
 use crate::peer::Owners;
 use crate::plans::{PlanError, plans};
 use crate::rounds::{Rounds, Take};
@@ -403,6 +404,7 @@ fn app(
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
         agents,
+        own_device: OwnDevice::default(),
         started: Instant::now(),
         stopping,
     })

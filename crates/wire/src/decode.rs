@@ -118,6 +118,11 @@ impl Decoded {
         Ok(table)
     }
 
+    /// The table as it came.
+    pub fn table_bytes(&self) -> &[u8] {
+        &self.table
+    }
+
     /// Checks that every sample's place lies in a table of so many series, for one that keeps tables
     /// by their hash.
     ///

@@ -3,8 +3,8 @@
 use super::{Answer, Site};
 use crate::Limits;
 use model::{
-    Batch, Boot, ClusterId, DeviceId, JobEvent, JobId, JobKey, Labels, Metric, Origin, SeriesEntry,
-    SeriesTable, Tick, Timestamp, Unit,
+    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Labels, Metric, Origin,
+    SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
 use std::sync::Arc;
 use wire::{AckStatus, Encoder};
@@ -13,7 +13,7 @@ pub(super) const HEADERS: &str =
     "Host: localhost\r\nContent-Type: application/x-jobmeter-batches\r\n";
 
 /// A batch of one sample.
-pub(super) fn batch(origin: &str, seq: u64) -> Batch {
+pub(crate) fn batch(origin: &str, seq: u64) -> Batch {
     let entry = SeriesEntry {
         metric: Arc::new(Metric::gauge("load_1m", Unit::Count, "Load.")),
         device: DeviceId::new("n1").unwrap(),
@@ -34,7 +34,7 @@ pub(super) fn batch(origin: &str, seq: u64) -> Batch {
     }
 }
 
-pub(super) fn frame(batch: &Batch) -> Vec<u8> {
+pub(crate) fn frame(batch: &Batch) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder::default().encode(batch, &mut bytes).unwrap();
     bytes
@@ -111,21 +111,50 @@ fn an_agents_token_appends_for_its_own_origin_only_and_reads_nothing() {
     }
 }
 
+/// What a node tells of a job that is on a device.
+fn job_on(device: &str) -> JobEvent {
+    let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(42).unwrap() };
+    JobEvent {
+        key,
+        spelling: "42".into(),
+        device: DeviceId::new(device).unwrap(),
+        user: None,
+        uid: Some(1234),
+        start: crate::now().plus(-10 * Timestamp::SECOND),
+        stop: None,
+    }
+}
+
+#[test]
+fn an_agents_token_tells_of_its_own_node_only() {
+    let site = Site::start();
+    let own = "Authorization: Bearer token-of-n1\r\n";
+    let all = "Authorization: Bearer token-of-agents\r\n";
+    let mut event = batch("n1", 0);
+    event.jobs.push(job_on("n7"));
+    let mut gap = batch("n1", 0);
+    gap.gaps.push(Gap {
+        origin: gap.origin.clone(),
+        device: DeviceId::new("n7").unwrap(),
+        source: "".into(),
+        from: crate::now().plus(-Timestamp::SECOND),
+        to: crate::now(),
+        cause: Cause::AgentDown,
+        detail: "".into(),
+    });
+    for (batch, of_all) in [(event, RefusedForNow), (gap, Stored)] {
+        let body = frame(&batch);
+        assert_eq!(statuses(&post(&site, own, &body)), [RefusedForNow]);
+        assert_eq!(statuses(&post(&site, all, &body)), [of_all], "one that may be a poller's");
+    }
+    assert_eq!(site.get("/api/v1/jobs").json(), serde_json::json!([]));
+}
+
 #[test]
 fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
     let site = Site::start();
     let mut told = batch("n1", 0);
-    let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(42).unwrap() };
-    let start = crate::now().plus(-10 * Timestamp::SECOND);
-    told.jobs.push(JobEvent {
-        key,
-        spelling: "42".into(),
-        device: DeviceId::new("n1").unwrap(),
-        user: None,
-        uid: Some(1234),
-        start,
-        stop: None,
-    });
+    told.jobs.push(job_on("n1"));
     // The second time it is a duplicate, whose events are told all the same.
     for want in [Stored, Duplicate] {
         assert_eq!(statuses(&post(&site, "", &frame(&told))), [want]);

@@ -2,7 +2,7 @@
 
 mod connections;
 mod demand;
-mod ingest;
+pub(crate) mod ingest;
 mod limits;
 mod questions;
 mod rights;

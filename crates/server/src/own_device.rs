@@ -1,0 +1,158 @@
+//! What an agent's token or certificate may tell of.
+//!
+//! One that names an origin is a node's: it tells of the device that the origin is, and of nothing else. One
+//! that names none may also be a poller's, which asks devices that have no agent: it tells of any device what
+//! is counted there for no job, and of jobs only on the device that the batch's origin is. So who took a
+//! node's token may lie about that node, and about no job on another.
+
+use model::{JobEvent, Origin, SeriesEntry};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+use wire::Decoded;
+
+/// Under this label a sample is told under the name of another device, too.
+const ALIAS: &str = "_device_alias";
+/// Most origins of which tables are remembered.
+const ORIGINS_MAX: usize = 100_000;
+/// Most tables remembered of one.
+const TABLES_MAX: usize = 8;
+
+/// Of what devices a token tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tells {
+    /// Of any what is counted there for no job, and of the origin's own everything.
+    OfAny,
+    /// Of the device that the origin is.
+    OfItsOwn,
+}
+
+/// Looks at batches, and remembers the tables of series that passed, so that each is looked at once.
+#[derive(Debug, Default)]
+pub(crate) struct OwnDevice {
+    /// Tables are known by a hash that nobody outside can work out, or one could be made that seems another.
+    hasher: RandomState,
+    passed: Mutex<HashMap<Origin, Vec<(u64, Tells)>>>,
+}
+
+impl OwnDevice {
+    /// Whether a batch tells only of what its token may; else what of it does not.
+    pub(crate) fn check(&self, batch: &Decoded, tells: Tells) -> Result<(), String> {
+        let own = device_of(&batch.origin);
+        let elsewhere = |event: &&JobEvent| event.device.as_str() != own;
+        if let Some(event) = batch.jobs.iter().find(elsewhere) {
+            return Err(refusal(own, &format!("job {} on {}", event.key, event.device)));
+        }
+        let gap = batch.gaps.iter().find(|gap| gap.device.as_str() != own);
+        if let Some(gap) = gap.filter(|_| tells == Tells::OfItsOwn) {
+            return Err(refusal(own, &format!("a gap of {}", gap.device)));
+        }
+        let hash = self.hasher.hash_one(batch.table_bytes());
+        if self.has_passed(&batch.origin, hash, tells) {
+            return Ok(());
+        }
+        let table = batch.table().map_err(|error| error.to_string())?;
+        let beyond = |entry: &&SeriesEntry| !may_tell(entry, own, tells);
+        if let Some(entry) = table.entries.iter().find(beyond) {
+            let (metric, device) = (&entry.metric.name, &entry.device);
+            let job = entry.job.as_ref().map(|job| format!(" for job {job}")).unwrap_or_default();
+            return Err(refusal(own, &format!("{metric} of {device}{job}")));
+        }
+        self.remember(&batch.origin, hash, tells);
+        Ok(())
+    }
+
+    fn has_passed(&self, origin: &Origin, hash: u64, tells: Tells) -> bool {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = passed.get(origin).map(Vec::as_slice).unwrap_or_default();
+        tables.iter().any(|(known, as_that)| *known == hash && *as_that >= tells)
+    }
+
+    fn remember(&self, origin: &Origin, hash: u64, tells: Tells) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        if passed.len() >= ORIGINS_MAX && !passed.contains_key(origin) {
+            passed.clear();
+        }
+        let tables = passed.entry(origin.clone()).or_default();
+        if tables.len() >= TABLES_MAX {
+            tables.remove(0);
+        }
+        tables.push((hash, tells));
+    }
+}
+
+fn may_tell(entry: &SeriesEntry, own: &str, tells: Tells) -> bool {
+    if entry.device.as_str() == own {
+        let alias = entry.labels.get(ALIAS).filter(|_| tells == Tells::OfItsOwn);
+        return alias.is_none_or(|alias| alias == own);
+    }
+    tells == Tells::OfAny && entry.job.is_none()
+}
+
+/// The device that an origin is, or whose job it is.
+fn device_of(origin: &Origin) -> &str {
+    origin.as_run().map_or(origin.as_str(), |(device, _)| device)
+}
+
+fn refusal(own: &str, what: &str) -> String {
+    format!("this token or certificate tells of {own}, and not of {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::ingest::{batch, frame};
+    use model::{Batch, ClusterId, DeviceId, JobId, JobKey, Labels, SeriesTable};
+    use std::sync::Arc;
+    use wire::{Decoder, Frames};
+
+    fn decoded(batch: &Batch) -> Decoded {
+        let bytes = frame(batch);
+        Decoder::default().decode(&Frames::of(&bytes).next().unwrap().unwrap()).unwrap()
+    }
+
+    /// A batch of the origin `n1` with one series.
+    fn of(device: &str, job: bool, alias: Option<&str>) -> Decoded {
+        let mut batch = batch("n1", 0);
+        let mut entry = batch.table.entries[0].clone();
+        entry.device = DeviceId::new(device).unwrap();
+        let key = JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() };
+        entry.job = job.then_some(key);
+        entry.labels = Labels::new(alias.map(|alias| (ALIAS, alias))).unwrap();
+        batch.table = Arc::new(SeriesTable { entries: vec![entry] });
+        decoded(&batch)
+    }
+
+    #[test]
+    fn a_nodes_token_tells_of_the_node_alone_and_a_pollers_of_no_job_elsewhere() {
+        use Tells::{OfAny, OfItsOwn};
+        let looked = OwnDevice::default();
+        // Twice: what passed is remembered, and what did not is refused again.
+        for _ in 0..2 {
+            for (batch, own, any) in [
+                (of("n1", false, None), true, true),
+                (of("n1", true, None), true, true),
+                (of("n1", false, Some("n1")), true, true),
+                (of("n1", false, Some("n2")), false, true),
+                (of("n2", false, None), false, true),
+                (of("n2", true, None), false, false),
+            ] {
+                let table = batch.table().unwrap();
+                assert_eq!(looked.check(&batch, OfAny).is_ok(), any, "{table:?}");
+                assert_eq!(looked.check(&batch, OfItsOwn).is_ok(), own, "{table:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_so_many_tables_are_remembered() {
+        let looked = OwnDevice::default();
+        let origin = Origin::new("n1").unwrap();
+        for hash in 0..100 {
+            looked.remember(&origin, hash, Tells::OfItsOwn);
+        }
+        assert_eq!(looked.passed.lock().unwrap()[&origin].len(), TABLES_MAX);
+        assert!(looked.has_passed(&origin, 99, Tells::OfAny));
+        assert!(!looked.has_passed(&origin, 1, Tells::OfAny));
+    }
+}
