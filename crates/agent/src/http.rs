@@ -51,6 +51,8 @@ pub(crate) struct Said<'a> {
     pub(crate) refused: &'a str,
     /// Its sources that should give samples and give none, or fewer.
     pub(crate) troubles: &'a str,
+    /// Microseconds until its next batch at the longest; 0 when it does not know.
+    pub(crate) wait_us: i64,
     /// It ends: what it has left comes with this request.
     pub(crate) stops: bool,
 }
@@ -182,6 +184,9 @@ impl Http {
             if !text.is_empty() {
                 request = request.header(name, header_text(text));
             }
+        }
+        if said.wait_us > 0 {
+            request = request.header("X-Jobmeter-Wait", said.wait_us);
         }
         if said.stops {
             request = request.header("X-Jobmeter-Stop", "1");

@@ -199,6 +199,8 @@ pub(crate) struct Counters {
     pub(crate) refused_batches: AtomicU64,
     pub(crate) refused_samples: AtomicU64,
     pub(crate) dropped_samples: AtomicU64,
+    /// Until the next batch at the longest, by what was sealed last; 0 before that.
+    pub(crate) wait_us: AtomicI64,
 }
 
 impl Counters {
@@ -237,6 +239,21 @@ impl Own {
         if let Some(schedule) = &mut self.schedule {
             schedule.align(now);
         }
+    }
+
+    /// How often it is read, if it is.
+    pub(crate) fn period_us(&self) -> Option<i64> {
+        self.schedule.map(Schedule::period_us)
+    }
+
+    /// Until the next batch at the longest, as the server was or will be told.
+    pub(crate) fn wait_us(&self) -> i64 {
+        self.counters.wait_us.load(Ordering::Relaxed)
+    }
+
+    /// The same, from now on.
+    pub(crate) fn set_wait_us(&self, wait_us: i64) {
+        self.counters.wait_us.store(wait_us, Ordering::Relaxed);
     }
 
     pub(crate) const fn device(&self) -> &DeviceId {

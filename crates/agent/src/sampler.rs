@@ -6,7 +6,7 @@ mod aside;
 mod demand;
 
 use crate::clock::Clock;
-use crate::entry::Entry;
+use crate::entry::{Entry, State};
 use crate::finder::{Finder, Found};
 use crate::known::Directories;
 use crate::own::Own;
@@ -292,7 +292,7 @@ impl Sampler {
 
     /// Adds a batch without samples: the last that an agent sends, with the word that it ends.
     pub(crate) fn seal_end(&mut self) {
-        self.sealer.seal_end();
+        self.sealer.seal_empty();
     }
 
     /// Which sources, or parts of them, should give samples and give none or fewer, and why: `perf denied: … |
@@ -425,11 +425,27 @@ impl Sampler {
         }
         let more = self.release();
         self.sealed_us = steady_us;
+        let (batches, said_us) = (self.sealer.counts.batches, self.own.wait_us());
         let own = self.own.sink();
         self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
+        let wait_us = self.longest_wait_us();
+        self.own.set_wait_us(wait_us);
+        // Who goes silent for longer than was said says so before.
+        if said_us > 0 && wait_us > said_us && self.sealer.counts.batches == batches {
+            self.sealer.seal_empty();
+        }
         if more {
             self.seal_soon();
         }
+    }
+
+    /// Until the next batch at the longest: the period of the source read most often of those that give samples.
+    fn longest_wait_us(&self) -> i64 {
+        let gives =
+            |entry: &&Entry| entry.enabled && matches!(entry.state, State::New | State::Working);
+        let periods = self.entries.iter().filter(gives).map(|entry| entry.schedule.period_us());
+        let shortest = periods.chain(self.own.period_us()).min().unwrap_or(0);
+        shortest.max(self.seals.period_us())
     }
 
     /// What ended jobs used is wanted before the next tick.

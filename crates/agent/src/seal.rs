@@ -115,8 +115,8 @@ impl Sealer {
         }
     }
 
-    /// Hands on a batch without samples.
-    pub(crate) fn seal_end(&mut self) {
+    /// Hands on a batch without samples: what the agent says of itself goes with it.
+    pub(crate) fn seal_empty(&mut self) {
         let batch = self.new_batch(Arc::clone(&self.nothing));
         self.put(batch);
     }

@@ -11,6 +11,7 @@ use model::{JobId, JobKey, Timestamp};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::Duration;
 use wire::Answer;
@@ -59,6 +60,7 @@ pub(crate) struct Sender {
     connect: Arc<Connect>,
     http: Option<Http>,
     dispatch: Dispatch,
+    counters: Arc<Counters>,
     phase: Duration,
     generation: u64,
     refused: String,
@@ -78,7 +80,8 @@ impl Sender {
         phase: Duration,
     ) -> Self {
         Self {
-            dispatch: Dispatch::new(Arc::clone(&outbox), counters, backoff),
+            dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
+            counters,
             outbox,
             clock,
             orders,
@@ -127,6 +130,7 @@ impl Sender {
                 generation: self.generation,
                 refused: &self.refused,
                 troubles: &self.troubles,
+                wait_us: self.counters.wait_us.load(Ordering::Relaxed),
                 stops: self.ending,
             };
             let answer = http.post(&body, &said);

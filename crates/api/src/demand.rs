@@ -110,6 +110,8 @@ pub struct Numbered {
     pub number: i64,
     /// How many of its nodes sent since the server started.
     pub nodes_known: u64,
+    /// How many of those report now: they are neither silent nor stopped.
+    pub nodes_reporting: u64,
 }
 
 /// The body of `POST /api/v1/flushes`.

@@ -33,5 +33,7 @@ pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, Param};
 pub use rows::{Available, MetricsRow, Value};
-pub use samples::{Explanation, Last, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion};
+pub use samples::{
+    Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,
+};
 pub use told::{Disagreement, JobTold};

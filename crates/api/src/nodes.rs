@@ -43,7 +43,8 @@ pub struct Node {
     pub stopped: bool,
     /// When its last batch came, by the server's clock.
     pub last_seen: Option<f64>,
-    /// Seconds between two of its batches, as they came.
+    /// Seconds from one of its batches to the next at the longest, as its agent said with the last; of an agent
+    /// that does not say so, as its samples came.
     pub period_seconds: Option<f64>,
     /// Its clock minus the server's, in seconds.
     pub clock_offset_seconds: Option<f64>,

@@ -82,6 +82,8 @@ pub struct Explanation {
     pub source: Option<String>,
     /// How often a reading of the source failed.
     pub source_errors: Option<f64>,
+    /// The last trouble that the agent told of the source since the server's start; `null` where it told of none.
+    pub last_error: Option<LastError>,
     /// Who sends samples of its device.
     pub senders: Vec<Sender>,
     /// Seconds between two of its samples.
@@ -98,6 +100,17 @@ pub struct Explanation {
     pub gaps: Vec<crate::Gap>,
     /// How many gaps there are.
     pub gaps_count: u64,
+}
+
+/// The last trouble of a source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LastError {
+    /// When the agent told of it last, by the server's clock.
+    pub time: f64,
+    /// `denied`, `broken`, `parked` (a reading does not end) or `off`.
+    pub state: String,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// Who sends samples of a device.

@@ -2,7 +2,6 @@
 
 use crate::client::{Client, escape};
 use crate::show::{self, Table};
-use crate::sources_of_node::find;
 use anyhow::{Context, bail};
 use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
@@ -57,7 +56,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         ..Set::default()
     };
     let named = words(matches, "source");
-    named.iter().try_for_each(|name| find(name).map(drop))?;
+    named.iter().try_for_each(|name| known(name))?;
     let period = time(matches, "period")?.map(|period| period.as_secs_f64());
     let enabled = matches.get_one::<bool>("enabled").copied();
     let burst = time(matches, "burst")?;
@@ -99,6 +98,18 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         bail!("say what changes: --period, --enabled, --perf or --burst");
     }
     Ok(set)
+}
+
+/// Refuses the name of a source that agents of this version do not have.
+fn known(name: &str) -> anyhow::Result<()> {
+    // The agent's own metrics are a source to whoever sets it.
+    let names = || sources::SOURCES.iter().map(|spec| spec.name).chain(["agent"]);
+    if names().any(|known| known == name) {
+        return Ok(());
+    }
+    let meant = config::nearest(name, names());
+    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+    bail!("--source {name}: there is no such source{meant} (`jobmeter sources` lists them)")
 }
 
 /// The sources that are meant where none is named: those that are read at each tick, and run no program.
@@ -145,7 +156,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
 /// `jobmeter flush`.
 pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
-    find(&source)?;
+    known(&source)?;
     let made: Numbered = client.post("/api/v1/flushes", &api::FlushNow { nodes, source })?;
     let mut out = io::stdout().lock();
     told(matches, &mut out, &made, "is asked for")
@@ -212,8 +223,12 @@ fn told(
         writeln!(out, "{}", serde_json::to_string(one)?)?;
         return Ok(());
     }
-    let Numbered { number, nodes_known } = one;
-    writeln!(out, "{number} {what}, for {nodes_known} nodes that report")?;
+    let Numbered { number, nodes_known, nodes_reporting } = one;
+    let silent = match nodes_known.saturating_sub(*nodes_reporting) {
+        0 => String::new(),
+        silent => format!(" and {silent} that are silent"),
+    };
+    writeln!(out, "{number} {what}, for {nodes_reporting} nodes that report{silent}")?;
     if *nodes_known == 0 {
         writeln!(
             io::stderr(),
@@ -253,6 +268,16 @@ mod tests {
         let burst = &set.unwrap().bursts["cpu"];
         assert_eq!((burst.period_seconds, burst.keep_seconds), (0.1, 60.0));
         assert_eq!(burst.flush_on, [FlushOn::JobEnd]);
+    }
+
+    #[test]
+    fn a_source_that_is_none_is_refused_with_the_near_one() {
+        let error = |words: &str| parse(words).unwrap_err().to_string();
+        let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
+        assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
+        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
+        assert!(told.contains("nosuch: there is no such source"), "{told}");
+        assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
     }
 
     #[test]

@@ -188,6 +188,9 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
             (None, _) => "none of an agent's: pushed, or from another program".to_owned(),
         },
     )?;
+    if let Some(last) = &one.last_error {
+        line("error", format!("{}, {}: {}", ago(last.time), last.state, last.why))?;
+    }
     for sender in &one.senders {
         line(
             "from",

@@ -36,7 +36,8 @@ type Failures = BTreeMap<DeviceId, BTreeMap<Arc<str>, f64>>;
 
 impl Questions {
     /// Where the series of a selection come from, of those that were told of in the last day; of more than
-    /// a hundred the first ones. All of it is made of what the asker sees alone.
+    /// a hundred the first ones. All of it is made of what the asker sees alone. What an agent said of a source
+    /// in words, the store does not know: `last_error` is `None`.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
@@ -102,6 +103,7 @@ impl Questions {
             help: help.to_owned(),
             source: source.as_ref().map(|(name, _)| name.to_string()),
             source_errors: source.map(|(_, errors)| errors),
+            last_error: None,
             senders: self.senders(device, asker, sight)?,
             period_seconds: usual_distance(&looked.times),
             samples: looked.samples,

@@ -39,6 +39,7 @@ pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
 pub use lists::gap;
 pub use marks::{SeenMark, SeenMarks};
+pub use nodes::{judge, patience};
 pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Watch};
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use shown::shown;

@@ -28,18 +28,29 @@ const ALIVE: f64 = 60.0;
 const PERIOD_MIN: f64 = 2.0;
 
 impl Questions {
-    /// The devices that some origin sends or sent samples of, by name, as far as the reader sees what is
-    /// counted there now; which program sends them, the
-    /// store does not know (what its agent said of itself is `None`).
+    /// The devices that some agent sends or sent samples of, by name, as far as the reader sees what is
+    /// counted there now; what its agent said of itself is `None`, and whether it is alive is judged by how
+    /// often its samples come: [`judge`] does so by what the agent said.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; it was cancelled.
     pub fn nodes(&self, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
         let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
-        for origin in self.store.origins() {
-            for device in &origin.devices {
+        // A run of a user is no node's agent: what he sends makes no node of a name, and none alive.
+        let mut agents = self.store.origins();
+        agents.retain(|agent| agent.origin.as_run().is_none());
+        for agent in &agents {
+            for device in &agent.devices {
                 let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));
-                seen(node, &origin);
+                seen(node, agent);
+            }
+        }
+        // Where a node has an agent of its own, it is alive as long as that is, whoever else measures it.
+        for agent in &agents {
+            let own = DeviceId::new(agent.origin.as_str()).ok();
+            if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
+                node.last_seen = None;
+                seen(node, agent);
             }
         }
         let mut sight = Sight::new(self, asker, (asker.now.plus(-RECENT), asker.now), None);
@@ -74,9 +85,7 @@ impl Questions {
         self.add_load(&mut nodes, &mut sight, asker)?;
         self.add_jobs(&mut nodes, asker)?;
         for node in nodes.values_mut() {
-            let silent = node.last_seen.map(|seen| asker.now.seconds() - seen);
-            let patience = node.period_seconds.map_or(ALIVE, |period| 3.0 * period.max(PERIOD_MIN));
-            node.alive = silent.is_some_and(|silent| silent <= patience);
+            judge(node, asker.now);
         }
         Ok(nodes.into_values().collect())
     }
@@ -142,6 +151,17 @@ impl Questions {
         }
         Ok(())
     }
+}
+
+/// Says whether a node is alive: its last batch came no longer ago than three of its periods.
+pub fn judge(node: &mut api::Node, now: Timestamp) {
+    let silent = node.last_seen.map(|seen| now.seconds() - seen);
+    node.alive = silent.is_some_and(|silent| silent <= patience(node.period_seconds));
+}
+
+/// How many seconds a node of a period may be silent: three of them; of one that is not known, a minute.
+pub fn patience(period_seconds: Option<f64>) -> f64 {
+    period_seconds.map_or(ALIVE, |period| 3.0 * period.max(PERIOD_MIN))
 }
 
 fn unknown(device: &DeviceId) -> api::Node {

@@ -308,6 +308,19 @@ fn nodes_are_alive_or_silent_and_busy() {
 }
 
 #[test]
+fn what_a_run_sends_makes_no_node_and_none_alive() {
+    let lab = Lab::new();
+    lab.put_of("n1", "n1");
+    lab.put_of("n1/run-3", "n1");
+    lab.put_of("made-up/run-4", "made-up");
+    lab.put_of("poller", "pdu");
+    let questions = lab.questions(Settings::default());
+    let nodes = questions.nodes(&all()).unwrap();
+    let names: Vec<&str> = nodes.iter().map(|node| node.device.as_str()).collect();
+    assert_eq!(names, ["n1", "pdu"]);
+}
+
+#[test]
 fn rows_by_job_follow_each_jobs_stay_strictly() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100).map(|s| (f64::from(s), 1.0)).collect();

@@ -17,6 +17,10 @@ const REFUSED: &str = "x-jobmeter-refused";
 const SOURCES: &str = "x-jobmeter-sources";
 /// Whether the agent was told to end, in a request.
 const STOP: &str = "x-jobmeter-stop";
+/// Microseconds until the agent's next batch at the longest, in a request.
+const WAIT: &str = "x-jobmeter-wait";
+/// The longest that is believed: the longest period of a source.
+const WAIT_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Most agents remembered.
 const AGENTS_MAX: usize = 100_000;
 /// Longest version remembered, in characters.
@@ -44,7 +48,36 @@ struct Agent {
     refused: Option<String>,
     /// As the header has it.
     troubles: Option<String>,
+    /// When a request said so last.
+    troubles_at: Timestamp,
+    /// The last trouble of each source that has none now, or another.
+    ended: Vec<LastError>,
+    wait_us: Option<i64>,
+    /// When its last request came.
+    seen: Timestamp,
     stopped: bool,
+}
+
+/// How many agents sent since this server started, and how many of them report now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) known: u64,
+    pub(crate) reporting: u64,
+}
+
+/// A trouble of a source, and when its agent told of it last.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LastError {
+    pub(crate) at: Timestamp,
+    pub(crate) trouble: SourceTrouble,
+}
+
+impl LastError {
+    /// As `/api/v1` tells it.
+    pub(crate) fn told(self) -> api::LastError {
+        let SourceTrouble { state, why, .. } = self.trouble;
+        api::LastError { time: self.at.seconds(), state, why }
+    }
 }
 
 /// An agent that sent since this server started, and what it took of what it was told.
@@ -60,7 +93,7 @@ impl Agents {
     pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<Told> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(origin, agent): (&Origin, &Agent)| {
-            if origin.as_run().is_some() || !nodes.has(origin.as_str()) {
+            if !nodes.has(origin.as_str()) {
                 return None;
             }
             let device = DeviceId::new(origin.as_str()).ok()?;
@@ -78,7 +111,20 @@ impl Agents {
         Self { known: Mutex::new(known) }
     }
 
-    /// Remembers what an origin's request says. Whether a node's agent ends now, where that is news.
+    /// How many there are that a list of nodes means.
+    pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> Counted {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let meant = known.iter().filter(|(origin, _)| nodes.has(origin.as_str()));
+        let mut counted = Counted::default();
+        for (_, agent) in meant {
+            counted.known += 1;
+            counted.reporting += u64::from(agent.reports(now));
+        }
+        counted
+    }
+
+    /// Remembers what the request of an agent says, which is none of `jobmeter run`. Whether it ends now, where that
+    /// is news.
     pub(crate) fn met(
         &self,
         origin: &Origin,
@@ -103,9 +149,12 @@ impl Agents {
         agent.offset_us = offset_us;
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
-        remember(&mut agent.troubles, text(SOURCES), SOURCES_CHARS_MAX);
+        agent.troubled(text(SOURCES), received);
+        let wait = text(WAIT).and_then(|wait| wait.parse().ok());
+        agent.wait_us = wait.filter(|wait| (1..=WAIT_MAX).contains(wait));
         let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
-        let news = Some(agent.stopped).filter(|now| *now != stopped && origin.as_run().is_none());
+        let news = Some(agent.stopped).filter(|now| *now != stopped);
+        agent.seen = received;
         let refused = text(REFUSED);
         if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
             && let Some(why) = &agent.refused
@@ -115,9 +164,10 @@ impl Agents {
         news
     }
 
-    /// Tells of a node what its agent said: its version, and the offset of its clock, which is truer than
-    /// one worked out from batches that may have waited.
-    pub(crate) fn tell(&self, node: &mut Node) {
+    /// Tells of a node what its agent said: its version, the offset of its clock, which is truer than
+    /// one worked out from batches that may have waited, and how long it may be silent, which is truer than
+    /// how often batches came when its period has just changed.
+    pub(crate) fn tell(&self, node: &mut Node, now: Timestamp) {
         let Ok(origin) = Origin::new(&node.device) else { return };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(agent) = known.get(&origin) else { return };
@@ -125,12 +175,49 @@ impl Agents {
         node.config_generation = agent.generation;
         node.config_refused.clone_from(&agent.refused);
         node.stopped = agent.stopped;
+        if let Some(wait_us) = agent.wait_us {
+            node.period_seconds = Some(wait_us as f64 / 1e6);
+            query::judge(node, now);
+        }
         // Its last batch has just come, and none will follow.
         node.alive &= !agent.stopped;
         node.troubles = agent.troubles.as_deref().map_or_else(Vec::new, troubles);
         if let Some(offset) = agent.offset_us {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
+    }
+
+    /// The last trouble that a node's agent told of a source, since this server's start.
+    pub(crate) fn last_error(&self, device: &str, source: &str) -> Option<LastError> {
+        let origin = Origin::new(device).ok()?;
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let agent = known.get(&origin)?;
+        let now = agent.troubles.as_deref().map_or_else(Vec::new, troubles).into_iter();
+        let now = now.map(|trouble| LastError { at: agent.troubles_at, trouble });
+        now.chain(agent.ended.iter().cloned()).find(|last| last.trouble.source == source)
+    }
+}
+
+impl Agent {
+    /// Whether it is neither silent, by the periods that it said, nor ended.
+    fn reports(&self, now: Timestamp) -> bool {
+        let wait = self.wait_us.map(|wait_us| wait_us as f64 / 1e6);
+        !self.stopped && now.since(self.seen) as f64 / 1e6 <= query::patience(wait)
+    }
+
+    /// Takes what a request says of sources; what was said before of others is kept as their last trouble.
+    fn troubled(&mut self, said: Option<&str>, received: Timestamp) {
+        let at = std::mem::replace(&mut self.troubles_at, received);
+        let before = self.troubles.clone();
+        if !remember(&mut self.troubles, said, SOURCES_CHARS_MAX) {
+            return;
+        }
+        for trouble in before.as_deref().map_or_else(Vec::new, troubles) {
+            self.ended.retain(|last| last.trouble.source != trouble.source);
+            self.ended.push(LastError { at, trouble });
+        }
+        let over = self.ended.len().saturating_sub(SOURCES_MAX);
+        self.ended.drain(..over);
     }
 }
 
@@ -209,7 +296,7 @@ mod tests {
                 .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
             agents.met(&n1, &headers.collect(), Timestamp(10_000_000));
             let mut node = node();
-            agents.tell(&mut node);
+            agents.tell(&mut node, Timestamp(0));
             (node.agent_version, node.clock_offset_seconds)
         };
         let version = |text: &str| Some(text.to_owned());
@@ -227,7 +314,7 @@ mod tests {
             let headers = [(HeaderName::from_static(name), value.parse().unwrap())];
             agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
             let mut node = node();
-            agents.tell(&mut node);
+            agents.tell(&mut node, Timestamp(0));
             (node.alive, node.stopped, node.troubles)
         };
         let (alive, stopped, troubles) =
@@ -244,7 +331,7 @@ mod tests {
         let origin = |name: &str| Origin::new(name).unwrap();
         let agents = Agents::stopped_before(vec![origin("n1")]);
         let mut before = node();
-        agents.tell(&mut before);
+        agents.tell(&mut before, Timestamp(0));
         assert_eq!((before.alive, before.stopped), (false, true));
         let ends: HeaderMap =
             [(HeaderName::from_static(STOP), "1".parse().unwrap())].into_iter().collect();
@@ -253,7 +340,64 @@ mod tests {
         assert_eq!((met("n1", &ends), met("n1", &runs)), (None, Some(false)));
         assert_eq!((met("n1", &runs), met("n2", &ends)), (None, Some(true)));
         assert_eq!((met("n2", &ends), met("n3", &runs)), (None, None));
-        assert_eq!(met("n2/run-7", &ends), None, "a run of a program is no node");
+    }
+
+    #[test]
+    fn a_node_is_silent_after_three_of_the_periods_that_its_agent_said_last() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let alive = |wait: &'static str, seconds: i64| {
+            let headers = [(HeaderName::from_static(WAIT), wait.parse().unwrap())];
+            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+            // Its samples came once a second until now.
+            let mut node = Node { last_seen: Some(0.0), period_seconds: Some(1.0), ..node() };
+            query::judge(&mut node, Timestamp::from_seconds(seconds));
+            agents.tell(&mut node, Timestamp::from_seconds(seconds));
+            (node.alive, node.period_seconds)
+        };
+        assert_eq!(alive("20000000", 60), (true, Some(20.0)));
+        assert_eq!(alive("20000000", 61), (false, Some(20.0)));
+        assert_eq!(alive("300000000", 900), (true, Some(300.0)));
+        let counted = |second| {
+            let all = NodeList::new("n[1-9]").unwrap();
+            let Counted { known, reporting } =
+                agents.counted(&all, Timestamp::from_seconds(second));
+            (known, reporting)
+        };
+        assert_eq!((counted(900), counted(901)), ((1, 1), (1, 0)));
+        for none in ["0", "-5", "x", "90000000000"] {
+            assert_eq!(alive(none, 6), (true, Some(1.0)), "{none}");
+            assert_eq!(alive(none, 7), (false, Some(1.0)), "{none}");
+        }
+    }
+
+    #[test]
+    fn the_last_trouble_of_a_source_is_remembered_when_it_is_over() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let say = |second: i64, text: Option<&str>| {
+            let header = |text: &str| (HeaderName::from_static(SOURCES), text.parse().unwrap());
+            let at = Timestamp::from_seconds(second);
+            agents.met(&n1, &text.map(header).into_iter().collect(), at);
+        };
+        let last = |source: &str| {
+            let last = agents.last_error("n1", source)?;
+            Some((last.trouble.state, last.trouble.why, last.at.seconds()))
+        };
+        let told = |why: &str, at: f64| Some(("broken".to_owned(), why.to_owned(), at));
+        say(1, Some("exec broken: a"));
+        say(2, Some("exec broken: a"));
+        assert_eq!(last("exec"), told("a", 2.0), "it lasts");
+        say(3, Some("exec broken: b | perf broken: c"));
+        assert_eq!((last("exec"), last("perf")), (told("b", 3.0), told("c", 3.0)));
+        say(4, None);
+        say(5, None);
+        assert_eq!(
+            (last("exec"), last("perf"), last("cpu")),
+            (told("b", 3.0), told("c", 3.0), None)
+        );
+        for round in 0..100 {
+            say(round, Some(&format!("s{round} off: x")));
+        }
+        assert_eq!(agents.known.lock().unwrap()[&n1].ended.len(), SOURCES_MAX);
     }
 
     #[test]
@@ -267,7 +411,7 @@ mod tests {
             }
             agents.met(&n1, &headers, Timestamp(0));
             let mut node = node();
-            agents.tell(&mut node);
+            agents.tell(&mut node, Timestamp(0));
             (node.config_generation, node.config_refused)
         };
         let why = "sources.disk.period_ms: 10ms is below 1s".to_owned();

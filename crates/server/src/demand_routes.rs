@@ -1,6 +1,7 @@
 //! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
 //! what was asked of them.
 
+use crate::agents::Counted;
 use crate::answers::{ask, json, wrote};
 use crate::app::App;
 use crate::caller::{Caller, Rights};
@@ -94,7 +95,7 @@ pub(crate) async fn set(
         by: name_of(&app, &caller),
         entries: entries(&set)?,
     };
-    let known = app.agents.matching(&new.nodes).len();
+    let known = app.agents.counted(&new.nodes, now);
     let nodes = new.nodes.to_string();
     let number = app.with_registry(move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
@@ -217,7 +218,7 @@ pub(crate) async fn undo(
     let (by, now) = (name_of(&app, &caller), app.now());
     let active = app.on_demand.active();
     let change = active.held.changes.iter().find(|change| change.number == number);
-    let nodes = change.map_or(0, |change| app.agents.matching(&change.nodes).len());
+    let nodes = change.map(|change| app.agents.counted(&change.nodes, now)).unwrap_or_default();
     let undone = app.with_registry(move |app| {
         let undone = app.on_demand.demand().undo(number, &by, now)?;
         app.on_demand.refresh(now)?;
@@ -245,7 +246,7 @@ pub(crate) async fn flush(
     let nodes = NodeList::new(&nodes).map_err(wrong)?;
     source_word(&source)?;
     let (by, now) = (name_of(&app, &caller), app.now());
-    let known = app.agents.matching(&nodes).len();
+    let known = app.agents.counted(&nodes, now);
     let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
     let number = app.with_registry(move |app| {
         let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
@@ -312,8 +313,9 @@ pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i
     number.ok_or_else(|| Refusal::malformed("the last part of the path is a number from 1 on"))
 }
 
-pub(crate) fn numbered(number: i64, nodes: usize) -> api::Numbered {
-    api::Numbered { number, nodes_known: u64::try_from(nodes).unwrap_or(u64::MAX) }
+pub(crate) fn numbered(number: i64, nodes: Counted) -> api::Numbered {
+    let Counted { known, reporting } = nodes;
+    api::Numbered { number, nodes_known: known, nodes_reporting: reporting }
 }
 
 /// Why something could not be asked of nodes.

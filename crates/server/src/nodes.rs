@@ -39,10 +39,12 @@ pub(crate) async fn health(
 ) -> Result<Response, Refusal> {
     known(query, Operation::Health)?;
     let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
+    let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
         // Numbers are told, and no job: nothing for the audit.
         let unwatched = Asker { watch: None, ..asker.clone() };
-        let nodes = questions.nodes(&unwatched)?;
+        let mut nodes = questions.nodes(&unwatched)?;
+        nodes.iter_mut().for_each(|node| agents.agents.tell(node, asker.now));
         let alive = nodes.iter().filter(|node| node.alive).count();
         Ok(api::Health {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -77,9 +79,7 @@ pub(crate) async fn nodes(
     let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
         let mut nodes = questions.nodes(asker)?;
-        for node in &mut nodes {
-            agents.agents.tell(node);
-        }
+        nodes.iter_mut().for_each(|node| agents.agents.tell(node, asker.now));
         Ok(nodes)
     })
     .await

@@ -225,7 +225,7 @@ pub(crate) async fn demote(
             return Err(Refusal::malformed(message));
         }
     }
-    let nodes = app.agents.matching(&found.nodes).len();
+    let nodes = app.agents.counted(&found.nodes, now);
     let ended = app.with_registry(move |app| {
         let ended = app.on_demand.demand().demote(number, &by, now)?;
         app.on_demand.refresh(now)?;

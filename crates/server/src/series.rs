@@ -1,5 +1,6 @@
 //! `/api/v1`: series, their values over time and the newest of them; what there is, and what is missing.
 
+use crate::agents::LastError;
 use crate::answers::{ask, ask_long};
 use crate::app::App;
 use crate::caller::Caller;
@@ -83,9 +84,19 @@ pub(crate) async fn explain(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let selection = Selection::of(&known(query, Operation::Explain)?)?;
+    let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
         let select = selection.resolve(questions, asker)?;
-        questions.explain(&select, asker)
+        let mut explained = questions.explain(&select, asker)?;
+        let sight = questions.node_sight((asker.now.plus(-DAY), asker.now), asker)?;
+        for one in &mut explained {
+            let device = &one.series.device;
+            let last = one.source.as_ref().and_then(|it| agents.agents.last_error(device, it));
+            // A trouble is the node's, and was told at an instant.
+            let is_seen = |at| sight.at(at, |node| node == device).is_none_or(|it| !it.is_empty());
+            one.last_error = last.filter(|last| is_seen(last.at)).map(LastError::told);
+        }
+        Ok(explained)
     })
     .await
 }

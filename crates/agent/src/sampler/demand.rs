@@ -25,7 +25,17 @@ impl Sampler {
         self.period = plan.period;
         self.budget_us = u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX);
         self.source_time_max = plan.source_time_max;
+        let before_us = self.seals.period_us();
         self.seals = Schedule::new(self.seal_period(), now);
+        self.say_if_longer(before_us);
+    }
+
+    /// Where it is longer than before from one sealing to the next, one comes at once: the server is to know
+    /// of it before it would miss a batch.
+    fn say_if_longer(&mut self, before_us: i64) {
+        if self.seals.period_us() > before_us {
+            self.seal_soon();
+        }
     }
 
     /// Seals at its pace from now on.
@@ -50,9 +60,10 @@ impl Sampler {
         self.is_idle = is_idle;
         let now = self.clock.wall();
         self.entries.iter_mut().for_each(|entry| entry.set_idle(is_idle, now));
-        let period = self.seal_period();
-        if micros(period) != self.seals.period_us() {
+        let (period, before_us) = (self.seal_period(), self.seals.period_us());
+        if micros(period) != before_us {
             self.seals.change(period, now);
+            self.say_if_longer(before_us);
         }
     }
 

@@ -85,6 +85,7 @@ fn batches_come_with_their_headers_over_one_connection() {
     std::fs::write(&token, "s3cret\n").unwrap();
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
     let rig = Rig::new(&config(&server.url, &[("token_file", token.to_str().unwrap())]));
+    rig.bench.counters.wait_us.store(5_000_000, Ordering::Relaxed);
     for second in 1..=3 {
         rig.bench.push(second);
         until("the batch", || rig.sent() == u64::try_from(second).unwrap());
@@ -100,6 +101,7 @@ fn batches_come_with_their_headers_over_one_connection() {
         "user-agent: jobmeter-agent/",
         "x-jobmeter-config: 0",
         "x-jobmeter-now: 1",
+        "x-jobmeter-wait: 5000000",
     ] {
         assert!(head.contains(want), "{want} is not in {head}");
     }

@@ -84,6 +84,14 @@ impl Lab {
         Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }
     }
 
+    /// Another registry, that tells so many rows at most.
+    pub(crate) fn registry_of_rows(&self, rows_max: usize) -> Arc<Registry> {
+        let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
+        let path = self.dir.path().join("another.sqlite");
+        let limits = Limits { rows_max, ..Limits::default() };
+        Arc::new(Registry::open(&path, limits, users).unwrap())
+    }
+
     /// Where everything lies.
     pub(crate) fn path(&self) -> &std::path::Path {
         self.dir.path()
@@ -129,6 +137,26 @@ impl Lab {
             index: rows.iter().map(|row| row.1).collect(),
             values: rows.iter().map(|row| row.2).collect(),
             table: Arc::new(SeriesTable { entries }),
+            ..self.batch()
+        });
+    }
+
+    /// Stores a sample of a device that is of now, of somebody else than the lab.
+    pub(crate) fn put_of(&self, origin: &str, node: &str) {
+        let metric = Metric::gauge("load_1m", Unit::Count, "Load.");
+        let entry = SeriesEntry {
+            metric: Arc::new(metric),
+            device: device(node),
+            job: None,
+            labels: Labels::default(),
+            start: None,
+        };
+        self.store(Batch {
+            origin: Origin::new(origin).unwrap(),
+            ticks: vec![Tick { at: at(7199.0), samples: 1 }],
+            index: vec![0],
+            values: vec![1.0],
+            table: Arc::new(SeriesTable { entries: vec![entry] }),
             ..self.batch()
         });
     }

@@ -101,6 +101,34 @@ fn an_idle_node_is_read_slowly_and_one_with_a_job_fast_within_one_tick() {
 }
 
 #[test]
+fn a_longer_wait_for_the_next_batch_is_said_with_a_batch_before_it() {
+    let mut fast = first_only();
+    fast.sources[0].period_idle = Some(Duration::from_secs(20));
+    let mut bench = with_cgroups(&fast);
+    let wait = |bench: &Bench| bench.sampler.own.wait_us() / Timestamp::SECOND;
+    bench.pass(25_000_000);
+    assert_eq!(wait(&bench), 20);
+    job_comes(&mut bench);
+    bench.pass(5_000_000);
+    assert_eq!(wait(&bench), 1);
+    bench.batches();
+    job_goes(&mut bench);
+    bench.pass(1_500_000);
+    assert_eq!(wait(&bench), 20);
+    assert!(!bench.batches().is_empty(), "what says so is sent at once");
+    // A plan that reads more rarely, with nothing to send until then.
+    bench.pass(3_000_000);
+    bench.batches();
+    let mut slow = first_only();
+    slow.sources[0].period = Duration::from_secs(300);
+    bench.sampler.apply(&slow);
+    bench.pass(1_500_000);
+    assert_eq!((wait(&bench), bench.batches().len()), (300, 1));
+    bench.pass(20_000_000);
+    assert_eq!(bench.batches().len(), 0);
+}
+
+#[test]
 fn a_tick_that_is_due_when_a_job_comes_is_neither_lost_nor_taken_twice() {
     let mut plan = first_only();
     plan.sources[0].period_idle = Some(Duration::from_secs(60));
