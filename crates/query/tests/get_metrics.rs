@@ -309,6 +309,24 @@ fn a_limit_is_told_before_the_first_byte() {
 }
 
 #[test]
+fn what_is_not_seen_counts_for_no_limit() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();
+    let job = Some(key("slurm", 7));
+    lab.put(&[Told { job, samples: &samples, ..Told::default() }]);
+    lab.put(&[Told { metric: "cpu_online", samples: &[(5.0, 1.0)], ..Told::default() }]);
+    lab.job(&key("slurm", 7), "n1", 2000, 1.0, Some(1990.0));
+    let questions = lab.questions(Settings { rows_max: 100, ..Settings::default() });
+    let asked = |reader| ask_as(&questions, reader, &with(&[("nodes", "n1")]));
+    assert_eq!(asked(Reader::Tenant(1000)).unwrap(), [json!(null); 0]);
+    assert_eq!(asked(Reader::User(1000)).unwrap().len(), 1);
+    // Of what is seen there may be no more, and the answer ends there.
+    for reader in [Reader::User(2000), Reader::Everything] {
+        assert_eq!(asked(reader).unwrap_err().code(), "54000", "{reader:?}");
+    }
+}
+
+#[test]
 fn a_cancelled_question_ends() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..5000).map(|s| (f64::from(s), 1.0)).collect();
