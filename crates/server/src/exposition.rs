@@ -1,14 +1,17 @@
 //! `GET /metrics`: the server's own state, as Prometheus reads it (text format 0.0.4).
 
 use crate::app::App;
+use crate::caller::Caller;
 use crate::claims::contested;
 use crate::counts::{Arrival, Break, Fate, Frame, Route, Rule, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
 use crate::rounds::Course;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use jobs::Reader;
 use kernel::Root;
 use kernel::process::{process_stat, process_status};
 use std::fmt::Display;
@@ -19,18 +22,29 @@ use store::Stats;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Tells everything that is counted.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+/// Tells what is counted: of all jobs to who sees every job, of all nodes to who sees every node.
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refusal> {
+    let reader = caller.reader();
+    let every_job = reader.is_some_and(Reader::sees_every_job);
+    let every_node = reader.is_some_and(Reader::sees_every_node);
     // The store's state and /proc are read on a thread that may wait.
     let text = tokio::task::spawn_blocking(move || {
         let mut page = Page::default();
         about(&app, &mut page);
-        ingest(&app, &mut page);
+        if every_node {
+            ingest(&app, &mut page);
+            store(&app.store.stats(), contested(&app.store).len(), &mut page);
+        }
+        if every_job {
+            jobs(&app, &mut page);
+            demand(&app, &mut page);
+            schedulers(&app.schedulers, &mut page);
+        }
         requests(&app, &mut page);
-        demand(&app, &mut page);
         statements(&app.sql.load(), &mut page);
-        schedulers(&app.schedulers, &mut page);
-        store(&app.store.stats(), contested(&app.store).len(), &mut page);
         process(&mut page);
         page.text
     });
@@ -112,28 +126,23 @@ fn ingest(app: &App, page: &mut Page) {
             &counts.samples_refused,
         ),
         ("jobmeter_ingest_bytes_total", "Bytes of bodies of frames received.", &counts.bytes),
-        (
-            "jobmeter_ingest_job_events_total",
-            "What nodes told of jobs, taken into the registry.",
-            &counts.job_events,
-        ),
-        (
-            "jobmeter_ingest_job_events_refused_total",
-            "What nodes told of jobs that cannot be.",
-            &counts.job_events_refused,
-        ),
     ];
     for (name, help, counter) in each {
         page.counter(name, help, counter.get());
     }
-    records(app, page);
     let name = "jobmeter_ingest_seconds";
     page.head(name, "summary", "From the last byte of a request of frames to its acks.");
     page.timing(name, "", counts.ingest.get());
 }
 
-fn records(app: &App, page: &mut Page) {
+fn jobs(app: &App, page: &mut Page) {
     let counts = &app.counts;
+    let name = "jobmeter_ingest_job_events_total";
+    let help = "What nodes told of jobs, taken into the registry.";
+    page.counter(name, help, counts.job_events.get());
+    let name = "jobmeter_ingest_job_events_refused_total";
+    let help = "What nodes told of jobs that cannot be.";
+    page.counter(name, help, counts.job_events_refused.get());
     let name = "jobmeter_job_records_total";
     page.head(name, "counter", "What was said of schedulers' jobs, by what became of it.");
     for fate in Fate::ALL {

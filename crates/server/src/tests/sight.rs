@@ -266,6 +266,25 @@ fn users_see_nodes_always_unless_the_server_says_otherwise() {
 }
 
 #[test]
+fn counts_of_all_nodes_and_jobs_are_told_to_who_sees_all_of_them() {
+    let site = site(&[("access.nodes", "own")]);
+    for (token, nodes, jobs) in [
+        ("token-of-ann", false, false),
+        ("token-of-guests", true, false),
+        ("token-of-staff", true, true),
+        ("token-of-admins", true, true),
+    ] {
+        let page = asks(&site, token, "GET /metrics", b"");
+        let has = |name: &str| page.text().contains(&format!("\n{name} "));
+        assert!(has("jobmeter_uptime_seconds"), "{token}");
+        assert_eq!(has("jobmeter_store_series"), nodes, "{token}");
+        assert_eq!(has("jobmeter_ingest_samples_total"), nodes, "{token}");
+        assert_eq!(has("jobmeter_ingest_job_events_total"), jobs, "{token}");
+        assert_eq!(has("jobmeter_demand_promotions"), jobs, "{token}");
+    }
+}
+
+#[test]
 fn anonymous_readers_read_what_a_guest_reads_where_they_may() {
     let site = site(&[("access.anonymous", "nodes")]);
     for operation in Operation::ALL.iter().copied() {
