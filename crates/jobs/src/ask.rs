@@ -209,6 +209,27 @@ impl Registry {
         keys(&lock(&self.reader), "id = ?1", &Value::Integer(id.get()))
     }
 
+    /// How many local jobs of a user run, or have not ended before an instant; counted up to `most`.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn local_since(
+        &self,
+        uid: u32,
+        from: Timestamp,
+        most: usize,
+    ) -> Result<usize, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut count = reader.prepare_cached(
+            "SELECT count(*) FROM (SELECT 1 FROM runs WHERE uid = ?1 AND cluster = ?2
+             AND (stop IS NULL OR stop >= ?3) ORDER BY start DESC LIMIT ?4)",
+        )?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values = params![uid, ClusterId::LOCAL, from.0, most];
+        let count: i64 = count.query_row(values, |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
     /// How many jobs run now.
     ///
     /// # Errors

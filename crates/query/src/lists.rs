@@ -69,10 +69,13 @@ impl Questions {
     /// # Errors
     /// There are more than [`crate::Settings::series_max`]; the registry fails.
     pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
-        let ever = (Timestamp(i64::MIN), Timestamp(i64::MAX));
-        let mut sight = Sight::new(self, asker, ever, select.devices.as_ref());
+        let newest = self.store.snapshot().last(select);
+        // Who sees nodes for a time only may have had many jobs: those of these instants are looked for.
+        let times = || newest.iter().map(|last| last.at);
+        let Some(span) = times().min().zip(times().max()) else { return Ok(Vec::new()) };
+        let mut sight = Sight::new(self, asker, span, select.devices.as_ref());
         let mut values = Vec::new();
-        for last in self.store.snapshot().last(select) {
+        for last in newest {
             let series = &last.series.series;
             if sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
                 self.check_series(values.len())?;

@@ -214,14 +214,8 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
         start: begun.start.map_or(Ok(now), |start| begun_at(start, now))?,
     };
     let key = app.with_registry(move |app| {
-        let before = Filter {
-            uid: Some(uid),
-            cluster: Some(ClusterId::local()),
-            from: Some(now.plus(-DAY)),
-            limit: Some(JOBS_PER_DAY_MAX),
-            ..Filter::default()
-        };
-        if app.registry.list(&before)?.len() >= JOBS_PER_DAY_MAX {
+        let since = now.plus(-DAY);
+        if app.registry.local_since(uid, since, JOBS_PER_DAY_MAX)? >= JOBS_PER_DAY_MAX {
             return Ok(None);
         }
         let key = app.registry.register_local(&registration)?;
