@@ -71,6 +71,8 @@ pub struct Asker {
     pub cancel: Cancel,
     /// Who is told which jobs it reads.
     pub watch: Option<Arc<dyn Watch>>,
+    /// Who asks, for the turns of questions: the same text for all that one asks.
+    pub whose: Arc<str>,
 }
 
 /// Who wants to know which jobs a question reads for one who may read every job's.
@@ -84,7 +86,7 @@ pub trait Watch: fmt::Debug + Send + Sync {
 impl Asker {
     /// An asker with a [`Cancel`] of its own.
     pub fn new(reader: Reader, now: Timestamp) -> Self {
-        Self { reader, now, cancel: Cancel::default(), watch: None }
+        Self { reader, now, cancel: Cancel::default(), watch: None, whose: Arc::from("") }
     }
 
     /// The answer may tell of this job.

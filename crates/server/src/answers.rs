@@ -22,7 +22,8 @@ pub(crate) async fn ask<T: Serialize>(
 ) -> Result<Response, Refusal> {
     let asker = app.asker(caller)?;
     let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
-    let answer = app.work.answer(cancel, move || {
+    let whose = Arc::clone(&asker.whose);
+    let answer = app.work.answer(&whose, cancel, move || {
         question(&questions, &asker).map(|answer| serde_json::to_vec(&answer))
     });
     let body = answer.await?.map_err(|error| Refusal::fault(&error))?;

@@ -93,6 +93,7 @@ impl App {
         let reader: Option<Reader> = caller.reader();
         let reader = reader.ok_or_else(|| Refusal::forbidden("this caller may read nothing"))?;
         let mut asker = Asker::new(reader, self.now());
+        asker.whose = caller.doer.whose();
         if reader.sees_every_job() {
             let reading = Reading::new(&self.audit, caller.doer.clone(), asker.now);
             asker.watch = Some(Arc::new(reading));

@@ -46,6 +46,16 @@ pub(crate) struct Doer {
     pub(crate) what: Arc<str>,
 }
 
+impl Doer {
+    /// Whose turn it is when he asks: his, wherever he asks from, where somebody names him.
+    pub(crate) fn whose(&self) -> Arc<str> {
+        match self.uid {
+            Some(uid) => format!("uid {uid}").into(),
+            None => format!("{} at {}", self.who, self.from).into(),
+        }
+    }
+}
+
 /// The audit's file, as requests see it.
 #[derive(Debug)]
 pub(crate) struct Audit {

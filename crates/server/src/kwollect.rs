@@ -42,7 +42,7 @@ pub(crate) async fn get_metrics(
     let words: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={text}")).collect();
     let asked = Asked::new(&app, "get_metrics", &caller, &words.join(" "));
     let questions = app.questions.clone();
-    let cancel = asker.cancel.clone();
+    let (cancel, whose) = (asker.cancel.clone(), Arc::clone(&asker.whose));
     let taken = asked.taken.clone();
     let work = move || {
         let begin = || questions.get_metrics(&question, format, &asker);
@@ -55,7 +55,7 @@ pub(crate) async fn get_metrics(
             piece
         }))
     };
-    asked.streamed(app.work.stream(format.content_type(), cancel, work).await)
+    asked.streamed(app.work.stream(&whose, format.content_type(), cancel, work).await)
 }
 
 /// `GET|POST /rpc/available_metrics`.
@@ -73,7 +73,8 @@ pub(crate) async fn available_metrics(
     let (devices, job) = narrowed(params.json("params")?.unwrap_or(Value::Null))?;
     let asker = app.asker(&caller)?;
     let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
-    let rows = app.work.answer(cancel, move || {
+    let whose = Arc::clone(&asker.whose);
+    let rows = app.work.answer(&whose, cancel, move || {
         questions.available_metrics(at, devices.as_deref(), job.as_ref(), &asker)
     });
     let body = available(&rows.await?, format).map_err(|error| Refusal::fault(&error))?;

@@ -7,10 +7,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use query::{Cancel, QueryError};
+use sql::{NoTurn, Turn, Turns};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Pieces of an answer that wait for a client that reads slowly: 64 KiB each.
@@ -19,9 +19,7 @@ const PIECES_WAITING: usize = 4;
 /// The turns of questions.
 #[derive(Debug)]
 pub(crate) struct Work {
-    turns: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    waiting_max: usize,
+    turns: Turns,
     time_max: Duration,
 }
 
@@ -34,48 +32,32 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Counts one who waits.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 type Piece = Result<Vec<u8>, QueryError>;
 
 impl Work {
     /// So many questions at a time, so many that wait, and how long each may take.
     pub(crate) fn new(turns: usize, waiting_max: usize, time_max: Duration) -> Self {
-        let turns = Arc::new(Semaphore::new(turns));
-        Self { turns, waiting: AtomicUsize::new(0), waiting_max, time_max }
+        Self { turns: Turns::new(turns, waiting_max), time_max }
     }
 
-    /// A turn, when it comes.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(turn);
-        }
-        if others >= self.waiting_max {
-            return Err(Refusal::busy("too many questions wait already; come again in a moment"));
-        }
-        let turn = timeout(self.time_max, Arc::clone(&self.turns).acquire_owned()).await;
-        // The semaphore is never closed: no turn came in time.
-        turn.ok().and_then(Result::ok).ok_or_else(|| {
-            Refusal::busy("no question before this one ended in time; come again in a moment")
+    /// A turn of this asker, when it comes.
+    async fn turn(&self, whose: &Arc<str>) -> Result<Turn, Refusal> {
+        self.turns.take(whose, self.time_max).await.map_err(|why| {
+            Refusal::busy(match why {
+                NoTurn::Full => "too many questions wait already; come again in a moment",
+                NoTurn::Late => "no question before this one ended in time; come again in a moment",
+            })
         })
     }
 
     /// The answer of a question that is small enough to be held whole.
     pub(crate) async fn answer<T: Send + 'static>(
         &self,
+        whose: &Arc<str>,
         cancel: Cancel,
         question: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = self.turn().await?;
+        let turn = self.turn(whose).await?;
         let _stop = StopOnDrop(cancel);
         let thread = tokio::task::spawn_blocking(move || {
             let answer = question();
@@ -93,6 +75,7 @@ impl Work {
     /// piece; after it, an error breaks the connection, so that a cut answer never looks whole.
     pub(crate) async fn stream<I>(
         &self,
+        whose: &Arc<str>,
         content_type: &'static str,
         cancel: Cancel,
         question: impl FnOnce() -> Result<I, QueryError> + Send + 'static,
@@ -100,7 +83,7 @@ impl Work {
     where
         I: Iterator<Item = Piece>,
     {
-        let turn = self.turn().await?;
+        let turn = self.turn(whose).await?;
         let stop = StopOnDrop(cancel.clone());
         let deadline = Instant::now() + self.time_max;
         let (pieces, mut answer) = mpsc::channel(PIECES_WAITING);
@@ -193,7 +176,7 @@ impl From<QueryError> for Refusal {
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn run<F: Future>(work: F) -> F::Output {
         tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap().block_on(work)
@@ -201,6 +184,10 @@ mod tests {
 
     fn work(time_max: Duration) -> Work {
         Work::new(1, 1, time_max)
+    }
+
+    fn whose() -> Arc<str> {
+        "uid 1".into()
     }
 
     fn pieces(count: usize) -> impl Iterator<Item = Piece> {
@@ -213,10 +200,12 @@ mod tests {
     fn an_answer_in_pieces() {
         run(async {
             let work = work(LONG);
-            let answer = work.stream("text/csv", Cancel::default(), || Ok(pieces(100))).await;
+            let answer =
+                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(100))).await;
             let body = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
             assert_eq!(body.len(), 100_000);
-            let empty = work.stream("text/csv", Cancel::default(), || Ok(pieces(0))).await;
+            let empty =
+                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(0))).await;
             assert!(empty.unwrap().into_body().collect().await.unwrap().to_bytes().is_empty());
         });
     }
@@ -226,10 +215,11 @@ mod tests {
         run(async {
             let work = work(LONG);
             let wrong = || Err::<std::iter::Empty<Piece>, _>(QueryError::NoDevice);
-            let refusal = work.stream("text/csv", Cancel::default(), wrong).await.unwrap_err();
+            let refusal =
+                work.stream(&whose(), "text/csv", Cancel::default(), wrong).await.unwrap_err();
             assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
             let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
-            let answer = work.stream("text/csv", Cancel::default(), late).await.unwrap();
+            let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
             assert!(answer.into_body().collect().await.is_err());
         });
     }
@@ -253,10 +243,11 @@ mod tests {
                     Some(Ok(vec![b'x'; usize::from(told.0.load(Ordering::SeqCst)) + 9]))
                 }))
             };
-            let answer = work.stream("text/csv", Cancel::default(), endless).await.unwrap();
+            let answer =
+                work.stream(&whose(), "text/csv", Cancel::default(), endless).await.unwrap();
             drop(answer);
             // The only turn comes back once the endless question has ended.
-            let next = work.answer(Cancel::default(), || Ok(7)).await;
+            let next = work.answer(&whose(), Cancel::default(), || Ok(7)).await;
             assert_eq!(next.unwrap(), 7);
             assert!(ended.load(Ordering::SeqCst));
         });
@@ -271,7 +262,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(500));
                 Ok(())
             };
-            let refusal = work.answer(cancel, slow).await.unwrap_err();
+            let refusal = work.answer(&whose(), cancel, slow).await.unwrap_err();
             assert_eq!((refusal.status.as_u16(), refusal.code), (413, "57014"));
         });
     }
@@ -284,25 +275,27 @@ mod tests {
             let first = {
                 let work = Arc::clone(&work);
                 tokio::spawn(async move {
-                    work.answer(Cancel::default(), move || Ok(stop.recv().is_ok())).await
+                    work.answer(&whose(), Cancel::default(), move || Ok(stop.recv().is_ok())).await
                 })
             };
-            while work.turns.available_permits() > 0 {
+            while work.turns.running() == 0 {
                 tokio::task::yield_now().await;
             }
             let second = {
                 let work = Arc::clone(&work);
-                tokio::spawn(async move { work.answer(Cancel::default(), || Ok(2)).await })
+                tokio::spawn(
+                    async move { work.answer(&whose(), Cancel::default(), || Ok(2)).await },
+                )
             };
-            while work.waiting.load(Ordering::Relaxed) == 0 {
+            while work.turns.waiting() == 0 {
                 tokio::task::yield_now().await;
             }
-            let third = work.answer(Cancel::default(), || Ok(3)).await.unwrap_err();
+            let third = work.answer(&whose(), Cancel::default(), || Ok(3)).await.unwrap_err();
             assert_eq!(third.status, 429);
             go.send(()).unwrap();
             assert!(first.await.unwrap().unwrap());
             assert_eq!(second.await.unwrap().unwrap(), 2);
-            assert_eq!(work.waiting.load(Ordering::Relaxed), 0);
+            assert_eq!(work.turns.waiting(), 0);
         });
     }
 }

@@ -1,11 +1,12 @@
 //! One statement, from its text to its rows.
 
 use crate::SqlError;
-use crate::functions::{Arrows, Label, UNCOUNTED};
+use crate::functions::{Label, Operators, UNCOUNTED};
 use crate::guard::{Guard, GuardPlans};
 use crate::provider::{Provider, Scope};
 use crate::run::{Message, TABLES_MAX, Work};
 use crate::schema::Table;
+use crate::texts::{Joined, Texts, bounded};
 use crate::turns::{Ended, Load, Turns};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -142,7 +143,8 @@ impl Sql {
         if text.len() > max {
             return Err(SqlError::TooLong(text.len(), max));
         }
-        let permit = self.turns.take(self.limits.time_max).await?;
+        let turn = self.turns.take(&asker.whose, self.limits.time_max).await;
+        let permit = turn.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
         };
@@ -152,13 +154,17 @@ impl Sql {
         let scope = Arc::new(scope);
         let (deadline, seconds) = (Instant::now() + self.limits.time_max, self.limits.seconds());
         let guard = Arc::new(Guard { cancel: cancel.clone(), deadline, seconds });
-        let state = self.state(&scope, guard)?;
+        let texts =
+            Texts::new(Arc::clone(&guard), self.limits.memory_bytes_max, self.limits.threads);
+        let texts = Arc::new(texts);
+        let state = self.state(&scope, guard, &texts)?;
         let (to_schema, schema) = oneshot::channel();
         let (to_rows, rows) = mpsc::channel(1);
         let work = Work {
             text: text.to_owned(),
             state,
             scope,
+            texts,
             deadline,
             limits: Arc::clone(&self.limits),
             to_rows,
@@ -188,7 +194,12 @@ impl Sql {
     }
 
     /// What a statement finds: our tables, and the engine's functions without those of [`UNCOUNTED`].
-    fn state(&self, scope: &Arc<Scope>, guard: Arc<Guard>) -> Result<SessionState, SqlError> {
+    fn state(
+        &self,
+        scope: &Arc<Scope>,
+        guard: Arc<Guard>,
+        texts: &Arc<Texts>,
+    ) -> Result<SessionState, SqlError> {
         let mut config = SessionConfig::new()
             .with_information_schema(false)
             .with_target_partitions(self.limits.threads.max(1));
@@ -197,12 +208,15 @@ impl Sql {
         options.execution.time_zone = Some(self.zone.to_string());
         let label = Arc::new(Label::function());
         let mut planners = SessionStateDefaults::default_expr_planners();
-        planners.insert(0, Arc::new(Arrows::new(&label)));
+        let joined = Arc::new(Joined::function(texts));
+        planners.insert(0, Arc::new(Operators { label: Arc::clone(&label), joined }));
         let mut functions = SessionStateDefaults::default_scalar_functions();
         functions.retain(|function| {
             let named = |name: &str| UNCOUNTED.contains(&name);
             !named(function.name()) && !function.aliases().iter().any(|name| named(name))
         });
+        let mut functions: Vec<_> =
+            functions.into_iter().map(|function| bounded(function, texts)).collect();
         functions.push(label);
         let state = SessionStateBuilder::new()
             .with_config(config)

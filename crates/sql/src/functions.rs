@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Functions left out: they make something large of something small, and the engine does not count the
 /// memory of a single value.
-pub(crate) const UNCOUNTED: [&str; 11] = [
+pub(crate) const UNCOUNTED: [&str; 14] = [
     "repeat",
     "lpad",
     "rpad",
@@ -25,6 +25,9 @@ pub(crate) const UNCOUNTED: [&str; 11] = [
     "regexp_replace",
     "array_repeat",
     "list_repeat",
+    "array_append",
+    "array_concat",
+    "array_prepend",
     "array_resize",
     "list_resize",
     "range",
@@ -132,29 +135,26 @@ fn end_of_array(text: &str) -> Option<usize> {
     None
 }
 
-/// Plans `labels->>'key'`.
+/// Plans `labels->>'key'` and `a || b`.
 #[derive(Debug)]
-pub(crate) struct Arrows {
-    label: Arc<ScalarUDF>,
+pub(crate) struct Operators {
+    pub(crate) label: Arc<ScalarUDF>,
+    pub(crate) joined: Arc<ScalarUDF>,
 }
 
-impl Arrows {
-    pub(crate) fn new(label: &Arc<ScalarUDF>) -> Self {
-        Self { label: Arc::clone(label) }
-    }
-}
-
-impl ExprPlanner for Arrows {
+impl ExprPlanner for Operators {
     fn plan_binary_op(
         &self,
         expr: RawBinaryExpr,
         _: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        if expr.op != BinaryOperator::LongArrow {
-            return Ok(PlannerResult::Original(expr));
-        }
+        let function = match expr.op {
+            BinaryOperator::LongArrow => &self.label,
+            BinaryOperator::StringConcat => &self.joined,
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
         let args = vec![expr.left, expr.right];
-        let call = ScalarFunction::new_udf(Arc::clone(&self.label), args);
+        let call = ScalarFunction::new_udf(Arc::clone(function), args);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.cancel.check().is_err() {
             return Err(DataFusionError::External(Box::new(QueryError::Cancelled)));
         }

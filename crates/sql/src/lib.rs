@@ -19,13 +19,14 @@ mod provider;
 mod run;
 mod schema;
 mod small;
+mod texts;
 mod turns;
 mod words;
 
 pub use datafusion::arrow;
 pub use engine::{Limits, Sql, SqlRows};
 pub use error::SqlError;
-pub use turns::{Limit, Load};
+pub use turns::{Limit, Load, NoTurn, Turn, Turns};
 
 /// The names of the tables.
 pub fn tables() -> impl Iterator<Item = &'static str> {

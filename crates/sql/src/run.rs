@@ -2,6 +2,8 @@
 
 use crate::explain::{self, Wanted};
 use crate::provider::Scope;
+use crate::texts::Texts;
+use crate::turns::Turn;
 use crate::{Limits, SqlError};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -15,7 +17,7 @@ use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 /// Most tables in a statement, one named twice counted twice: each is read by a thread.
@@ -38,11 +40,12 @@ pub(crate) struct Work {
     pub(crate) text: String,
     pub(crate) state: SessionState,
     pub(crate) scope: Arc<Scope>,
+    pub(crate) texts: Arc<Texts>,
     pub(crate) deadline: Instant,
     pub(crate) limits: Arc<Limits>,
     pub(crate) to_rows: mpsc::Sender<Message>,
     /// Held until the end: so many statements run at once.
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) permit: Turn,
 }
 
 impl Work {
@@ -99,6 +102,7 @@ impl Work {
             let text = format!("the statement names {tables} tables; {TABLES_MAX} at most");
             return Err(SqlError::Statement(text));
         }
+        self.texts.look(&plan).map_err(|error| self.failed(error))?;
         let plan = self.state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
         let context = self.state.task_ctx();
         let rows = match wanted {

@@ -1,10 +1,11 @@
 //! The turns of statements: so many run at a time, so many wait, and each that ends at a limit is counted.
 
 use crate::SqlError;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// A limit that a statement may end at.
@@ -81,51 +82,201 @@ impl Ended {
     }
 }
 
-/// Who runs and who waits.
+/// Who runs and who waits: so many at a time and so many that wait, of which one asker has half, so that
+/// one who takes all he can get leaves room for the others.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub struct Turns {
     free: Arc<Semaphore>,
     running_max: usize,
     waiting: AtomicUsize,
     waiting_max: usize,
+    askers: Askers,
+}
+
+/// A turn; the next begins when it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _one: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+    _asker: Present,
+}
+
+/// Why there is no turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTurn {
+    /// As many wait as may.
+    Full,
+    /// None came in time.
+    Late,
+}
+
+/// One who asks: his turns, how many of his questions are here, and how many of them wait.
+#[derive(Debug)]
+struct One {
+    turns: Arc<Semaphore>,
+    here: usize,
+    waiting: usize,
+}
+
+type Askers = Arc<Mutex<HashMap<Arc<str>, One>>>;
+
+/// A question that is here, as long as it is.
+#[derive(Debug)]
+struct Present {
+    whose: Arc<str>,
+    askers: Askers,
+}
+
+impl Present {
+    /// Does something with who asks.
+    fn with<T>(&self, does: impl FnOnce(&mut One) -> T) -> Option<T> {
+        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        askers.get_mut(&self.whose).map(does)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = askers.get_mut(&self.whose) {
+            one.here = one.here.saturating_sub(1);
+            if one.here == 0 {
+                askers.remove(&self.whose);
+            }
+        }
+    }
 }
 
 /// Counts one who waits, as long as he does.
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting<'a>(&'a AtomicUsize, &'a Present);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.with(|one| one.waiting = one.waiting.saturating_sub(1));
     }
 }
 
 impl Turns {
-    pub(crate) fn new(running_max: usize, waiting_max: usize) -> Self {
+    /// So many at a time, and so many that wait.
+    pub fn new(running_max: usize, waiting_max: usize) -> Self {
         let free = Arc::new(Semaphore::new(running_max));
-        Self { free, running_max, waiting: AtomicUsize::new(0), waiting_max }
+        let waiting = AtomicUsize::new(0);
+        Self { free, running_max, waiting, waiting_max, askers: Askers::default() }
     }
 
-    /// A turn, when it comes within this time.
-    pub(crate) async fn take(&self, within: Duration) -> Result<OwnedSemaphorePermit, SqlError> {
-        let busy = || SqlError::Busy(self.running_max);
-        if let Ok(turn) = Arc::clone(&self.free).try_acquire_owned() {
-            return Ok(turn);
+    /// A turn of this asker, when it comes within this time.
+    ///
+    /// # Errors
+    /// Too many wait already, or none came in time.
+    pub async fn take(&self, whose: &Arc<str>, within: Duration) -> Result<Turn, NoTurn> {
+        let (asker, own) = self.enter(whose);
+        let free = Arc::clone(&self.free);
+        let mut got = Arc::clone(&own).try_acquire_owned().ok();
+        if let Some(own) = got.take() {
+            match Arc::clone(&free).try_acquire_owned() {
+                Ok(one) => return Ok(Turn { _one: one, _own: own, _asker: asker }),
+                Err(_) => got = Some(own),
+            }
         }
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if others >= self.waiting_max {
-            return Err(busy());
+        let of_his = asker.with(|one| {
+            one.waiting += 1;
+            one.waiting - 1
+        });
+        let waiting = Waiting(&self.waiting, &asker);
+        if others >= self.waiting_max || of_his.is_none_or(|his| his >= half(self.waiting_max)) {
+            return Err(NoTurn::Full);
         }
-        let turn = timeout(within, Arc::clone(&self.free).acquire_owned()).await;
-        // The semaphore is never closed: no turn came in time.
-        turn.ok().and_then(Result::ok).ok_or_else(busy)
+        let both = async {
+            let own = match got {
+                Some(own) => own,
+                None => own.acquire_owned().await?,
+            };
+            Ok::<_, AcquireError>((own, free.acquire_owned().await?))
+        };
+        // The semaphores are never closed: no turn came in time.
+        let both = timeout(within, both).await.ok().and_then(Result::ok);
+        drop(waiting);
+        let (own, one) = both.ok_or(NoTurn::Late)?;
+        Ok(Turn { _one: one, _own: own, _asker: asker })
     }
 
-    pub(crate) fn running(&self) -> usize {
+    fn enter(&self, whose: &Arc<str>) -> (Present, Arc<Semaphore>) {
+        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = askers.entry(Arc::clone(whose)).or_insert_with(|| One {
+            turns: Arc::new(Semaphore::new(half(self.running_max))),
+            here: 0,
+            waiting: 0,
+        });
+        one.here += 1;
+        let turns = Arc::clone(&one.turns);
+        drop(askers);
+        (Present { whose: Arc::clone(whose), askers: Arc::clone(&self.askers) }, turns)
+    }
+
+    /// How many run.
+    pub fn running(&self) -> usize {
         self.running_max.saturating_sub(self.free.available_permits())
     }
 
-    pub(crate) fn waiting(&self) -> usize {
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+/// What one asker may have of what there is.
+fn half(all: usize) -> usize {
+    (all / 2).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn one_asker_leaves_half_of_the_turns_to_others() {
+        let turns = Arc::new(Turns::new(4, 8));
+        let (one, other): (Arc<str>, Arc<str>) = ("uid 1".into(), "uid 2".into());
+        let first = turns.take(&one, LONG).await.unwrap();
+        let second = turns.take(&one, LONG).await.unwrap();
+        let wait = |whose: &Arc<str>| {
+            let (turns, whose) = (Arc::clone(&turns), Arc::clone(whose));
+            tokio::spawn(async move { turns.take(&whose, LONG).await })
+        };
+        let more: Vec<_> = (0..4).map(|_| wait(&one)).collect();
+        while turns.waiting() < 4 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            turns.take(&one, LONG).await.unwrap_err(),
+            NoTurn::Full,
+            "half of those who wait"
+        );
+        assert_eq!(turns.running(), 2);
+        let none = Duration::ZERO;
+        let others = (turns.take(&other, none).await, turns.take(&other, none).await);
+        assert!(others.0.is_ok() && others.1.is_ok());
+        assert_eq!(turns.take(&other, none).await.unwrap_err(), NoTurn::Late);
+        drop((first, second, others));
+        for turn in more {
+            drop(turn.await.unwrap().unwrap());
+        }
+        assert_eq!((turns.running(), turns.waiting()), (0, 0));
+        assert!(turns.askers.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_while_he_waits_is_forgotten() {
+        let turns = Turns::new(1, 8);
+        let one: Arc<str> = "uid 1".into();
+        let held = turns.take(&one, LONG).await.unwrap();
+        assert!(timeout(Duration::from_millis(10), turns.take(&one, LONG)).await.is_err());
+        assert_eq!((turns.waiting(), turns.askers.lock().unwrap()[&one].here), (0, 1));
+        drop(held);
+        assert!(turns.take(&one, Duration::ZERO).await.is_ok());
     }
 }

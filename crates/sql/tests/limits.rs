@@ -8,7 +8,7 @@ mod lab;
 
 use asked::{ask, ask_as, engine, refused};
 use jobs::Reader;
-use lab::{Lab, Told, at};
+use lab::{Lab, Told, at, key};
 use query::Asker;
 use sql::{Limits, Sql};
 use std::time::Duration;
@@ -130,6 +130,79 @@ async fn given_back(sql: &Sql) {
 fn ended(sql: &Sql) -> Vec<(&'static str, u64)> {
     let counts = sql.load().ended.into_iter();
     counts.filter(|(_, count)| *count > 0).map(|(limit, count)| (limit.word(), count)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_grow_are_bounded_and_others_are_what_they_were() {
+    let lab = large();
+    let limits = Limits { memory_bytes_max: 64 << 20, ..Limits::default() };
+    let sql = engine(&lab, limits);
+    let doubled = "WITH RECURSIVE t AS (SELECT 'x' AS s UNION ALL SELECT s || s FROM t WHERE length(s) < 50000000)";
+    let many = ["s"; 31].join(", ");
+    for text in [
+        format!("{doubled} SELECT max(length(s)) FROM t"),
+        format!("{} SELECT max(length(s)) FROM t", doubled.replace("s || s", "concat(s, s)")),
+        format!(
+            "{} SELECT max(length(s)) FROM t",
+            doubled.replace("s || s", "concat_ws(s, s, '')")
+        ),
+        format!("{} SELECT length(concat({many})) FROM t", doubled.replace("50000000", "500000")),
+        format!("{} SELECT length(upper(s)) FROM t", doubled.replace("50000000", "5000000")),
+    ] {
+        let (status, message) = refused(&sql, &text).await;
+        assert_eq!((status, message.contains("64 MiB")), (413, true), "{text}: {message}");
+    }
+    for (text, want) in [
+        ("SELECT 'a' || 'b', 'a' || NULL, 'a' || 1, concat('a', NULL, 2)", "ab - a1 a2"),
+        ("SELECT concat_ws(', ', 'a', 'b'), upper('x') || lower('Y')", "a, b Xy"),
+        ("SELECT max(device_id || '-' || metric_id) FROM metrics", "n9-load_1m"),
+        ("SELECT array_to_string(array_agg(DISTINCT metric_id), '-') FROM metrics", "load_1m"),
+    ] {
+        assert_eq!(ask(&sql, text).await, [want], "{text}");
+    }
+    for text in [
+        "SELECT string_agg(device_id, ',') OVER (ORDER BY timestamp) FROM metrics",
+        "SELECT array_agg(device_id) OVER (ORDER BY timestamp) FROM metrics",
+        "SELECT array_append(ARRAY[1], 2)",
+        "SELECT ARRAY[1] || ARRAY[2]",
+    ] {
+        assert_eq!(refused(&sql, text).await.0, 400, "{text}");
+    }
+    given_back(&sql).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_and_their_stays_are_found_among_more_than_may_be_told() {
+    let mut lab = Lab::new();
+    lab.registry = lab.registry_of_rows(20);
+    for id in 1..=30 {
+        let start = f64::from(id) * 10.0;
+        lab.job(&key("slurm", i64::from(id)), "n1", 1000, start, Some(start + 5.0));
+    }
+    lab.job(&key("slurm", 99), "n2", 1000, 1000.0, None);
+    let sql = engine(&lab, Limits::default());
+    for (text, want) in [
+        ("SELECT count(*) FROM jobs WHERE job_id = 5 AND cluster = 'slurm'", "1"),
+        ("SELECT count(*) FROM jobs WHERE job_id IN (5, 7) AND cluster = 'oar'", "0"),
+        ("SELECT count(*) FROM jobs WHERE start_time <= '2026-01-06T00:00:22'", "2"),
+        (
+            "SELECT count(*) FROM jobs WHERE stop_time >= '2026-01-06T00:04:50' AND start_time <= '2026-01-06T00:04:52'",
+            "1",
+        ),
+        ("SELECT count(*) FROM allocations WHERE job_id = 5", "1"),
+        ("SELECT count(*) FROM allocations WHERE device_id = 'n2'", "1"),
+        ("SELECT count(*) FROM nodetime_by_job WHERE node = 'n2' AND stop_time IS NULL", "1"),
+        ("SELECT count(*) FROM nodetime_by_job WHERE start_time >= '2026-01-06T00:10:00'", "1"),
+    ] {
+        assert_eq!(ask(&sql, text).await, [want], "{text}");
+    }
+    assert_eq!(refused(&sql, "SELECT * FROM jobs").await.0, 413);
+    // Who sees a node while his jobs are there sees what is there then, however many they were.
+    let tick = |id: i32| (f64::from(id) * 10.0 + 2.0, 1.0);
+    let samples: Vec<(f64, f64)> = (1..=30).map(tick).chain([(900.0, 1.0)]).collect();
+    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    let seen = ask_as(&sql, Reader::Tenant(1000), "SELECT count(*) FROM metrics").await;
+    assert_eq!(seen.unwrap(), ["30"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
