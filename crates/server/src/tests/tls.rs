@@ -82,10 +82,10 @@ fn an_agents_certificate_is_its_token() {
         let body = frame(&batch(origin, 0));
         ask(&site, &authority, shown, "POST /v1/batches", HEADERS, &body)
     };
-    let n7 = authority.identity("n7");
+    let n1 = authority.identity("n1");
     let acks = |answer: Result<Answer, String>| statuses(&answer.unwrap());
-    assert_eq!(acks(post(Some((n7.0.clone(), n7.1.clone_key())), "n7")), [AckStatus::Stored]);
-    assert_eq!(acks(post(Some(n7), "n8")), [AckStatus::RefusedForNow]);
+    assert_eq!(acks(post(Some((n1.0.clone(), n1.1.clone_key())), "n1")), [AckStatus::Stored]);
+    assert_eq!(acks(post(Some(n1), "n8")), [AckStatus::RefusedForNow]);
     // Without a certificate the kernel's word counts, and this test's user is the server's own.
     assert_eq!(acks(post(None, "n8")), [AckStatus::Stored]);
     // A certificate of somebody else's authority is none.
