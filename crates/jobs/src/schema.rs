@@ -19,14 +19,7 @@ const STEPS: [&[&str]; 4] = [
     &[VISITS],
     &[RECORDS],
     &[accounts::TABLES, tokens_kept::TABLES],
-    &[
-        paths::INDEXES,
-        accounts::LEAVING,
-        stopped::TABLES,
-        WHO,
-        names::TABLES,
-        proven::TABLES,
-    ],
+    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES, WHO, names::TABLES, proven::TABLES],
 ];
 
 /// Version 1: what nodes tell, and the runs worked out from it.

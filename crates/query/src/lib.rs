@@ -43,4 +43,5 @@ pub use nodes::{judge, patience};
 pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Watch};
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use shown::shown;
+pub use sight::NodeSight;
 pub use time::{parse_time, parse_zone};

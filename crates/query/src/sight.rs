@@ -188,11 +188,11 @@ impl Sight {
 
 /// When an asker sees which nodes, for what is known of nodes elsewhere than in the store.
 #[derive(Debug)]
-pub(crate) struct NodeSight(Option<HashMap<DeviceId, Seen>>);
+pub struct NodeSight(Option<HashMap<DeviceId, Seen>>);
 
 impl NodeSight {
     /// The nodes, of those that are meant, that are seen at an instant; `None`: every node, at all times.
-    pub(crate) fn at(
+    pub fn at(
         &self,
         at: Timestamp,
         meant: impl Fn(&str) -> bool,
@@ -208,7 +208,7 @@ impl Questions {
     ///
     /// # Errors
     /// The registry fails.
-    pub(crate) fn node_sight(
+    pub fn node_sight(
         &self,
         (from, to): (Timestamp, Timestamp),
         asker: &Asker,
