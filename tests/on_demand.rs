@@ -190,22 +190,12 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
         return;
     }
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let (value, rules) = (dir.path().join("value"), dir.path().join("rules.toml"));
+    let (value, file) = (dir.path().join("value"), dir.path().join("agent.toml"));
     let shows = |number: u32| std::fs::write(&value, format!("{number}\n")).unwrap();
     shows(1);
-    let rule = "[[when]]\nname = \"hot\"\nmetric = \"exec_value\"\nnodes = \"n*\"\nabove = 90\nback = 80\n\
-                flush = \"load\"\npromote = \"memory_.*\"\npromote_for = \"8s\"\nagain_after = \"1s\"\n";
-    std::fs::write(&rules, rule).unwrap();
-    let (data, rules) =
-        (dir.path().join("data"), format!("--promotions-rules={}", rules.display()));
+    let (data, rules) = (dir.path().join("data"), hot_rule(dir.path()));
     let mut server = Server::start(&data, &[&rules]);
-    let config = format!(
-        "[remote]\nallow = [\"bursts\", \"promotions\"]\n[burst]\nsources = [\"load\"]\nperiod = \"200ms\"\nkeep = \"20s\"\n\
-         [sources.memory]\noptional = true\n[sources.exec]\nperiod = \"1s\"\ncommand = [\"/bin/cat\", \"{}\"]\n\
-         pattern = '(\\d+)'\n",
-        value.display()
-    );
-    let file = dir.path().join("agent.toml");
+    let config = reads_a_number(&value);
     let mut node = agent(&server, "n1", &file, &config);
     let last = |server: &Server| {
         let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
@@ -259,19 +249,38 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
     server.again(&data, &[&rules]);
     assert_eq!(fired(&server), twice, "what was asked of nodes survives");
-    let (_, nodes) = get(&server.url, "/api/v1/nodes");
-    let nodes: Value = serde_json::from_str(&nodes).unwrap();
-    assert_eq!(
-        (&nodes[0]["stopped"], &nodes[0]["alive"]),
-        (&true.into(), &false.into()),
-        "{nodes}"
-    );
+    assert_eq!(first_node(&server), (true, false));
     let mut node = agent(&server, "n1", &file, &config);
     until("it is back", Duration::from_secs(30), || {
-        let (_, nodes) = get(&server.url, "/api/v1/nodes");
-        let nodes: Value = serde_json::from_str(&nodes).unwrap();
-        (nodes[0]["stopped"] == false && nodes[0]["alive"] == true).then_some(())
+        (first_node(&server) == (false, true)).then_some(())
     });
     assert_eq!(node.end(), 0, "{}", node.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+/// The flag of a server that flushes and promotes where a number is above 90.
+fn hot_rule(dir: &Path) -> String {
+    let rules = dir.join("rules.toml");
+    let rule = "[[when]]\nname = \"hot\"\nmetric = \"exec_value\"\nnodes = \"n*\"\nabove = 90\nback = 80\n\
+                flush = \"load\"\npromote = \"memory_.*\"\npromote_for = \"8s\"\nagain_after = \"1s\"\n";
+    std::fs::write(&rules, rule).unwrap();
+    format!("--promotions-rules={}", rules.display())
+}
+
+/// An agent's settings for the number of a file, a burst, and a source that is wanted only where it is promoted.
+fn reads_a_number(value: &Path) -> String {
+    format!(
+        "[remote]\nallow = [\"bursts\", \"promotions\"]\n[burst]\nsources = [\"load\"]\nperiod = \"200ms\"\nkeep = \"20s\"\n\
+         [sources.memory]\noptional = true\n[sources.exec]\nperiod = \"1s\"\ncommand = [\"/bin/cat\", \"{}\"]\n\
+         pattern = '(\\d+)'\n",
+        value.display()
+    )
+}
+
+/// Whether the first node was stopped, and whether it reports.
+fn first_node(server: &Server) -> (bool, bool) {
+    let (_, nodes) = get(&server.url, "/api/v1/nodes");
+    let nodes: Value = serde_json::from_str(&nodes).unwrap();
+    let is = |what: &str| nodes[0][what].as_bool().unwrap_or_else(|| panic!("{what}: {nodes}"));
+    (is("stopped"), is("alive"))
 }

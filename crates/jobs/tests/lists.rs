@@ -32,7 +32,8 @@ fn a_record() -> impl Strategy<Value = Record> {
     let what = (0..5_u8, proptest::collection::btree_set(0_usize..4, 0..4));
     (1_i64..6, second(), long(), who, what).prop_map(
         |(id, start, long, (uid, account, project, queue), (state, nodes))| {
-            let nodes: Vec<&str> = nodes.iter().map(|node| NODES[*node]).collect();
+            let nodes: Vec<&str> =
+                nodes.iter().filter_map(|node| NODES.get(*node)).copied().collect();
             let stop = (state > 1).then_some(start + long);
             let mut told = record(id, start, stop, &nodes);
             // One that waits, and one that was taken back before it started, may have been given nodes.
@@ -58,7 +59,7 @@ fn a_record() -> impl Strategy<Value = Record> {
 fn an_event() -> impl Strategy<Value = JobEvent> {
     (
         1_i64..6,
-        0_usize..3,
+        select(NODES[..3].to_vec()),
         second(),
         long(),
         any::<bool>(),
@@ -66,7 +67,7 @@ fn an_event() -> impl Strategy<Value = JobEvent> {
     )
         .prop_map(|(id, node, start, long, ended, uid)| {
             let stop = ended.then_some(start + 3 + long);
-            JobEvent { uid, ..event(id, NODES[node], start + 3, stop) }
+            JobEvent { uid, ..event(id, node, start + 3, stop) }
         })
 }
 
@@ -124,6 +125,7 @@ fn a_filter() -> impl Strategy<Value = Filter> {
                 queue,
                 name,
                 device: node.map(device),
+                part_of: None,
                 from,
                 to,
                 after: None,
@@ -167,6 +169,7 @@ fn filled(dir: &tempfile::TempDir, told: &[Result<Record, JobEvent>], members: S
             name: Some("solve-1".into()),
             device: device("n1"),
             start: at(start),
+            is_proven: true,
         };
         let job = registry.register_local(&job).unwrap();
         if start == 7 {

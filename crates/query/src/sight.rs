@@ -192,11 +192,7 @@ pub struct NodeSight(Option<HashMap<DeviceId, Seen>>);
 
 impl NodeSight {
     /// The nodes, of those that are meant, that are seen at an instant; `None`: every node, at all times.
-    pub fn at(
-        &self,
-        at: Timestamp,
-        meant: impl Fn(&str) -> bool,
-    ) -> Option<BTreeSet<&DeviceId>> {
+    pub fn at(&self, at: Timestamp, meant: impl Fn(&str) -> bool) -> Option<BTreeSet<&DeviceId>> {
         let devices = self.0.as_ref()?.iter();
         let seen = devices.filter(|(device, seen)| seen.at(at.0) && meant(device.as_str()));
         Some(seen.map(|(device, _)| device).collect())

@@ -59,7 +59,8 @@ pub(crate) async fn audit(
     asker.meets_any();
     let files = app.audit.files();
     let cancel = asker.cancel.clone();
-    let lines = app.work.answer(&asker.whose, asker.cancel, move || Ok(read(&files, &wanted, &cancel)));
+    let lines =
+        app.work.answer(&asker.whose, asker.cancel, move || Ok(read(&files, &wanted, &cancel)));
     json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
 }
 

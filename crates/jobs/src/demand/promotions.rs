@@ -128,7 +128,7 @@ impl Demand {
                 return Err(DemandError::Full { what: "promotions", most });
             }
             let line = |new| Line::of_request(new, Origin::Api);
-            new.iter().map(|new| Ok(insert(change, &line(new), now)?)).collect()
+            new.iter().map(|new| insert(change, &line(new), now)).collect()
         })
     }
 
@@ -150,7 +150,7 @@ impl Demand {
             if count(change, "promotions", now)? >= most {
                 return Err(DemandError::Full { what: "promotions", most });
             }
-            Ok(insert(change, &Line::of_request(new, Origin::Rule), now)?)
+            insert(change, &Line::of_request(new, Origin::Rule), now)
         })
     }
 

@@ -319,7 +319,8 @@ fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
 
     let new = NewPromotion { by: by.into(), uid: None, ..promotion("x", 100, 0, None) };
     let number = demand.promote_by_rule(&new, at(0)).unwrap();
-    assert_eq!(demand.follow(&[], |_| false, at(1)).unwrap(), (0, 0), "it stays until its end");
+    let followed = demand.follow(&[], |_| false, at(1)).unwrap();
+    assert_eq!((followed.began, followed.ended), (0, 0), "it stays until its end");
     let held = demand.held(at(1)).unwrap().0.promotions;
     assert_eq!(
         (held[0].number, held[0].origin, held[0].until),

@@ -193,7 +193,10 @@ fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
     }
 }
 
-fn labels(value: &DeValue<'_>) -> Result<Vec<(Box<str>, Box<str>)>, String> {
+/// Names and values of labels that a series must have.
+type Named = Vec<(Box<str>, Box<str>)>;
+
+fn labels(value: &DeValue<'_>) -> Result<Named, String> {
     let table = value.as_table().ok_or("`labels` is a table such as { cpu = \"0\" }")?;
     let mut labels = Vec::new();
     for (key, value) in table {

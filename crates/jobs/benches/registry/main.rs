@@ -11,10 +11,13 @@
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
+mod made;
+
 use jobs::{
-    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, NodeShare, Place, Reader,
-    Record, Registry, Resources, Role, Step, Users, Window,
+    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, Place, Reader, Record, Registry,
+    Role, Users, Window,
 };
+use made::{Made, Random, made};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 use std::io::Write;
 use std::path::Path;
@@ -34,112 +37,6 @@ const ROUND: usize = 500;
 const ASKED: usize = 300;
 /// Jobs that run while questions are asked.
 const RUNNING: i64 = 3000;
-
-/// SplitMix64, by Sebastiano Vigna.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn seconds(&mut self, end: u64) -> i64 {
-        i64::try_from(self.below(end)).unwrap()
-    }
-}
-
-/// A job as the bench made it.
-#[derive(Clone)]
-struct Made {
-    record: Record,
-    stop: Timestamp,
-}
-
-fn made(id: i64, submit: i64, random: &mut Random) -> Made {
-    let at = |second| Timestamp::from_seconds(BEGIN + second);
-    let start = submit + random.seconds(600);
-    let stop = start + 60 + random.seconds(7200);
-    let first = random.below(NODES);
-    let nodes = (0..=random.below(4)).map(|n| NodeShare {
-        device: DeviceId::new(&format!("node-{}", (first + n) % NODES)).unwrap(),
-        cpus: Some(32),
-        cpu_list: "0-31".into(),
-        gpus: None,
-        gpu_list: Box::default(),
-        memory_bytes: Some(64 << 30),
-    });
-    // The first user has a tenth of all.
-    let user = if random.below(10) == 0 { 0 } else { random.below(500) };
-    let (queue, project) = (random.below(10_000), user % 100);
-    let record = Record {
-        key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
-        submit: at(submit),
-        spelling: Box::default(),
-        part_of: None,
-        array_index: None,
-        user: Some(format!("user{user}").into()),
-        uid: Some(u32::try_from(10_000 + user).unwrap()),
-        account: Some(format!("account{}", user % 40).into()),
-        project: Some(format!("project{project}").into()),
-        name: Some(format!("solve-{}", id % 977).into()),
-        queue: Some(match queue {
-            0 => "rare".into(),
-            1..1000 => "short".into(),
-            _ => "long".into(),
-        }),
-        state: JobState::Running,
-        state_word: "RUNNING".into(),
-        start: Some(at(start)),
-        stop: None,
-        exit_code: None,
-        types: Vec::new(),
-        requested: Resources { cpus: Some(32), wall_seconds: Some(7200.0), ..Resources::default() },
-        used: Resources::default(),
-        nodes: nodes.collect(),
-        steps: vec![Step {
-            id: "batch".into(),
-            name: "batch".into(),
-            state_word: "RUNNING".into(),
-            start: Some(at(start)),
-            stop: None,
-            exit_code: None,
-        }],
-    };
-    Made { record, stop: at(stop) }
-}
-
-impl Made {
-    fn waiting(&self) -> Record {
-        let (state, state_word) = (JobState::Waiting, "PENDING".into());
-        Record { state, state_word, start: None, nodes: Vec::new(), ..self.record.clone() }
-    }
-
-    fn ended(&self) -> Record {
-        let stop = Some(self.stop);
-        // One in 1009 fails.
-        let (state, state_word, exit_code) = match self.record.key.id.get() % 1009 {
-            0 => (JobState::Failed, "FAILED".into(), Some(1)),
-            _ => (JobState::Ended, "COMPLETED".into(), Some(0)),
-        };
-        Record { state, state_word, stop, exit_code, ..self.record.clone() }
-    }
-
-    fn events(&self, ended: bool) -> impl Iterator<Item = JobEvent> {
-        self.record.nodes.iter().map(move |share| JobEvent {
-            key: self.record.key.clone(),
-            spelling: self.record.key.id.to_string().into(),
-            device: share.device.clone(),
-            user: None,
-            uid: self.record.uid,
-            start: self.record.start.unwrap(),
-            stop: ended.then_some(self.stop),
-        })
-    }
-}
 
 /// Jobs of a while that is past, submitted through all of it. Told as they are for good.
 fn fill(registry: &Registry, random: &mut Random) {
