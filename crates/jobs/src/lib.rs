@@ -53,6 +53,7 @@ pub use list::{Filter, Listed, Place};
 pub use local::Registration;
 pub use model::Resources;
 pub use name::{JobName, JobNameError};
+pub use proven::Span;
 pub use reader::{Reader, Sees};
 pub use record::{NodeShare, Record, Step};
 pub use registry::{Applied, Limits, Registry};

@@ -5,10 +5,14 @@
 //! else saw: the agent there, which read the job's cgroup, or the kernel of the server's own machine.
 
 use crate::registry::lock;
+use crate::stays::each_stay;
 use crate::{Interval, Registry, RegistryError, Window};
 use model::{ClusterId, DeviceId, JobEvent, JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+
+/// From when until when; `None` while it lasts.
+pub type Span = (Timestamp, Option<Timestamp>);
 
 /// The table: of a registered run, from when until when somebody else than its user saw it on its device. A run
 /// that was registered before there was the table has no row, as nobody wrote down then who saw it.
@@ -45,33 +49,44 @@ impl Registry {
     /// # Errors
     /// As [`Registry::intervals`].
     pub fn proven(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
-        let stays = self.intervals(window)?;
-        if !stays.iter().any(|stay| stay.key.cluster == ClusterId::local()) {
-            return Ok(stays);
-        }
         let reader = lock(&self.reader);
-        let mut find = reader.prepare_cached(
-            "SELECT r.registered, p.seen, p.gone FROM runs r LEFT JOIN proven p ON p.run = r.run
-             WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3",
-        )?;
-        let mut proven = Vec::with_capacity(stays.len());
-        for stay in stays {
-            if stay.key.cluster != ClusterId::local() {
-                proven.push(stay);
-                continue;
+        let (limit, mut proven) = (self.limits.rows_max, Vec::new());
+        each_stay(&reader, window, limit, |stay| {
+            proven.extend(prove(&reader, stay)?);
+            Ok(())
+        })?;
+        if proven.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(proven) }
+    }
+
+    /// When there was a job within a window by more than its user's word, of each device: spans, of which few
+    /// overlap others, whatever the number of stays that they are made of.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more spans than ten times the registry's limit of rows: a span is a tenth of
+    /// a row.
+    pub fn spans(&self, window: &Window) -> Result<HashMap<DeviceId, Vec<Span>>, RegistryError> {
+        let limit = self.limits.rows_max.saturating_mul(10);
+        let (mut spans, mut count) = (HashMap::<DeviceId, Vec<Span>>::new(), 0_usize);
+        let reader = lock(&self.reader);
+        each_stay(&reader, window, usize::MAX, |stay| {
+            let Some(stay) = prove(&reader, stay)? else { return Ok(()) };
+            let of_device = spans.entry(stay.device).or_default();
+            match of_device.last_mut() {
+                // One that was cut may begin after those behind it.
+                Some((start, stop))
+                    if *start <= stay.start && stop.is_none_or(|stop| stay.start < stop) =>
+                {
+                    // What has not ended is later than any end.
+                    *stop = stop.zip(stay.stop).map(|(one, other)| one.max(other));
+                }
+                _ => {
+                    of_device.push((stay.start, stay.stop));
+                    count += 1;
+                }
             }
-            let run = params![ClusterId::LOCAL, stay.key.id.get(), stay.run_start.0];
-            let found: Option<(bool, Option<i64>, Option<i64>)> = find
-                .query_row(run, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-                .optional()?;
-            match found {
-                Some((true, seen, gone)) => proven.extend(
-                    seen.and_then(|seen| within(stay, Timestamp(seen), gone.map(Timestamp))),
-                ),
-                _ => proven.push(stay),
-            }
-        }
-        Ok(proven)
+            if count > limit { Err(RegistryError::TooMany(limit)) } else { Ok(()) }
+        })?;
+        Ok(spans)
     }
 
     /// The devices of local jobs that run, where more than their users' word says that they are there.
@@ -94,6 +109,26 @@ impl Registry {
         }
         Ok(found)
     }
+}
+
+/// What of a stay others than its job's user saw.
+fn prove(db: &Connection, stay: Interval) -> Result<Option<Interval>, RegistryError> {
+    if stay.key.cluster != ClusterId::local() {
+        return Ok(Some(stay));
+    }
+    let mut find = db.prepare_cached(
+        "SELECT r.registered, p.seen, p.gone FROM runs r LEFT JOIN proven p ON p.run = r.run
+         WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3",
+    )?;
+    let run = params![ClusterId::LOCAL, stay.key.id.get(), stay.run_start.0];
+    let found: Option<(bool, Option<i64>, Option<i64>)> =
+        find.query_row(run, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    Ok(match found {
+        Some((true, seen, gone)) => {
+            seen.and_then(|seen| within(stay, Timestamp(seen), gone.map(Timestamp)))
+        }
+        _ => Some(stay),
+    })
 }
 
 /// What of a stay lies between two instants; `None` where nothing does.

@@ -76,30 +76,39 @@ impl Registry {
     /// # Errors
     /// SQLite fails, or there are more than the registry's limit of rows.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
-        let reader = lock(&self.reader);
-        let limit = self.limits.rows_max;
-        let (seen, unseen) = (within(window, &VISITS), within(window, &SHARES));
-        let sql = format!(
-            "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop{}
-             UNION ALL
-             SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}{} AND {UNSEEN}
-             ORDER BY 5, 6, 1, 2 LIMIT {}",
-            seen.text,
-            unseen.text,
-            limit.saturating_add(1)
-        );
-        let mut find = reader.prepare_cached(&sql)?;
-        let mut rows =
-            find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
-        let mut intervals = Vec::new();
-        while let Some(row) = rows.next()? {
-            intervals.push(interval(row)?);
-        }
-        if intervals.len() > limit {
-            return Err(RegistryError::TooMany(limit));
-        }
-        Ok(intervals)
+        let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
+        each_stay(&lock(&self.reader), window, limit, |stay| {
+            intervals.push(stay);
+            Ok(())
+        })?;
+        if intervals.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(intervals) }
     }
+}
+
+/// Shows the stays within a window, ordered by device, start and job; `limit` and one more at most.
+pub(crate) fn each_stay(
+    db: &Connection,
+    window: &Window,
+    limit: usize,
+    mut show: impl FnMut(Interval) -> Result<(), RegistryError>,
+) -> Result<(), RegistryError> {
+    let (seen, unseen) = (within(window, &VISITS), within(window, &SHARES));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let sql = format!(
+        "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop{}
+         UNION ALL
+         SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}{} AND {UNSEEN}
+         ORDER BY 5, 6, 1, 2 LIMIT {}",
+        seen.text,
+        unseen.text,
+        limit.saturating_add(1)
+    );
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
+    while let Some(row) = rows.next()? {
+        show(interval(row)?)?;
+    }
+    Ok(())
 }
 
 /// A table `t` of stays.

@@ -220,12 +220,12 @@ impl Questions {
 
 /// When jobs that a reader sees were on their devices, by more than their users' word.
 fn stays(registry: &Registry, window: &Window) -> Result<HashMap<DeviceId, Seen>, QueryError> {
-    let mut spans: HashMap<DeviceId, Vec<(i64, i64)>> = HashMap::new();
-    for stay in registry.proven(window)? {
-        let stop = stay.stop.map_or(i64::MAX, |stop| stop.0);
-        spans.entry(stay.device).or_default().push((stay.start.0, stop));
-    }
-    Ok(spans.into_iter().map(|(device, spans)| (device, Seen::within(spans))).collect())
+    let spans = registry.spans(window)?.into_iter().map(|(device, spans)| {
+        let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.0);
+        let spans = spans.into_iter().map(|(start, stop)| (start.0, until(stop)));
+        (device, Seen::within(spans.collect()))
+    });
+    Ok(spans.collect())
 }
 
 #[cfg(test)]

@@ -106,7 +106,10 @@ impl Site {
     /// Sends a request with these headers (each line with its end) and reads the whole answer.
     fn ask(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect();
-        stream.write_all(&request(line, headers, body)).unwrap();
+        // A refusal may come before all is sent.
+        if let Err(error) = stream.write_all(&request(line, headers, body)) {
+            assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{line}");
+        }
         answer(&mut stream).unwrap_or_else(|why| panic!("{line}: {why}"))
     }
 
