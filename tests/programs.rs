@@ -24,7 +24,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
 /// happens to run here count.
 pub(crate) fn agent() -> Command {
     let mut command = Command::new(program("jobmeter-agent"));
-    command.env("JOBMETER_AGENT_CONFIG", "/dev/null").env_remove("JOBMETER_SERVER");
+    command.env("JOBMETER_AGENT_FILE", "/dev/null").env_remove("JOBMETER_SERVER");
     command
 }
 

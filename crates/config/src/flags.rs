@@ -59,7 +59,7 @@ pub struct Flags {
 }
 
 /// Takes what [`flags`] put into a command. `default_file` is read where `--config` and the variable
-/// `JOBMETER_<PROGRAM>_CONFIG` name none.
+/// `JOBMETER_<PROGRAM>_FILE` name none.
 pub fn given(
     settings: &[Setting],
     matches: &ArgMatches,
@@ -86,7 +86,7 @@ pub fn given(
         let level = (level.key.to_string(), Raw::One(level_above(&level.default, more).to_owned()));
         flags.push(level);
     }
-    let variable = format!("JOBMETER_{}_CONFIG", program.to_uppercase());
+    let variable = format!("JOBMETER_{}_FILE", program.to_uppercase());
     let named = matches.get_one::<String>("config").cloned().or_else(|| environment(&variable));
     let default = || ConfigFile::Default(PathBuf::from(default_file));
     let file = named.map_or_else(default, |path| ConfigFile::Given(PathBuf::from(path)));

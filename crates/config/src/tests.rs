@@ -226,7 +226,7 @@ fn flags_of_a_command() {
     assert_eq!(find("sources.load.period"), Raw::One("1s".to_owned()));
     let error = command.try_get_matches_from(["x", "--perod", "1s"]).unwrap_err().to_string();
     assert!(error.contains("'--period'"), "{error}");
-    let named = |name: &str| (name == "JOBMETER_AGENT_CONFIG").then(|| "/mine".to_owned());
+    let named = |name: &str| (name == "JOBMETER_AGENT_FILE").then(|| "/mine".to_owned());
     let matches = clap::Command::new("x").args(super::flags(&settings)).get_matches_from(["x"]);
     let flags = super::given(&settings, &matches, "agent", "/default", &named);
     assert_eq!(flags.file, ConfigFile::Given(PathBuf::from("/mine")));
@@ -235,7 +235,9 @@ fn flags_of_a_command() {
 #[test]
 fn no_two_settings_have_one_flag_or_variable() {
     for settings in [agent_settings(&sources()), server_settings(), client_settings()] {
-        let (mut flags, mut variables) = (BTreeSet::new(), BTreeSet::new());
+        // Which file a program reads is a variable beside those of its settings, and of others'.
+        let files = ["AGENT", "SERVER", "CLIENT"].map(|of| format!("JOBMETER_{of}_FILE"));
+        let (mut flags, mut variables) = (BTreeSet::new(), BTreeSet::from(files));
         for setting in &settings {
             assert!(flags.insert(setting.flag()), "{}", setting.flag());
             assert!(variables.insert(setting.variable()), "{}", setting.variable());

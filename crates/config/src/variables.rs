@@ -12,9 +12,9 @@ const PREFIX: &str = "JOBMETER_";
 const OF_SOURCES: &str = "SOURCES_";
 /// Those that are no settings: which file a program reads, and which programs tests and benches run and how.
 const OTHERS: [&str; 7] = [
-    "AGENT_CONFIG",
-    "SERVER_CONFIG",
-    "CLIENT_CONFIG",
+    "AGENT_FILE",
+    "SERVER_FILE",
+    "CLIENT_FILE",
     "PROGRAM",
     "AGENT_PROGRAM",
     "SERVER_PROGRAM",
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn what_others_made_is_told_and_ignored_and_what_is_ours_is_known() {
         let made = ["JOBMETER_PORT", "JOBMETER_PORT_8790_TCP", "JOBMETER_SERVICE_HOST"];
-        let ours = ["JOBMETER_LISTEN", "JOBMETER_AGENT_CONFIG", "JOBMETER_AGENT_PROGRAM"];
+        let ours = ["JOBMETER_LISTEN", "JOBMETER_AGENT_FILE", "JOBMETER_AGENT_PROGRAM"];
         for own in [of_agent(), server_settings(), client_settings()] {
             let (wrong, ignored) = unknown(&own, &[made, ours].concat());
             assert_eq!((&*wrong, ignored.len()), ("", 3), "{ignored:?}");

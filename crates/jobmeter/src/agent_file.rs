@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
     let environment = |name: &str| agent::environment(name);
     let named = matches.get_one::<String>("agent").cloned();
-    let named = named.or_else(|| environment("JOBMETER_AGENT_CONFIG")).map(PathBuf::from);
+    let named = named.or_else(|| environment("JOBMETER_AGENT_FILE")).map(PathBuf::from);
     let shown = named.clone().unwrap_or_else(|| PathBuf::from(place::AGENT_FILE));
     let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
     let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });

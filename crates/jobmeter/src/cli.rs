@@ -343,7 +343,7 @@ fn agent_file() -> Arg {
     value(
         "agent",
         "FILE",
-        "The agent's settings [default: what JOBMETER_AGENT_CONFIG names, else /etc/jobmeter/agent.toml]",
+        "The agent's settings [default: what JOBMETER_AGENT_FILE names, else /etc/jobmeter/agent.toml]",
     )
 }
 

@@ -22,7 +22,7 @@ fn settings(program: &str, settings: &[config::Setting]) {
         "# Settings of the {program}
 
 Every setting is a key of `/etc/jobmeter/{program}.toml` (another file with `--config` or
-`JOBMETER_{variable}_CONFIG`), an environment variable and a flag. A flag comes before a variable, a variable
+`JOBMETER_{variable}_FILE`), an environment variable and a flag. A flag comes before a variable, a variable
 before the file, the file before the default. None is needed. Times are written `500ms`, `30s`, `2m` or
 `7d`, sizes `64MiB`. SIGHUP reads the file anew.
 

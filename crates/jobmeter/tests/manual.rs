@@ -8,7 +8,7 @@ fn jobmeter(words: &[&str]) -> Output {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
     // What tells of the programs reads no settings, also none that are wrong.
-    command.env("JOBMETER_CLIENT_CONFIG", "/nonexistent").args(words).output().unwrap()
+    command.env("JOBMETER_CLIENT_FILE", "/nonexistent").args(words).output().unwrap()
 }
 
 fn told(words: &[&str]) -> String {
