@@ -9,6 +9,7 @@ use kernel::allocations::{CountingAllocator, on_this_thread};
 use model::Cause;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use truth::roles::{ROLE, TOUCHED, WRITTEN, command, expect_denied, play, start_storm, told_by};
 use truth::{Group, Observer, alone, say, wall_clock};
@@ -25,11 +26,30 @@ fn play_a_role() {
     play();
 }
 
-/// Says both numbers, and fails where they differ by more than this share.
-fn assert_close(what: &str, found: f64, expected: f64, share: f64) {
+/// Says both numbers, and fails where they differ by more than this share and by what the kernel counts after it
+/// has told of so many ends, up to twice of it.
+fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64) {
     let off = (found - expected) / expected;
-    say(&format!("{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %", off * 100.0));
-    assert!(off.abs() <= share, "{what}: {found} instead of {expected}");
+    let besides = f64::from(ends) * after_an_end_s();
+    say(&format!(
+        "{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %, of which {besides:.6} s after {ends} ends",
+        off * 100.0
+    ));
+    let within = expected * (1.0 - share) - 2.0 * besides..=expected * (1.0 + share);
+    assert!(within.contains(&found), "{what}: {found} instead of {expected}");
+}
+
+/// What the kernel counts for a process as large as these after it has told of its end, when it gives its memory
+/// back: from 0.5 to 4 ms have been seen, by the machine and what its host does; so it is measured.
+fn after_an_end_s() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let Some((mut observer, [group])) = Observer::beside("taskstats", 90) else { return 0.0 };
+        (0..20).for_each(|_| observer.watch_child(group.start("burn 1")));
+        observer.end(&group);
+        let told = observer.value(CPU, Some(&group)).unwrap();
+        ((group.cpu_seconds() - told) / 20.0).max(0.0)
+    })
 }
 
 /// Whose each end of the machine was is known; not so if the kernel had to drop some, as it does where
@@ -47,7 +67,7 @@ fn twenty_five_short_processes_one_after_the_other() {
     observer.watch_child(group.start("sequence 25"));
     observer.end(&group);
     let cpu = observer.value(CPU, Some(&group)).unwrap();
-    assert_close("25 processes of 0.3 s", cpu, group.cpu_seconds(), 0.005);
+    assert_close("25 processes of 0.3 s", (cpu, 26), group.cpu_seconds(), 0.005);
     let residual = observer.value("taskstats_residual_cpu_seconds", Some(&group)).unwrap();
     assert!((residual - (group.cpu_seconds() - cpu)).abs() < 1e-6, "{residual}");
     assert_all_attributed(&mut observer);
@@ -84,7 +104,7 @@ fn a_process_that_is_listed_first_and_read_often_counts_once() {
         // It came to run the job, so that what it used before it joined counts, and is not in the group's.
         let before = before_ns.parse::<f64>().unwrap() / 1e9;
         say(&format!("{before:.6} s before it joined"));
-        assert_close("listed first", value(CPU), group.cpu_seconds() + before, 0.005);
+        assert_close("listed first", (value(CPU), 1), group.cpu_seconds() + before, 0.005);
         let (_, told) = told.rsplit_once(") ").unwrap();
         let told: f64 = told.split(' ').nth(7).unwrap().parse().unwrap();
         let faults = value("taskstats_minor_faults_total");
@@ -121,7 +141,7 @@ fn a_shell_that_ends_before_its_children() {
     observer.end(&group);
     let cpu = observer.value(CPU, Some(&group)).unwrap();
     assert!(cpu > 0.5, "five times 0.1 s: {cpu}");
-    assert_close("orphans", cpu, group.cpu_seconds(), 0.02);
+    assert_close("orphans", (cpu, 7), group.cpu_seconds(), 0.02);
     assert_all_attributed(&mut observer);
 }
 
@@ -134,8 +154,7 @@ fn daemons_that_fork_twice_and_leave_their_session() {
     observer.end(&group);
     let cpu = observer.value(CPU, Some(&group)).unwrap();
     assert!(cpu > 0.8, "four times 0.2 s: {cpu}");
-    // 13 processes, each with about 0.7 ms after its end was told.
-    assert_close("daemons", cpu, group.cpu_seconds(), 0.02);
+    assert_close("daemons", (cpu, 13), group.cpu_seconds(), 0.02);
 }
 
 #[test]
@@ -157,7 +176,8 @@ fn ten_thousand_forks_in_another_job() {
         assert_eq!(observer.device("taskstats_not_looked_at_total"), 0.0);
         observer.end(&quiet);
         let cpu = observer.value(CPU, Some(&quiet)).unwrap();
-        assert_close("one process beside 10 000", cpu, quiet.cpu_seconds(), 0.01);
+        // Where others keep the processors, it may work for a while before it has joined its group.
+        assert_close("one process beside 10 000", (cpu, 1), quiet.cpu_seconds(), 0.03);
         observer.end(&storm);
         let value = |metric| observer.value(metric, Some(&storm)).unwrap();
         // With the shell and its sleep.
@@ -193,7 +213,7 @@ fn after_a_restart_the_counter_begins_anew() {
     observer.watch_child(child);
     observer.end(&group);
     let cpu = observer.value(CPU, Some(&group)).unwrap();
-    assert_close("since the restart", cpu, group.cpu_seconds() - used, 0.02);
+    assert_close("since the restart", (cpu, 1), group.cpu_seconds() - used, 0.02);
 }
 
 #[test]
