@@ -31,7 +31,7 @@ pub use nodes::{
 };
 pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};
-pub use param::{COUNT_MAX, Form, JOB_STATES, Param};
+pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,

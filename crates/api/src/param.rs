@@ -66,8 +66,8 @@ pub const JOB_STATES: [&str; 4] = ["waiting", "running", "ended", "failed"];
 /// Most that [`Form::Count`] takes.
 pub const COUNT_MAX: u32 = 1_000_000;
 
-/// Most that `Form::Number` takes: what JavaScript holds exactly.
-pub(crate) const NUMBER_MAX: i64 = (1 << 53) - 1;
+/// Most that [`Form::Number`] takes: what JavaScript holds exactly.
+pub const NUMBER_MAX: i64 = (1 << 53) - 1;
 
 /// A parameter, its name first.
 pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) -> Param {

@@ -67,8 +67,9 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
             .ok_or_else(|| Refusal::malformed(message()))
     });
     let part_of = params.text("part_of")?.map(|number| {
-        let number: Option<i64> = number.parse().ok().filter(|number| *number > 0);
-        number.ok_or_else(|| Refusal::malformed("`part_of` is a number from 1 on"))
+        let number = number.parse().ok().filter(|number| (1..=api::NUMBER_MAX).contains(number));
+        let message = || format!("`part_of` is a whole number from 1 to {}", api::NUMBER_MAX);
+        number.ok_or_else(|| Refusal::malformed(message()))
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
