@@ -61,7 +61,11 @@ def invalid_requests_are_refused(ctx, response, case):
     # An object in place of a list is sent as what Python prints of it, which may be a right name, or as nothing.
     if any(str(value).startswith("{'") for value in (case.query or {}).values()):
         return
-    # A list of one empty name is sent as an empty list is.
-    if any(value in ("", [""]) for value in (case.query or {}).values()):
+    # A list of empty names is sent as an empty list is: nothing, and commas.
+    def is_empty(value):
+        names = value if isinstance(value, list) else [value]
+        return all(isinstance(name, str) and not name.strip(",") for name in names)
+
+    if any(is_empty(value) for value in (case.query or {}).values()):
         return
     negative_data_rejection(ctx, response, case)
