@@ -11,6 +11,7 @@ use crate::parts::Parts;
 use crate::plan::SourcePlan;
 use crate::schedule::{Due, Schedule};
 use crate::work::{Outcome, Read, Slot, Task, drop_source};
+pub(crate) use demand::BETWEEN;
 use drains::Drains;
 use holes::{Hole, cause};
 use model::{Cause, Metric, Timestamp};

@@ -6,7 +6,7 @@ mod aside;
 mod demand;
 
 use crate::clock::Clock;
-use crate::entry::{Entry, State};
+use crate::entry::{BETWEEN, Entry, State};
 use crate::finder::{Finder, Found};
 use crate::known::Directories;
 use crate::own::Own;
@@ -299,7 +299,7 @@ impl Sampler {
     /// rapl/zones denied: … | exec broken: …`.
     pub(crate) fn troubles(&self) -> String {
         let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
-        troubles.join(" | ")
+        troubles.join(BETWEEN)
     }
 
     /// Gives sources that are off another chance.

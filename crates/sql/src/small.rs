@@ -6,8 +6,8 @@ use crate::meant::question;
 use crate::narrow::Narrow;
 use crate::provider::Scope;
 use crate::schema::Table;
-use jobs::{Filter, Interval, Window};
-use model::{ClusterId, JobId, JobKey, Timestamp};
+use jobs::{Filter, Interval, JobName, Window};
+use model::{JobId, JobKey, Timestamp};
 use query::{QueryError, SeenMark, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -185,8 +185,8 @@ fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
 
 /// `CLUSTER:ID`; a person may have written something else into the file.
 fn job_of(text: &str) -> Option<JobKey> {
-    let (cluster, id) = text.split_once(':')?;
-    Some(JobKey { cluster: ClusterId::new(cluster).ok()?, id: JobId::new(id.parse().ok()?)? })
+    let name: JobName = text.parse().ok()?;
+    Some(JobKey { id: name.id()?, cluster: name.cluster? })
 }
 
 fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Longest words on what is wrong with a source.
 const TROUBLE_CHARS_MAX: usize = 200;
 
-/// What stands between two of them, as between those of sources.
-const BETWEEN: &str = " | ";
+/// What stands between two of them, of one source or of several.
+pub(crate) const BETWEEN: &str = " | ";
 
 /// Words that are not too long.
 fn cut(mut text: String) -> String {
