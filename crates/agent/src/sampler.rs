@@ -202,7 +202,7 @@ impl Sampler {
             entry.come_back(read, steady_us, self.sealer.notes());
         }
         if let Some(queues) = &self.queues {
-            entry.listen(queues, steady_us);
+            entry.listen(queues, self.clock.wall(), steady_us);
         }
         if ended {
             self.seal_soon();

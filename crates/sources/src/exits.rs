@@ -180,7 +180,7 @@ impl Exits {
     /// at its usual instant: where events are many, waking for the first of them costs more than it spares.
     pub(crate) fn quiet(&self) -> Option<Quiet<'_>> {
         let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
-        let quiet = Quiet { queues: [listener, forks], at_most: self.quiet_for };
+        let quiet = Quiet { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
         (self.found == 0).then_some(quiet)
     }
 

@@ -72,8 +72,9 @@ pub struct Context<'a> {
 /// The queues of a source that needs no drain now.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet<'a> {
-    /// What becomes readable when something waits.
-    pub queues: [BorrowedFd<'a>; 2],
+    /// What becomes readable when something waits; none: it waits for the queues of others, as whatever comes into
+    /// one is told to each source that waits.
+    pub queues: [Option<BorrowedFd<'a>>; 2],
     /// It needs a drain after so long even when nothing comes.
     pub at_most: Duration,
 }

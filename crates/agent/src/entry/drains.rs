@@ -62,10 +62,10 @@ impl Entry {
 
     /// Where nothing but what comes into its queues can need a drain, that waits for it: on a node whose tasks
     /// only work, nothing wakes ten times a second.
-    pub(crate) fn listen(&mut self, queues: &Queues, steady_us: i64) {
+    pub(crate) fn listen(&mut self, queues: &Queues, now: Timestamp, steady_us: i64) {
         let quiet = self.source().and_then(Source::quiet);
         let (Some(quiet), Some(every_us)) = (quiet, self.drains.every_us) else { return };
-        for queue in quiet.queues {
+        for queue in quiet.queues.into_iter().flatten() {
             if let Err(errno) = queues.watch(queue) {
                 log::debug!(
                     "source {} is drained often: watching its queue: {errno}",
@@ -75,8 +75,18 @@ impl Entry {
             }
         }
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
-        let wait_us = steady_us.saturating_add(at_most_us).saturating_sub(self.drains.due_us);
-        let steps = wait_us.max(0).unsigned_abs().div_ceil(every_us.unsigned_abs());
+        let along_us = every_us / ALONG;
+        let latest = now.plus(at_most_us);
+        // At a whole second if it can be: there other things wake too.
+        let whole = Timestamp(latest.0.saturating_sub(latest.0.rem_euclid(Timestamp::SECOND)));
+        let until = if at_most_us >= Timestamp::SECOND && whole > now.plus(along_us) {
+            whole
+        } else {
+            latest
+        };
+        let wait_us = steady_us.saturating_add(until.since(now)).saturating_sub(self.drains.due_us);
+        let wait_us = wait_us.saturating_sub(along_us).max(0);
+        let steps = wait_us.unsigned_abs().div_ceil(every_us.unsigned_abs());
         let put_off_us = i64::try_from(steps).unwrap_or(0).saturating_mul(every_us);
         (self.drains.listens, self.drains.due_us) =
             (true, self.drains.due_us.saturating_add(put_off_us));

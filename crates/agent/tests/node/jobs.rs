@@ -66,13 +66,29 @@ struct Job {
 
 impl Job {
     fn start(ground: &Ground, id: u32) -> Self {
+        Self::run(Command::new("sleep").arg("1000"), ground, id)
+    }
+
+    fn run(command: &mut Command, ground: &Ground, id: u32) -> Self {
         let dirs = ground.job(id);
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let child = command.spawn().unwrap();
         for dir in &dirs {
             fs::create_dir(dir).unwrap();
             fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
         }
         Self { dirs, child, end: Instant::now() + ALIVE }
+    }
+
+    /// The processor time of it so far, as the kernel counts it for its cgroup.
+    fn cpu_seconds(&self) -> f64 {
+        let read = |name| self.dirs.iter().find_map(|dir| fs::read_to_string(dir.join(name)).ok());
+        let of_version_1 =
+            read("cpuacct.usage").map(|text| text.trim().parse::<f64>().unwrap() / 1e9);
+        of_version_1.unwrap_or_else(|| {
+            let text = read("cpu.stat").unwrap();
+            let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
+            usage.parse::<f64>().unwrap() / 1e6
+        })
     }
 
     fn end(mut self) {
@@ -110,6 +126,57 @@ fn told(agent: &Agent) -> BTreeMap<i64, Told> {
         }
     }
     told
+}
+
+/// What was told last of a metric of a job, or of the device.
+fn told_last(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
+    let mut last = None;
+    for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
+        for (index, value) in batch.index.iter().zip(&batch.values) {
+            let entry = batch.table.entries.get(usize::try_from(*index).unwrap()).unwrap();
+            let is_it = entry.job.as_ref().map(|job| job.id.get()) == id;
+            if is_it && &*entry.metric.name == metric {
+                last = Some(*value);
+            }
+        }
+    }
+    last
+}
+
+#[test]
+fn a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second() {
+    let _alone = alone();
+    if !root("a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second") {
+        return;
+    }
+    let ground = Ground::new();
+    let place = ground.0.first().unwrap().to_str().unwrap();
+    let arguments = ["--period", "1s", "--jobs-schedulers", "oar", "--jobs-oar-roots", place];
+    let mut command = program();
+    command.env("JOBMETER_SOURCES_CGROUP_PERIOD", "10s");
+    let agent = Agent::start(command, &arguments);
+    until("the first reading", Duration::from_secs(30), || {
+        told_last(&agent, None, "cgroup_jobs").is_some()
+    });
+    let mut used = Vec::new();
+    for id in 1..=4_u32 {
+        let job = Job::run(Command::new("sh").args(["-c", "while :; do :; done"]), &ground, id);
+        until("three seconds of the processor", Duration::from_secs(60), || {
+            job.cpu_seconds() >= 3.0
+        });
+        used.push((i64::from(id), job.cpu_seconds()));
+        job.end();
+    }
+    until("the ends of the jobs", Duration::from_secs(20), || {
+        told(&agent).values().filter(|told| told.ended > 0).count() == used.len()
+    });
+    for (id, used) in used {
+        let told = told_last(&agent, Some(id), "cgroup_cpu_seconds_total").unwrap_or(0.0);
+        println!("job {id} used {used:.3} s, of which {told:.3} s were told");
+        assert!(told <= used + 0.1, "no more than it used: {told} of {used}");
+        // A second between two looks, and one that a busy machine makes late.
+        assert!(told >= used - 1.5, "told are {told} s of {used}");
+    }
 }
 
 #[test]

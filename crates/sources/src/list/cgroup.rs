@@ -9,7 +9,10 @@
 //!
 //! A job without a process gives none either: neither 0 nor old totals. Its counters begin when its
 //! cgroup was made, so that the first sample has everything that its first process used. A last
-//! reading comes when the last process ended and when the cgroup is about to be forgotten.
+//! reading comes when the last process ended and when the cgroup is about to be forgotten. As a
+//! scheduler removes it within milliseconds of that, processor time and transfers are looked at
+//! between readings too, once a second and within a tenth of a second after a task of the node ended:
+//! where the cgroup is gone, the last reading tells what the last look found. The samples are as many as before.
 //!
 //! - Throttling is that by the limit of the job's own directory; limits of steps below it are not
 //!   counted.
@@ -28,9 +31,10 @@ mod files;
 mod metrics;
 mod subject;
 
+use crate::exits::DRAIN_EVERY;
 use crate::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::sink::Of;
-use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use disks::{BlkioRule, Disks};
 use files::{OF_JOBS, OF_UNITS, Part, Telling};
@@ -38,7 +42,15 @@ use kernel::limits::open_files_max;
 use metrics::{JOBS, METRICS, UNKEPT};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
+use std::time::Duration;
 use subject::{Budget, Outcome, Reading, Subject};
+
+/// Longest time between two looks at a job's counters, where few jobs are.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same where there is none.
+const NO_LOOK: Duration = Duration::from_hours(1);
+/// Most jobs that are looked at in one call; the others follow at the next.
+const LOOKS_MAX: usize = 16;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
@@ -115,6 +127,8 @@ struct Cgroup {
     reader: Reader,
     began: Option<Timestamp>,
     states: States,
+    /// The job to be looked at next.
+    next_look: usize,
 }
 
 /// What reading needs, whosever the files are.
@@ -156,6 +170,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         },
         began: None,
         states: States::default(),
+        next_look: 0,
     }))
 }
 
@@ -176,6 +191,30 @@ impl Source for Cgroup {
             of_device.counter(&UNKEPT, &[], self.reader.budget.unkept as f64, began);
         }
         self.states.tell(out)
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+        self.follow(cx);
+        for _ in 0..self.jobs.len().min(LOOKS_MAX) {
+            let place = self.next_look % self.jobs.len();
+            self.next_look = place + 1;
+            if let Some((key, subject)) = self.jobs.get_mut(place)
+                && is_read(cx, key).is_some()
+            {
+                subject.look(&mut self.reader.reading(cx).0);
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        Some(DRAIN_EVERY)
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        // A job that comes is told to all that wait.
+        let at_most = if self.jobs.is_empty() { NO_LOOK } else { LOOK_EVERY };
+        Some(Quiet { queues: [None, None], at_most })
     }
 
     fn job_ended(
@@ -216,12 +255,7 @@ impl Cgroup {
 
     fn read_job(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
         let Some((key, subject)) = self.jobs.get_mut(place) else { return };
-        // A tick that is late may lie before a job that is here already: its first sample comes
-        // with the next one.
-        let Some(job) = cx.jobs.get(key).filter(|job| job.populated && job.created <= cx.now)
-        else {
-            return;
-        };
+        let Some(job) = is_read(cx, key) else { return };
         let (of_job, states) = (&mut out.of_job(key), &mut self.states);
         let told = |part, outcome| states.add(part, outcome);
         self.reader.read(subject, cx, job.created, of_job, &[], told);
@@ -240,6 +274,12 @@ impl Cgroup {
     }
 }
 
+/// A job that is read now. A tick that is late may lie before a job that is here already: its first sample
+/// comes with the next one.
+fn is_read<'a>(cx: &Context<'a>, key: &JobKey) -> Option<&'a JobCgroup> {
+    cx.jobs.get(key).filter(|job| job.populated && job.created <= cx.now)
+}
+
 impl Reader {
     /// Reads the files of a subject and tells what they say, with these labels; `told` is shown what
     /// came of each.
@@ -252,13 +292,17 @@ impl Reader {
         labels: &[(&str, &str)],
         told: impl FnMut(Part, Outcome),
     ) {
-        let (root, now) = (cx.root, cx.now);
-        let (disks, user_hz) = (&mut self.disks, self.user_hz);
+        let (root, now, user_hz) = (cx.root, cx.now, self.user_hz);
+        let (mut reading, disks) = self.reading(cx);
         let mut telling = Telling { out, labels, created, root, now, disks, user_hz };
+        subject.read(&mut reading, &mut telling, told);
+    }
+
+    fn reading<'a>(&'a mut self, cx: &Context<'a>) -> (Reading<'a>, &'a mut Disks) {
+        let (root, now) = (cx.root, cx.now);
         let blkio = self.blkio.files(root, now);
         let (budget, path, text) = (&mut self.budget, &mut self.path, &mut self.text);
-        let mut reading = Reading { root, now, blkio, budget, path, text };
-        subject.read(&mut reading, &mut telling, told);
+        (Reading { root, now, blkio, budget, path, text }, &mut self.disks)
     }
 }
 

@@ -29,17 +29,21 @@ fn queues_are_emptied_at_the_multiples_of_what_they_want_and_with_the_ticks() {
 }
 
 static HEARD: Metric = Metric::gauge("listening_heard", Unit::Count, "");
-static LISTENING: SourceSpec = spec("listening", &[&HEARD], |open| {
+static LISTENING: SourceSpec = spec("listening", &[&HEARD], |open| listen(open, 720));
+static PATIENT: SourceSpec = spec("listening", &[&HEARD], |open| listen(open, 1300));
+
+fn listen(open: &Open<'_>, at_most_ms: u64) -> Result<Box<dyn Source>, SourceError> {
     let queue = File::options().read(true).write(true).open(open.root.path().join("queue"));
     let queue = queue.map_err(|error| SourceError::broken(error.to_string()))?;
     rustix::io::ioctl_fionbio(&queue, true).unwrap();
-    Ok(Box::new(Listening { queue, found: 0 }))
-});
+    Ok(Box::new(Listening { queue, found: 0, at_most: Duration::from_millis(at_most_ms) }))
+}
 
 /// Counts the bytes that come into a queue, and tells how many at each drain.
 struct Listening {
     queue: File,
     found: usize,
+    at_most: Duration,
 }
 
 impl Source for Listening {
@@ -58,15 +62,15 @@ impl Source for Listening {
     }
 
     fn quiet(&self) -> Option<Quiet<'_>> {
-        let at_most = Duration::from_millis(720);
-        (self.found == 0).then_some(Quiet { queues: [self.queue.as_fd(); 2], at_most })
+        let (queue, at_most) = (Some(self.queue.as_fd()), self.at_most);
+        (self.found == 0).then_some(Quiet { queues: [queue, None], at_most })
     }
 }
 
 /// That source alone, and its queue.
-fn listening(period_s: u64) -> (Bench, File) {
+fn listening(spec: &'static SourceSpec, period_s: u64) -> (Bench, File) {
     let mut plan = first_only();
-    plan.sources[0].spec = &LISTENING;
+    plan.sources[0].spec = spec;
     plan.sources[0].period = Duration::from_secs(period_s);
     let mut bench = Bench::new(&plan);
     bench.sampler = bench.sampler.with_queues(Arc::new(Queues::new().unwrap()));
@@ -83,8 +87,8 @@ fn drains(bench: &mut Bench) -> Vec<(f64, f64)> {
 }
 
 /// The same, where at these instants in milliseconds so many bytes come.
-fn heard(comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
-    let (mut bench, mut queue) = listening(2);
+fn heard(spec: &'static SourceSpec, comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
+    let (mut bench, mut queue) = listening(spec, 2);
     let mut now_ms = 0;
     for (at_ms, bytes) in comes {
         bench.pass((at_ms - now_ms) * 1000);
@@ -101,20 +105,27 @@ fn heard(comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
 #[test]
 fn a_quiet_queue_is_looked_into_when_something_comes_or_its_time_is_over() {
     assert_eq!(
-        heard(&[], 3_900),
-        [(0.0, 0.0), (0.8, 0.0), (1.6, 0.0), (2.0, 0.0), (2.8, 0.0), (3.6, 0.0)]
+        heard(&LISTENING, &[], 3_900),
+        [(0.0, 0.0), (0.7, 0.0), (1.4, 0.0), (2.0, 0.0), (2.7, 0.0), (3.4, 0.0)]
     );
     assert_eq!(
-        heard(&[(130, 3)], 1_900),
-        [(0.0, 0.0), (0.2, 3.0), (0.3, 0.0), (1.1, 0.0), (1.9, 0.0)],
+        heard(&LISTENING, &[(130, 3)], 1_900),
+        [(0.0, 0.0), (0.2, 3.0), (0.3, 0.0), (1.0, 0.0), (1.7, 0.0)],
         "at the next instant, and then until nothing is found"
+    );
+    let patient = heard(&PATIENT, &[(130, 3)], 3_900);
+    let times: Vec<f64> = patient.iter().map(|(at, _)| *at).collect();
+    assert_eq!(
+        times,
+        [0.0, 0.2, 0.3, 1.0, 2.0, 3.0],
+        "where a second is not too long, with what wakes each second"
     );
 }
 
 #[test]
 fn a_queue_into_which_much_comes_is_looked_into_as_often_as_is_wanted() {
     let comes: Vec<_> = (1..40).map(|at| (at * 10 + 5, 1)).collect();
-    let heard = heard(&comes, 900);
+    let heard = heard(&LISTENING, &comes, 900);
     let times: Vec<f64> = heard.iter().map(|(at, _)| *at).collect();
     // The bench wakes when something comes: what is nearly due is taken along.
     assert_eq!(times, [0.0, 0.075, 0.175, 0.275, 0.375, 0.5, 0.6]);
@@ -124,7 +135,7 @@ fn a_queue_into_which_much_comes_is_looked_into_as_often_as_is_wanted() {
 
 #[test]
 fn a_job_that_comes_is_looked_at_though_nothing_comes_into_the_queue() {
-    let (mut bench, _queue) = listening(10);
+    let (mut bench, _queue) = listening(&LISTENING, 10);
     let job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
     bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
     bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));

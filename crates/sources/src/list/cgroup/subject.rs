@@ -12,6 +12,9 @@ const NEW_US: i64 = 30 * Timestamp::SECOND;
 /// Readings after which a job's directory of version 1 is looked at again for directories below it.
 const CHILDREN_EVERY: u32 = 8;
 
+/// Longest text that is kept from a look: 100 disks of a job.
+const LAST_BYTES_MAX: usize = 16 << 10;
+
 /// How many files are kept open, and how many may be.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -49,6 +52,8 @@ struct Slot {
     /// Place in the list of directories.
     dir: usize,
     state: State,
+    /// What it said since it was told last, as a look between two readings found it; empty: nothing.
+    last: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -82,17 +87,16 @@ impl Subject {
                 return None;
             }
             let dir = file.of.iter().find_map(|hierarchy| in_hierarchy(*hierarchy))?;
-            Some(Slot { file, dir, state: State::Closed })
+            Some(Slot { file, dir, state: State::Closed, last: Vec::new() })
         };
         let slots = files.iter().filter_map(slot).collect();
         Self { created, dirs: dirs.to_vec(), slots, readings: 0, has_children: false }
     }
 
-    /// Whether this is the cgroup made then, with these directories or some that have gone since. What was
+    /// Whether this is the cgroup made then, with these directories or some that have gone since, or all. What was
     /// counted by the files of one hierarchy is not counted on by those of another, which count by another clock.
     pub(super) fn is(&self, created: Timestamp, dirs: &[JobDir]) -> bool {
-        let some = !dirs.is_empty() || self.dirs.is_empty();
-        self.created == created && some && dirs.iter().all(|dir| self.dirs.contains(dir))
+        self.created == created && dirs.iter().all(|dir| self.dirs.contains(dir))
     }
 
     /// Closes its files.
@@ -124,26 +128,20 @@ impl Subject {
         self.look_below(reading);
         let mut gone = None;
         for slot in &mut self.slots {
-            let read = match slot.file.only {
-                Only::Always => true,
-                Only::WithoutChildren => !self.has_children,
-                Only::Blkio(family) => reading.blkio == Some(family),
-            };
-            if !read {
+            if !slot.is_read(reading.blkio, self.has_children) {
                 slot.close_if_kept(reading.budget);
                 continue;
             }
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
-            reading.path.clear();
-            reading.path.push_str(&dir.path);
-            reading.path.push('/');
-            reading.path.push_str(slot.file.name);
-            let came = match slot.text(reading) {
-                Ok(true) => match (slot.file.push)(telling, reading.text) {
-                    Ok(true) => Outcome::Told,
-                    Ok(false) => Outcome::Absent,
-                    Err(error) => Outcome::Broken(format!("/{}: {error}", reading.path)),
-                },
+            let read = slot.text(dir, reading);
+            if matches!(read, Ok(false)) {
+                // Its cgroup was removed: what a look found there is the last that was counted.
+                reading.text.clone_from(&slot.last);
+            }
+            slot.last.clear();
+            let came = match read {
+                Ok(true) => slot.tell(telling, reading),
+                Ok(false) if !reading.text.is_empty() => slot.tell(telling, reading),
                 Ok(false) => Outcome::Absent,
                 Err(ReadError::Denied { .. }) => Outcome::Denied,
                 Err(error) => Outcome::Broken(error.to_string()),
@@ -156,6 +154,23 @@ impl Subject {
         if let Some(dir) = gone {
             for slot in self.slots.iter_mut().filter(|slot| slot.dir == dir) {
                 slot.close(reading.budget, State::Gone);
+            }
+        }
+    }
+
+    /// Keeps what the counters say that are lost with the cgroup. The next reading tells it where the cgroup
+    /// was removed meanwhile, as schedulers do within milliseconds of a job's last process.
+    pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
+        if reading.now.since(self.created) < NEW_US {
+            self.retry();
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.file.part.is_counted_to_the_end()) {
+            let Some(dir) = self.dirs.get(slot.dir) else { continue };
+            if slot.is_read(reading.blkio, self.has_children)
+                && matches!(slot.text(dir, reading), Ok(true))
+                && reading.text.len() <= LAST_BYTES_MAX
+            {
+                slot.last.clone_from(reading.text);
             }
         }
     }
@@ -182,8 +197,29 @@ impl Subject {
 }
 
 impl Slot {
+    fn is_read(&self, blkio: Option<usize>, has_children: bool) -> bool {
+        match self.file.only {
+            Only::Always => true,
+            Only::WithoutChildren => !has_children,
+            Only::Blkio(family) => blkio == Some(family),
+        }
+    }
+
+    /// Tells what the text says.
+    fn tell(&self, telling: &mut Telling<'_, '_>, reading: &Reading<'_>) -> Outcome {
+        match (self.file.push)(telling, reading.text) {
+            Ok(true) => Outcome::Told,
+            Ok(false) => Outcome::Absent,
+            Err(error) => Outcome::Broken(format!("/{}: {error}", reading.path)),
+        }
+    }
+
     /// Reads the file's text; false if there is none.
-    fn text(&mut self, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
+    fn text(&mut self, dir: &JobDir, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
+        reading.path.clear();
+        reading.path.push_str(&dir.path);
+        reading.path.push('/');
+        reading.path.push_str(self.file.name);
         let (path, text) = (reading.path.as_str(), &mut *reading.text);
         match &self.state {
             State::Absent | State::Gone => return Ok(false),

@@ -301,6 +301,50 @@ fn a_job_without_a_process_gives_no_sample_and_its_first_has_everything() {
 }
 
 #[test]
+fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    let cpu = |machine: &Machine, us: u64| {
+        machine
+            .write("u/job_1/cpu.stat", &format!("usage_usec {us}\nuser_usec 1\nsystem_usec 0\n"));
+    };
+    let look = |machine: &mut Machine, jobs: &Jobs| {
+        let told = machine.act(jobs, |source, cx, out| source.drain(cx, out)).unwrap();
+        assert!(told.is_empty(), "a look tells nothing");
+    };
+    let end = |machine: &mut Machine, jobs: &Jobs| {
+        let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+        told.get("cgroup_cpu_seconds_total").copied()
+    };
+    // One that was never read: it came and went between two readings.
+    cpu(&machine, 700_000);
+    look(&mut machine, &jobs);
+    cpu(&machine, 800_000);
+    look(&mut machine, &jobs);
+    machine.remove("u/job_1/cpu.stat");
+    look(&mut machine, &jobs);
+    assert_eq!(end(&mut machine, &jobs), Some(0.8));
+    assert_eq!(end(&mut machine, &jobs), None, "once");
+    // One that was read since the last look.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 1_000_000);
+    look(&mut machine, &jobs);
+    cpu(&machine, 1_100_000);
+    assert_eq!(machine.tick(&jobs)["cgroup_cpu_seconds_total"], 1.1);
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(end(&mut machine, &jobs), None);
+    // Of many each has its turn.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 5);
+    let many = Jobs::new((1..=40).map(|id| job(id, VERSION_2)).collect(), Vec::new());
+    (0..3).for_each(|_| look(&mut machine, &many));
+    cpu(&machine, 2_000_000);
+    (0..3).for_each(|_| look(&mut machine, &many));
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(end(&mut machine, &many), Some(2.0));
+}
+
+#[test]
 fn the_last_reading_and_what_comes_after() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
