@@ -64,12 +64,19 @@ impl Finder {
         Arc::clone(&self.jobs)
     }
 
-    /// How often to look: version 1 of the cgroups does not tell when a job's last process ends.
-    pub(crate) fn every(&self, tick: Duration) -> Duration {
+    /// How often to look. Version 1 of the cgroups does not tell when a job's last process ends: where nobody
+    /// else `hears` of ends of tasks, it is asked often.
+    pub(crate) fn every(&self, tick: Duration, hears: bool) -> Duration {
+        let usual = tick.min(LOOK_EVERY);
+        self.presence().filter(|_| !hears).unwrap_or(usual)
+    }
+
+    /// How soon to look for the end of jobs that the kernel does not tell of; `None`: there are none.
+    pub(crate) fn presence(&self) -> Option<Duration> {
         let only_asked = self.jobs.iter().any(|job| {
             job.populated && job.dirs.iter().all(|dir| dir.hierarchy != Hierarchy::Unified)
         });
-        if only_asked { self.presence } else { tick.min(LOOK_EVERY) }
+        only_asked.then_some(self.presence)
     }
 
     /// What becomes readable when there is something to look at.

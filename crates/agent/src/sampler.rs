@@ -4,6 +4,7 @@
 
 mod aside;
 mod demand;
+mod presence;
 
 use crate::clock::Clock;
 use crate::entry::{BETWEEN, Entry, State};
@@ -18,6 +19,7 @@ use crate::sender::WantedJobs;
 use crate::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;
 use model::{DeviceId, JobKey, Timestamp};
+use presence::Presence;
 use sources::Sink;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +84,7 @@ pub(crate) struct Sampler {
     queues: Option<Arc<Queues>>,
     finder: Option<Box<Finder>>,
     finds: Schedule,
+    presence: Presence,
     noted: bool,
     ended: Option<Ended>,
     told: Option<WantedJobs>,
@@ -138,7 +141,8 @@ impl Sampler {
             queues: None,
             entries: entries.collect(),
             jobs: finder.jobs(),
-            finds: Schedule::new(finder.every(plan.period), now),
+            finds: Schedule::new(finder.every(plan.period, false), now),
+            presence: Presence::default(),
             finder: Some(Box::new(finder)),
             noted: true,
             ended: None,
@@ -203,6 +207,9 @@ impl Sampler {
         }
         if let Some(queues) = &self.queues {
             entry.listen(queues, self.clock.wall(), steady_us);
+            if entry.hears() && !entry.listens() {
+                self.heard_of_end();
+            }
         }
         if ended {
             self.seal_soon();
@@ -214,11 +221,8 @@ impl Sampler {
         if generation == self.generation {
             self.running = None;
         }
-        let every = found.finder.every(self.period);
-        if Schedule::new(every, Timestamp(0)).period_us() != self.finds.period_us() {
-            self.finds = Schedule::new(every, self.clock.wall());
-        }
         self.finder = Some(found.finder);
+        self.plan_finds();
         self.trigger_bursts(&found.events, &found.ended);
         if !found.events.is_empty() {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
@@ -252,6 +256,7 @@ impl Sampler {
     pub(crate) fn ring(&mut self) {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
+        self.heard_of_end();
     }
 
     /// Something came or went in a watched directory.

@@ -18,6 +18,8 @@ pub(super) struct Drains {
     due_us: i64,
     /// It waits for what comes into the queues.
     listens: bool,
+    /// A queue of its own is watched.
+    hears: bool,
 }
 
 impl Entry {
@@ -63,8 +65,10 @@ impl Entry {
     /// Where nothing but what comes into its queues can need a drain, that waits for it: on a node whose tasks
     /// only work, nothing wakes ten times a second.
     pub(crate) fn listen(&mut self, queues: &Queues, now: Timestamp, steady_us: i64) {
+        self.drains.hears &= self.drains.every_us.is_some();
         let quiet = self.source().and_then(Source::quiet);
         let (Some(quiet), Some(every_us)) = (quiet, self.drains.every_us) else { return };
+        let mut hears = self.drains.hears;
         for queue in quiet.queues.into_iter().flatten() {
             if let Err(errno) = queues.watch(queue) {
                 log::debug!(
@@ -73,6 +77,7 @@ impl Entry {
                 );
                 return;
             }
+            hears = true;
         }
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
         let along_us = every_us / ALONG;
@@ -88,13 +93,18 @@ impl Entry {
         let wait_us = wait_us.saturating_sub(along_us).max(0);
         let steps = wait_us.unsigned_abs().div_ceil(every_us.unsigned_abs());
         let put_off_us = i64::try_from(steps).unwrap_or(0).saturating_mul(every_us);
-        (self.drains.listens, self.drains.due_us) =
-            (true, self.drains.due_us.saturating_add(put_off_us));
+        (self.drains.listens, self.drains.hears) = (true, hears);
+        self.drains.due_us = self.drains.due_us.saturating_add(put_off_us);
     }
 
     /// Whether its next drain waits for what comes into its queues.
     pub(crate) fn listens(&self) -> bool {
         self.drains.listens && self.enabled && self.source().is_some()
+    }
+
+    /// Whether a queue of its own is watched, so that it hears of what comes.
+    pub(crate) fn hears(&self) -> bool {
+        self.drains.hears && self.enabled && self.source().is_some()
     }
 
     /// Something came into a queue, or jobs came or went: the next drain is at its usual instant.

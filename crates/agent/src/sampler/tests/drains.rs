@@ -145,3 +145,45 @@ fn a_job_that_comes_is_looked_at_though_nothing_comes_into_the_queue() {
     bench.pass(350_000);
     assert_eq!(drains(&mut bench), [(0.0, 0.0), (0.2, 0.0)]);
 }
+
+#[test]
+fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ended() {
+    let (mut bench, mut queue) = listening(&LISTENING, 10);
+    let job = "sys/fs/cgroup/cpuacct/oar/someone_7";
+    bench.write("proc/self/mounts", "cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n");
+    bench.write(&format!("{job}/cgroup.procs"), "5\n");
+    bench.write(&format!("{job}/tasks"), "5\n");
+    let finds = |bench: &mut Bench, until_ms: i64| {
+        let end = bench.clock.wall().plus(until_ms * 1000);
+        let mut finds = Vec::new();
+        loop {
+            let generation = bench.sampler.generation;
+            match bench.sampler.step() {
+                Step::Read(reading) => bench.sampler.done(reading.make(&*bench.clock), generation),
+                Step::Find(finding) => {
+                    finds.push(bench.clock.wall().since(second(0)) / 1000);
+                    bench.sampler.found(finding.make(), generation);
+                }
+                Step::Wait(until) if until > end => break,
+                Step::Wait(until) => bench.clock.pass(until.since(bench.clock.wall())),
+                Step::End => panic!("it ended"),
+            }
+        }
+        bench.clock.pass(end.since(bench.clock.wall()));
+        finds
+    };
+    finds(&mut bench, 2_050);
+    assert!(bench.sampler.jobs.iter().any(|job| job.populated), "{:?}", bench.sampler.jobs);
+    assert_eq!(finds(&mut bench, 2_000), [3_000, 4_000], "nothing ends");
+    queue.write_all(&[0]).unwrap();
+    bench.sampler.ring();
+    assert_eq!(
+        finds(&mut bench, 2_000),
+        [4_100, 4_200, 4_300, 5_000, 6_000],
+        "until none ended since"
+    );
+    // Nobody hears any more.
+    bench.sampler.entries[0].enabled = false;
+    let often = finds(&mut bench, 2_000);
+    assert_eq!(often[..3], [7_000, 7_100, 7_200], "{often:?}");
+}

@@ -38,13 +38,6 @@ pub(super) enum Part {
     Pressure,
 }
 
-impl Part {
-    /// Whether what was counted last is worth a look between two readings: what is paid for.
-    pub(super) const fn is_counted_to_the_end(self) -> bool {
-        matches!(self, Self::Cpu | Self::Io)
-    }
-}
-
 /// What must be true of a file for its numbers to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Only {

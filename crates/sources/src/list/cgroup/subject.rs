@@ -12,6 +12,9 @@ const NEW_US: i64 = 30 * Timestamp::SECOND;
 /// Readings after which a job's directory of version 1 is looked at again for directories below it.
 const CHILDREN_EVERY: u32 = 8;
 
+/// How long between two looks at all that is looked at: a second, one of which may begin a little early.
+const LOOK_ALL_US: i64 = Timestamp::SECOND * 9 / 10;
+
 /// Longest text that is kept from a look: 100 disks of a job.
 const LAST_BYTES_MAX: usize = 16 << 10;
 
@@ -44,6 +47,8 @@ pub(super) struct Subject {
     /// Readings so far, while no directory has been seen below.
     readings: u32,
     has_children: bool,
+    /// When all was looked at last.
+    looked: Timestamp,
 }
 
 #[derive(Debug)]
@@ -90,7 +95,14 @@ impl Subject {
             Some(Slot { file, dir, state: State::Closed, last: Vec::new() })
         };
         let slots = files.iter().filter_map(slot).collect();
-        Self { created, dirs: dirs.to_vec(), slots, readings: 0, has_children: false }
+        Self {
+            created,
+            dirs: dirs.to_vec(),
+            slots,
+            readings: 0,
+            has_children: false,
+            looked: Timestamp(0),
+        }
     }
 
     /// Whether this is the cgroup made then, with these directories or some that have gone since, or all. What was
@@ -158,13 +170,23 @@ impl Subject {
         }
     }
 
-    /// Keeps what the counters say that are lost with the cgroup. The next reading tells it where the cgroup
+    /// Keeps what the counters of what is paid for say, which are lost with the cgroup: of transfers, which cost more
+    /// to read and are mostly counted when they reach a disk, once a second. The next reading tells it where the cgroup
     /// was removed meanwhile, as schedulers do within milliseconds of a job's last process.
     pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
         if reading.now.since(self.created) < NEW_US {
             self.retry();
         }
-        for slot in self.slots.iter_mut().filter(|slot| slot.file.part.is_counted_to_the_end()) {
+        let all = reading.now.since(self.looked) >= LOOK_ALL_US;
+        if all {
+            self.looked = reading.now;
+        }
+        let wanted = |slot: &&mut Slot| match slot.file.part {
+            Part::Cpu => true,
+            Part::Io => all,
+            _ => false,
+        };
+        for slot in self.slots.iter_mut().filter(wanted) {
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             if slot.is_read(reading.blkio, self.has_children)
                 && matches!(slot.text(dir, reading), Ok(true))
