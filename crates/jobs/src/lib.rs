@@ -58,7 +58,7 @@ pub use reader::{Reader, Sees};
 pub use record::{NodeShare, Record, Step};
 pub use registry::{Applied, Limits, Registry};
 pub use schema::{backup, verify};
-pub use stays::{Interval, Window};
+pub use stays::{Interval, Share, Window};
 pub use tell::Heard;
 pub use tokens_kept::{KeptToken, NewToken};
 pub use users::Users;

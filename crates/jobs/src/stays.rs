@@ -32,6 +32,19 @@ pub struct Window {
     pub from: Option<Timestamp>,
     /// That had started by then.
     pub to: Option<Timestamp>,
+    /// Whether to look up what the run has of each device, too.
+    pub shares: bool,
+}
+
+/// What a run has of a device, where its record says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// How many cores.
+    pub cpus: Option<u32>,
+    /// How many accelerators.
+    pub gpus: Option<u32>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
 }
 
 /// A job's stay on a device.
@@ -49,6 +62,8 @@ pub struct Interval {
     pub start: Timestamp,
     /// Until when; `None` while it lasts.
     pub stop: Option<Timestamp>,
+    /// What it has of the device; nothing where the window does not ask for it.
+    pub share: Share,
 }
 
 impl Registry {
@@ -94,10 +109,15 @@ pub(crate) fn each_stay(
 ) -> Result<(), RegistryError> {
     let (seen, unseen) = (within(window, &VISITS), within(window, &SHARES));
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (of_seen, of_unseen) = if window.shares {
+        ("s.cpus, s.gpus, s.memory_bytes", "t.cpus, t.gpus, t.memory_bytes")
+    } else {
+        ("NULL, NULL, NULL", "NULL, NULL, NULL")
+    };
     let sql = format!(
-        "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop{}
+        "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop, {of_seen}{}
          UNION ALL
-         SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}{} AND {UNSEEN}
+         SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}, {of_unseen}{} AND {UNSEEN}
          ORDER BY 5, 6, 1, 2 LIMIT {}",
         seen.text,
         unseen.text,
@@ -121,6 +141,8 @@ struct Stays {
     by_time: &'static str,
     /// When one ends.
     stop: &'static str,
+    /// What adds what the run has of the device, as `s`.
+    share: &'static str,
 }
 
 const VISITS: Stays = Stays {
@@ -130,6 +152,7 @@ const VISITS: Stays = Stays {
     by_device: "visits_device",
     by_time: "visits_time",
     stop: "t.stop",
+    share: " LEFT JOIN shares s ON s.record = r.record AND s.device = t.device",
 };
 
 const SHARES: Stays = Stays {
@@ -139,12 +162,13 @@ const SHARES: Stays = Stays {
     by_device: "shares_device",
     by_time: "shares_time",
     stop: STOP,
+    share: "",
 };
 
 /// Where stays of a window are looked for, and what they must be: from the job, from the device, from the runs
 /// that the reader or the user has, or from all that were there.
 fn within(window: &Window, stays: &Stays) -> Clauses {
-    let Stays { name, of_run, runs, by_device, by_time, stop } = stays;
+    let Stays { name, of_run, runs, by_device, by_time, stop, share } = stays;
     let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
     let between = (from.map_or(i64::MIN, |from| from.0), to);
     let is_of_one = window.job.is_some() || window.device.is_some();
@@ -196,7 +220,8 @@ fn within(window: &Window, stays: &Stays) -> Clauses {
     // Which also lets others follow.
     clauses.and("t.start <= ?", Value::Integer(to));
     values.extend(clauses.values);
-    Clauses { text: format!(" FROM {tables}{}", clauses.text), values }
+    let share = if window.shares { *share } else { "" };
+    Clauses { text: format!(" FROM {tables}{share}{}", clauses.text), values }
 }
 
 /// Where a run was, by device and start.
@@ -234,5 +259,10 @@ fn interval(row: &Row<'_>) -> Result<Interval, RegistryError> {
         device: device(row.get(4)?)?,
         start: Timestamp(row.get(5)?),
         stop: row.get::<_, Option<i64>>(6)?.map(Timestamp),
+        share: Share {
+            cpus: row.get(7)?,
+            gpus: row.get(8)?,
+            memory_bytes: row.get::<_, Option<i64>>(9)?.map(i64::unsigned_abs),
+        },
     })
 }

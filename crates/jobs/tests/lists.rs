@@ -150,6 +150,7 @@ fn a_window() -> impl Strategy<Value = Window> {
             device: node.map(device),
             from,
             to,
+            shares: false,
         })
 }
 
@@ -221,7 +222,8 @@ fn every_stay(registry: &Registry) -> Vec<(Job, Interval)> {
         for stay in registry.allocations(&job.key, run_start).unwrap() {
             let (key, uid) = (job.key.clone(), job.uid);
             let model::Allocation { device, start, stop, .. } = stay;
-            stays.push((job.clone(), Interval { key, uid, run_start, device, start, stop }));
+            let share = jobs::Share::default();
+            stays.push((job.clone(), Interval { key, uid, run_start, device, start, stop, share }));
         }
     }
     stays

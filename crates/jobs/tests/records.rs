@@ -112,6 +112,42 @@ fn what_records_say_is_found_by_device_and_time() {
 }
 
 #[test]
+fn what_a_run_has_of_a_device_stands_beside_its_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let mut told = record(7, 100, Some(900), &["n1", "bmc-1"]);
+    (told.nodes[0].gpus, told.nodes[1].cpus) = (Some(2), None);
+    // The number was given again, with more.
+    let mut again = record(7, 2000, None, &["n1"]);
+    again.nodes[0].cpus = Some(16);
+    registry.tell(&[told, again], at(2001)).unwrap();
+    let seen = [event(7, "n1", 101, Some(899)), event(7, "n1", 2000, None)];
+    // This one no scheduler told of, and n2 none said of 7.
+    let untold = [event(8, "n1", 500, None), event(7, "n2", 102, Some(899))];
+    registry.apply(&seen, at(2001)).unwrap();
+    registry.apply(&untold, at(2001)).unwrap();
+    let shares = |shares| {
+        let stays = registry.intervals(&Window { shares, ..Window::default() }).unwrap();
+        let one = |stay: jobs::Interval| {
+            let share = (stay.share.cpus, stay.share.gpus, stay.share.memory_bytes);
+            (stay.key.id.get(), stay.device.to_string(), seconds(stay.start), share)
+        };
+        stays.into_iter().map(one).collect::<Vec<_>>()
+    };
+    let (none, memory) = ((None, None, None), Some(1 << 30));
+    let (bmc, n1, n2) = ("bmc-1".to_owned(), "n1".to_owned(), "n2".to_owned());
+    let expected = [
+        (7, bmc, 100, (None, None, memory)),
+        (7, n1.clone(), 101, (Some(4), Some(2), memory)),
+        (8, n1.clone(), 500, none),
+        (7, n1, 2000, (Some(16), None, memory)),
+        (7, n2, 102, none),
+    ];
+    assert_eq!(shares(true), expected);
+    assert_eq!(shares(false), expected.map(|(id, device, start, _)| (id, device, start, none)));
+}
+
+#[test]
 fn each_run_of_a_number_has_its_own_record() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);

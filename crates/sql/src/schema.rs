@@ -190,6 +190,9 @@ const ALLOCATIONS: Columns = &[
     ("start_time", Time, false),
     ("stop_time", Time, true),
     ("cluster", Text, false),
+    ("cpus", Number, true),
+    ("gpus", Number, true),
+    ("memory_bytes", Number, true),
 ];
 
 const GAPS: Columns = &[

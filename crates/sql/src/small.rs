@@ -44,10 +44,11 @@ fn time(at: Timestamp) -> Cell {
     Cell::Time(at.0)
 }
 
-/// Those of the jobs that are asked for, or more.
-fn stays(narrow: &Narrow, scope: &Scope) -> Result<Vec<Interval>, QueryError> {
+/// Those of the jobs that are asked for, or more; with what they have of devices, or without.
+fn stays(narrow: &Narrow, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
     let Filter { uid, ref device, from, to, .. } = narrow.jobs;
-    let window = |job| Window { job, uid, device: device.clone(), from, to, ..Window::default() };
+    let device = || device.clone();
+    let window = |job| Window { job, uid, device: device(), from, to, shares, ..Window::default() };
     let Some(ids) = few(narrow) else { return scope.questions.stays(&window(None), &scope.asker) };
     let mut stays = Vec::new();
     for id in ids {
@@ -69,16 +70,26 @@ fn nodetime(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError
         let node = Cell::text(stay.device.as_str());
         vec![number(key), time(stay.start), stop, node, cluster(key)]
     };
-    Ok(stays(narrow, scope)?.into_iter().map(row).collect())
+    Ok(stays(narrow, scope, false)?.into_iter().map(row).collect())
 }
 
 fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let row = |stay: Interval| {
         let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
         let device = Cell::text(stay.device.as_str());
-        vec![number(key), time(stay.run_start), device, time(stay.start), stop, cluster(key)]
+        vec![
+            number(key),
+            time(stay.run_start),
+            device,
+            time(stay.start),
+            stop,
+            cluster(key),
+            count(stay.share.cpus),
+            count(stay.share.gpus),
+            bytes(stay.share.memory_bytes),
+        ]
     };
-    Ok(stays(narrow, scope)?.into_iter().map(row).collect())
+    Ok(stays(narrow, scope, true)?.into_iter().map(row).collect())
 }
 
 fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
@@ -121,14 +132,20 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     Ok(rows)
 }
 
+fn count(count: Option<u32>) -> Cell {
+    Cell::maybe(count, |count| Cell::Number(count.into()))
+}
+
+fn bytes(bytes: Option<u64>) -> Cell {
+    Cell::maybe(bytes, |bytes| Cell::Number(i64::try_from(bytes).unwrap_or(i64::MAX)))
+}
+
 fn resources(of: &model::Resources) -> [Cell; 6] {
-    let count = |count: Option<u32>| Cell::maybe(count, |count| Cell::Number(count.into()));
-    let bytes = of.memory_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
     [
         count(of.nodes),
         count(of.cpus),
         count(of.gpus),
-        Cell::maybe(bytes, Cell::Number),
+        bytes(of.memory_bytes),
         Cell::maybe(of.wall_seconds, Cell::Value),
         Cell::maybe(of.cpu_seconds, Cell::Value),
     ]

@@ -7,9 +7,9 @@ mod asked;
 mod lab;
 
 use asked::{ask, ask_as, engine, refused};
-use jobs::Reader;
+use jobs::{NodeShare, Reader, Record};
 use lab::{Lab, Told, at, key};
-use model::{Cause, DeviceId, Gap, Kind, Origin, Unit};
+use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
 use sql::{Limits, Sql};
 
@@ -169,6 +169,38 @@ async fn small_tables() {
         ask(&sql, catalogue).await,
         ["cpu_seconds_total seconds counter", "load_1m  gauge", "power_watts  gauge"]
     );
+}
+
+#[tokio::test]
+async fn an_allocation_tells_what_the_job_has_of_the_device() {
+    let lab = filled();
+    let share = |node, cpus, gpus, memory_bytes| NodeShare {
+        device: DeviceId::new(node).unwrap(),
+        cpus,
+        cpu_list: Box::default(),
+        gpus,
+        gpu_list: Box::default(),
+        memory_bytes,
+    };
+    let record = Record {
+        start: Some(at(7.0)),
+        nodes: vec![
+            share("n1", Some(16), Some(2), Some(1 << 36)),
+            share("n2", Some(8), None, Some(u64::MAX)),
+        ],
+        ..Record::new(key("slurm", 8), at(6.0), JobState::Running)
+    };
+    lab.registry.tell(&[record], at(30.0)).unwrap();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT job_id, device_id, cpus, gpus, memory_bytes FROM allocations ORDER BY 1, 2";
+    // Of 7 no scheduler says anything; what is past 8 exbibytes is that much.
+    assert_eq!(
+        ask(&sql, text).await,
+        ["7 n1 - - -", "8 n1 16 2 68719476736", "8 n2 8 - 9223372036854775807"]
+    );
+    let sum = "SELECT sum(cpus), count(gpus) FROM allocations WHERE job_id = 8";
+    assert_eq!(ask(&sql, sum).await, ["24 1"]);
+    assert_eq!(ask(&sql, "SELECT device_id FROM allocations WHERE cpus = 8").await, ["n2"]);
 }
 
 #[tokio::test]
