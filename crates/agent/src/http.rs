@@ -51,6 +51,8 @@ pub(crate) struct Said<'a> {
     pub(crate) refused: &'a str,
     /// Its sources that should give samples and give none, or fewer.
     pub(crate) troubles: &'a str,
+    /// Its sources that are not read, or not all of, and whose word that is.
+    pub(crate) unread: &'a str,
     /// Microseconds until its next batch at the longest; 0 when it does not know.
     pub(crate) wait_us: i64,
     /// It ends: what it has left comes with this request.
@@ -178,9 +180,11 @@ impl Http {
             .header("User-Agent", &self.user_agent)
             .header("X-Jobmeter-Now", said.now.0)
             .header("X-Jobmeter-Config", said.generation);
-        for (name, text) in
-            [("X-Jobmeter-Refused", said.refused), ("X-Jobmeter-Sources", said.troubles)]
-        {
+        for (name, text) in [
+            ("X-Jobmeter-Refused", said.refused),
+            ("X-Jobmeter-Sources", said.troubles),
+            ("X-Jobmeter-Unread", said.unread),
+        ] {
             if !text.is_empty() {
                 request = request.header(name, header_text(text));
             }

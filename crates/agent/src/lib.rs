@@ -43,6 +43,7 @@ mod spool;
 mod standing;
 mod stepped;
 mod tables;
+mod unread;
 mod waiter;
 mod work;
 

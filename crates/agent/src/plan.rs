@@ -166,7 +166,7 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
 }
 
 /// The optional metrics of a source that no promotion asks for.
-fn off(
+pub(crate) fn off(
     spec: &SourceSpec,
     optional: &[MetricPattern],
     change: Option<&RemoteChange>,

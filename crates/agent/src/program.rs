@@ -20,6 +20,7 @@ use crate::sender::{Order, Sender, Wanted};
 use crate::signals::{Signal, Signals};
 use crate::site::Site;
 use crate::spool::{Spool, SpoolLimits};
+use crate::unread::unread;
 use config::{AgentConfig, ConfigErrors, SpoolSettings};
 use model::{Boot, Cause, Timestamp};
 use std::os::unix::net::UnixStream;
@@ -90,6 +91,7 @@ pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError>
     // Panics of sources are caught, and those of our own threads at least told of where the rest is.
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     let mut program = Program::start(config, reload, waker)?;
+    program.tell_unread();
     loop {
         let wait = program.sampling.watch(program.patience());
         match signals.wait(wait) {
@@ -257,9 +259,17 @@ impl Program {
 
     fn apply(&self) {
         match plan(&self.config, self.changes.change()) {
-            Ok(plan) => self.sampling.with(|sampler| sampler.apply(&plan)),
+            Ok(plan) => {
+                self.sampling.with(|sampler| sampler.apply(&plan));
+                self.tell_unread();
+            }
             Err(e) => log::error!("the new configuration is not taken: {e}"),
         }
+    }
+
+    /// Which sources are not read by the settings that hold is said with each batch from now on.
+    fn tell_unread(&self) {
+        self.order(Order::Unread(unread(&self.config, self.changes.change())));
     }
 
     fn order(&self, order: Order) {

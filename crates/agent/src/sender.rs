@@ -28,6 +28,8 @@ pub(crate) enum Order {
     Generation { generation: u64, refused: String },
     /// Which sources should give samples and give none, and why.
     Troubles(String),
+    /// Which sources are not read, or not all of, and whose word that is.
+    Unread(String),
     /// End when memory is empty.
     End,
 }
@@ -65,6 +67,7 @@ pub(crate) struct Sender {
     generation: u64,
     refused: String,
     troubles: String,
+    unread: String,
     jobs: WantedJobs,
     ending: bool,
 }
@@ -93,6 +96,7 @@ impl Sender {
             generation: 0,
             refused: String::new(),
             troubles: String::new(),
+            unread: String::new(),
             jobs: WantedJobs::default(),
             ending: false,
         }
@@ -130,6 +134,7 @@ impl Sender {
                 generation: self.generation,
                 refused: &self.refused,
                 troubles: &self.troubles,
+                unread: &self.unread,
                 wait_us: self.counters.wait_us.load(Ordering::Relaxed),
                 stops: self.ending,
             };
@@ -171,6 +176,7 @@ impl Sender {
                 self.refused = refused;
             }
             Order::Troubles(troubles) => self.troubles = troubles,
+            Order::Unread(unread) => self.unread = unread,
             Order::End => self.ending = true,
         }
     }

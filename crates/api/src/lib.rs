@@ -28,6 +28,7 @@ pub use jobs::{
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,
+    SourceUnread,
 };
 pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};

@@ -59,6 +59,9 @@ pub struct Node {
     pub config_refused: Option<String>,
     /// Its sources, and parts of them, that should give samples and give none, or fewer.
     pub troubles: Vec<SourceTrouble>,
+    /// Its sources that settings keep from being read, or from being read whole; of an agent that does not say so,
+    /// none.
+    pub unread: Vec<SourceUnread>,
     /// Series it sends.
     pub series: u64,
     /// Jobs that run on it.
@@ -126,6 +129,18 @@ pub struct SourceTrouble {
     pub state: String,
     /// Why, and what to do.
     pub why: String,
+}
+
+/// A source that a node does not read, or of which it does not read all, since settings say so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceUnread {
+    /// The source.
+    pub source: String,
+    /// Which: `file`, the node's own file switches it off; `server`, the server does; `optional`, the node's own
+    /// file says that it, or a part of it, is read only while a promotion asks for it, and of some none does.
+    pub why: String,
+    /// What is optional: expressions for whole names of metrics.
+    pub optional: Vec<String>,
 }
 
 /// An element of `GET /api/v1/catalogue`.

@@ -2,6 +2,9 @@
 
 use crate::client::{Client, path};
 use crate::describe;
+use config::MetricPattern;
+use model::NodeList;
+use model::setting::Kind;
 use sources::SourceSpec;
 
 /// 1 for each source that an agent reads and that gives samples, else 0; none of a source that it does not read.
@@ -36,16 +39,93 @@ pub(crate) fn why(
     }
     let asked = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
     let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
+    let is_asked = Asked::of(client, &nodes, spec)?;
     let mut lines: Vec<String> =
-        nodes.iter().map(|node| of_node(node, &told, metric, spec)).collect();
+        nodes.iter().map(|node| of_node(node, &told, &is_asked, metric, spec)).collect();
     if more > 0 {
         lines.push(format!("{more} more nodes; --device names one"));
     }
     Ok(lines)
 }
 
-fn of_node(node: &api::Node, told: &[api::Last], metric: &str, spec: &SourceSpec) -> String {
+/// Of each series that there is: whose word it is that its node does not read it any more, if somebody's is.
+pub(crate) fn read_no_more(
+    client: &Client,
+    explained: &[api::Explanation],
+) -> anyhow::Result<Vec<Option<String>>> {
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let why = |one: &api::Explanation| -> anyhow::Result<Option<String>> {
+        let series = &one.series;
+        let node = nodes.iter().find(|node| node.device == series.device);
+        let Some((node, spec)) = node.zip(source_of(&series.metric)) else { return Ok(None) };
+        let asked = Asked::of(client, std::slice::from_ref(node), spec)?;
+        Ok(unread(node, &asked, &series.metric, spec))
+    };
+    explained.iter().map(why).collect()
+}
+
+/// What is asked of nodes through the server now, as far as whoever asks may see it, and as far as it says why a
+/// source is not read.
+#[derive(Default)]
+struct Asked {
+    /// The newest last; `None`: not for him to see.
+    changes: Option<Vec<api::SetChange>>,
+    promotions: Vec<api::Promoted>,
+}
+
+impl Asked {
+    fn of(client: &Client, nodes: &[api::Node], spec: &SourceSpec) -> anyhow::Result<Self> {
+        let says = |why: &str| {
+            let mut unread = nodes.iter().flat_map(|node| &node.unread);
+            unread.any(|one| one.source == spec.name && one.why == why)
+        };
+        let mut asked = Self::default();
+        if says("server") {
+            // Staff and administrators may.
+            asked.changes = client.get("/api/v1/settings").ok();
+        }
+        if says("optional") {
+            asked.promotions = client.get("/api/v1/promotions")?;
+        }
+        Ok(asked)
+    }
+
+    /// The change that switches a source off on a node.
+    fn change(&self, device: &str, source: &str) -> Option<&api::SetChange> {
+        let key = format!("sources.{source}.enabled = ");
+        let of_it = |change: &&api::SetChange| {
+            means(&change.nodes, device) && change.settings.iter().any(|it| it.starts_with(&key))
+        };
+        let last = self.changes.as_ref()?.iter().rfind(of_it)?;
+        last.settings.iter().any(|it| *it == format!("{key}false")).then_some(last)
+    }
+
+    /// A promotion of a metric on a node.
+    fn promotion(&self, device: &str, metric: &str) -> Option<&api::Promoted> {
+        self.promotions.iter().find(|it| means(&it.nodes, device) && matches(&it.metric, metric))
+    }
+}
+
+fn means(nodes: &str, device: &str) -> bool {
+    NodeList::new(nodes).is_ok_and(|nodes| nodes.has(device))
+}
+
+/// Whether an expression names a metric; one that is none names nothing.
+fn matches(pattern: &str, metric: &str) -> bool {
+    MetricPattern::new(pattern).is_ok_and(|pattern| pattern.matches(metric))
+}
+
+fn of_node(
+    node: &api::Node,
+    told: &[api::Last],
+    asked: &Asked,
+    metric: &str,
+    spec: &SourceSpec,
+) -> String {
     let (device, source) = (&node.device, spec.name);
+    if let Some(why) = unread(node, asked, metric, spec) {
+        return format!("{device}: {why}");
+    }
     if let Some(trouble) = node.troubles.iter().find(|trouble| trouble.source == source) {
         return format!("{device}: source {source} is {}: {}", trouble.state, trouble.why);
     }
@@ -71,6 +151,52 @@ fn of_node(node: &api::Node, told: &[api::Last], metric: &str, spec: &SourceSpec
     }
 }
 
+/// Whose word it is that a node does not read a metric, and what would have it read; `None`: nobody's that the node
+/// tells of.
+fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> Option<String> {
+    let (device, source) = (&node.device, spec.name);
+    let unread = node.unread.iter().find(|one| one.source == source)?;
+    let set = format!("`jobmeter set --nodes {device} --source {source} --enabled true --for 1h`");
+    let file = format!("`enabled = true` under [sources.{source}] there switches it on");
+    Some(match &*unread.why {
+        "file" if spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_))) => {
+            format!(
+                "source {source} is off in the node's own file: {file}; it runs a program, so the server cannot"
+            )
+        }
+        "file" => format!(
+            "source {source} is off in the node's own file: {file}, or for an hour {set}, where its `remote.allow` has \
+             `sources`"
+        ),
+        "server" => match (&asked.changes, asked.change(device, source)) {
+            (_, Some(api::SetChange { number, by, .. })) => format!(
+                "source {source} is switched off through the server by {by}: `jobmeter set --undo {number}` ends that"
+            ),
+            (None, None) => format!(
+                "source {source} is switched off through the server: an administrator finds by whom in `jobmeter set \
+                 --list`, or switches it on for an hour ({set})"
+            ),
+            (Some(_), None) => format!(
+                "source {source} is switched off by the server's file for agents (`agent_config`): its line \
+                 `enabled = false` under [sources.{source}] has to go, or for an hour {set}"
+            ),
+        },
+        _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
+        _ => match (asked.promotion(device, metric), &node.config_refused) {
+            (None, _) => format!(
+                "{metric} is optional in the node's own file, and nothing promotes it there: `jobmeter promote {metric} \
+                 --nodes {device}` does"
+            ),
+            (Some(promotion), Some(why)) => format!(
+                "{metric} is optional in the node's own file; promotion {} of {} asks for it, and the node refused of \
+                 what it was told: {why}",
+                promotion.number, promotion.by
+            ),
+            (Some(_), None) => return None,
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +208,91 @@ mod tests {
         assert_eq!(of("cpufreq_mean_hertz"), Some("cpufreq"));
         assert_eq!(of("agent_cpu_seconds_total"), None);
         assert_eq!(of("load"), None);
+    }
+    fn node(why: &str, optional: &[&str], refused: Option<&str>) -> api::Node {
+        let unread = serde_json::json!([{"source": "load", "why": why, "optional": optional}]);
+        let node = serde_json::json!({
+            "device": "n1", "alive": true, "stopped": false, "last_seen": null, "period_seconds": null,
+            "clock_offset_seconds": null, "agent_version": null, "config_generation": null,
+            "config_refused": refused, "troubles": [], "unread": unread, "series": 0, "jobs": [],
+            "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null,
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn change(number: i64, nodes: &str, setting: &str) -> api::SetChange {
+        api::SetChange {
+            number,
+            nodes: nodes.to_owned(),
+            settings: vec![setting.to_owned()],
+            made: 0.0,
+            by: "root".to_owned(),
+            until: 1.0,
+            nodes_known: 1,
+            nodes_taken: 1,
+            refused: Vec::new(),
+        }
+    }
+
+    fn said(node: &api::Node, asked: &Asked) -> String {
+        unread(node, asked, "load_1m", source_of("load_1m").unwrap()).unwrap_or_default()
+    }
+
+    #[test]
+    fn whose_word_keeps_a_source_from_being_read_is_told_with_what_undoes_it() {
+        let nothing = Asked::default();
+        let own = said(&node("file", &[], None), &nothing);
+        assert!(
+            own.contains("the node's own file: `enabled = true` under [sources.load]"),
+            "{own}"
+        );
+        assert!(own.contains("--nodes n1 --source load --enabled true"), "{own}");
+        let program = unread(
+            &node("file", &[], None),
+            &nothing,
+            "x",
+            describe::all().find(|it| it.name == "exec").unwrap(),
+        );
+        assert_eq!(program, None, "what is said of load is not of exec");
+
+        let server = node("server", &[], None);
+        assert!(said(&server, &nothing).contains("an administrator finds by whom"));
+        let off = "sources.load.enabled = false";
+        let with = |changes| said(&server, &Asked { changes: Some(changes), ..Asked::default() });
+        let undone =
+            with(vec![change(6, "n1", off), change(7, "n[1-3]", off), change(8, "n2", off)]);
+        assert!(undone.contains("by root: `jobmeter set --undo 7`"), "{undone}");
+        let later = "sources.load.enabled = true";
+        let base = with(vec![change(6, "n1", off), change(7, "n1", later)]);
+        assert!(base.contains("agent_config"), "the later one counts: {base}");
+        assert!(with(Vec::new()).contains("agent_config"));
+    }
+
+    #[test]
+    fn what_is_optional_is_told_with_the_promotion_that_it_lacks() {
+        let promotion = api::Promoted {
+            number: 4,
+            nodes: "n1".to_owned(),
+            metric: "load_.*".to_owned(),
+            made: 0.0,
+            by: "alice".to_owned(),
+            until: None,
+            origin: "api".to_owned(),
+            job: None,
+            error: None,
+        };
+        let (nothing, asked) =
+            (Asked::default(), Asked { promotions: vec![promotion], ..Asked::default() });
+        let all = node("optional", &["x", "load_.*"], None);
+        assert!(said(&all, &nothing).contains("`jobmeter promote load_1m --nodes n1`"));
+        assert_eq!(said(&all, &asked), "", "it is read, as far as is known");
+        let refused = node("optional", &[".*"], Some("`remote.allow` has no `promotions`"));
+        let why = said(&refused, &asked);
+        assert!(why.contains("promotion 4 of alice") && why.contains("no `promotions`"), "{why}");
+        assert_eq!(
+            said(&node("optional", &["load_5m", "("], None), &nothing),
+            "",
+            "another metric is"
+        );
     }
 }

@@ -127,11 +127,15 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
         return Ok(if explained.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS });
     }
     let health: api::Health = client.get("/api/v1/health")?;
-    for (place, one) in explained.iter().enumerate() {
+    let unread = missing::read_no_more(client, &explained)?;
+    for (place, (one, unread)) in explained.iter().zip(unread).enumerate() {
         if place > 0 {
             writeln!(out)?;
         }
         write(&mut out, one, health.now)?;
+        if let Some(why) = unread {
+            writeln!(out, "  {:<9}not read: {why}", "now")?;
+        }
     }
     if explained.len() >= TOLD_MAX {
         writeln!(out, "\nonly {TOLD_MAX} series are told; --device, --job and --label name fewer")?;

@@ -81,9 +81,9 @@ fn a_name_that_nobody_has_is_told() {
     assert_eq!((code, &*told), (0, ""));
 }
 
-#[test]
-fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
-    let url = serve(&[
+/// A server whose node n1 does not read all that there is; the address.
+fn lacking() -> String {
+    serve(&[
         ("/api/v1/explain", "[]"),
         (
             "/api/v1/health",
@@ -93,11 +93,14 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
             "/api/v1/nodes",
             r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
                 "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
-                "troubles":[{"source":"perf","state":"denied","why":"events; grant CAP_PERFMON"}],"series":1,
+                "troubles":[{"source":"perf","state":"denied","why":"events; grant CAP_PERFMON"}],
+                "unread":[{"source":"load","why":"file","optional":[]},
+                          {"source":"memory","why":"server","optional":[]},
+                          {"source":"vmstat","why":"optional","optional":["vmstat_page_.*"]}],"series":1,
                 "jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null},
                {"device":"n2","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
                 "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
-                "troubles":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "troubles":[],"unread":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
         (
@@ -108,16 +111,39 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
                 "unit":"","kind":"gauge","time":1,"value":1}]"#,
         ),
         (
+            "/api/v1/settings",
+            r#"[{"number":7,"nodes":"n[1-9]","settings":["sources.memory.enabled = false"],"made":1,"by":"root",
+                "until":2,"nodes_known":1,"nodes_taken":1,"refused":[]}]"#,
+        ),
+        ("/api/v1/promotions", "[]"),
+        (
             "/api/v1/series",
             r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"","kind":"gauge"}]"#,
         ),
-    ]);
+    ])
+}
+
+#[test]
+fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
+    let url = lacking();
     let explain = |metric: &str, device: &[&str]| {
         let (code, out, told) = jobmeter(&url, &[&["explain", metric][..], device].concat());
         assert_eq!((code, &*out), (1, ""), "{told}");
         told
     };
     let n1 = ["--device", "n1"];
+    for (metric, told) in [
+        ("load_1m", "n1: source load is off in the node's own file: `enabled = true` under"),
+        (
+            "memory_total_bytes",
+            "source memory is switched off through the server by root: `jobmeter set --undo 7`",
+        ),
+        ("vmstat_page_faults_total", "`jobmeter promote vmstat_page_faults_total --nodes n1` does"),
+        ("vmstat_swapped_in_pages_total", "n1: source vmstat"),
+    ] {
+        let why = explain(metric, &n1);
+        assert!(why.contains(told), "{why}");
+    }
     assert_eq!(
         explain("perf_instructions_total", &n1),
         "jobmeter: n1: source perf is denied: events; grant CAP_PERFMON\n"

@@ -176,6 +176,7 @@ fn unknown(device: &DeviceId) -> api::Node {
         config_generation: None,
         config_refused: None,
         troubles: Vec::new(),
+        unread: Vec::new(),
         series: 0,
         jobs: Vec::new(),
         cpu_cores_used: None,

@@ -1,7 +1,7 @@
 //! What agents say of themselves with each request: their version, what their clock shows, and what they
 //! took of the settings that the server told.
 
-use api::{Node, SourceTrouble};
+use api::{Node, SourceTrouble, SourceUnread};
 use axum::http::{HeaderMap, header};
 use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
@@ -15,6 +15,8 @@ const GENERATION: &str = "x-jobmeter-config";
 const REFUSED: &str = "x-jobmeter-refused";
 /// The sources that should give samples and give none, or fewer, in a request.
 const SOURCES: &str = "x-jobmeter-sources";
+/// The sources that it does not read, or not whole, and whose word that is, in a request.
+const UNREAD: &str = "x-jobmeter-unread";
 /// Whether the agent was told to end, in a request.
 const STOP: &str = "x-jobmeter-stop";
 /// Microseconds until the agent's next batch at the longest, in a request.
@@ -48,7 +50,9 @@ struct Agent {
     refused: Option<String>,
     /// As the header has it.
     troubles: Option<String>,
-    /// When a request said so last.
+    /// As the header has it.
+    unread: Option<String>,
+    /// When a request last said what the troubles are.
     troubles_at: Timestamp,
     /// The last trouble of each source that has none now, or another.
     ended: Vec<LastError>,
@@ -150,6 +154,7 @@ impl Agents {
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
         agent.troubled(text(SOURCES), received);
+        remember(&mut agent.unread, text(UNREAD), SOURCES_CHARS_MAX);
         let wait = text(WAIT).and_then(|wait| wait.parse().ok());
         agent.wait_us = wait.filter(|wait| (1..=WAIT_MAX).contains(wait));
         let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
@@ -182,6 +187,7 @@ impl Agents {
         // Its last batch has just come, and none will follow.
         node.alive &= !agent.stopped;
         node.troubles = agent.troubles.as_deref().map_or_else(Vec::new, troubles);
+        node.unread = agent.unread.as_deref().map_or_else(Vec::new, unread);
         if let Some(offset) = agent.offset_us {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
@@ -232,6 +238,18 @@ fn troubles(text: &str) -> Vec<SourceTrouble> {
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
 
+/// What an agent says that it does not read: `load file | process optional process_io_.*`. What an agent of another
+/// version means by another word is passed over.
+fn unread(text: &str) -> Vec<SourceUnread> {
+    let one = |text: &str| {
+        let mut words = text.split_ascii_whitespace().map(str::to_owned);
+        let (source, why) = words.next().zip(words.next())?;
+        let is_known = matches!(&*why, "file" | "server" | "optional");
+        is_known.then(|| SourceUnread { source, why, optional: words.collect() })
+    };
+    text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
+}
+
 /// By how many microseconds the sender's clock is ahead of ours, as a request says, and the way from there to
 /// here took.
 fn offset_us(headers: &HeaderMap, received: Timestamp) -> Option<i64> {
@@ -278,6 +296,7 @@ mod tests {
             config_generation: None,
             config_refused: None,
             troubles: Vec::new(),
+            unread: Vec::new(),
             series: 0,
             jobs: Vec::new(),
             cpu_cores_used: None,
@@ -324,6 +343,30 @@ mod tests {
         assert_eq!((&*troubles[1].source, &*troubles[1].why), ("exec", "a: b"));
         assert_eq!(told(STOP, "1"), (false, true, Vec::new()));
         assert_eq!(told(NOW, "1"), (true, false, Vec::new()), "it is back");
+    }
+
+    #[test]
+    fn what_an_agent_does_not_read_and_why() {
+        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
+        let told = |value: &'static str| {
+            let headers = [(HeaderName::from_static(UNREAD), value.parse().unwrap())];
+            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+            let mut node = node();
+            agents.tell(&mut node, Timestamp(0));
+            let one = |it: SourceUnread| format!("{} {} {:?}", it.source, it.why, it.optional);
+            node.unread.into_iter().map(one).collect::<Vec<_>>()
+        };
+        let text =
+            "load file | ipmi server | process optional process_io_(a|b).* x{1,3} | x | y later | ";
+        assert_eq!(
+            told(text),
+            [
+                "load file []",
+                "ipmi server []",
+                r#"process optional ["process_io_(a|b).*", "x{1,3}"]"#
+            ]
+        );
+        assert_eq!(told(""), [""; 0], "all is read again");
     }
 
     #[test]

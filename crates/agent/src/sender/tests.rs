@@ -192,12 +192,15 @@ fn what_the_server_wants_is_told_once_and_its_generation_sent_back() {
     assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, open: Vec::new() }));
     let refused = "line 1: no\nsuch thing".to_owned();
     rig.orders.send(Order::Generation { generation: 7, refused }).unwrap();
+    rig.orders.send(Order::Unread("load server".to_owned())).unwrap();
     rig.bench.outbox.ring();
     rig.bench.push(2);
     until("the batch", || rig.sent() == 2);
     let head = server.posts()[1].head.join("\n").to_lowercase();
     assert!(head.contains("x-jobmeter-config: 7"), "{head}");
     assert!(head.contains("x-jobmeter-refused: line 1: no?such thing"), "{head}");
+    assert!(head.contains("x-jobmeter-unread: load server"), "{head}");
+    assert!(!server.posts()[0].head.join("\n").to_lowercase().contains("x-jobmeter-unread"));
     assert!(rig.wanted.try_recv().is_err());
     rig.end();
 }

@@ -15,6 +15,7 @@ fn node(device: &str, alive: bool, jobs: &[&str]) -> api::Node {
         config_generation: None,
         config_refused: None,
         troubles: Vec::new(),
+        unread: Vec::new(),
         series: 9,
         jobs: jobs.iter().map(|job| (*job).to_owned()).collect(),
         cpu_cores_used: Some(1.5),
