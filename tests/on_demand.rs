@@ -197,15 +197,6 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     let mut server = Server::start(&data, &[&rules]);
     let config = reads_a_number(&value);
     let mut node = agent(&server, "n1", &file, &config);
-    let last = |server: &Server| {
-        let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
-        let told: Value = serde_json::from_str(&body).unwrap();
-        told[0]["value"].as_f64()
-    };
-    let fired = |server: &Server| {
-        let select = "SELECT kind, what, who FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
-        done(server, &["sql", "--format", "csv", select])
-    };
     until("the value", Duration::from_secs(40), || last(&server).filter(|value| *value == 1.0));
     let none = fired(&server);
     assert_eq!(none.lines().count(), 1, "{none}");
@@ -254,8 +245,32 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     until("it is back", Duration::from_secs(30), || {
         (first_node(&server) == (false, true)).then_some(())
     });
+    // The value is as it was before the server ended: nothing new, until it was back.
+    let seen = || times(&server, "n1", "exec_value").len();
+    let before = seen();
+    until("the same value", Duration::from_secs(20), || (seen() > before + 3).then_some(()));
+    assert_eq!((last(&server), fired(&server)), (Some(97.0), twice));
+    shows(70);
+    until("it is back", Duration::from_secs(10), || last(&server).filter(|v| *v == 70.0));
+    shows(98);
+    until("it fired a third time", Duration::from_secs(20), || {
+        (fired(&server).lines().count() == 7).then_some(())
+    });
     assert_eq!(node.end(), 0, "{}", node.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+/// The number as the first node sent it last.
+fn last(server: &Server) -> Option<f64> {
+    let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
+    let told: Value = serde_json::from_str(&body).unwrap();
+    told[0]["value"].as_f64()
+}
+
+/// What was flushed and promoted.
+fn fired(server: &Server) -> String {
+    let select = "SELECT kind, what, who FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
+    done(server, &["sql", "--format", "csv", select])
 }
 
 /// The flag of a server that flushes and promotes where a number is above 90.

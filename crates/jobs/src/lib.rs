@@ -19,6 +19,7 @@ mod check;
 mod demand;
 mod error;
 mod join;
+mod latched;
 mod list;
 mod local;
 mod name;
@@ -49,6 +50,7 @@ pub use demand::{
     Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use error::RegistryError;
+pub use latched::{LATCHES_MAX, Latch};
 pub use list::{Filter, Listed, Place};
 pub use local::Registration;
 pub use model::Resources;

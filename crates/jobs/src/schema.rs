@@ -1,6 +1,6 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, names, paths, proven, stopped, tokens_kept};
+use crate::{RegistryError, accounts, latched, names, paths, proven, stopped, tokens_kept};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -196,6 +196,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
         return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
     }
     upgrade(&mut db, found).map_err(failed)?;
+    db.execute_batch(latched::TABLES).map_err(failed)?;
     Ok(db)
 }
 

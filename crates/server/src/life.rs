@@ -258,6 +258,7 @@ struct Opened {
     questions: Questions,
     made_tokens: MadeTokens,
     agents: Agents,
+    watching: Watching,
     audit: Audit,
 }
 
@@ -306,9 +307,10 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     let made_tokens = MadeTokens::default();
     made_tokens.load(&registry)?;
     let agents = Agents::stopped_before(registry.stopped()?);
+    let watching = Watching::latched_before(registry.latches()?);
     let audit = data.join(AUDIT_FILE);
     let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
-    Ok(Opened { store, registry, on_demand, questions, made_tokens, agents, audit })
+    Ok(Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit })
 }
 
 fn tell_recovery(recovery: &store::Recovery) {
@@ -376,7 +378,8 @@ fn app(
         ..sql::Limits::default()
     };
     let turns = size(config.query.concurrency_max.into());
-    let Opened { store, registry, on_demand, questions, made_tokens, agents, audit } = opened;
+    let Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit } =
+        opened;
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -386,7 +389,7 @@ fn app(
         sql: Sql::new(questions.clone(), sql_limits).map_err(StartError::Sql)?,
         store,
         on_demand,
-        watching: Watching::default(),
+        watching,
         promotions: config.promotions.clone(),
         questions,
         work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),

@@ -217,6 +217,8 @@ pub(crate) async fn run(app: Arc<App>) {
         let follows = followed != Some(seen) || looks >= LOOKS_MAX;
         let looked = app.with_registry(move |app| {
             let now = app.now();
+            // First, so that whatever fails after it is not brought about again.
+            fire::keep_latches(app, now);
             app.on_demand.expire(now)?;
             if follows {
                 app.on_demand.follow(&app.registry, &rules, now)?;
@@ -233,8 +235,12 @@ pub(crate) async fn run(app: Arc<App>) {
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = app.watching.due.notified() => {}
-            () = stopped(&mut stopping) => return,
+            () = stopped(&mut stopping) => break,
         }
+    }
+    // What was back within the last second.
+    if app.with_registry(|app| fire::keep_latches(app, app.now())).await.is_err() {
+        log::warn!("which rules have fired is not all known after a restart");
     }
 }
 

@@ -15,6 +15,17 @@ const REMEMBERED_MAX: usize = 100_000;
 /// The longest that a rule rests.
 const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
+/// Writes down which rules have fired on series that were not back since.
+pub(super) fn keep_latches(app: &App, now: Timestamp) {
+    let news = app.watching.news();
+    if news.is_empty() {
+        return;
+    }
+    if let Err(error) = app.registry.note_latches(&news, now) {
+        log::error!("which rules have fired is not known after a restart: {error}");
+    }
+}
+
 /// Does what has fallen due. What is refused since there is too much of it is told, and does not come again
 /// before the rule fires again.
 pub(super) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {

@@ -7,8 +7,10 @@
 //!                  │  fires   ╰╯ may fire again
 //! ```
 
+use jobs::{LATCHES_MAX, Latch};
 use model::{DeviceId, Kind, NodeList, Origin, Point, Series, Timestamp, increase};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use wire::{Decoded, Value};
@@ -86,6 +88,23 @@ impl When {
             && self.labels.iter().all(has)
     }
 
+    /// That it has fired on a series, which was not back since.
+    fn latch(&self, series: &Arc<Series>) -> Latch {
+        Latch { rule: self.name.clone(), digest: self.digest(), series: Arc::clone(series) }
+    }
+
+    /// When it fires, as a number: what it brings about may be another.
+    fn digest(&self) -> i64 {
+        let (which, bound) = match self.beyond {
+            Beyond::Above(bound) => (0_u8, bound),
+            Beyond::Below(bound) => (1, bound),
+        };
+        let mut hasher = DefaultHasher::new();
+        (&self.metric, &self.labels, self.jobs, self.lasts_us).hash(&mut hasher);
+        (which, bound.to_bits(), self.back.to_bits()).hash(&mut hasher);
+        hasher.finish().cast_signed()
+    }
+
     /// By whom it is that something was asked of nodes.
     pub(crate) fn by(&self) -> String {
         format!("rule {}", self.name)
@@ -148,6 +167,11 @@ struct State {
     /// When a rule of that name fired on a node.
     fired: HashMap<(Box<str>, DeviceId), Timestamp>,
     due: BTreeMap<usize, BTreeSet<DeviceId>>,
+    /// What had fired on series of which nothing has come since: before the server started, or before they were
+    /// forgotten.
+    latched: HashSet<Latch>,
+    /// What has fired since it was written down last, or was back.
+    news: HashMap<Latch, bool>,
     /// When it was looked for what can be forgotten.
     looked: Option<Timestamp>,
 }
@@ -248,8 +272,10 @@ impl Watching {
             let Some(device) = state.look(when, reading, &mut judged) else { continue };
             state.fire(when, reading.rule, device, now, &mut judged);
         }
+        // What has fired too soon is to be known after a restart, too.
+        let fired = judged.fired + judged.too_soon > 0;
         drop(state);
-        if judged.fired > 0 {
+        if fired {
             self.due.notify_one();
         }
         judged
@@ -263,6 +289,17 @@ impl Watching {
             rules.get(rule).map(|when| Fired { when: when.clone(), devices })
         };
         due.into_iter().filter_map(fired).collect()
+    }
+
+    /// Nothing has come yet, and these had fired before this server started.
+    pub(crate) fn latched_before(latches: Vec<Latch>) -> Self {
+        let latched = latches.into_iter().take(LATCHES_MAX).collect();
+        Self { state: Mutex::new(State { latched, ..State::default() }), due: Notify::new() }
+    }
+
+    /// What has fired since the last time, and what was back, to be known after a restart.
+    pub(crate) fn news(&self) -> Vec<(Latch, bool)> {
+        std::mem::take(&mut self.lock().news).into_iter().collect()
     }
 
     /// Remembers that a rule fired on nodes before this server started.
@@ -294,10 +331,33 @@ impl Spot {
 }
 
 impl State {
-    /// Other rules: nothing of what was remembered means the same. When which of them fired stays.
+    /// Other rules: of what was remembered only this means the same: when which of them fired, and on which series
+    /// those have fired that are as they were.
     fn begin_anew(&mut self, rules: &Arc<[When]>) {
-        let fired = std::mem::take(&mut self.fired);
-        *self = Self { rules: Arc::clone(rules), fired, ..Self::default() };
+        let before = std::mem::replace(self, Self { rules: Arc::clone(rules), ..Self::default() });
+        (self.fired, self.news) = (before.fired, before.news);
+        let held = before.series.into_iter().filter(|(_, held)| held.latched);
+        let latch = |((rule, series), _): ((usize, Arc<Series>), Held)| {
+            before.rules.get(rule).map(|when| when.latch(&series))
+        };
+        let same: HashSet<(&str, i64)> =
+            rules.iter().map(|when| (&*when.name, when.digest())).collect();
+        for latch in before.latched.into_iter().chain(held.filter_map(latch)) {
+            if same.contains(&(&*latch.rule, latch.digest)) {
+                self.keep(latch);
+            } else {
+                self.news.insert(latch, false);
+            }
+        }
+    }
+
+    /// Keeps that a rule has fired on a series of which nothing is remembered any more.
+    fn keep(&mut self, latch: Latch) {
+        if self.latched.len() < LATCHES_MAX {
+            self.latched.insert(latch);
+        } else {
+            self.news.insert(latch, false);
+        }
     }
 
     fn remember(&mut self, batch: &Decoded, spots: &Arc<[Spot]>) {
@@ -321,10 +381,14 @@ impl State {
                 judged.unwatched += 1;
                 return None;
             }
-            let mut held = Held { last: *point, since: None, latched: false };
+            let latched = !self.latched.is_empty() && self.latched.remove(&when.latch(series));
+            let mut held = Held { last: *point, since: None, latched };
             // Of a counter one reading says nothing.
             let first = (*kind == Kind::Gauge).then_some(point.value);
             let fires = first.is_some_and(|value| held.judge(when, value, point.at));
+            if held.latched != latched {
+                self.news.insert(when.latch(series), held.latched);
+            }
             self.series.insert(key, held);
             return fires.then(|| series.device.clone());
         };
@@ -343,7 +407,12 @@ impl State {
         if passed > APART_US {
             held.since = None;
         }
-        held.judge(when, value, point.at).then(|| series.device.clone())
+        let latched = held.latched;
+        let fires = held.judge(when, value, point.at);
+        if held.latched != latched {
+            self.news.insert(when.latch(series), held.latched);
+        }
+        fires.then(|| series.device.clone())
     }
 
     /// Forgets, when there is no room for more, series of which nothing has come for long, and when rules
@@ -355,8 +424,12 @@ impl State {
             return;
         }
         self.looked = Some(now);
-        self.series.retain(|_, held| now.since(held.last.at) <= APART_US);
-        let rules = &self.rules;
+        let rules = Arc::clone(&self.rules);
+        let old = self.series.extract_if(|_, held| now.since(held.last.at) > APART_US);
+        let old: Vec<_> = old.filter(|(_, held)| held.latched).map(|(key, _)| key).collect();
+        for (rule, series) in old {
+            rules.get(rule).into_iter().for_each(|when| self.keep(when.latch(&series)));
+        }
         self.fired.retain(|(name, _), at| {
             let when = rules.iter().find(|when| when.name == *name);
             when.is_some_and(|when| now.since(*at) < when.again_us)

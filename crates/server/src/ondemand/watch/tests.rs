@@ -178,6 +178,47 @@ fn other_rules_begin_anew_and_remember_when_they_fired() {
     assert_eq!(bench.fires(&[(61, 95.0)]), (1, 0));
 }
 
+/// A server that starts again with what the one before wrote down.
+fn again(written: &mut HashMap<Latch, bool>, bench: &Bench) -> Bench {
+    written.extend(bench.watching.news());
+    let latches = written.iter().filter(|(_, is)| **is).map(|(latch, _)| latch.clone()).collect();
+    Bench { rules: Arc::clone(&bench.rules), watching: Watching::latched_before(latches) }
+}
+
+#[test]
+fn what_lasts_is_nothing_new_to_a_server_that_starts_again() {
+    let rule = || When { lasts_us: 0, again_us: 1, ..hot() };
+    let (mut written, first) = (HashMap::new(), Bench::of(vec![rule()]));
+    assert_eq!(first.fires(&[(0, 95.0)]), (1, 0));
+    let second = again(&mut written, &first);
+    assert_eq!(second.fires(&[(10, 95.0), (20, 85.0), (30, 95.0)]), (0, 0));
+    assert_eq!(second.watching.news(), [], "nothing to write down");
+    let third = again(&mut written, &second);
+    assert_eq!(third.fires(&[(40, 70.0)]), (0, 0));
+    let fourth = again(&mut written, &third);
+    assert_eq!(fourth.fires(&[(50, 95.0)]), (1, 0), "it was back before");
+    assert_eq!(fourth.told(&Told { chip: "disk", ..temperatures(&[(50, 95.0)]) }).fired, 0);
+    // Another node's is its own.
+    let on_n2 = Told { origin: "n2", device: "n2", ..temperatures(&[(60, 95.0)]) };
+    assert_eq!(again(&mut written, &fourth).told(&on_n2).fired, 1);
+}
+
+#[test]
+fn a_rule_that_is_as_it_was_has_still_fired_when_others_change() {
+    let rule = || When { lasts_us: 0, again_us: 1, ..hot() };
+    let other = || When { name: "other".into(), beyond: Beyond::Above(200.0), ..rule() };
+    let mut bench = Bench::of(vec![rule()]);
+    assert_eq!(bench.fires(&[(0, 95.0)]), (1, 0));
+    // At another place, with another thing to do.
+    bench.rules = vec![other(), When { flush: Some("load".into()), ..rule() }].into();
+    assert_eq!(bench.fires(&[(10, 95.0)]), (0, 0));
+    bench.rules = vec![When { back: 85.0, ..rule() }].into();
+    assert_eq!(bench.fires(&[(20, 95.0)]), (1, 0), "another rule of that name");
+    let mut news: Vec<bool> = bench.watching.news().into_iter().map(|one| one.1).collect();
+    news.sort_unstable();
+    assert_eq!(news, [false, true], "of the rule as it was, and as it is");
+}
+
 #[test]
 fn what_is_remembered_is_bounded() {
     let bench = Bench::of(vec![When { lasts_us: 0, again_us: 1, ..hot() }]);
@@ -200,4 +241,8 @@ fn what_is_remembered_is_bounded() {
     let later = NOW.plus(2 * APART_US);
     let one = [reading(WATCHED_MAX + 1, 1200)];
     assert_eq!(bench.watching.judge(&bench.rules, &one, later).fired, 1);
+    // What was forgotten has still fired.
+    let again = [reading(WATCHED_MAX - 1, 1201)];
+    assert_eq!(bench.watching.judge(&bench.rules, &again, later).fired, 0);
+    assert!(bench.watching.lock().latched.len() <= LATCHES_MAX);
 }
