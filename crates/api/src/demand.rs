@@ -90,7 +90,8 @@ pub struct SetChange {
     pub nodes_known: u64,
     /// How many of those run by it, as far as their own files allow.
     pub nodes_taken: u64,
-    /// What nodes refused of all that they were told; of a hundred nodes at most.
+    /// What nodes refused of all that they were told, and what of this change they are not told, as they take no more;
+    /// a hundred at most.
     pub refused: Vec<SetRefused>,
 }
 
@@ -112,6 +113,9 @@ pub struct Numbered {
     pub nodes_known: u64,
     /// How many of those report now: they are neither silent nor stopped.
     pub nodes_reporting: u64,
+    /// Of a change: how many of those that sent are not told all of it, as they take no more: bursts of four sources,
+    /// and 64 KiB of settings. `refused` in `GET /api/v1/settings` says which, and of what.
+    pub nodes_full: u64,
 }
 
 /// The body of `POST /api/v1/flushes`.

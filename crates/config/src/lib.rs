@@ -38,8 +38,8 @@ pub use model::setting::{parse_bytes, parse_duration};
 pub use pattern::MetricPattern;
 pub use place::state_dir;
 pub use remote::{
-    Burst, FlushOn, PROMOTIONS_MAX, Promotion, RemoteChange, SourceChange, TEXT_BYTES_MAX,
-    read_remote,
+    BURSTS_MAX, Burst, FLUSHES_MAX, FlushOn, PROMOTIONS_MAX, Promotion, RemoteChange, SourceChange,
+    TEXT_BYTES_MAX, read_remote,
 };
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{

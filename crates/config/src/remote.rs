@@ -43,9 +43,9 @@ pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most promotions.
 pub const PROMOTIONS_MAX: usize = 64;
 /// Most sources with a burst.
-const BURSTS_MAX: usize = 4;
+pub const BURSTS_MAX: usize = 4;
 /// Most requests to send what bursts kept.
-const FLUSHES_MAX: usize = 16;
+pub const FLUSHES_MAX: usize = 16;
 
 /// The changes that a node grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -223,12 +223,19 @@ fn told(
         writeln!(out, "{}", serde_json::to_string(one)?)?;
         return Ok(());
     }
-    let Numbered { number, nodes_known, nodes_reporting } = one;
+    let Numbered { number, nodes_known, nodes_reporting, nodes_full } = one;
     let silent = match nodes_known.saturating_sub(*nodes_reporting) {
         0 => String::new(),
         silent => format!(" and {silent} that are silent"),
     };
     writeln!(out, "{number} {what}, for {nodes_reporting} nodes that report{silent}")?;
+    if *nodes_full > 0 {
+        writeln!(
+            io::stderr(),
+            "jobmeter: {nodes_full} nodes take no more, and are not told all of it: `jobmeter set --list` says which and \
+             of what, and `jobmeter set --undo` makes room"
+        )?;
+    }
     if *nodes_known == 0 {
         writeln!(
             io::stderr(),

@@ -1,7 +1,7 @@
 //! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
 //! what was asked of them.
 
-use crate::agents::Counted;
+use crate::agents::{Counted, Told};
 use crate::answers::{ask, json, wrote};
 use crate::app::App;
 use crate::caller::{Caller, Rights};
@@ -65,6 +65,12 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     for agent in app.agents.matching(&change.nodes) {
         shown.nodes_known += 1;
         let told = app.on_demand.told(&agent.device, base, now);
+        let left_out = app.on_demand.left_out(&agent.device, change.number);
+        if !left_out.is_empty() && shown.refused.len() < LISTED_MAX {
+            let device = agent.device.to_string();
+            let why = format!("it takes no more, and is not told [{}]", left_out.join("], ["));
+            shown.refused.push(api::SetRefused { device, why });
+        }
         if agent.generation != Some(told.generation) {
             continue;
         }
@@ -103,11 +109,22 @@ pub(crate) async fn set(
         let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
         let NewChange { nodes, until, by, .. } = new;
         log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
-        Ok((number, settings))
+        Ok((number, settings, full(app, &nodes, number, now)))
     });
-    let (number, settings) = number.await?.map_err(refusal)?;
+    let (number, settings, nodes_full) = number.await?.map_err(refusal)?;
     let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
-    wrote(json(&numbered(number, known))?, &more)
+    wrote(json(&api::Numbered { nodes_full, ..numbered(number, known) })?, &more)
+}
+
+/// How many nodes that sent are not told all of a change, as they take no more.
+fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
+    let base = &app.live().agents;
+    let is_full = |agent: &Told| {
+        app.on_demand.told(&agent.device, base, now);
+        !app.on_demand.left_out(&agent.device, number).is_empty()
+    };
+    let full = app.agents.matching(nodes).iter().filter(|agent| is_full(agent)).count();
+    u64::try_from(full).unwrap_or(u64::MAX)
 }
 
 /// What a request changes, in the words of the agents' files.
@@ -315,7 +332,7 @@ pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i
 
 pub(crate) fn numbered(number: i64, nodes: Counted) -> api::Numbered {
     let Counted { known, reporting } = nodes;
-    api::Numbered { number, nodes_known: known, nodes_reporting: reporting }
+    api::Numbered { number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
 }
 
 /// Why something could not be asked of nodes.

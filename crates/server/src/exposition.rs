@@ -171,6 +171,9 @@ fn jobs(app: &App, page: &mut Page) {
     let name = "jobmeter_promotions_cut_total";
     let help = "Promotions left out of what nodes were told, each time that was put together.";
     page.counter(name, help, app.on_demand.cut.get());
+    let name = "jobmeter_settings_cut_total";
+    let help = "Settings of changes, by source, and flushes left out of what nodes were told, each time that was put together.";
+    page.counter(name, help, app.on_demand.settings_cut.get());
     let help = "Promotions that jobs ask for now, and that find no room.";
     let left_out = app.on_demand.left_out.load(Ordering::Relaxed);
     page.gauge("jobmeter_promotions_left_out", help, left_out);

@@ -5,6 +5,7 @@
 
 pub(crate) mod expression;
 mod fire;
+mod fitting;
 mod room;
 pub(crate) mod rules;
 pub(crate) mod text;
@@ -37,6 +38,8 @@ pub(crate) struct OnDemand {
     state: Mutex<State>,
     /// Promotions left out of what nodes were told, each time that was put together.
     pub(crate) cut: Counter,
+    /// The same of sections of changes, and of flushes.
+    pub(crate) settings_cut: Counter,
     /// Promotions that jobs ask for now and that find no room.
     pub(crate) left_out: AtomicU64,
 }
@@ -57,6 +60,8 @@ struct Kept {
     base: u64,
     told: Arc<AgentConfig>,
     stays: Timestamp,
+    /// What of changes the node is not told: the number of each, and the section.
+    left_out: Vec<(i64, Box<str>)>,
 }
 
 /// What holds, and which of it can concern a node.
@@ -81,6 +86,7 @@ impl OnDemand {
             demand,
             state: Mutex::default(),
             cut: Counter::default(),
+            settings_cut: Counter::default(),
             left_out: AtomicU64::new(0),
         }
     }
@@ -114,10 +120,19 @@ impl OnDemand {
         if concerned.is_empty() {
             return Arc::clone(base);
         }
-        let Composed { text, stays, cut } = text::compose(&base.pieces, &concerned, now);
+        let Composed { text, stays, cut, left_out, flushes_cut } =
+            text::compose(&base.pieces, &concerned, now);
         if cut > 0 {
             self.cut.add(cut);
             state.tell(format!("{device} is not told of all promotions: it takes no more of them"));
+        }
+        self.settings_cut.add(left_out.len() + flushes_cut);
+        if flushes_cut > 0 {
+            state.tell(format!("{device} is not told of all flushes: it takes no more of them"));
+        }
+        for (number, section) in &left_out {
+            let what = format!("of change {number} {device} is not told [{section}]");
+            state.tell(format!("{what}: it takes no more"));
         }
         let told = AgentConfig {
             generation: generation(text.as_bytes()),
@@ -128,9 +143,16 @@ impl OnDemand {
         if state.texts.len() >= TEXTS_MAX {
             state.texts.clear();
         }
-        let kept = Kept { base: base.generation, told: Arc::clone(&told), stays };
+        let kept = Kept { base: base.generation, told: Arc::clone(&told), stays, left_out };
         state.texts.insert(device.clone(), kept);
         told
+    }
+
+    /// The sections of a change that a node is not told, as it takes no more; once it is known what it is told.
+    pub(crate) fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
+        let state = self.lock();
+        let left_out = state.texts.get(device).into_iter().flat_map(|kept| &kept.left_out);
+        left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
     }
 
     /// Reads anew what holds, if the file has changed since. May wait for the disk.

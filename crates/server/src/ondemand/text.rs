@@ -1,8 +1,11 @@
 //! What a node is told, as the TOML of docs/decisions/0017-on-demand.md.
 
+use super::fitting::Fitting;
 use super::room::Room;
+use config::FLUSHES_MAX;
 use jobs::{Change, Flush, Promotion};
 use model::Timestamp;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use toml::de::{DeTable, DeValue};
@@ -21,7 +24,7 @@ pub(crate) struct Base {
     lists: Vec<(String, BTreeMap<String, String>)>,
 }
 
-type Sections = BTreeMap<String, BTreeMap<String, String>>;
+pub(super) type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
 /// What concerns one node.
 #[derive(Debug, Default)]
@@ -139,6 +142,10 @@ pub(super) struct Composed {
     pub(super) stays: Timestamp,
     /// Promotions for which the node has no room.
     pub(super) cut: usize,
+    /// Settings for which it has none: the number of the change, and the section.
+    pub(super) left_out: Vec<(i64, Box<str>)>,
+    /// Flushes for which it has none.
+    pub(super) flushes_cut: usize,
 }
 
 /// The text for a node. What administrators ask stands before what users do, so that no user takes its room.
@@ -149,17 +156,12 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Compos
         stays = until.map_or(stays, |until| stays.min(until));
         until.map_or(furthest, |until| until.min(furthest))
     };
-    let (mut sections, mut until) = (base.sections.clone(), base.until);
+    let there = print(&base.top, &base.sections, &base.lists).len();
+    let (mut fitting, mut until) = (Fitting::after(there, &base.sections), base.until);
     for change in &of.changes {
         let ends = reach(Some(change.until));
-        for entry in &change.entries {
-            let section = sections.entry(entry.section.to_string()).or_default();
-            section.insert(entry.key.to_string(), entry.value.to_string());
-            if entry.section.starts_with("burst.") {
-                section.insert("until".to_owned(), quoted(&ends.to_string()));
-            } else {
-                until = Some(until.map_or(ends, |until| until.min(ends)));
-            }
+        if fitting.take(change, ends) {
+            until = Some(until.map_or(ends, |until| until.min(ends)));
         }
     }
     let mut top = base.top.clone();
@@ -167,24 +169,35 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Compos
         top.insert("until".to_owned(), quoted(&until.to_string()));
     }
     let mut lists = base.lists.clone();
-    let newest: BTreeMap<&str, &Flush> =
-        of.flushes.iter().map(|one| (&*one.source, *one)).collect();
-    for (source, flush) in newest {
+    let count = |what: &str| base.lists.iter().filter(|(name, _)| name == what).count();
+    let (flushes, flushes_cut) = newest(&of.flushes, FLUSHES_MAX.saturating_sub(count("flush")));
+    for (source, flush) in flushes {
         reach(Some(flush.made.plus(jobs::FLUSH_TOLD_US)));
         let source = ("source".to_owned(), quoted(source));
         let pairs = [source, ("number".to_owned(), flush.number.to_string())];
         lists.push(("flush".to_owned(), pairs.into()));
     }
+    let Fitting { sections, cut: left_out, .. } = fitting;
     let mut text = print(&top, &sections, &lists);
-    let promotes = base.lists.iter().filter(|(name, _)| name == "promote").count();
-    let mut room = Room::after(text.len(), promotes);
+    let mut room = Room::after(text.len(), count("promote"));
     room.fill(&of.promotions, &mut reach);
     for (metric, until) in room.told {
         let (metric, until) = (quoted(metric), quoted(&until.to_string()));
         // Writing to a string cannot fail.
         writeln!(text, "[[promote]]\nmetric = {metric}\nuntil = {until}").ok();
     }
-    Composed { text, stays, cut: room.cut }
+    Composed { text, stays, cut: room.cut, left_out, flushes_cut }
+}
+
+/// The newest flush of each source, of so many sources that asked last, and of how many others: a node that reports
+/// has taken those long ago.
+fn newest<'a>(flushes: &[&'a Flush], most: usize) -> (BTreeMap<&'a str, &'a Flush>, usize) {
+    let newest: BTreeMap<&str, &Flush> = flushes.iter().map(|one| (&*one.source, *one)).collect();
+    let mut numbers: Vec<i64> = newest.values().map(|flush| flush.number).collect();
+    numbers.sort_unstable_by_key(|number| Reverse(*number));
+    let cut = numbers.len().saturating_sub(most);
+    numbers.truncate(most);
+    (newest.into_iter().filter(|(_, flush)| numbers.contains(&flush.number)).collect(), cut)
 }
 
 fn print(
@@ -284,7 +297,7 @@ mod tests {
             promotions: promotions.iter().collect(),
             flushes: flushes.iter().collect(),
         };
-        let Composed { text, stays, cut } = compose(&base, &of, NOW);
+        let Composed { text, stays, cut, .. } = compose(&base, &of, NOW);
         assert_eq!(
             text,
             "note = \"a \\\"b\\\" é\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[burst.cpu]\n\
@@ -296,6 +309,38 @@ mod tests {
         assert_eq!((stays, cut), (minutes(5), 0));
         assert_eq!(compose(&base, &of, minutes(1)).text, text, "the text stays within the hour");
         assert!(DeTable::parse(&text).is_ok());
+    }
+
+    #[test]
+    fn a_text_has_what_a_node_takes_however_much_is_asked() {
+        let events = format!("[{}]", "\"an_event_with_a_long_name\", ".repeat(400));
+        let (mut changes, mut flushes) = (Vec::new(), Vec::new());
+        for n in 1..=20 {
+            let (source, burst) = (format!("sources.s{n}"), format!("burst.s{n}"));
+            let entries = [(&*burst, "keep", "\"1m\""), (&*source, "events", &*events)];
+            changes.push(change(n, minutes(10), &entries));
+            let source = format!("s{n}").into();
+            let nodes = NodeList::new("n1").unwrap();
+            flushes.push(Flush { number: n, nodes, source, made: NOW, by: "root".into() });
+        }
+        let promotions = [promotion("perf_.*", None)];
+        let of = Concerned {
+            changes: changes.iter().collect(),
+            promotions: promotions.iter().collect(),
+            flushes: flushes.iter().collect(),
+        };
+        let told = compose(&Base::default(), &of, NOW);
+        assert!(told.text.len() <= config::TEXT_BYTES_MAX, "{}", told.text.len());
+        let count = |what: &str| told.text.matches(what).count();
+        assert_eq!((count("[burst."), count("[sources."), count("[[flush]]")), (4, 5, 16));
+        assert_eq!((told.left_out.len(), told.flushes_cut), (16 + 15, 4));
+        assert!(told.text.contains("number = 20\n") && !told.text.contains("number = 4\n"));
+        assert!(count("[[promote]]") + told.cut == 1 && DeTable::parse(&told.text).is_ok());
+        // What the file of the server says has its room first.
+        let base = Base::parse("[[flush]]\nsource = \"x\"\nnumber = 1\n[burst.a]\nkeep = \"1m\"\n");
+        let told = compose(&base.unwrap(), &of, NOW);
+        assert_eq!(told.text.matches("[burst.").count(), 4);
+        assert_eq!((told.left_out.len(), told.flushes_cut), (17 + 15, 5));
     }
 
     #[test]

@@ -207,6 +207,51 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
 }
 
 #[test]
+fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
+    let site = Site::start();
+    let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
+    n1.told();
+    n2.told();
+    let burst = |nodes: &str, sources: &[&str]| {
+        let one = |source: &&str| {
+            ((*source).to_owned(), json!({"period_seconds": 0.1, "keep_seconds": 60}))
+        };
+        let bursts: serde_json::Map<_, _> = sources.iter().map(one).collect();
+        let asked = json!({"nodes": nodes, "for_seconds": 600, "bursts": bursts});
+        good(&site, ADMIN, SET, &asked)
+    };
+    let first = burst("n[1-2]", &["cpu", "disk", "load"]);
+    assert_eq!((&first["nodes_known"], &first["nodes_full"]), (&json!(2), &json!(0)));
+    assert_eq!(burst("n1", &["memory"])["nodes_full"], 0);
+    let more = burst("n[1-2]", &["numa"]);
+    assert_eq!(more["nodes_full"], 1, "n1 has four");
+    let (on_n1, on_n2) = (n1.told(), n2.told());
+    assert!(on_n1.contains("[burst.memory]") && !on_n1.contains("[burst.numa]"), "{on_n1}");
+    assert!(!on_n2.contains("[burst.memory]") && on_n2.contains("[burst.numa]"), "{on_n2}");
+    let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
+    let why = "it takes no more, and is not told [burst.numa]";
+    assert_eq!(listed[2]["refused"], json!([{"device": "n1", "why": why}]));
+    assert_eq!((&listed[0]["refused"], &listed[1]["refused"]), (&json!([]), &json!([])));
+    assert!(site.metric("jobmeter_settings_cut_total") > 0.0);
+    // One that ends makes room.
+    good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["number"]), &Value::Null);
+    assert!(n1.told().contains("[burst.numa]"));
+
+    // However long the lists of events are, what holds already is told, and all of it can be read.
+    let events: Vec<_> = (0..100).map(|n| format!("{n:090}")).collect();
+    let long = |source: &str| {
+        let sources = json!({source: {"events": &events}});
+        let asked = json!({"nodes": "n1", "for_seconds": 600, "sources": sources});
+        good(&site, ADMIN, SET, &asked)["nodes_full"].clone()
+    };
+    let full: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(long).into();
+    assert_eq!(full, [0, 0, 0, 0, 0, 0, 1, 1]);
+    let text = n1.told();
+    assert!(text.len() <= config::TEXT_BYTES_MAX && text.contains("[sources.f]"));
+    assert!(text.contains("[burst.numa]") && !text.contains("[sources.g]"));
+}
+
+#[test]
 fn no_user_takes_the_room_of_an_administrator() {
     let site = Site::start();
     let n1 = Node::new(&site, "n1");
