@@ -30,7 +30,8 @@ import { keepValue, kept } from './storage.js';
  *   average: number|null, max: number|null, samples: number}} ReportLine
  * @typedef {{origin: string, device: string, source: string, from: number, to: number,
  *   cause: string, detail: string}} Gap
- * @typedef {{job: Job, allocations: Allocation[], nodes: NodeShare[], steps: Step[],
+ * @typedef {{start: number|null, submit: number|null, stop: number|null, state: string}} Run
+ * @typedef {{job: Job, runs: Run[], allocations: Allocation[], nodes: NodeShare[], steps: Step[],
  *   totals: Record<string, number|null>, lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
  * @typedef {{name: string, unit: string, kind: string, help: string}} MetricInfo
  * @typedef {SeriesRef & {cluster: string|null, job: number|null, unit: string, kind: string}} SeriesInfo
@@ -162,9 +163,15 @@ export class Api {
     return this.get('jobs', query, signal);
   }
 
-  /** @param {string} key @param {AbortSignal} [signal] @returns {Promise<JobReport>} */
-  report(key, signal) {
-    return this.get(`jobs/${key.split(':').map(encodeURIComponent).join(':')}`, {}, signal);
+  /**
+   * @param {string} key
+   * @param {string|null} start of the newest run that had begun by then; null: of the newest
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<JobReport>}
+   */
+  report(key, start, signal) {
+    const query = start === null ? {} : { start };
+    return this.get(`jobs/${key.split(':').map(encodeURIComponent).join(':')}`, query, signal);
   }
 
   /** @param {AbortSignal} [signal] @returns {Promise<MetricInfo[]>} */

@@ -11,7 +11,7 @@ import { tile } from './overview.js';
 import { JOB_PLOTS } from './plots.js';
 import { Processes } from './processes.js';
 import { RangeControl } from './range.js';
-import { nodeHash } from './route.js';
+import { nodeHash, otherRuns } from './route.js';
 import { duration, fullInstant, instant } from './time.js';
 import { bytes, count, digits, meaningOf, quantity, show } from './units.js';
 
@@ -82,7 +82,8 @@ export class JobPage {
 
   /** @param {AbortSignal} signal */
   async refresh(signal) {
-    const report = await this.page.api.report(this.page.route.name, signal);
+    const { name, query } = this.page.route;
+    const report = await this.page.api.report(name, query.get('start'), signal);
     const had = this.report;
     this.report = report;
     // Built anew when a waiting job begins: until then there is no time to show.
@@ -178,7 +179,7 @@ export class JobPage {
    * @param {JobReport} report
    * @param {number} now
    */
-  showFacts({ job, nodes }, now) {
+  showFacts({ job, runs, nodes }, now) {
     const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
       h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
     const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
@@ -194,6 +195,8 @@ export class JobPage {
       job.devices.length === 0 ? null
         : fact(job.devices.length === 1 ? 'Node' : 'Nodes', ...job.devices.flatMap((device, i) =>
           [i > 0 ? ', ' : '', h('a', { href: nodeHash(device), title: shareText(nodes, device) }, device)])),
+      runs.length < 2 ? null : fact('Number given again; other runs', ...otherRuns(job, runs).flatMap(({ at, hash }, i) =>
+        [i > 0 ? ', ' : '', h('a', { href: hash }, when(at))])),
       job.submit === null ? null : fact('Submitted', when(job.submit)),
       job.start === null ? null : fact('Started', when(job.start)),
       job.stop === null ? null : fact('Ended', when(job.stop)),

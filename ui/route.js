@@ -1,7 +1,12 @@
 /**
  * Addresses of the page: `#/`, `#/nodes`, `#/jobs`, `#/node/NAME`, `#/job/CLUSTER:ID`, with what the
- * view keeps after a `?`: `#/job/local:7?range=1h`.
+ * view keeps after a `?`: `#/job/local:7?range=1h`, `#/job/oar:7?start=1767706500` for an older run of that number.
  */
+
+import { jobKey } from './api.js';
+
+/** Runs of a job's number that are linked. */
+const RUNS_MAX = 10;
 
 /**
  * @typedef {object} Route
@@ -40,8 +45,26 @@ function decode(text) {
 /** @param {string} device */
 export const nodeHash = (device) => `#/node/${encodeURIComponent(device)}`;
 
-/** @param {string} key */
-export const jobHash = (key) => `#/job/${key.split(':').map(encodeURIComponent).join(':')}`;
+/**
+ * @param {string} key
+ * @param {number|null} [start] of a run that is not the newest of its number
+ */
+export function jobHash(key, start = null) {
+  const hash = `#/job/${key.split(':').map(encodeURIComponent).join(':')}`;
+  return start === null ? hash : `${hash}?start=${start}`;
+}
+
+/**
+ * The runs of the job's number but the one that is shown, each with when it began, or was submitted, and its address;
+ * the newest first.
+ * @param {import('./api.js').Job} job
+ * @param {import('./api.js').Run[]} runs the newest first
+ */
+export const otherRuns = (job, runs) => runs
+  .map(({ start, submit }, place) => ({ start, submit, at: start ?? submit ?? 0, place }))
+  .filter(({ start, submit }) => start !== job.start || submit !== job.submit)
+  .slice(0, RUNS_MAX)
+  .map(({ at, place }) => ({ at, hash: jobHash(jobKey(job), place === 0 ? null : at) }));
 
 /**
  * The same address with other things kept; it makes no new entry in the history.

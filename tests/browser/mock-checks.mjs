@@ -70,6 +70,20 @@ export async function zoom(page, where) {
   await page.waitFor('the range before', () => location.hash === '#/job/slurm:81234?range=1h');
 }
 
+/** A number that was given again: its other runs are linked, there and back. */
+export async function givenAgain(page, where) {
+  const link = () => page.waitFor('the other run', () =>
+    [...document.querySelectorAll('.facts a')].find(({ href }) => href.includes('#/job/'))?.hash);
+  const ended = () => page.evaluate(() => document.querySelector('.facts').innerText.includes('Ended'));
+  await open(page, where, '#/job/slurm:81234');
+  const older = await link();
+  assert.match(older, /^#\/job\/slurm:81234\?start=\d/);
+  assert.equal(await ended(), false, 'the newest runs');
+  await page.evaluate((hash) => { location.hash = hash; }, older);
+  await page.waitFor('the older run', () => document.querySelector('.facts')?.innerText.includes('Ended'));
+  assert.equal(await link(), '#/job/slurm:81234');
+}
+
 /** What was asked of a node is a line in its plots, told under the cursor. */
 export async function marked(page, where) {
   await open(page, where, '#/node/node-1?range=1h');

@@ -132,6 +132,9 @@ pub struct Allocation {
 pub struct JobReport {
     /// The job.
     pub job: Job,
+    /// The runs of its number that the caller sees, the newest first, 100 at most: more than one where the number was
+    /// given again.
+    pub runs: Vec<Run>,
     /// Where and when it ran: as its nodes saw it; where none did, as its scheduler says.
     pub allocations: Vec<Allocation>,
     /// What the scheduler says that it has of each device.
@@ -146,6 +149,19 @@ pub struct JobReport {
     pub series: Vec<SeriesRef>,
     /// Seconds of the job that no sample covers, per device and cause.
     pub gaps: Vec<crate::Gap>,
+}
+
+/// A run of a number: `start` in the question for a report, that of when it started, or was submitted, names it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// When it started.
+    pub start: Option<f64>,
+    /// When it was submitted, where that is told.
+    pub submit: Option<f64>,
+    /// When it ended.
+    pub stop: Option<f64>,
+    /// `waiting`, `running`, `ended` or `failed`.
+    pub state: String,
 }
 
 /// What a job used; `null` where nothing tells.

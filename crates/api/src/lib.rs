@@ -23,7 +23,7 @@ pub use demand::{
     SetRefused, SetSource, WORD,
 };
 pub use jobs::{
-    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources,
+    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources, Run,
     SeriesRef, Step, Totals,
 };
 pub use nodes::{

@@ -136,7 +136,7 @@ mod tests {
             "state_word":"PENDING","submit":100,"start":null,"stop":null,"exit_code":null,
             "part_of":5,"array_index":2,"types":["besteffort"],
             "requested":{"nodes":1,"cpus":8,"memory_bytes":1073741824,"wall_seconds":3600},
-            "used":{},"devices":["n1","pdu-1"]},"allocations":[],
+            "used":{},"devices":["n1","pdu-1"]},"runs":[],"allocations":[],
             "nodes":[{"device":"n1","cpus":8,"gpus":1}],
             "steps":[{"id":"batch","name":"solve","state_word":"RUNNING","start":1,"stop":3,"exit_code":0}],
             "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[]}"#;

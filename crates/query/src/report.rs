@@ -4,8 +4,8 @@ use crate::by_job::SLACK;
 use crate::lists::gap;
 use crate::shown::{allocation, share, shown, step};
 use crate::{Asker, QueryError, Questions};
-use jobs::{JobName, Listed, Whole};
-use model::{DeviceId, Kind, Point, Timestamp, increases};
+use jobs::{JobName, Listed, Sees, Whole};
+use model::{DeviceId, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -44,6 +44,7 @@ impl Questions {
         // What never started used nothing.
         let start = job.start.unwrap_or(stop);
         let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let runs = self.runs_of(&key, asker)?;
         let select = Selector {
             devices: Some(devices.clone()),
             job: JobSelector::Is(key),
@@ -62,6 +63,7 @@ impl Questions {
             missing.extend(self.gaps((start, stop), Some(device), asker)?);
         }
         Ok(api::JobReport {
+            runs,
             gaps: missing.iter().map(gap).collect(),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
@@ -72,7 +74,29 @@ impl Questions {
             series,
         })
     }
+
+    /// The runs of a number that the asker sees, the newest first.
+    fn runs_of(&self, key: &JobKey, asker: &Asker) -> Result<Vec<api::Run>, QueryError> {
+        let mut runs = Vec::new();
+        for run in self.registry.runs(key)?.into_iter().rev() {
+            if runs.len() >= RUNS_MAX {
+                break;
+            }
+            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+                runs.push(api::Run {
+                    start: run.start.map(Timestamp::seconds),
+                    submit: run.submit.map(Timestamp::seconds),
+                    stop: run.stop.map(Timestamp::seconds),
+                    state: run.state.word().to_owned(),
+                });
+            }
+        }
+        Ok(runs)
+    }
 }
+
+/// Most runs of a number that are told.
+const RUNS_MAX: usize = 100;
 
 /// A job's samples being summed up, series by series.
 #[derive(Debug)]

@@ -384,6 +384,18 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(wall(Some(2999.0), Reader::Everything), Ok(first));
     assert_eq!(wall(Some(99.0), Reader::Everything), Err(404));
     assert_eq!(wall(Some(100.0), Reader::User(2000)), Err(404));
+    // Each run that the reader sees, the newest first, whichever is asked for.
+    let runs = |by: Option<f64>, reader| {
+        let report = questions.run_report(&name, by.map(at), &asker(reader)).unwrap();
+        let time = |at: Option<f64>| at.map(self::second);
+        let told = |run: api::Run| (time(run.start), time(run.stop), run.state);
+        report.runs.into_iter().map(told).collect::<Vec<_>>()
+    };
+    let of_first = (Some(100.0), Some(200.0), "ended".to_owned());
+    let of_second = (Some(3000.0), Some(3100.0), "ended".to_owned());
+    assert_eq!(runs(None, Reader::User(1000)), std::slice::from_ref(&of_first));
+    assert_eq!(runs(None, Reader::Everything), [of_second.clone(), of_first.clone()]);
+    assert_eq!(runs(Some(100.0), Reader::Everything), [of_second, of_first]);
     // What is to be done with it is for whom its newest run is.
     assert!(questions.job_key(&name, &asker(Reader::User(1000))).is_err());
     assert!(questions.job_seen(&name, &asker(Reader::User(1000))).is_ok());
