@@ -156,6 +156,7 @@ impl Finder {
                 uid: None,
                 start,
                 stop: Some(self.before.unwrap_or(begun).max(start)),
+                monitor: None,
                 key,
             });
         }
@@ -187,5 +188,6 @@ fn event(
         uid: job.uid,
         start: job.created,
         stop,
+        monitor: None,
     })
 }

@@ -10,11 +10,13 @@ use std::ffi::OsString;
 const PREFIX: &str = "JOBMETER_";
 /// Of a source's settings, which only the agent knows.
 const OF_SOURCES: &str = "SOURCES_";
-/// Those that are no settings: which file a program reads, and which programs tests and benches run and how.
-const OTHERS: [&str; 7] = [
+/// Those that are no settings: which file a program reads, what a job asks for, and which programs tests and benches
+/// run and how.
+const OTHERS: [&str; 8] = [
     "AGENT_FILE",
     "SERVER_FILE",
     "CLIENT_FILE",
+    "MONITOR",
     "PROGRAM",
     "AGENT_PROGRAM",
     "SERVER_PROGRAM",
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn what_others_made_is_told_and_ignored_and_what_is_ours_is_known() {
         let made = ["JOBMETER_PORT", "JOBMETER_PORT_8790_TCP", "JOBMETER_SERVICE_HOST"];
-        let ours = ["JOBMETER_LISTEN", "JOBMETER_AGENT_FILE", "JOBMETER_AGENT_PROGRAM"];
+        let ours =
+            ["JOBMETER_LISTEN", "JOBMETER_AGENT_FILE", "JOBMETER_AGENT_PROGRAM", "JOBMETER_MONITOR"];
         for own in [of_agent(), server_settings(), client_settings()] {
             let (wrong, ignored) = unknown(&own, &[made, ours].concat());
             assert_eq!((&*wrong, ignored.len()), ("", 3), "{ignored:?}");

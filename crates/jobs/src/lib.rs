@@ -15,6 +15,7 @@
 mod accounts;
 mod amend;
 mod ask;
+mod asked;
 mod check;
 mod demand;
 mod error;

@@ -1,7 +1,7 @@
 //! The registry itself: what nodes tell goes in.
 
 use crate::store_visits::{Timed, Told, tell};
-use crate::{RegistryError, Users, schema};
+use crate::{RegistryError, Users, asked, schema};
 use model::{JobEvent, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
@@ -40,8 +40,10 @@ pub struct Applied {
     pub began: u64,
     /// Jobs that left one.
     pub ended: u64,
-    /// Events that said nothing new.
+    /// Events that said nothing new of where a job is.
     pub known: u64,
+    /// Events, whatever else they said, by which a job's environment asks for metrics as nobody said before.
+    pub asked: u64,
     /// Events that were refused: an impossible time, a local job that was registered for another device,
     /// or one visit too many of its job.
     pub refused: u64,
@@ -132,6 +134,9 @@ impl Registry {
             } else {
                 Told::Refused
             };
+            if told != Told::Refused {
+                applied.asked += u64::from(asked::note(&change, event)?);
+            }
             match told {
                 Told::Began => applied.began += 1,
                 Told::Ended => applied.ended += 1,

@@ -97,7 +97,8 @@ fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<(i64, Span, bool)
 
 fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
     let mut find = db.prepare_cached(
-        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us FROM runs r JOIN visits v ON v.run = r.run
+        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor
+         FROM runs r JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2",
     )?;
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
@@ -112,6 +113,7 @@ fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
             told: told.map(Timestamp),
             said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
             clock_us: row.get(6)?,
+            monitor: row.get(7)?,
         });
     }
     Ok(visits)
@@ -129,17 +131,18 @@ fn write_run(
     db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
         .execute(params![number, run.stop().map(|stop| stop.0), last_start, merged])?;
     let mut insert = db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
     for stay in &run.stays {
         let (visit, stop) = (&stay.visit, stay.stop.map(|stop| stop.0));
         let told = visit.told.map(|told| told.0);
         let Said { spelling, user, uid } = &visit.said;
         let (device, start) = (visit.device.as_str(), visit.start.0);
-        let clock_us = visit.clock_us;
-        insert
-            .execute(params![number, device, start, told, stop, spelling, user, uid, clock_us])?;
+        let (clock_us, monitor) = (visit.clock_us, &visit.monitor);
+        insert.execute(params![
+            number, device, start, told, stop, spelling, user, uid, clock_us, monitor
+        ])?;
     }
     Ok(number)
 }

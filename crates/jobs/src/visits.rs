@@ -29,6 +29,8 @@ pub(crate) struct Visit {
     pub(crate) said: Said,
     /// By how many microseconds the node's clock was ahead of the server's.
     pub(crate) clock_us: i64,
+    /// What its user asks for by its environment there.
+    pub(crate) monitor: Option<Box<str>>,
 }
 
 /// Who a node says a job is: what is `None` it did not say.
@@ -161,7 +163,8 @@ mod tests {
     fn visit(device: &str, start: i64, told: Option<i64>) -> Visit {
         let at = Timestamp::from_seconds;
         let (device, told) = (DeviceId::new(device).unwrap(), told.map(at));
-        Visit { device, start: at(start), told, said: Said::default(), clock_us: 0 }
+        let said = Said::default();
+        Visit { device, start: at(start), told, said, clock_us: 0, monitor: None }
     }
 
     fn shape(visits: Vec<Visit>) -> Vec<(i64, Option<i64>, usize)> {

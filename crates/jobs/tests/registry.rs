@@ -31,6 +31,7 @@ fn event(cluster: &str, id: i64, node: &str, start: i64, stop: Option<i64>) -> J
         uid: Some(1000),
         start: at(start),
         stop: stop.map(at),
+        monitor: None,
     }
 }
 

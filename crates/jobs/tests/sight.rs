@@ -34,6 +34,7 @@ fn job(registry: &Registry, id: i64, uid: u32, start: i64, stop: Option<i64>) {
         uid: Some(uid),
         start: at(start),
         stop: stop.map(at),
+        monitor: None,
     };
     assert_eq!(registry.apply(&[event], at(5000)).unwrap().refused, 0);
 }

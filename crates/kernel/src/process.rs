@@ -1,4 +1,4 @@
-//! `/proc/PID/{io,stat,status,cgroup}`: what the kernel tells of a whole process (proc_pid_io(5),
+//! `/proc/PID/{io,stat,status,cgroup,environ}`: what the kernel tells of a whole process (proc_pid_io(5),
 //! proc_pid_stat(5), proc_pid_status(5); Documentation/filesystems/proc.rst, Linux 6.18).
 //!
 //! The first three, read as `/proc/TID`, tell of the process of a thread and not of the thread: adding up the
@@ -8,11 +8,13 @@
 //! waiting for a processor (`schedstat`).
 
 mod cgroups;
+mod environ;
 mod io;
 mod stat;
 mod status;
 
 pub use cgroups::{CgroupLine, process_cgroups};
+pub use environ::{variable, whole_entries};
 pub use io::{ProcessIo, process_io};
 pub use stat::{EXITING, ProcessStat, State, process_stat};
 pub use status::{ProcessStatus, process_status};

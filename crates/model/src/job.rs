@@ -120,6 +120,9 @@ pub struct JobEvent {
     pub start: Timestamp,
     /// When its cgroup went; `None` while it is there.
     pub stop: Option<Timestamp>,
+    /// Which optional metrics its user asks for by the variable `JOBMETER_MONITOR` of its environment there: regular
+    /// expressions of their names, apart by blanks; empty: all; `None`: nobody read of any.
+    pub monitor: Option<Box<str>>,
 }
 
 /// A part of a device given to a job for a time.

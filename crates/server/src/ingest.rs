@@ -243,7 +243,7 @@ async fn apply(
     }
     let applied = app.with_registry(move |app| {
         let applied = app.registry.apply_by(&told, received, ahead_us)?;
-        if applied.began + applied.ended > 0 {
+        if applied.began + applied.ended + applied.asked > 0 {
             app.told_jobs.changed();
         }
         Ok::<_, RegistryError>(applied)

@@ -203,6 +203,7 @@ fn on_n1((id, uid, start, stop): (i64, u32, Timestamp, Option<Timestamp>)) -> Jo
         uid: Some(uid),
         start,
         stop,
+        monitor: None,
     }
 }
 

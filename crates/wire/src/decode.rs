@@ -237,6 +237,9 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
 fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     limits::bytes("job's spelling", event.spelling.len(), limits::SPELLING_BYTES_MAX)?;
     limits::bytes("user's name", event.user.len(), NAME_BYTES_MAX)?;
+    let monitor = event.monitor;
+    let length = monitor.as_ref().map_or(0, String::len);
+    limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
     let id = job_id(event.id)?;
     let spelling = if event.spelling.is_empty() { id.to_string() } else { event.spelling };
     Ok(JobEvent {
@@ -247,6 +250,7 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
         uid: event.uid.checked_sub(1),
         start: Timestamp(event.start),
         stop: (event.stop != 0).then(|| Timestamp(event.stop.saturating_sub(1))),
+        monitor: monitor.map(Into::into),
     })
 }
 

@@ -216,6 +216,7 @@ fn job(event: &JobEvent) -> message::JobEvent {
         uid: event.uid.map_or(0, |uid| uid.saturating_add(1)),
         start: event.start.0,
         stop: event.stop.map_or(0, |stop| stop.0.saturating_add(1)),
+        monitor: event.monitor.as_deref().map(str::to_owned),
     }
 }
 

@@ -14,6 +14,8 @@ pub const GAPS_MAX: usize = 1024;
 pub const JOBS_MAX: usize = 4096;
 /// Longest spelling of a job's number.
 pub const SPELLING_BYTES_MAX: usize = 64;
+/// Longest value of a job's `JOBMETER_MONITOR`.
+pub const MONITOR_BYTES_MAX: usize = 1024;
 /// Longest table, encoded.
 pub const TABLE_BYTES_MAX: usize = 8 << 20;
 /// Longest payload, decompressed.

@@ -133,6 +133,8 @@ pub(crate) struct JobEvent {
     pub(crate) start: i64,
     #[prost(sint64, tag = "8")]
     pub(crate) stop: i64,
+    #[prost(string, optional, tag = "9")]
+    pub(crate) monitor: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -77,9 +77,10 @@ fn gaps() -> impl Strategy<Value = Gap> {
 }
 
 fn job_events() -> impl Strategy<Value = JobEvent> {
-    let parts =
-        ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", any::<Option<u16>>(), any::<Option<i32>>());
-    parts.prop_map(|(cluster, id, spelling, uid, stop)| JobEvent {
+    let times = (any::<Option<u16>>(), any::<Option<i32>>());
+    let monitor = proptest::option::of(".{0,9}");
+    let parts = ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", times, monitor);
+    parts.prop_map(|(cluster, id, spelling, (uid, stop), monitor)| JobEvent {
         key: JobKey { cluster: ClusterId::new(&cluster).unwrap(), id: JobId::new(id).unwrap() },
         spelling: spelling.into(),
         device: DeviceId::new("n1").unwrap(),
@@ -87,6 +88,7 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
         uid: uid.map(u32::from),
         start: Timestamp(7),
         stop: stop.map(|stop| Timestamp(stop.into())),
+        monitor: monitor.map(Into::into),
     })
 }
 
@@ -182,6 +184,19 @@ fn limits_are_told_apart() {
     batch.gaps = vec![gap(); wire::GAPS_MAX + 1];
     let error = Encoder::default().encode(&batch, &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "the batch has 1025 gaps; 1024 at most");
+    let mut batch = fixture(Arc::new(Metric::gauge("x", Unit::Count, "")));
+    batch.jobs = vec![JobEvent {
+        key: batch.table.entries[1].job.clone().unwrap(),
+        spelling: "1234".into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: None,
+        start: Timestamp(7),
+        stop: None,
+        monitor: Some("x".repeat(wire::MONITOR_BYTES_MAX + 1).into()),
+    }];
+    let error = decode(&encode(&batch)).unwrap_err();
+    assert_eq!(error.to_string(), "the job's JOBMETER_MONITOR has 1025 bytes; 1024 at most");
     let bomb = zstd::bulk::compress(&vec![0; wire::PAYLOAD_BYTES_MAX + 1], 1).unwrap();
     let mut frame = b"JMB1".to_vec();
     frame.extend(u32::try_from(bomb.len()).unwrap().to_le_bytes());
@@ -249,6 +264,23 @@ fn recorded_frames_decode_for_ever() {
         std::fs::write(&first, encode(&want)).unwrap();
     }
     assert!(same(&decode(&std::fs::read(&first).unwrap()).unwrap(), &want));
+    // Since jobs ask by their environment.
+    let (second, mut want) = (dir.join("second.bin"), want);
+    let asks = |monitor: Option<&str>| JobEvent {
+        key: want.table.entries[1].job.clone().unwrap(),
+        spelling: "1234".into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: None,
+        uid: Some(1000),
+        start: Timestamp::from_seconds(1_767_700_000),
+        stop: None,
+        monitor: monitor.map(Into::into),
+    };
+    want.jobs = [None, Some(""), Some("perf_.* bmc_.*")].map(asks).to_vec();
+    if !second.try_exists().unwrap() {
+        std::fs::write(&second, encode(&want)).unwrap();
+    }
+    assert!(same(&decode(&std::fs::read(&second).unwrap()).unwrap(), &want));
     for file in std::fs::read_dir(&dir).unwrap() {
         let path = file.unwrap().path();
         assert!(decode(&std::fs::read(&path).unwrap()).is_ok(), "{}", path.display());

@@ -106,6 +106,7 @@ impl Made {
             uid: self.record.uid,
             start: self.record.start.unwrap(),
             stop: ended.then_some(self.stop),
+            monitor: None,
         })
     }
 }

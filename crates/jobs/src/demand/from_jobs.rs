@@ -1,5 +1,6 @@
 //! Which promotions follow from the jobs that run: from the words a job was submitted with (OAR:
-//! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), and from the server's rules.
+//! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), from its environment (`JOBMETER_MONITOR=REGEX`), and from the
+//! server's rules.
 
 use super::Origin;
 use crate::{Filter, Listed, Registry, RegistryError};
@@ -35,6 +36,8 @@ pub struct JobFacts {
     pub queue: Option<Box<str>>,
     /// Words that it was submitted with.
     pub types: Vec<Box<str>>,
+    /// What it asks for by its environment, as nodes read it: each value once.
+    pub monitor: Vec<Box<str>>,
     /// Where it runs.
     pub nodes: Vec<DeviceId>,
     /// When it started, where that is known.
@@ -59,6 +62,7 @@ impl JobFacts {
             project: job.project,
             queue: job.queue,
             types: job.types,
+            monitor: Vec::new(),
             nodes: devices,
             start: job.start,
             until,
@@ -68,10 +72,15 @@ impl JobFacts {
     /// The expressions that the job asks for.
     fn expressions(&self) -> Vec<&str> {
         let words = self.types.iter().flat_map(|words| words.split_whitespace());
-        let asked = words.filter_map(|word| match word.strip_prefix(WORD)? {
+        let by_words = words.filter_map(|word| match word.strip_prefix(WORD)? {
             "" => Some(ALL),
-            rest => rest.strip_prefix('=').map(|regex| regex.trim_matches(['\'', '"'])),
+            rest => rest.strip_prefix('='),
         });
+        let is_blank = |value: &str| value.trim().is_empty();
+        let blank = self.monitor.iter().any(|value| is_blank(value)).then_some(ALL);
+        let by_environment = self.monitor.iter().flat_map(|value| value.split_whitespace());
+        let asked = by_words.chain(blank).chain(by_environment);
+        let asked = asked.map(|regex| regex.trim_matches(['\'', '"']));
         let mut asked: Vec<_> =
             asked.filter(|it| (1..=EXPRESSION_BYTES_MAX).contains(&it.len())).collect();
         asked.sort_unstable();
@@ -89,6 +98,10 @@ impl Registry {
     pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
         let running = Filter { state: Some(JobState::Running), ..Filter::default() };
         let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
+        let mut asked = self.asked_by_environment()?;
+        for job in &mut facts {
+            job.monitor = asked.remove(&job.key).unwrap_or_default();
+        }
         // On which node a job of `jobmeter run` is its user says himself.
         if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {
             let proven = self.proven_local()?;
@@ -240,6 +253,7 @@ mod tests {
             project: Some("solver".into()),
             queue: Some("gpu".into()),
             types: types.iter().map(|word| (*word).into()).collect(),
+            monitor: Vec::new(),
             nodes: nodes.iter().map(|node| DeviceId::new(node).unwrap()).collect(),
             start: Some(Timestamp(1_000_000)),
             until: Some(Timestamp(61_000_000)),
@@ -262,6 +276,24 @@ mod tests {
                 assert_eq!(one.until, Some(Timestamp(61_000_000)));
                 assert_eq!((&*one.by, one.uid), ("alice", Some(1000)));
             }
+        }
+    }
+
+    #[test]
+    fn a_job_asks_by_its_environment_and_both_count() {
+        for (monitor, want) in [
+            (&["perf_.*"][..], &["net_.*", "perf_.*"][..]),
+            (&[" perf_.*\t'bmc_.*' ", "net_.*"], &["bmc_.*", "net_.*", "perf_.*"]),
+            (&[""], &[".*", "net_.*"]),
+            (&[" \t"], &[".*", "net_.*"]),
+            (&["''"], &["net_.*"]),
+        ] {
+            let monitor = monitor.iter().map(|value| (*value).into()).collect();
+            let asks = JobFacts { monitor, ..job(&["monitor=net_.*"], &["n1", "n2"]) };
+            let all = wanted(&[asks], &[]);
+            let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
+            assert_eq!(metrics, want);
+            assert!(all.iter().all(|one| one.nodes.as_str() == "n1,n2"), "{all:?}");
         }
     }
 

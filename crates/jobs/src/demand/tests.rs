@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{Limits, NodeShare, Record, Registry, Users};
-use model::{ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources};
+use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, NodeList, Resources};
 
 fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
     let dir = tempfile::tempdir().unwrap();
@@ -356,6 +356,90 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
         nodes: vec![share("n2"), share("n1")],
         ..Record::new(key, at(0), state)
     }
+}
+
+/// What a node says of a job, with what the job's environment there asks for.
+fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> JobEvent {
+    JobEvent {
+        key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
+        spelling: id.to_string().into(),
+        device: DeviceId::new(node).unwrap(),
+        user: None,
+        uid: Some(1000),
+        start: at(10),
+        stop,
+        monitor: monitor.map(Into::into),
+    }
+}
+
+#[test]
+fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
+    let (dir, demand) = open(DemandLimits::default());
+    let file = dir.path().join("jobs.sqlite");
+    let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
+    let follow = |now: Timestamp| {
+        let facts = registry.running_facts().unwrap();
+        demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
+    };
+    let asked = |event: JobEvent| registry.apply(&[event], at(20)).unwrap().asked;
+    // It is here before its processes were looked at.
+    let news = [seen(7, "n1", None, None), seen(7, "n2", None, None), seen(8, "n1", None, None)];
+    assert_eq!(registry.apply(&news, at(20)).unwrap().asked, 0);
+    assert_eq!(follow(at(20)), moved(0, 0));
+    assert_eq!(asked(seen(7, "n1", Some("perf_.*"), None)), 1);
+    assert_eq!(follow(at(21)), moved(1, 0));
+    // The same of another node, and told again, is the same promotion; another value is not taken any more.
+    assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 1);
+    assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 0);
+    assert_eq!(asked(seen(7, "n2", Some("net_.*"), None)), 0);
+    assert_eq!(follow(at(22)), moved(0, 0));
+    let held = demand.held(at(22)).unwrap().0.promotions.remove(0);
+    assert_eq!((held.nodes.as_str(), &*held.metric), ("n1,n2", "perf_.*"));
+    assert_eq!((held.origin, held.job.as_deref()), (Origin::Job, Some("oar:7")));
+    // Its scheduler's words count as well, and where it says the job is, a word of any other node does not.
+    let types = ["monitor=bmc_.*"];
+    registry.tell(&[record(7, JobState::Running, &types)], at(23)).unwrap();
+    assert_eq!(follow(at(23)), moved(1, 0));
+    assert_eq!(asked(seen(7, "n9", Some(".*"), None)), 1);
+    let metrics = |now| {
+        let mut all: Vec<_> =
+            demand.held(now).unwrap().0.promotions.iter().map(|one| one.metric.clone()).collect();
+        all.sort();
+        all
+    };
+    follow(at(24));
+    assert_eq!(metrics(at(24)), ["bmc_.*".into(), "perf_.*".into()]);
+    // What was undone stays so, and the rest ends with the job.
+    let number = demand.held(at(24)).unwrap().0.promotions[0].number;
+    assert!(demand.demote(number, "alice", at(25)).unwrap());
+    assert_eq!(follow(at(26)).began, 0);
+    registry.tell(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
+    let ends = ["n1", "n2", "n9"].map(|node| seen(7, node, None, Some(at(100))));
+    registry.apply(&ends, at(102)).unwrap();
+    follow(at(102));
+    assert_eq!(metrics(at(103)), []);
+}
+
+#[test]
+fn what_an_environment_asks_for_stays_when_a_number_is_worked_out_anew_and_is_not_the_next_jobs() {
+    let (dir, _demand) = open(DemandLimits::default());
+    let file = dir.path().join("jobs.sqlite");
+    let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
+    registry.apply(&[seen(7, "n1", Some(""), None)], at(20)).unwrap();
+    // An earlier visit, told late, has all of them written anew.
+    let earlier = JobEvent { start: at(5), ..seen(7, "n2", None, None) };
+    registry.apply(&[earlier], at(21)).unwrap();
+    let monitor = || registry.running_facts().unwrap().remove(0).monitor;
+    assert_eq!(monitor(), ["".into()]);
+    let ends = [seen(7, "n1", None, Some(at(30))), {
+        JobEvent { start: at(5), ..seen(7, "n2", None, Some(at(30))) }
+    }];
+    registry.apply(&ends, at(31)).unwrap();
+    registry.apply(&[JobEvent { start: at(500), ..seen(7, "n1", None, None) }], at(501)).unwrap();
+    assert_eq!(monitor(), [] as [Box<str>; 0]);
+    let mut local = seen(9, "n1", Some(""), None);
+    local.key.cluster = ClusterId::local();
+    assert_eq!(registry.apply(&[local], at(502)).unwrap().asked, 0, "its user asks himself");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 
 pub(crate) const DAY: i64 = 1_767_657_600; // 2026-01-06
 
-/// Makes a file of version 4 one of version 3.
+/// Makes a file of version 5 one of version 3.
 pub(crate) const TO_THE_THIRD: &str = "
 DROP INDEX runs_open; DROP INDEX runs_failed; DROP INDEX runs_cluster; DROP INDEX runs_uid;
 DROP INDEX runs_user; DROP INDEX runs_account; DROP INDEX runs_project; DROP INDEX runs_queue;
@@ -32,6 +32,7 @@ DROP TABLE stopped; DROP TABLE proven; ALTER TABLE account_users DROP COLUMN run
 ALTER TABLE account_users DROP COLUMN last;
 CREATE TRIGGER member_told AFTER INSERT ON runs BEGIN SELECT 1; END;
 CREATE TRIGGER member_told_later AFTER INSERT ON runs BEGIN SELECT 1; END;
+DROP INDEX visits_monitor; ALTER TABLE visits DROP COLUMN monitor;
 PRAGMA user_version = 3;
 ";
 
@@ -116,6 +117,7 @@ pub(crate) fn event(id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEv
         uid: Some(1000),
         start: at(start),
         stop: stop.map(at),
+        monitor: None,
     }
 }
 

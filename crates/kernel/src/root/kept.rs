@@ -52,6 +52,22 @@ impl KeptFile {
         }
     }
 
+    /// Reads the start of the file, `most` bytes at most, into `buf`, which is emptied first and keeps its memory. Whether
+    /// the file ends there.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_start(&self, buf: &mut Vec<u8>, most: usize) -> Result<bool, Errno> {
+        match &self.0 {
+            Kept::Live(fd) => read_most(fd.as_fd(), buf, most),
+            Kept::Recorded { dir, path } => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
+                read_most(fd.as_fd(), buf, most)
+            }
+        }
+    }
+
     /// Shows the whole file from its start, part by part of at most the size of `part`, for files that may
     /// be larger than what should be held of them.
     ///
@@ -86,6 +102,23 @@ fn read_parts(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+fn read_most(fd: BorrowedFd<'_>, buf: &mut Vec<u8>, most: usize) -> Result<bool, Errno> {
+    buf.clear();
+    let mut part = [0; 4096];
+    while buf.len() < most {
+        let room = part.len().min(most - buf.len());
+        let part = part.get_mut(..room).unwrap_or_default();
+        let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
+        match rustix::io::pread(fd, &mut *part, offset) {
+            Ok(0) => return Ok(true),
+            Ok(bytes) => buf.extend_from_slice(part.get(..bytes).unwrap_or_default()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(false)
 }
 
 fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
@@ -127,6 +160,10 @@ mod tests {
             })
             .unwrap();
             assert_eq!((whole.len(), parts), (10_000, 11));
+            for (most, end) in [(0, false), (5_000, false), (10_000, false), (10_001, true)] {
+                assert_eq!(file.read_start(&mut whole, most), Ok(end), "{most}");
+                assert_eq!(whole.len(), most.min(10_000));
+            }
         }
     }
 }

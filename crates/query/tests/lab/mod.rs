@@ -203,6 +203,7 @@ impl Lab {
             uid: Some(uid),
             start: at(start),
             stop: stop.map(at),
+            monitor: None,
         };
         let applied = self.registry.apply(&[event], at(7200.0)).unwrap();
         assert_eq!(applied.refused, 0);

@@ -71,6 +71,7 @@ fn job(id: i64, uid: u32, node: &str, ended: bool) -> JobEvent {
         uid: Some(uid),
         start: Timestamp::from_seconds(1_767_700_000 + id),
         stop: ended.then(crate::now),
+        monitor: None,
     }
 }
 

@@ -122,6 +122,7 @@ fn job_on(device: &str) -> JobEvent {
         uid: Some(1234),
         start: crate::now().plus(-10 * Timestamp::SECOND),
         stop: None,
+        monitor: None,
     }
 }
 
@@ -234,6 +235,7 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
         uid: Some(1234),
         start: crate::now(),
         stop: None,
+        monitor: None,
     });
     assert_eq!(statuses(&post(&site, user, &frame(&gap))), [RefusedForNow]);
 }

@@ -74,6 +74,7 @@ pub(super) fn shared() -> Batch {
         uid: Some(if id == 1 { 1000 } else { 2000 }),
         start: now.plus(-100 * Timestamp::SECOND),
         stop: None,
+        monitor: None,
     };
     Batch {
         table: Arc::new(SeriesTable {

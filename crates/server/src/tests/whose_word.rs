@@ -36,6 +36,7 @@ fn a_job_that_its_user_alone_says_is_on_a_node_opens_no_sight_of_it() {
             uid: Some(1000),
             start: began.plus(1),
             stop,
+            monitor: None,
         }];
         if stop.is_none() && seq == 1 {
             told.jobs.clear();

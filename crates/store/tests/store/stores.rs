@@ -58,6 +58,7 @@ fn batch(sender: &mut Sender, number: i64) -> Incoming {
         uid: Some(1000),
         start: Timestamp(T0),
         stop: None,
+        monitor: None,
     }];
     let gap = |cause, from: i64, to: i64| Gap {
         origin: sender.origin.clone(),
