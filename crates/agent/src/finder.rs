@@ -41,6 +41,8 @@ pub(crate) struct Found {
     pub(crate) jobs: Arc<Jobs>,
     /// Jobs to be read for the last time: they ended, or their last process did.
     pub(crate) ended: Vec<JobKey>,
+    /// Jobs that got their first process.
+    pub(crate) populated: Vec<JobKey>,
     /// Jobs that came or went, to be told to the server.
     pub(crate) events: Vec<JobEvent>,
 }
@@ -130,7 +132,8 @@ impl Finder {
         if self.mine.generation() != self.jobs.generation() {
             self.jobs = Arc::new(self.mine.clone());
         }
-        Found { jobs: Arc::clone(&self.jobs), ended, events, finder: self }
+        let (jobs, populated) = (Arc::clone(&self.jobs), changes.populated);
+        Found { jobs, ended, populated, events, finder: self }
     }
 }
 
@@ -173,7 +176,7 @@ impl Finder {
 }
 
 /// What the server is told of a job that came or went.
-fn event(
+pub(crate) fn event(
     jobs: &Jobs,
     key: &JobKey,
     device: &DeviceId,

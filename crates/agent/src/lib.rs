@@ -45,6 +45,7 @@ mod stepped;
 mod tables;
 mod unread;
 mod waiter;
+mod wishes;
 mod work;
 
 pub use clock::wall;

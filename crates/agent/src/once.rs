@@ -53,6 +53,10 @@ fn tick(sampler: &mut Sampler, clock: &dyn Clock) {
                 let generation = sampler.generation;
                 sampler.found(finding.make(), generation);
             }
+            Step::Look(looking) => {
+                let generation = sampler.generation;
+                sampler.looked(looking.make(), generation);
+            }
             Step::Wait(_) => {
                 sampler.seal_now();
                 return;

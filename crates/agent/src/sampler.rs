@@ -4,6 +4,7 @@
 
 mod aside;
 mod demand;
+mod ended;
 mod presence;
 
 use crate::clock::Clock;
@@ -16,6 +17,7 @@ use crate::queues::Queues;
 use crate::schedule::Schedule;
 use crate::seal::{Sealer, Sinks};
 use crate::sender::WantedJobs;
+use crate::wishes::{Looking, Wishes};
 use crate::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;
 use model::{DeviceId, JobKey, Timestamp};
@@ -35,6 +37,8 @@ pub(crate) enum Step {
     Read(Reading),
     /// Look for jobs; [`Sampler::found`] takes it back.
     Find(Finding),
+    /// Look at what a job asks for; [`Sampler::looked`] takes it back.
+    Look(Looking),
     /// Nothing until this instant, unless something is noted.
     Wait(Timestamp),
     /// Everything is sealed and nothing more will come.
@@ -59,7 +63,7 @@ impl Finding {
 /// What a thread is doing now.
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    /// Which source; `None`: looking for jobs.
+    /// Which source; `None`: looking for jobs, or at one.
     place: Option<usize>,
     since_us: i64,
     /// After so long another thread goes on with the others.
@@ -86,6 +90,7 @@ pub(crate) struct Sampler {
     finds: Schedule,
     presence: Presence,
     noted: bool,
+    wishes: Wishes,
     ended: Option<Ended>,
     told: Option<WantedJobs>,
     turn: usize,
@@ -145,6 +150,7 @@ impl Sampler {
             presence: Presence::default(),
             finder: Some(Box::new(finder)),
             noted: true,
+            wishes: Wishes::default(),
             ended: None,
             told: None,
             turn: 0,
@@ -178,6 +184,9 @@ impl Sampler {
             if let Some(reading) = self.next_reading(now, steady_us) {
                 self.run(Some(reading.place), steady_us);
                 return Step::Read(reading);
+            }
+            if let Some(look) = self.next_look(steady_us) {
+                return look;
             }
             self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
         }
@@ -224,6 +233,7 @@ impl Sampler {
         self.finder = Some(found.finder);
         self.plan_finds();
         self.trigger_bursts(&found.events, &found.ended);
+        self.wishes.note(&found.populated, &found.jobs, self.clock.steady_us());
         if !found.events.is_empty() {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
             self.seal_soon();
@@ -372,34 +382,6 @@ impl Sampler {
         })
     }
 
-    /// Once every source was told of the ended jobs, what is there now is looked for again before anything
-    /// else is read: a job that got an ended one's number is found then.
-    fn forget_ended(&mut self) {
-        let Some(ended) = &self.ended else { return };
-        let waits = |entry: &Entry| {
-            entry.enabled && entry.slot.as_ref().is_some_and(|slot| slot.source.is_some())
-        };
-        if !self.entries.iter().skip(ended.next).any(waits) {
-            self.ended = None;
-            self.noted = true;
-        }
-    }
-
-    /// The next source to be told of ended jobs.
-    fn next_ended(&mut self) -> Option<(usize, Task)> {
-        let ended = self.ended.as_mut()?;
-        while let Some(entry) = self.entries.get(ended.next) {
-            let place = ended.next;
-            ended.next += 1;
-            let open = entry.slot.as_ref().is_some_and(|slot| slot.source.is_some());
-            if entry.enabled && open {
-                return Some((place, Task::Ended(Arc::clone(&ended.keys))));
-            }
-        }
-        self.ended = None;
-        None
-    }
-
     /// The next source whose tick has come, or whose queue is to be emptied; each in its turn, so that
     /// one of a short period does not starve the others.
     fn next_due(&mut self, now: Timestamp, steady_us: i64) -> Option<(usize, Task)> {
@@ -484,6 +466,7 @@ impl Sampler {
         let ticks = self.entries.iter().filter(|entry| entry.enabled);
         let ticks = ticks.map(Entry::due);
         let drains = self.entries.iter().filter_map(Entry::drain_due_us);
+        let drains = drains.chain(self.wishes.due_us());
         let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
         let finds = self.finder.is_some().then_some(self.finds.due());
         let others = [self.seals.due(), self.own.due()].into_iter().chain(finds);

@@ -145,6 +145,10 @@ impl Shared {
                     waiting = false;
                     self.sampler().found(found, generation);
                 }
+                Step::Look(looking) => {
+                    let looked = looking.make();
+                    self.sampler().looked(looked, generation);
+                }
                 Step::Wait(mut until) => {
                     // Many jobs that start at once are looked for together.
                     let quiet_us = noted_us + NOTED_EVERY_US - self.clock.steady_us();

@@ -61,6 +61,11 @@ impl Sampler {
         self.generation += 1;
         match running.place.and_then(|place| self.entries.get_mut(place)) {
             Some(entry) => entry.set_aside(running.since_us, running.limit_us),
+            None if self.finder.is_some() => {
+                log::warn!(
+                    "looking at what a job asks for is slow; until it is done no other is looked at"
+                );
+            }
             None => log::warn!("looking for jobs is slow; the jobs known so far are read"),
         }
     }

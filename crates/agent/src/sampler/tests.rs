@@ -182,6 +182,7 @@ impl Bench {
             match self.sampler.step() {
                 Step::Read(reading) => self.sampler.done(reading.make(&*self.clock), generation),
                 Step::Find(finding) => self.sampler.found(finding.make(), generation),
+                Step::Look(looking) => self.sampler.looked(looking.make(), generation),
                 Step::Wait(until) => return until,
                 Step::End => return Timestamp(0),
             }
@@ -211,6 +212,7 @@ impl Bench {
                 Step::Read(reading) if reading.spec.name == name => return reading,
                 Step::Read(reading) => self.sampler.done(reading.make(&*self.clock), generation),
                 Step::Find(finding) => self.sampler.found(finding.make(), generation),
+                Step::Look(looking) => self.sampler.looked(looking.make(), generation),
                 Step::Wait(until) => self.clock.pass(until.since(self.clock.wall())),
                 Step::End => panic!("it ended"),
             }

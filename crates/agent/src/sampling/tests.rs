@@ -150,6 +150,7 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
             match sampler.step() {
                 Step::Read(reading) => sampler.done(reading.make(&MachineClock), generation),
                 Step::Find(finding) => sampler.found(finding.make(), generation),
+                Step::Look(looking) => sampler.looked(looking.make(), generation),
                 Step::Wait(_) | Step::End => break,
             }
         }
@@ -188,6 +189,7 @@ fn what_is_read_between_the_ticks_and_kept_allocates_nothing() {
             match sampler.step() {
                 Step::Read(reading) => sampler.done(reading.make(&MachineClock), generation),
                 Step::Find(finding) => sampler.found(finding.make(), generation),
+                Step::Look(looking) => sampler.looked(looking.make(), generation),
                 Step::Wait(until) => break until,
                 Step::End => unreachable!("nobody ends it"),
             }

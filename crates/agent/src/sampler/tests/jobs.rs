@@ -60,3 +60,60 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
     assert_eq!((end.key.clone(), end.start), (job(8), Timestamp(START - 7)));
     assert_eq!(end.stop, Some(second(0)), "nobody knows more than when the agent began to look");
 }
+
+#[test]
+fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
+    let mut bench = Bench::new(&plan());
+    let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(bench.dir.path()).unwrap());
+    let job = format!("sys/fs/cgroup/freezer/slurm/uid_{uid}/job_7");
+    bench.write("proc/self/mounts", "cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n");
+    bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));
+    bench.write(&format!("{job}/cgroup.procs"), "");
+    bench.write(&format!("{job}/step_batch/cgroup.procs"), "3\n");
+    // At first only a process of the scheduler's is there.
+    bench.write("proc/3/environ", "HOME=/\0");
+    bench.pass(2_000_000);
+    let told = |bench: &Bench| -> Vec<_> {
+        let batches = bench.batches();
+        let events = batches.into_iter().flat_map(|batch| batch.jobs);
+        events.map(|event| (event.key.to_string(), event.stop, event.monitor)).collect()
+    };
+    assert_eq!(told(&bench), [("slurm:7".to_owned(), None, None)]);
+    bench.write(&format!("{job}/step_batch/cgroup.procs"), "3\n4\n");
+    bench.write("proc/4/environ", "A=1\0JOBMETER_MONITOR=perf_.*\0");
+    bench.pass(5_000_000);
+    assert_eq!(told(&bench), [("slurm:7".to_owned(), None, Some("perf_.*".into()))]);
+    // It is known, and no process is looked at any more.
+    bench.write("proc/4/environ", "JOBMETER_MONITOR=net_.*\0");
+    bench.pass(30_000_000);
+    assert_eq!(told(&bench), []);
+}
+
+#[test]
+fn a_look_that_hangs_holds_up_no_source_and_no_other_job_is_looked_at_meanwhile() {
+    let mut bench = Bench::new(&plan());
+    let scope = "sys/fs/cgroup/system.slice/slurmstepd.scope";
+    bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+    bench.write(&format!("{scope}/job_7/cgroup.events"), "populated 1\nfrozen 0\n");
+    let look = loop {
+        let generation = bench.sampler.generation;
+        match bench.sampler.step() {
+            Step::Read(reading) => bench.sampler.done(reading.make(&*bench.clock), generation),
+            Step::Find(finding) => bench.sampler.found(finding.make(), generation),
+            Step::Look(looking) => break looking,
+            Step::Wait(until) => bench.clock.pass(until.since(bench.clock.wall())),
+            Step::End => panic!("it ended"),
+        }
+    };
+    let generation = bench.sampler.generation;
+    bench.clock.pass(600_000);
+    assert!(bench.sampler.watch(), "another thread goes on");
+    bench.write(&format!("{scope}/job_8/cgroup.events"), "populated 1\nfrozen 0\n");
+    bench.sampler.note();
+    bench.pass(20_000_000);
+    assert!(Bench::samples(&bench.batches())["second_last"].len() > 15, "sources are read");
+    assert_eq!(bench.sampler.jobs.iter().len(), 2, "jobs are found");
+    assert!(bench.sampler.wishes.due_us().is_none());
+    bench.sampler.looked(look.make(), generation);
+    assert!(bench.sampler.wishes.due_us().is_some(), "the next is looked at");
+}
