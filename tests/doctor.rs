@@ -98,8 +98,10 @@ fn doctor_of_an_ordinary_user_names_the_capability() {
     assert_eq!(taskstats["state"], "denied");
     assert!(taskstats["grant"].as_str().unwrap().starts_with("CAP_NET_ADMIN"), "{taskstats}");
     assert_eq!(line(&report, "capabilities")["what"], "of this process (user 65534): none");
-    let spool = line(&report, "spool");
-    assert_eq!(spool["state"], "denied", "{spool}");
+    for name in ["environments", "spool"] {
+        let line = line(&report, name);
+        assert_eq!(line["state"], "denied", "{line}");
+    }
 }
 
 #[test]

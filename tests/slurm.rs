@@ -229,6 +229,28 @@ fn memory_files_and_an_exit_code(cluster: &Cluster, server: &Server) {
     assert_eq!(cancelled["job"]["start"], Value::Null, "it never started: {cancelled}");
 }
 
+/// Waits until these are the promotions by the job's word, each once and on all four nodes.
+fn promoted(server: &Server, id: i64, metrics: &[&str]) {
+    let mut last = String::new();
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        last = get(&server.url, "/api/v1/promotions").1;
+        let listed: Vec<Value> = serde_json::from_str(&last).unwrap();
+        let is_right = |one: &Value| {
+            one["job"] == format!("slurm:{id}")
+                && one["origin"] == "job"
+                && one["nodes"] == "n1,n2,n3,n4"
+        };
+        let mut have: Vec<_> = listed.iter().map(|one| one["metric"].as_str().unwrap()).collect();
+        have.sort_unstable();
+        if have == metrics && listed.iter().all(is_right) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("not within {SOON:?}: promotions of {metrics:?}: {last}");
+}
+
 #[test]
 fn slurm_on_four_nodes_by_slurmrestd() {
     let name = "slurm_on_four_nodes_by_slurmrestd";
@@ -241,7 +263,17 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         cluster.names().iter().map(|node| agent(node, &server, data.path())).collect();
 
     let wide = cluster.submit(
-        &["-J", "wide", "-N4", "-n4", "--mem=100", "-t", "5"],
+        &[
+            "-J",
+            "wide",
+            "-N4",
+            "-n4",
+            "--mem=100",
+            "-t",
+            "5",
+            "--comment=monitor=bmc_.*",
+            "--export=ALL,JOBMETER_MONITOR=perf_.*",
+        ],
         "srun sh -c \"echo -4 > /proc/self/autogroup; exec /usr/bin/python3 -c \
          'import time\nwhile time.process_time() < 8: pass'\"",
     );
@@ -249,6 +281,7 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         until("its cgroup", SOON, || freezer(&node, wide).is_dir().then_some(()));
     }
     seen_within_two_seconds(&server, "n4", wide);
+    promoted(&server, wide, &["bmc_.*", "perf_.*"]);
     let array = cluster.submit(&["-J", "parts", "--array=1-6%2", "--mem=50"], "sleep 3");
     let waiting = reported(&server, array, "its elements wait", |r| state(r) == "waiting");
     assert_eq!(waiting["job"]["part_of"], array);
@@ -264,6 +297,7 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         number(&ended["totals"]["cpu_seconds"]),
         sacct_cpu_seconds(&cluster, wide),
     );
+    promoted(&server, wide, &[]);
     // Each agent has its own node's part, and no other's.
     let query = format!("/api/v1/series?job={wide}&cluster=slurm&metric=cgroup_cpu_seconds_total");
     let (status, series) = get(&server.url, &query);

@@ -4,7 +4,7 @@
 //! A job is looked at when it gets its first process, and again, each time after twice as long, for a quarter of a
 //! minute: its first processes may be its scheduler's, which know nothing of what the user set. Once a value is found,
 //! or that time is over, nothing of a job is read any more. Only processes of the job's user count. Where the agent
-//! may not read them, which takes root or CAP_SYS_PTRACE, nothing is found.
+//! may not read them, which takes root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, nothing is found.
 
 use crate::finder::event;
 use crate::work::Machine;

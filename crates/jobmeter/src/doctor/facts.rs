@@ -51,7 +51,9 @@ pub(super) fn of_machine(root: &Root) -> Vec<Fact> {
 
 /// Facts of this process, and of the agent on the live machine.
 pub(super) fn of_agent(root: &Root, config: &AgentConfig) -> Vec<Fact> {
-    vec![capabilities(root), clock_held(), agent_runs(root), server(config), spool(&config.spool)]
+    let (may, clock) = (capabilities(root), clock_held());
+    let (runs, spool) = (agent_runs(root), spool(&config.spool));
+    vec![may, environments(root), clock, runs, server(config), spool]
 }
 
 fn kernel_version(root: &Root) -> Fact {
@@ -186,6 +188,20 @@ fn capabilities(root: &Root) -> Fact {
     let list = effective(&status).map_or_else(|| "not told".to_owned(), listed);
     let name = "capabilities";
     Fact::ok(name, format!("of this process (user {}): {list}", uid.as_raw()))
+}
+
+/// Whether what jobs ask for by their environment is read: other users' takes both (fs/proc/base.c: the file is its
+/// owner's, and showing a process's memory needs the rights to trace it).
+fn environments(root: &Root) -> Fact {
+    let name = "environments";
+    let status = root.read_text("proc/self/status").unwrap_or_default();
+    let has = |number: u32| effective(&status).is_some_and(|may| may >> number & 1 == 1);
+    if has(19) && (has(1) || has(2)) {
+        return Fact::ok(name, "what jobs ask for by JOBMETER_MONITOR is read".to_owned());
+    }
+    let what = "of other users' processes: jobs ask for metrics by their scheduler's words alone";
+    let grant = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or root";
+    Fact::not(name, State::Denied, what.to_owned(), grant)
 }
 
 fn clock_held() -> Fact {

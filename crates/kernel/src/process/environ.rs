@@ -6,7 +6,7 @@
 //! HOME=/home/alice\0SLURM_JOB_ID=7\0JOBMETER_MONITOR=perf_.*\0
 //! ```
 //!
-//! Reading it takes the rights to trace the process: its owner's, or `CAP_SYS_PTRACE`.
+//! Reading it takes the rights to trace the process: its owner's, or `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`.
 
 /// The value of a variable; of one that stands there twice the first, as getenv(3) gives it.
 pub fn variable<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {

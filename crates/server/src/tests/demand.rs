@@ -253,6 +253,40 @@ fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
 }
 
 #[test]
+fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_is_told() {
+    let site = Site::start();
+    let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
+    let asks = |node: &str, monitor: &str| JobEvent {
+        monitor: Some(monitor.into()),
+        ..job(7, 1234, node, false)
+    };
+    n1.sends("", vec![job(7, 1234, "n1", false)]);
+    n2.sends("", vec![job(7, 1234, "n2", false)]);
+    let list = || good(&site, USER, PROMOTIONS, &Value::Null);
+    assert_eq!((n1.told().as_str(), list()), ("", json!([])));
+    n1.sends("", vec![asks("n1", "perf_.* bad(")]);
+    n2.until_told("on each of its nodes", |text| text.contains("metric = \"perf_.*\""));
+    n2.sends("", vec![asks("n2", "perf_.* bad(")]);
+    until("the error is shown", || {
+        let listed = list();
+        let listed = listed.as_array().unwrap();
+        let bad = listed.iter().find(|one| one["metric"] == "bad(");
+        let told = bad.is_some_and(|bad| bad["error"].as_str().unwrap().contains("at byte 4"));
+        told && listed.len() == 2 && listed.iter().all(|one| one["nodes"] == "n1,n2")
+    });
+    let good_one = |one: &&Value| one["metric"] == "perf_.*";
+    let listed = list();
+    let one = listed.as_array().unwrap().iter().find(good_one).unwrap();
+    assert_eq!((&one["origin"], &one["job"]), (&json!("job"), &json!("oar:7")));
+    assert!(!n1.told().contains("bad("));
+    for node in [&n1, &n2] {
+        node.sends("", vec![job(7, 1234, node.name, true)]);
+    }
+    n1.until_told("it ends with the job", str::is_empty);
+    assert_eq!(list(), json!([]));
+}
+
+#[test]
 fn no_user_takes_the_room_of_an_administrator() {
     let site = Site::start();
     let n1 = Node::new(&site, "n1");
