@@ -4,6 +4,7 @@
 
 use crate::layers::repository;
 use crate::programs::{Running, Server, get, output, program, root, until};
+use crate::slurm::promoted;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -178,13 +179,16 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     std::fs::write(&load, LOAD).unwrap();
     let wanted = "-l /network_address=1/core=1,walltime=0:5:0";
     let line = format!(
-        "-n heavy --project climate -t monitor='perf_.*' {wanted} 'perl {}'",
+        "-n heavy --project climate -t monitor='perf_.*' {wanted} \
+         'env JOBMETER_MONITOR=net_.* perl {}'",
         load.display()
     );
     let heavy = machine.submit("games", &line)[0];
     let cgroup = format!("games_{heavy}");
     until("the cgroup", Duration::from_secs(30), || cgroup_seconds(&cgroup));
     seen(&server.url, heavy, Instant::now());
+    let job = format!("oar:{heavy}");
+    promoted(&server, &job, "oarnode1", &["net_.*", "perf_.*"]);
     let array = machine.submit("news", &format!("--array 2 {wanted} 'sleep 2; exit 3'"));
     assert_eq!(array.len(), 2);
 
@@ -207,12 +211,14 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     running(&server.url, heavy);
     agent_of_node.kill();
     agent_of_node = agent(&server.url, &spool);
-    measured_anew(&server.url, &format!("oar:{heavy}"));
+    measured_anew(&server.url, &job);
+    promoted(&server, &job, "oarnode1", &["net_.*", "perf_.*"]);
     std::fs::write(load.with_extension("pl.write"), "").unwrap();
     running(&server.url, heavy);
 
     let used = watch.join().unwrap();
     let job = over(&server.url, heavy);
+    promoted(&server, "", "", &[]);
     check_heavy(&job, used);
     check_array(&server.url, &array);
     let asked = scheduler(&server.url);

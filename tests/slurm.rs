@@ -229,18 +229,15 @@ fn memory_files_and_an_exit_code(cluster: &Cluster, server: &Server) {
     assert_eq!(cancelled["job"]["start"], Value::Null, "it never started: {cancelled}");
 }
 
-/// Waits until these are the promotions by the job's word, each once and on all four nodes.
-fn promoted(server: &Server, id: i64, metrics: &[&str]) {
+/// Waits until these are the promotions, each once, on these nodes and by the job's own word.
+pub(crate) fn promoted(server: &Server, job: &str, nodes: &str, metrics: &[&str]) {
     let mut last = String::new();
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
         last = get(&server.url, "/api/v1/promotions").1;
         let listed: Vec<Value> = serde_json::from_str(&last).unwrap();
-        let is_right = |one: &Value| {
-            one["job"] == format!("slurm:{id}")
-                && one["origin"] == "job"
-                && one["nodes"] == "n1,n2,n3,n4"
-        };
+        let is_right =
+            |one: &Value| one["job"] == job && one["origin"] == "job" && one["nodes"] == nodes;
         let mut have: Vec<_> = listed.iter().map(|one| one["metric"].as_str().unwrap()).collect();
         have.sort_unstable();
         if have == metrics && listed.iter().all(is_right) {
@@ -281,7 +278,8 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         until("its cgroup", SOON, || freezer(&node, wide).is_dir().then_some(()));
     }
     seen_within_two_seconds(&server, "n4", wide);
-    promoted(&server, wide, &["bmc_.*", "perf_.*"]);
+    let (job, nodes) = (format!("slurm:{wide}"), "n1,n2,n3,n4");
+    promoted(&server, &job, nodes, &["bmc_.*", "perf_.*"]);
     let array = cluster.submit(&["-J", "parts", "--array=1-6%2", "--mem=50"], "sleep 3");
     let waiting = reported(&server, array, "its elements wait", |r| state(r) == "waiting");
     assert_eq!(waiting["job"]["part_of"], array);
@@ -297,7 +295,7 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         number(&ended["totals"]["cpu_seconds"]),
         sacct_cpu_seconds(&cluster, wide),
     );
-    promoted(&server, wide, &[]);
+    promoted(&server, &job, nodes, &[]);
     // Each agent has its own node's part, and no other's.
     let query = format!("/api/v1/series?job={wide}&cluster=slurm&metric=cgroup_cpu_seconds_total");
     let (status, series) = get(&server.url, &query);
