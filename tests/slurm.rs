@@ -229,6 +229,19 @@ fn memory_files_and_an_exit_code(cluster: &Cluster, server: &Server) {
     assert_eq!(cancelled["job"]["start"], Value::Null, "it never started: {cancelled}");
 }
 
+/// Each agent has its own node's part of a job, and no other's.
+fn parts_of_four_nodes(server: &Server, wide: i64) {
+    let query = format!("/api/v1/series?job={wide}&cluster=slurm&metric=cgroup_cpu_seconds_total");
+    let (status, series) = get(&server.url, &query);
+    assert_eq!(status, 200, "{series}");
+    let series: Value = serde_json::from_str(&series).unwrap();
+    let mut devices: Vec<&str> =
+        series.as_array().unwrap().iter().map(|s| s["device"].as_str().unwrap()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    assert_eq!(devices, ["n1", "n2", "n3", "n4"]);
+}
+
 /// Waits until these are the promotions, each once, on these nodes and by the job's own word.
 pub(crate) fn promoted(server: &Server, job: &str, nodes: &str, metrics: &[&str]) {
     let mut last = String::new();
@@ -296,16 +309,7 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         sacct_cpu_seconds(&cluster, wide),
     );
     promoted(&server, &job, nodes, &[]);
-    // Each agent has its own node's part, and no other's.
-    let query = format!("/api/v1/series?job={wide}&cluster=slurm&metric=cgroup_cpu_seconds_total");
-    let (status, series) = get(&server.url, &query);
-    assert_eq!(status, 200, "{series}");
-    let series: Value = serde_json::from_str(&series).unwrap();
-    let mut devices: Vec<&str> =
-        series.as_array().unwrap().iter().map(|s| s["device"].as_str().unwrap()).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    assert_eq!(devices, ["n1", "n2", "n3", "n4"]);
+    parts_of_four_nodes(&server, wide);
     let used = &ended["job"]["used"];
     assert_eq!((&used["nodes"], &used["cpus"]), (&4.into(), &4.into()));
     assert_eq!(ended["steps"].as_array().unwrap().len(), 2, "{ended}");

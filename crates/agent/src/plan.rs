@@ -62,6 +62,8 @@ pub struct Plan {
     pub budget: Duration,
     /// Hundredths of a processor that a source may take; beyond, it is read more rarely.
     pub source_percent_max: u64,
+    /// Whether it is read what jobs ask for by their environment: where nothing is promoted, nobody asks.
+    pub environments: bool,
 }
 
 /// Every source, that of the agent itself last.
@@ -162,6 +164,7 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
         source_time_max: config.sampling.source_time_max,
         budget: config.sampling.source_budget,
         source_percent_max: config.sampling.source_percent_max,
+        environments: config.remote.allow.iter().any(|word| word == "promotions"),
     })
 }
 
@@ -285,6 +288,13 @@ mod tests {
         let metric = MetricPattern::new(metric).unwrap();
         let promotions = vec![Promotion { metric, until: Timestamp::from_seconds(60) }];
         RemoteChange { promotions, ..RemoteChange::default() }
+    }
+
+    #[test]
+    fn where_nothing_is_promoted_no_environment_is_read() {
+        let reads = |text: &str| plan(&config(text), None).unwrap().environments;
+        assert!(reads("") && reads("[remote]\nallow = [\"promotions\"]\n"));
+        assert!(!reads("[remote]\nallow = [\"sources\", \"periods\"]\n"));
     }
 
     #[test]

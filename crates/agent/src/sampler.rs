@@ -169,6 +169,7 @@ impl Sampler {
             ending: false,
             clock,
         }
+        .with_wishes(plan)
         .with_seals(now)
     }
 
@@ -185,9 +186,6 @@ impl Sampler {
                 self.run(Some(reading.place), steady_us);
                 return Step::Read(reading);
             }
-            if let Some(look) = self.next_look(steady_us) {
-                return look;
-            }
             self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
         }
         if self.ending {
@@ -200,7 +198,7 @@ impl Sampler {
             self.sealed_early = due.at.0.rem_euclid(self.seals.period_us()) != 0;
             self.seal(now, steady_us);
         }
-        Step::Wait(self.next_instant(now, steady_us))
+        self.next_look(steady_us).unwrap_or_else(|| Step::Wait(self.next_instant(now, steady_us)))
     }
 
     /// Takes back a source that was read by a thread of this generation.

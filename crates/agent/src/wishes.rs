@@ -31,6 +31,8 @@ const ENVIRON_BYTES_MAX: usize = 128 * 1024;
 /// The jobs that are to be looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
+    /// This node is to read none.
+    is_off: bool,
     waiting: Vec<Waiting>,
     /// A look is being made: there is one at a time, as one may hang.
     is_away: bool,
@@ -68,10 +70,21 @@ impl Wishes {
     pub(crate) fn note(&mut self, populated: &[JobKey], jobs: &Jobs, steady_us: i64) {
         let is_here = |one: &Waiting| jobs.get(&one.key).is_some_and(|j| j.created == one.created);
         self.waiting.retain(is_here);
+        if self.is_off {
+            return;
+        }
         for key in populated.iter().filter(|key| key.cluster.as_str() != ClusterId::LOCAL) {
             let Some(job) = jobs.get(key) else { continue };
             let (key, created) = (key.clone(), job.created);
             self.waiting.push(Waiting { key, created, looks: 0, due_us: steady_us });
+        }
+    }
+
+    /// Reads environments from now on, or none.
+    pub(crate) fn set(&mut self, reads: bool) {
+        self.is_off = !reads;
+        if self.is_off {
+            self.waiting.clear();
         }
     }
 
@@ -294,6 +307,12 @@ mod tests {
         wishes.next(now).unwrap();
         wishes.take(&looked(true), now);
         assert_eq!(wishes.due_us(), None, "it is known");
+        wishes.note(std::slice::from_ref(&key), &jobs, now);
+        wishes.set(false);
+        assert_eq!(wishes.due_us(), None, "the node takes no promotions");
+        wishes.note(std::slice::from_ref(&key), &jobs, now);
+        assert_eq!(wishes.due_us(), None);
+        wishes.set(true);
         // Of one that ended, and of an earlier run of its number, nothing is looked for.
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         let later = JobCgroup { created: Timestamp(6), ..machine.job.clone() };

@@ -141,7 +141,7 @@ mod tests {
         let ours =
             ["JOBMETER_LISTEN", "JOBMETER_AGENT_FILE", "JOBMETER_AGENT_PROGRAM", "JOBMETER_MONITOR"];
         for own in [of_agent(), server_settings(), client_settings()] {
-            let (wrong, ignored) = unknown(&own, &[made, ours].concat());
+            let (wrong, ignored) = unknown(&own, &[&made[..], &ours].concat());
             assert_eq!((&*wrong, ignored.len()), ("", 3), "{ignored:?}");
             assert!(ignored.iter().all(|line| line.ends_with("(ignored)")), "{ignored:?}");
         }

@@ -96,7 +96,7 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
     let mut machine = facts::of_machine(&site.root);
     if site.root.is_live() {
         machine.push(settings);
-        machine.extend(facts::of_agent(&site.root, &config));
+        machine.extend(facts::of_agent(&site.root, &config, plan.environments));
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     if site.root.is_live() && io::stderr().is_terminal() {

@@ -3,11 +3,18 @@
 
 use super::{Sampler, Step};
 use crate::entry::Entry;
+use crate::plan::Plan;
 use crate::wishes::{Looked, Looking};
 use crate::work::Task;
 use std::sync::Arc;
 
 impl Sampler {
+    /// Reads what jobs ask for, if the plan says so.
+    pub(super) fn with_wishes(mut self, plan: &Plan) -> Self {
+        self.wishes.set(plan.environments);
+        self
+    }
+
     /// The next look at what a job asks for, after what is due of everything else.
     pub(super) fn next_look(&mut self, steady_us: i64) -> Option<Step> {
         let key = self.wishes.next(steady_us)?;

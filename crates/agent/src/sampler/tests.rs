@@ -142,6 +142,7 @@ fn plan() -> Plan {
         own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
+        environments: true,
         source_percent_max: 100,
     }
 }

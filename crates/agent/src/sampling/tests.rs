@@ -100,6 +100,7 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
         own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
+        environments: true,
         source_percent_max: 100,
     };
     let (sampler, queue) = sampler(dir.path(), &plan);

@@ -49,11 +49,11 @@ pub(super) fn of_machine(root: &Root) -> Vec<Fact> {
     vec![kernel_version(root), cgroups_mounted(root), delays(root), stalls(root), perf(root)]
 }
 
-/// Facts of this process, and of the agent on the live machine.
-pub(super) fn of_agent(root: &Root, config: &AgentConfig) -> Vec<Fact> {
+/// Facts of this process, and of the agent on the live machine; whether it is to read what jobs ask for.
+pub(super) fn of_agent(root: &Root, config: &AgentConfig, reads: bool) -> Vec<Fact> {
     let (may, clock) = (capabilities(root), clock_held());
     let (runs, spool) = (agent_runs(root), spool(&config.spool));
-    vec![may, environments(root), clock, runs, server(config), spool]
+    vec![may, environments(root, reads), clock, runs, server(config), spool]
 }
 
 fn kernel_version(root: &Root) -> Fact {
@@ -192,8 +192,12 @@ fn capabilities(root: &Root) -> Fact {
 
 /// Whether what jobs ask for by their environment is read: other users' takes both (fs/proc/base.c: the file is its
 /// owner's, and showing a process's memory needs the rights to trace it).
-fn environments(root: &Root) -> Fact {
+fn environments(root: &Root, reads: bool) -> Fact {
     let name = "environments";
+    if !reads {
+        let what = "not read: by `remote.allow` the node takes no promotions".to_owned();
+        return Fact::not(name, State::Absent, what, "");
+    }
     let status = root.read_text("proc/self/status").unwrap_or_default();
     let has = |number: u32| effective(&status).is_some_and(|may| may >> number & 1 == 1);
     if has(19) && (has(1) || has(2)) {
