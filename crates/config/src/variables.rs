@@ -138,8 +138,12 @@ mod tests {
     #[test]
     fn what_others_made_is_told_and_ignored_and_what_is_ours_is_known() {
         let made = ["JOBMETER_PORT", "JOBMETER_PORT_8790_TCP", "JOBMETER_SERVICE_HOST"];
-        let ours =
-            ["JOBMETER_LISTEN", "JOBMETER_AGENT_FILE", "JOBMETER_AGENT_PROGRAM", "JOBMETER_MONITOR"];
+        let ours = [
+            "JOBMETER_LISTEN",
+            "JOBMETER_AGENT_FILE",
+            "JOBMETER_AGENT_PROGRAM",
+            "JOBMETER_MONITOR",
+        ];
         for own in [of_agent(), server_settings(), client_settings()] {
             let (wrong, ignored) = unknown(&own, &[&made[..], &ours].concat());
             assert_eq!((&*wrong, ignored.len()), ("", 3), "{ignored:?}");

@@ -25,7 +25,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &[u8] = b"HOME=/home/alice\0EMPTY=\0JOBMETER_MONITOR=perf_.*=x\0EMPTY=later\0LAST=1\0";
+    const TEXT: &[u8] =
+        b"HOME=/home/alice\0EMPTY=\0JOBMETER_MONITOR=perf_.*=x\0EMPTY=later\0LAST=1\0";
 
     #[test]
     fn the_variables_of_an_environment() {

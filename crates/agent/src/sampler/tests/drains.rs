@@ -164,6 +164,7 @@ fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ende
                     finds.push(bench.clock.wall().since(second(0)) / 1000);
                     bench.sampler.found(finding.make(), generation);
                 }
+                Step::Look(looking) => bench.sampler.looked(looking.make(), generation),
                 Step::Wait(until) if until > end => break,
                 Step::Wait(until) => bench.clock.pass(until.since(bench.clock.wall())),
                 Step::End => panic!("it ended"),
