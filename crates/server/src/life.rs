@@ -453,13 +453,12 @@ async fn every_minute(app: Arc<App>) {
         config::log::tell_repeated();
         note_tokens(&app).await;
         for (nodes, claim) in contested(&app.store) {
-            let nodes: Vec<String> = nodes.into_iter().collect();
+            let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
             log::warn!(
-                "several nodes send series of one device: {} (such as {} of {}); give each node its \
+                "several nodes send series of one device: {nodes} (such as {} of {}); give each node its \
                  own --device",
-                nodes.join(", "),
-                claim.example.metric,
-                claim.example.device
+                example.metric,
+                example.device
             );
         }
     }
