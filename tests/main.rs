@@ -28,6 +28,7 @@ mod nvml;
 mod oar;
 mod on_demand;
 mod openapi;
+mod orders;
 mod page;
 mod programs;
 mod readers;

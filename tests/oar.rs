@@ -2,7 +2,10 @@
 //! database, the server and the agent are restarted meanwhile. `oar/machine.sh` runs it, in namespaces of this
 //! test's own.
 
+mod orders;
+
 use crate::layers::repository;
+use crate::orders::measured_anew;
 use crate::programs::{Running, Server, get, output, program, root, until};
 use crate::slurm::promoted;
 use serde_json::Value;
@@ -10,6 +13,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// What the job does: 64 MiB, 31 s of processor time or more, and when it is told so, 32 MiB written past the page
@@ -32,21 +36,40 @@ const MIB: f64 = (1 << 20) as f64;
 /// OAR, its database and its node, ended with the test.
 struct Machine {
     holder: Running,
-    dir: PathBuf,
+    folder: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Machine {
-    fn start(dir: &Path) -> Self {
+    /// `None` where it cannot run.
+    fn start(test: &str) -> Option<Self> {
+        if !root(test) {
+            return None;
+        }
+        if !Path::new("/sys/fs/cgroup/cpuacct").is_dir() {
+            println!("OAR 2.5 makes cgroups of version 1, which this machine does not have");
+            return None;
+        }
+        let alone = crate::line::alone();
+        let folder = tempfile::tempdir().unwrap();
+        // PostgreSQL, OAR and the jobs' users look in there.
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let mut unshare = Command::new("unshare");
         let holder = Running::start(unshare.args(["--net", "--mount", "sleep", "1000"]));
-        let machine = Self { holder, dir: dir.to_owned() };
+        let machine = Self { holder, folder, _alone: alone };
+        std::fs::create_dir(machine.dir()).unwrap();
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let other = format!("/proc/{}/ns/net", machine.holder.child.id());
         until("the namespaces", Duration::from_secs(5), || {
             std::fs::read_link(&other).ok().filter(|name| *name != own)
         });
         machine.run("setup");
-        machine
+        Some(machine)
+    }
+
+    /// Where OAR's own files lie.
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("oar")
     }
 
     /// A command within the namespaces of OAR.
@@ -61,10 +84,10 @@ impl Machine {
         let script = repository().join("tests/oar/machine.sh");
         let mut command = self.within(script.to_str().unwrap());
         // Files, and not pipes: what it starts stays, and would keep them open.
-        let log = std::fs::File::create(self.dir.join("script.log")).unwrap();
-        command.arg(what).arg(&self.dir).stderr(log.try_clone().unwrap()).stdout(log);
+        let log = std::fs::File::create(self.dir().join("script.log")).unwrap();
+        command.arg(what).arg(self.dir()).stderr(log.try_clone().unwrap()).stdout(log);
         let status = command.status().unwrap();
-        let log = std::fs::read_to_string(self.dir.join("script.log")).unwrap();
+        let log = std::fs::read_to_string(self.dir().join("script.log")).unwrap();
         assert!(status.success(), "{what}: {log}");
     }
 
@@ -81,7 +104,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.dir.join("log/oar.log")).unwrap_or_default();
+            let log = std::fs::read_to_string(self.dir().join("log/oar.log")).unwrap_or_default();
             let from = log.len().saturating_sub(4000);
             println!("-- OAR's log\n{}", log.get(from..).unwrap_or_default());
             let mut jobs = self.within("psql");
@@ -93,7 +116,7 @@ impl Drop for Machine {
         }
         let script = repository().join("tests/oar/machine.sh");
         let mut command = self.within(script.to_str().unwrap());
-        command.arg("stop").arg(&self.dir).status().ok();
+        command.arg("stop").arg(self.dir()).status().ok();
     }
 }
 
@@ -105,19 +128,24 @@ fn cgroup_seconds(name: &str) -> Option<f64> {
 
 /// The agent of OAR's node.
 fn agent(url: &str, spool: &Path) -> Running {
+    // What is used after the last reading is lost with the cgroup: of 31 s no more than one in a hundred.
+    Running::start(agent_of(url, spool).args(["--sources-cgroup-period", "100ms"]))
+}
+
+/// The same, not started, with the periods that any has.
+fn agent_of(url: &str, spool: &Path) -> Command {
     let mut command = Command::new(program("jobmeter-agent"));
     command.args(["--server", url, "--device", "oarnode1", "--period", "1s"]);
-    // What is used after the last reading is lost with the cgroup: of 31 s no more than one in a hundred.
-    command.args(["--sources-cgroup-period", "100ms"]);
-    Running::start(command.args(["--spool", spool.to_str().unwrap()]))
+    command.args(["--spool", spool.to_str().unwrap()]);
+    command
 }
 
 /// How the server asks OAR: by the socket of its database, which no namespace hides.
-fn settings(machine: &Machine, dir: &Path) -> [String; 6] {
-    let password = dir.join("password");
+fn settings(machine: &Machine) -> [String; 6] {
+    let password = machine.folder.path().join("password");
     std::fs::write(&password, "oar_ro\n").unwrap();
     std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-    let socket = machine.dir.join("pg");
+    let socket = machine.dir().join("pg");
     [
         "--schedulers-oar-database".to_owned(),
         format!("host={} port=15432 user=oar_ro dbname=oar", socket.display()),
@@ -128,18 +156,14 @@ fn settings(machine: &Machine, dir: &Path) -> [String; 6] {
     ]
 }
 
-fn json(url: &str, path: &str) -> Option<Value> {
-    let (status, body) = get(url, path);
-    (status == 200).then(|| serde_json::from_str(&body).unwrap())
-}
-
 fn report(url: &str, id: i64) -> Option<Value> {
-    json(url, &format!("/api/v1/jobs/oar:{id}"))
+    crate::orders::report(url, &format!("oar:{id}"))
 }
 
 /// How the asking of OAR goes.
 fn scheduler(url: &str) -> Value {
-    json(url, "/api/v1/schedulers").unwrap()[0].clone()
+    let all: Value = serde_json::from_str(&get(url, "/api/v1/schedulers").1).unwrap();
+    all[0].clone()
 }
 
 /// Waits until a job is over: both the node and its scheduler say so, in either order.
@@ -153,29 +177,18 @@ fn over(url: &str, id: i64) -> Value {
 
 #[test]
 fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
-    if !root("jobs_of_a_real_oar_are_known_measured_and_accounted") {
-        return;
-    }
-    if !Path::new("/sys/fs/cgroup/cpuacct").is_dir() {
-        println!("OAR 2.5 makes cgroups of version 1, which this machine does not have");
-        return;
-    }
-    let _alone = crate::line::alone();
-    let dir = tempfile::tempdir().unwrap();
-    // PostgreSQL, OAR and the jobs' users look in there.
-    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    std::fs::create_dir(dir.path().join("oar")).unwrap();
-    let machine = Machine::start(&dir.path().join("oar"));
-    let settings = settings(&machine, dir.path());
+    let name = "jobs_of_a_real_oar_are_known_measured_and_accounted";
+    let Some(machine) = Machine::start(name) else { return };
+    let settings = settings(&machine);
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let (data, spool) = (dir.path().join("data"), dir.path().join("spool"));
+    let (data, spool) = (machine.folder.path().join("data"), machine.folder.path().join("spool"));
     let mut server = Server::start(&data, &settings);
     let mut agent_of_node = agent(&server.url, &spool);
     until("OAR answers", Duration::from_secs(10), || {
         (scheduler(&server.url)["state"] == "good").then_some(())
     });
 
-    let load = machine.dir.join("load.pl");
+    let load = machine.dir().join("load.pl");
     std::fs::write(&load, LOAD).unwrap();
     let wanted = "-l /network_address=1/core=1,walltime=0:5:0";
     let line = format!(
@@ -227,7 +240,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
         (&"good".into(), &0.into()),
         "{asked}"
     );
-    by_rest(&machine, &server.url, dir.path());
+    by_rest(&machine, &server.url);
     assert_eq!(agent_of_node.end(), 0);
 }
 
@@ -248,17 +261,6 @@ fn seen(url: &str, id: i64, made: Instant) {
     let allocation = &job["allocations"][0];
     assert_eq!((&allocation["device"], &allocation["stop"]), (&"oarnode1".into(), &Value::Null));
     running(url, id);
-}
-
-/// Waits for a sample of the job, `CLUSTER:ID`, that is of now.
-pub(crate) fn measured_anew(url: &str, job: &str) {
-    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let began = now().as_secs_f64();
-    let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job={job}");
-    until("the job is measured again", Duration::from_secs(20), || {
-        let last: Value = serde_json::from_str(&get(url, &path).1).ok()?;
-        (last[0]["time"].as_f64()? > began).then_some(())
-    });
 }
 
 /// The scheduler and the node agree that it runs, each with what it knows.
@@ -321,10 +323,10 @@ fn check_heavy(job: &Value, used: f64) {
 }
 
 /// OAR's REST API tells a second server the same of every job.
-fn by_rest(machine: &Machine, url: &str, dir: &Path) {
+fn by_rest(machine: &Machine, url: &str) {
     machine.run("rest_start");
     let mut command = machine.within(program("jobmeter-server").to_str().unwrap());
-    let data = dir.join("by-rest");
+    let data = machine.folder.path().join("by-rest");
     command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     command.args(["--schedulers-oar-rest", "http://127.0.0.1:18888/oarapi"]);
     let mut server = Running::start(command.stdout(std::process::Stdio::piped()));

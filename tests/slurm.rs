@@ -36,8 +36,7 @@ fn agent_of(node: &str, server: &Server, dir: &Path) -> Command {
 
 /// The report of a job, once the registry has it.
 fn report(server: &Server, id: i64) -> Option<Value> {
-    let (status, body) = get(&server.url, &format!("/api/v1/jobs/{id}?cluster=slurm"));
-    (status == 200).then(|| serde_json::from_str(&body).unwrap())
+    crate::orders::report(&server.url, &format!("slurm:{id}"))
 }
 
 /// The report as soon as it is as wanted.
@@ -52,17 +51,7 @@ fn within(
     what: &str,
     wanted: impl Fn(&Value) -> bool,
 ) -> Value {
-    let mut last = None;
-    let deadline = Instant::now() + limit;
-    while Instant::now() < deadline {
-        last = report(server, id).or(last);
-        if let Some(report) = last.as_ref().filter(|report| wanted(report)) {
-            return report.clone();
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let schedulers = get(&server.url, "/api/v1/schedulers").1;
-    panic!("job {id}: not within {limit:?}: {what}: {last:?}\n{schedulers}");
+    crate::orders::within(limit, server, &format!("slurm:{id}"), what, wanted)
 }
 
 fn state(report: &Value) -> &str {

@@ -38,6 +38,8 @@ configure() {
         -e 's/^DB_BASE_PASSWD_RO=.*/DB_BASE_PASSWD_RO="oar_ro"/' \
         -e 's/^SERVER_HOSTNAME=.*/SERVER_HOSTNAME="oarserver"/' \
         -e "s,^LOG_FILE=.*,LOG_FILE=\"$dir/log/oar.log\"," /etc/oar/oar.conf
+    # Who asks for a round of the scheduler within five seconds of the last one waits ten.
+    echo 'SCHEDULER_MIN_TIME_BETWEEN_2_CALLS="0"' >> /etc/oar/oar.conf
     # Memory and input/output are counted by job where the site says so. The weight that OAR gives them went
     # with Linux 5.0; what it would write there goes to a file that takes any number.
     sed -i -e 's/^\(my $Enable_\(mem\|blkio\)_cg\) = "NO"/\1 = "YES"/' \
@@ -51,6 +53,11 @@ database_start() {
 
 database_stop() {
     su postgres -c "$postgres/pg_ctl -w -m fast -D $dir/pg/data stop" > /dev/null
+}
+
+# As a crash leaves it: what it finds at its next start it has to recover.
+database_kill() {
+    su postgres -c "$postgres/pg_ctl -w -m immediate -D $dir/pg/data stop" > /dev/null
 }
 
 # OAR's tables, with the job type `monitor` allowed, as sites of Kwollect have it, and a job that ended long
@@ -82,13 +89,30 @@ nodes() {
 server_start() {
     setsid /usr/sbin/Almighty < /dev/null > "$dir/log/almighty" 2>&1 &
     echo $! > "$dir/run/almighty.pid"
+    soon 'has the server its port?' listens
 }
 
-# Everyone of the server's session.
+listens() { [ -n "$(ss -Hltn 'sport = :6666')" ]; }
+gone() { ! listens; }
+
+# Everyone of the server's session; another one cannot start before its port is free.
 server_stop() {
     local session
     session=$(cat "$dir/run/almighty.pid")
     pkill -KILL -s "$session" || true
+    soon 'is the port free?' gone
+}
+
+# soon QUESTION COMMAND...: waits until it is so.
+soon() {
+    local question=$1
+    shift
+    for _ in {1..200}; do
+        ! "$@" || return 0
+        sleep 0.05
+    done
+    echo "not within ten seconds: $question" >&2
+    return 1
 }
 
 rest_start() {
@@ -109,7 +133,7 @@ rest_start() {
 case $command in
 setup) cover; configure; database_create; nodes; server_start ;;
 stop)
-    server_stop
+    server_stop || true
     for pid in "$dir"/run/oar_sshd.pid "$dir"/apache/pid; do
         [ ! -f "$pid" ] || kill "$(cat "$pid")" || true
     done
