@@ -17,9 +17,13 @@ fn now() -> f64 {
 }
 
 fn agent(server: &Server, device: &str, config: &Path, text: &str) -> Running {
+    agent_each("2s", server, device, config, text)
+}
+
+fn agent_each(period: &str, server: &Server, device: &str, config: &Path, text: &str) -> Running {
     std::fs::write(config, text).unwrap();
     let mut command = Command::new(program("jobmeter-agent"));
-    command.args(["--server", &server.url, "--device", device, "--period", "2s"]);
+    command.args(["--server", &server.url, "--device", device, "--period", period]);
     command.args(["--spool", "none", "--config", config.to_str().unwrap()]);
     Running::start(&mut command)
 }
@@ -85,6 +89,63 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     assert_eq!((&marks[0]["kind"], &marks[1]["kind"]), (&"set".into(), &"expired".into()));
     assert_eq!(agent.end(), 0, "{}", agent.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+}
+
+#[test]
+fn a_changed_period_makes_no_node_silent_that_reports_and_a_killed_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let mut agent = agent_each("1s", &server, "n1", &dir.path().join("agent.toml"), "");
+    until("samples", Duration::from_secs(30), || times(&server, "n1", "load_1m").pop());
+    let period = |seconds: f64| move |node: &Value| node["period_seconds"] == seconds;
+    let set = |period| {
+        done(&server, &["set", "--nodes", "n1", "--period", period, "--for", "5m"]);
+    };
+    reports_until(&server, "each second", 10.0, period(1.0));
+    set("10s");
+    reports_until(&server, "each ten seconds", 6.0, period(10.0));
+    // Nothing came for longer than would be silent at the period before.
+    reports_until(&server, "nothing comes", 30.0, |node| {
+        now() - node["last_seen"].as_f64().unwrap() > SILENT_AFTER + 0.5
+    });
+    set("1s");
+    reports_until(&server, "each second again", 20.0, period(1.0));
+    let back = now();
+    reports_until(&server, "it goes on", 20.0, |_| now() - back > SILENT_AFTER + 1.0);
+
+    agent.kill();
+    let killed = now();
+    until("the killed one is silent", Duration::from_secs(10), || {
+        (!first_alive(&server).0).then_some(())
+    });
+    let took = now() - killed;
+    println!("silent {took:.2} s after its end");
+    assert!(took < SILENT_AFTER + 1.0, "{took}");
+}
+
+/// Three periods of an agent that sends each second, which count as two seconds: how long nothing may come, in seconds.
+const SILENT_AFTER: f64 = 6.0;
+
+/// Whether the first node is alive by the command, and what is told of it.
+fn first_alive(server: &Server) -> (bool, Value) {
+    let (code, out, errors) = jobmeter(&server.url, &["nodes", "--json"]);
+    let nodes: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{errors}"));
+    let alive = nodes[0]["alive"].as_bool().unwrap_or_else(|| panic!("{nodes}"));
+    assert_eq!(code == 0, alive, "{nodes}");
+    (alive, nodes[0].clone())
+}
+
+/// Looks three times a second until the first node is as wanted, and alive at each look.
+fn reports_until(server: &Server, what: &str, seconds: f64, wanted: impl Fn(&Value) -> bool) {
+    let (began, mut looks) = (now(), 0);
+    until(what, Duration::from_secs_f64(seconds), || {
+        std::thread::sleep(Duration::from_millis(250));
+        let (alive, node) = first_alive(server);
+        assert!(alive, "{what}: {:.2} s after the change: {node}", now() - began);
+        looks += 1;
+        wanted(&node).then_some(())
+    });
+    println!("{what}: after {:.2} s, alive at each of {looks} looks", now() - began);
 }
 
 #[test]
