@@ -169,8 +169,11 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     let after = site.scheduler.path(&after);
     let id = site.scheduler.submit(&after);
     let name = format!("{}:{id}", S::CLUSTER);
-    let measured = |report: &Value| report["totals"]["cpu_seconds"].as_f64() > Some(0.2);
-    within(SOON, &site.server, &name, "it is measured", measured);
+    // Before the scheduler says so it may not have given the job to its node, which a restart then breaks off.
+    within(SOON, &site.server, &name, "it is measured, and told to run", |report| {
+        let told = report["job"]["state_word"].as_str().unwrap_or_default();
+        report["totals"]["cpu_seconds"].as_f64() > Some(0.2) && told.eq_ignore_ascii_case("running")
+    });
     let counter = site.scheduler.counter(id);
 
     site.restart(order);
