@@ -36,7 +36,7 @@ pub struct Health {
 pub struct Node {
     /// Its name.
     pub device: String,
-    /// Whether it reported within three of its periods.
+    /// Whether it reported within three of its periods, or within 6 s where they are shorter.
     pub alive: bool,
     /// Whether its agent said that it ends: then it is no fault that it is silent. Known since this server's
     /// start.
