@@ -91,6 +91,14 @@ impl Machine {
         assert!(status.success(), "{what}: {log}");
     }
 
+    /// What OAR's database answers, without a heading.
+    fn told(&self, select: &str) -> String {
+        let mut command = self.within("psql");
+        command.args(["-h", "127.0.0.1", "-p", "15432", "-U", "oar", "oar", "-A", "-t", "-c"]);
+        let (_, out, errors) = output(command.arg(select));
+        out + &errors
+    }
+
     /// Submits as a user, and gives the jobs' numbers.
     fn submit(&self, user: &str, arguments: &str) -> Vec<i64> {
         let line = format!("cd && oarsub {arguments}");
@@ -107,12 +115,9 @@ impl Drop for Machine {
             let log = std::fs::read_to_string(self.dir().join("log/oar.log")).unwrap_or_default();
             let from = log.len().saturating_sub(4000);
             println!("-- OAR's log\n{}", log.get(from..).unwrap_or_default());
-            let mut jobs = self.within("psql");
-            jobs.args(["-h", "127.0.0.1", "-p", "15432", "-U", "oar", "oar", "-c"]);
-            let (_, out, errors) = output(jobs.arg(
+            println!("{}", self.told(
                 "SELECT job_id, state, exit_code, submission_time, start_time, stop_time, message FROM jobs",
             ));
-            println!("{out}{errors}");
         }
         let script = repository().join("tests/oar/machine.sh");
         let mut command = self.within(script.to_str().unwrap());

@@ -2,11 +2,12 @@
 
 use super::{Machine, agent_of, last_seconds, settings};
 use crate::orders::{RealScheduler, in_every_order};
-use crate::programs::Server;
+use crate::programs::{Server, until};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 impl RealScheduler for Machine {
     const CLUSTER: &str = "oar";
@@ -39,7 +40,14 @@ impl RealScheduler for Machine {
         let wanted = "-l /network_address=1/core=1,walltime=0:5:0";
         let script = format!("until [ -e {} ]; do :; done; sleep 3", file.display());
         let line = format!("-n through --project climate {wanted} '{script}'");
-        Machine::submit(self, "games", &line)[0]
+        let id = Machine::submit(self, "games", &line)[0];
+        // OAR's server that is killed while it ends a job leaves it at that: not what is tried here.
+        let others =
+            format!("SELECT count(*) FROM jobs WHERE state <> 'Terminated' AND job_id <> {id}");
+        until("the end of the job before", Duration::from_secs(60), || {
+            (self.told(&others).trim() == "0").then_some(())
+        });
+        id
     }
 
     fn counter(&self, id: i64) -> JoinHandle<f64> {
