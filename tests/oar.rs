@@ -141,7 +141,7 @@ fn agent(url: &str, spool: &Path) -> Running {
 fn agent_of(url: &str, spool: &Path) -> Command {
     let mut command = Command::new(program("jobmeter-agent"));
     command.args(["--server", url, "--device", "oarnode1", "--period", "1s"]);
-    command.args(["--spool", spool.to_str().unwrap()]);
+    command.args(["--jobs-schedulers", "oar", "--spool", spool.to_str().unwrap()]);
     command
 }
 

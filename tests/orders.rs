@@ -221,7 +221,8 @@ fn accounted<S: RealScheduler>(site: &Site<S>, job: Through) {
     }
     let (_, jobs) = get(&site.server.url, "/api/v1/jobs?limit=100");
     let jobs: Value = serde_json::from_str(&jobs).unwrap();
-    let runs = jobs.as_array().unwrap().iter().filter(|job| job["id"] == id).count();
+    let is_it = |job: &&Value| job["cluster"] == S::CLUSTER && job["id"] == id;
+    let runs = jobs.as_array().unwrap().iter().filter(is_it).count();
     assert_eq!(runs, 1, "{order:?}: {jobs}");
 }
 

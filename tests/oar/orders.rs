@@ -40,7 +40,7 @@ impl RealScheduler for Machine {
         let wanted = "-l /network_address=1/core=1,walltime=0:5:0";
         let script = format!("until [ -e {} ]; do :; done; sleep 3", file.display());
         let line = format!("-n through --project climate {wanted} '{script}'");
-        let id = Machine::submit(self, "games", &line)[0];
+        let id = Self::submit(self, "games", &line)[0];
         // OAR's server that is killed while it ends a job leaves it at that: not what is tried here.
         let others =
             format!("SELECT count(*) FROM jobs WHERE state <> 'Terminated' AND job_id <> {id}");

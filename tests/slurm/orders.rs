@@ -34,13 +34,13 @@ impl RealScheduler for Cluster {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        Cluster::path(self, name)
+        Self::path(self, name)
     }
 
     fn submit(&self, file: &Path) -> i64 {
         let script = format!("{FIRST} until [ -e '{}' ]; do :; done; sleep 3", file.display());
         let options = ["-J", "through", "-A", "physics", "-n1", "-c1", "--mem=100", "-t", "5"];
-        Cluster::submit(self, &options, &script)
+        Self::submit(self, &options, &script)
     }
 
     fn counter(&self, id: i64) -> JoinHandle<f64> {
