@@ -35,9 +35,9 @@ use crate::exits::DRAIN_EVERY;
 use crate::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::sink::Of;
 use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, SourceSpec};
-use cgroups::{Hierarchies, Hierarchy, JobCgroup};
+use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
-use files::{OF_JOBS, OF_UNITS, Part, Telling};
+use files::{File, OF_JOBS, OF_UNITS, Part, Telling};
 use kernel::limits::open_files_max;
 use metrics::{JOBS, METRICS, UNKEPT};
 use model::setting::{Kind, OptionSpec};
@@ -242,15 +242,11 @@ impl Cgroup {
             return;
         }
         self.generation = cx.jobs.generation();
-        let new = |job: &JobCgroup| Subject::new(job.created, &job.dirs, OF_JOBS);
-        let is = |subject: &Subject, job: &JobCgroup| subject.is(job.created, &job.dirs);
-        let keyed = jobs().map(|job| (job.key.clone(), job));
-        self.jobs = regroup(&mut self.jobs, keyed, is, new, &mut self.reader.budget);
-        let units = cx.jobs.units().iter().map(|unit| (unit.name.clone(), unit));
-        let is =
-            |subject: &Subject, unit: &cgroups::UnitCgroup| subject.is(unit.created, &unit.dirs);
-        let new = |unit: &cgroups::UnitCgroup| Subject::new(unit.created, &unit.dirs, OF_UNITS);
-        self.units = regroup(&mut self.units, units, is, new, &mut self.reader.budget);
+        let jobs = jobs().map(|job| (job.key.clone(), (job.created, &*job.dirs)));
+        self.jobs = regroup(&mut self.jobs, jobs, OF_JOBS, &mut self.reader.budget);
+        let units = cx.jobs.units().iter();
+        let units = units.map(|unit| (unit.name.clone(), (unit.created, &*unit.dirs)));
+        self.units = regroup(&mut self.units, units, OF_UNITS, &mut self.reader.budget);
     }
 
     fn read_job(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
@@ -308,33 +304,29 @@ impl Reader {
 
 /// The subjects of these jobs or units, both sorted by the same name: old ones with their open
 /// files, and new ones.
-fn regroup<K: Ord, T>(
+fn regroup<'a, K: Ord>(
     old: &mut Vec<(K, Subject)>,
-    now: impl Iterator<Item = (K, T)>,
-    is: impl Fn(&Subject, T) -> bool,
-    new: impl Fn(T) -> Subject,
+    now: impl Iterator<Item = (K, (Timestamp, &'a [JobDir]))>,
+    files: &'static [File],
     budget: &mut Budget,
-) -> Vec<(K, Subject)>
-where
-    T: Copy,
-{
+) -> Vec<(K, Subject)> {
     let mut old = std::mem::take(old).into_iter().peekable();
     let mut all = Vec::new();
-    for (key, item) in now {
+    for (key, (created, dirs)) in now {
         while let Some((_, mut gone)) = old.next_if(|(known, _)| *known < key) {
             gone.close(budget);
         }
         let kept = old.next_if(|(known, _)| *known == key);
         let subject = match kept {
-            Some((_, mut subject)) if is(&subject, item) => {
-                subject.retry();
+            Some((_, mut subject)) if subject.is(created, dirs) => {
+                subject.keep_to(dirs, budget);
                 subject
             }
             Some((_, mut gone)) => {
                 gone.close(budget);
-                new(item)
+                Subject::new(created, dirs, files)
             }
-            None => new(item),
+            None => Subject::new(created, dirs, files),
         };
         all.push((key, subject));
     }

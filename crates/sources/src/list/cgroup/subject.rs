@@ -111,6 +111,17 @@ impl Subject {
         self.created == created && dirs.iter().all(|dir| self.dirs.contains(dir))
     }
 
+    /// It has these directories now. What has the path of one that has gone is another run's, and is not read; what
+    /// the last look found in it is told.
+    pub(super) fn keep_to(&mut self, dirs: &[JobDir], budget: &mut Budget) {
+        for slot in &mut self.slots {
+            if !self.dirs.get(slot.dir).is_some_and(|dir| dirs.contains(dir)) {
+                slot.close(budget, State::Gone);
+            }
+        }
+        self.retry();
+    }
+
     /// Closes its files.
     pub(super) fn close(&mut self, budget: &mut Budget) {
         for slot in &mut self.slots {
@@ -119,7 +130,7 @@ impl Subject {
     }
 
     /// Tries again what was absent or denied.
-    pub(super) fn retry(&mut self) {
+    fn retry(&mut self) {
         for slot in &mut self.slots {
             if matches!(slot.state, State::Absent | State::Denied) {
                 slot.state = State::Closed;

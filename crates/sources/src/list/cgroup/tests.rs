@@ -325,6 +325,13 @@ fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
     look(&mut machine, &jobs);
     assert_eq!(end(&mut machine, &jobs), Some(0.8));
     assert_eq!(end(&mut machine, &jobs), None, "once");
+    // One whose path is another run's by then.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 900_000);
+    look(&mut machine, &jobs);
+    cpu(&machine, 5);
+    let gone = Jobs::new(vec![job(1, &[]), job(2, VERSION_2)], Vec::new());
+    assert_eq!(end(&mut machine, &gone), Some(0.9));
     // One that was read since the last look.
     let mut machine = Machine::new(&[]);
     cpu(&machine, 1_000_000);
