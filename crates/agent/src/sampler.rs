@@ -203,7 +203,7 @@ impl Sampler {
 
     /// Takes back a source that was read by a thread of this generation.
     pub(crate) fn done(&mut self, read: Read, generation: u64) {
-        let place = read.place;
+        let (place, jobs) = (read.place, read.jobs);
         let Some(entry) = self.entries.get_mut(place) else { return };
         let (steady_us, ended) = (self.clock.steady_us(), matches!(read.task, Task::Ended(_)));
         if generation == self.generation {
@@ -214,7 +214,10 @@ impl Sampler {
         }
         if let Some(queues) = &self.queues {
             entry.listen(queues, self.clock.wall(), steady_us);
-            if entry.hears() && !entry.listens() {
+            // It found something, or was away when jobs came: those that wait for others' queues go along.
+            if entry.hears() && !entry.listens() || jobs != self.jobs.generation() {
+                let now = self.clock.wall();
+                self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
                 self.heard_of_end();
             }
         }
@@ -255,9 +258,10 @@ impl Sampler {
         self
     }
 
-    /// Whether a source waits for what comes into the queues.
+    /// Whether a source waits for what comes into its queue. While it does not, what comes stays there until its
+    /// next drain, and nobody is to be woken for it.
     pub(crate) fn listens(&self) -> bool {
-        self.entries.iter().any(Entry::listens)
+        self.entries.iter().any(|entry| entry.listens() && entry.hears())
     }
 
     /// Something came into a queue: all that wait are drained at once, as what comes is told to each.

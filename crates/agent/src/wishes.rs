@@ -80,11 +80,14 @@ impl Wishes {
         }
     }
 
-    /// Reads environments from now on, or none.
-    pub(crate) fn set(&mut self, reads: bool) {
-        self.is_off = !reads;
+    /// Reads environments from now on, those of the jobs that are here too, or none.
+    pub(crate) fn set(&mut self, reads: bool, jobs: &Jobs, steady_us: i64) {
+        let was_off = std::mem::replace(&mut self.is_off, !reads);
         if self.is_off {
             self.waiting.clear();
+        } else if was_off {
+            let here = jobs.iter().filter(|job| job.populated).map(|job| job.key.clone());
+            self.note(&here.collect::<Vec<_>>(), jobs, steady_us);
         }
     }
 
@@ -308,11 +311,16 @@ mod tests {
         wishes.take(&looked(true), now);
         assert_eq!(wishes.due_us(), None, "it is known");
         wishes.note(std::slice::from_ref(&key), &jobs, now);
-        wishes.set(false);
+        wishes.set(false, &jobs, now);
         assert_eq!(wishes.due_us(), None, "the node takes no promotions");
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         assert_eq!(wishes.due_us(), None);
-        wishes.set(true);
+        assert!(jobs.iter().all(|job| job.populated));
+        wishes.set(true, &jobs, now);
+        assert_eq!(wishes.due_us(), Some(now), "those that are here are looked at");
+        wishes.set(true, &jobs, now + 5);
+        wishes.next(now).unwrap();
+        wishes.take(&looked(true), now);
         // Of one that ended, and of an earlier run of its number, nothing is looked for.
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         let later = JobCgroup { created: Timestamp(6), ..machine.job.clone() };

@@ -67,6 +67,8 @@ pub(crate) struct Read {
     pub(crate) steady_us: i64,
     pub(crate) cpu_us: i64,
     pub(crate) outcome: Outcome,
+    /// Which state of the jobs it knew.
+    pub(crate) jobs: u64,
 }
 
 /// How a reading went.
@@ -122,6 +124,7 @@ impl Reading {
             task: self.task,
             slot: self.slot,
             outcome,
+            jobs: self.jobs.generation(),
         }
     }
 
@@ -142,7 +145,15 @@ impl Reading {
                 Err(error) => return Outcome::Closed(error),
             },
         };
-        let cx = Context { root, now, boot: *boot, jobs: &self.jobs, budget_us: self.budget_us };
+        let is_between = matches!(self.task, Task::Collect { is_between: true, .. });
+        let cx = Context {
+            root,
+            now,
+            boot: *boot,
+            jobs: &self.jobs,
+            budget_us: self.budget_us,
+            is_between,
+        };
         let result = match &self.task {
             Task::Collect { .. } => source.collect(&cx, &mut slot.sink),
             Task::Drain => source.drain(&cx, &mut slot.sink),

@@ -115,6 +115,9 @@ pub struct Numbered {
     pub nodes_reporting: u64,
     /// Of a change: how many of those that sent are not told all of it, as they take no more: bursts of four sources,
     /// and 64 KiB of settings. `refused` in `GET /api/v1/settings` says which, and of what.
+    // A server of before does not say it.
+    #[serde(default)]
+    #[schemars(required)]
     pub nodes_full: u64,
 }
 

@@ -134,6 +134,9 @@ pub struct JobReport {
     pub job: Job,
     /// The runs of its number that the caller sees, the newest first, 100 at most: more than one where the number was
     /// given again.
+    // A server of before does not say it.
+    #[serde(default)]
+    #[schemars(required)]
     pub runs: Vec<Run>,
     /// Where and when it ran: as its nodes saw it; where none did, as its scheduler says.
     pub allocations: Vec<Allocation>,

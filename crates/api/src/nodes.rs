@@ -61,6 +61,9 @@ pub struct Node {
     pub troubles: Vec<SourceTrouble>,
     /// Its sources that settings keep from being read, or from being read whole; of an agent that does not say so,
     /// none.
+    // A server of before does not say it.
+    #[serde(default)]
+    #[schemars(required)]
     pub unread: Vec<SourceUnread>,
     /// Series it sends.
     pub series: u64,

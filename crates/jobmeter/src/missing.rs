@@ -56,12 +56,22 @@ pub(crate) fn read_no_more(
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
     let why = |one: &api::Explanation| -> anyhow::Result<Option<String>> {
         let series = &one.series;
+        if is_read(one) {
+            return Ok(None);
+        }
         let node = nodes.iter().find(|node| node.device == series.device);
         let Some((node, spec)) = node.zip(source_of(&series.metric)) else { return Ok(None) };
         let asked = Asked::of(client, std::slice::from_ref(node), spec)?;
         Ok(unread(node, &asked, &series.metric, spec))
     };
     explained.iter().map(why).collect()
+}
+
+/// Whether samples of it come: the newest is no older, when its node was heard last, than three of its periods.
+fn is_read(one: &api::Explanation) -> bool {
+    let heard = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);
+    let old = one.period_seconds.unwrap_or(0.0) * 3.0;
+    heard.zip(one.time).is_some_and(|(heard, time)| heard - time <= old)
 }
 
 /// What is asked of nodes through the server now, as far as whoever asks may see it, and as far as it says why a
@@ -184,8 +194,8 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
         _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
         _ => match (asked.promotion(device, metric), &node.config_refused) {
             (None, _) => format!(
-                "{metric} is optional in the node's own file, and nothing promotes it there: `jobmeter promote {metric} \
-                 --nodes {device}` does"
+                "{metric} is optional in the node's own file, and nothing that you may see promotes it there: `jobmeter \
+                 promote {metric} --nodes {device}` does"
             ),
             (Some(promotion), Some(why)) => format!(
                 "{metric} is optional in the node's own file; promotion {} of {} asks for it, and the node refused of \

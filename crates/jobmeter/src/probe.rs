@@ -113,7 +113,8 @@ impl Probe {
         self.sink.begin(now);
         let before = clock::thread_cpu_us();
         let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
-        let cx = Context { root: &site.root, now, boot: site.boot, jobs, budget_us };
+        let cx =
+            Context { root: &site.root, now, boot: site.boot, jobs, budget_us, is_between: false };
         self.failed = source.collect(&cx, &mut self.sink).err();
         let cpu_us = clock::thread_cpu_us().saturating_sub(before);
         if matches!(self.failed, Some(SourceError::Absent(_) | SourceError::Denied { .. })) {
@@ -132,7 +133,14 @@ impl Probe {
         let Some(source) = self.source.as_mut() else { return 0 };
         let before = clock::thread_cpu_us();
         let now = crate::clock();
-        let cx = Context { root: &site.root, now, boot: site.boot, jobs, budget_us: u64::MAX };
+        let cx = Context {
+            root: &site.root,
+            now,
+            boot: site.boot,
+            jobs,
+            budget_us: u64::MAX,
+            is_between: false,
+        };
         if let Err(error) = source.drain(&cx, &mut self.sink) {
             self.failed = Some(error);
         }

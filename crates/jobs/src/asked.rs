@@ -37,7 +37,8 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> 
 }
 
 impl Registry {
-    /// What the jobs that run ask for by their environment: each value of a job once. So many values at most as a list
+    /// What the jobs that run ask for by their environment: each value of a job once; of a number that was given
+    /// again what its newest run asks for, as an earlier one whose end nobody told is over. So many values at most as a list
     /// may have rows.
     ///
     /// # Errors
@@ -49,7 +50,10 @@ impl Registry {
         let mut find = reader.prepare_cached(
             "SELECT DISTINCT r.cluster, r.id, v.monitor FROM runs r INDEXED BY runs_open
              CROSS JOIN visits v INDEXED BY visits_monitor ON v.run = r.run AND v.monitor IS NOT NULL
-             WHERE r.stop IS NULL AND (
+             WHERE r.stop IS NULL
+             AND NOT EXISTS (SELECT 1 FROM runs n
+                 WHERE n.cluster = r.cluster AND n.id = r.id AND n.start > r.start)
+             AND (
                  NOT EXISTS (SELECT 1 FROM shares s WHERE s.record = r.record)
                  OR EXISTS (SELECT 1 FROM shares s WHERE s.record = r.record AND s.device = v.device))
              ORDER BY r.cluster, r.id, v.monitor LIMIT ?1",

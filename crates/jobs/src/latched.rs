@@ -84,13 +84,19 @@ impl Registry {
         Ok(change.commit()?)
     }
 
-    /// The rules that have fired on series that were not back since.
+    /// The rules that have fired on series that were not back since. Those of jobs that ended are forgotten.
     ///
     /// # Errors
     /// SQLite fails, or what it has is no series.
     pub fn latches(&self) -> Result<Vec<Latch>, RegistryError> {
-        let reader = lock(&self.reader);
-        let mut find = reader
+        let writer = lock(&self.writer);
+        // A job that ended has no more values.
+        writer.execute(
+            "DELETE FROM latches WHERE cluster <> '' AND NOT EXISTS (SELECT 1 FROM runs r
+                 WHERE r.cluster = latches.cluster AND r.id = latches.job AND r.stop IS NULL)",
+            [],
+        )?;
+        let mut find = writer
             .prepare("SELECT rule, digest, device, metric, labels, cluster, job FROM latches")?;
         let mut rows = find.query([])?;
         let mut latches = Vec::new();
@@ -139,13 +145,26 @@ mod tests {
         ];
         let set = |is: bool| all.clone().map(|one| (one, is));
         let registry = open();
+        let of_job = |stop| model::JobEvent {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() },
+            spelling: "7".into(),
+            device: DeviceId::new("n1").unwrap(),
+            user: None,
+            uid: Some(1000),
+            start: Timestamp::YEAR_2000,
+            stop,
+            monitor: None,
+        };
+        registry.apply(&[of_job(None)], Timestamp::YEAR_2000).unwrap();
         registry.note_latches(&set(true), Timestamp(5)).unwrap();
         drop(registry);
         let registry = open();
         assert_eq!(registry.latches().unwrap(), all);
-        let [busy, hot, of_job, other] = set(false);
-        registry.note_latches(&[hot, of_job], Timestamp(6)).unwrap();
-        assert_eq!(registry.latches().unwrap(), [busy.0, other.0]);
+        let [busy, hot, hot_job, other] = set(false);
+        registry.note_latches(&[hot, hot_job], Timestamp(6)).unwrap();
+        assert_eq!(registry.latches().unwrap(), [busy.0, other.0.clone()]);
+        registry.apply(&[of_job(Some(Timestamp::YEAR_2000))], Timestamp::YEAR_2000).unwrap();
+        assert_eq!(registry.latches().unwrap(), [other.0], "the job of one of them ended");
         // The last to fire are kept.
         let many: Vec<_> =
             (0..LATCHES_MAX).map(|n| (latch("hot", 3, &format!("x{n}"), None), true)).collect();

@@ -131,8 +131,11 @@ impl OnDemand {
             state.tell(format!("{device} is not told of all flushes: it takes no more of them"));
         }
         for (number, section) in &left_out {
-            let what = format!("of change {number} {device} is not told [{section}]");
-            state.tell(format!("{what}: it takes no more"));
+            // Which nodes those are, `jobmeter set --list` tells.
+            let what =
+                format!("of change {number} nodes, such as {device}, are not told [{section}]");
+            state
+                .tell_of(&format!("{number} [{section}]"), || format!("{what}: they take no more"));
         }
         let told = AgentConfig {
             generation: generation(text.as_bytes()),
@@ -218,8 +221,13 @@ impl OnDemand {
 impl State {
     /// Tells something in the log, once.
     fn tell(&mut self, what: String) {
-        if self.told.len() < TOLD_MAX && self.told.insert(what.clone()) {
-            log::warn!("{what}");
+        self.tell_of(&what.clone(), || what);
+    }
+
+    /// Tells something in the log, once of each subject.
+    fn tell_of(&mut self, subject: &str, what: impl FnOnce() -> String) {
+        if self.told.len() < TOLD_MAX && self.told.insert(subject.to_owned()) {
+            log::warn!("{}", what());
         }
     }
 }

@@ -67,6 +67,8 @@ pub struct Context<'a> {
     /// Microseconds of processor time this reading should not pass; a source that reads per process
     /// stops there and goes on at the next tick where it stopped.
     pub budget_us: u64,
+    /// It is a reading between two ticks, of a burst: its samples are kept back, and may never be sent.
+    pub is_between: bool,
 }
 
 /// The queues of a source that needs no drain now.

@@ -117,7 +117,8 @@ fn allocations(
         let mut counts = [0; 4];
         for (count, second) in counts.iter_mut().zip(1..) {
             let now = boot.plus(second * Timestamp::SECOND);
-            let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            let cx =
+                Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000, is_between: false };
             sink.begin(now);
             if second == 3 {
                 // Reading the table marks it as seen.

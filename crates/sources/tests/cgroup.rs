@@ -136,7 +136,8 @@ fn tick(
     let now = now();
     sink.sealed();
     sink.begin(now);
-    let cx = Context { root, now, boot: Timestamp(0), jobs, budget_us: 1_000_000 };
+    let cx =
+        Context { root, now, boot: Timestamp(0), jobs, budget_us: 1_000_000, is_between: false };
     source.collect(&cx, sink).unwrap();
     sink.samples().map(|(entry, _, value)| (entry.metric.name.to_string(), value)).collect()
 }
@@ -251,8 +252,14 @@ fn the_steady_state_asks_for_no_memory() {
     for _ in 0..40 {
         let now = now();
         sink.begin(now);
-        let cx =
-            Context { root: &root, now, boot: Timestamp(0), jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context {
+            root: &root,
+            now,
+            boot: Timestamp(0),
+            jobs: &jobs,
+            budget_us: 1_000_000,
+            is_between: false,
+        };
         let before = on_this_thread();
         source.collect(&cx, &mut sink).unwrap();
         counts.push(on_this_thread() - before);
@@ -278,8 +285,14 @@ fn processor_time_of_a_tick_with_one_job() {
     let start = kernel::clock::thread_cpu_us();
     for _ in 0..TICKS {
         sink.begin(now);
-        let cx =
-            Context { root: &root, now, boot: Timestamp(0), jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context {
+            root: &root,
+            now,
+            boot: Timestamp(0),
+            jobs: &jobs,
+            budget_us: 1_000_000,
+            is_between: false,
+        };
         source.collect(&cx, &mut sink).unwrap();
         sink.sealed();
     }

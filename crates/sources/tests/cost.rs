@@ -16,7 +16,8 @@ fn processor_time_of_a_tick() {
     let root = Root::live().unwrap();
     let (now, boot) = (Timestamp(1_767_706_500_000_000), Timestamp::YEAR_2000);
     let jobs = Jobs::default();
-    let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+    let cx =
+        Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000, is_between: false };
     let mut err = std::io::stderr();
     for spec in SOURCES {
         let options = Options::defaults(spec.options);

@@ -321,7 +321,7 @@ fn the_steady_state_asks_for_no_memory() {
         let now = now();
         observer.sink.begin(now);
         let (root, boot) = (&observer.root, Timestamp(0));
-        let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000, is_between: false };
         let before = on_this_thread();
         observer.source.collect(&cx, &mut observer.sink).unwrap();
         counts.push(on_this_thread() - before);
@@ -348,7 +348,8 @@ fn processor_time_of_a_reading() {
             let Some(mut observer) = Observer::counting(events) else { return };
             observer.tick(&jobs);
             let (root, now, boot) = (&observer.root, now(), Timestamp(0));
-            let cx = Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            let cx =
+                Context { root, now, boot, jobs: &jobs, budget_us: 1_000_000, is_between: false };
             let start = kernel::clock::thread_cpu_us();
             for _ in 0..TICKS {
                 observer.sink.begin(now);

@@ -169,7 +169,8 @@ fn no_source_but_one_starts_a_process() {
 fn every_sample_of_the_live_machine_is_of_a_declared_metric() {
     let root = Root::live().unwrap();
     let (now, boot, jobs) = (Timestamp::YEAR_2000, Timestamp(0), Jobs::default());
-    let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+    let cx =
+        Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000, is_between: false };
     for spec in SOURCES {
         let options = Options::defaults(spec.options);
         let mut sink = Sink::of_source(spec, DeviceId::new("node-1").unwrap());

@@ -16,6 +16,8 @@ pub(super) struct Drains {
     every_us: Option<i64>,
     /// By the steady clock.
     due_us: i64,
+    /// When the last was, by the same.
+    last_us: i64,
     /// It waits for what comes into the queues.
     listens: bool,
     /// A queue of its own is watched.
@@ -43,7 +45,7 @@ impl Entry {
 
     /// Reading a source empties its queues too.
     pub(super) fn drained(&mut self, now: Timestamp, steady_us: i64) {
-        self.drains.listens = false;
+        (self.drains.listens, self.drains.last_us) = (false, steady_us);
         // One that was early was that of the next instant.
         let early_us = self.drains.every_us.map_or(0, |every_us| every_us / ALONG);
         let until_us = self.drains.until_us(now.plus(early_us)).saturating_add(early_us);
@@ -113,6 +115,17 @@ impl Entry {
             let due_us = steady_us.saturating_add(self.drains.until_us(now));
             self.drains.due_us = self.drains.due_us.min(due_us);
         }
+    }
+
+    /// Another source found something in its queue: this one, if it waits, is drained now, or at the next instant
+    /// where it just was.
+    pub(crate) fn go_along(&mut self, now: Timestamp, steady_us: i64) {
+        let along_us = self.drains.every_us.map_or(0, |every_us| every_us / ALONG);
+        let was_not = steady_us.saturating_sub(self.drains.last_us) >= along_us;
+        if self.drains.listens && was_not {
+            (self.drains.listens, self.drains.due_us) = (false, steady_us);
+        }
+        self.ring(now, steady_us);
     }
 
     fn source(&self) -> Option<&dyn Source> {

@@ -22,7 +22,7 @@ impl Sampler {
             }
         }
         self.own.apply(plan, now);
-        self.wishes.set(plan.environments);
+        self.wishes.set(plan.environments, &self.jobs, self.clock.steady_us());
         self.period = plan.period;
         self.budget_us = u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX);
         self.source_time_max = plan.source_time_max;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 impl Sampler {
     /// Reads what jobs ask for, if the plan says so.
     pub(super) fn with_wishes(mut self, plan: &Plan) -> Self {
-        self.wishes.set(plan.environments);
+        self.wishes.set(plan.environments, &self.jobs, self.clock.steady_us());
         self
     }
 

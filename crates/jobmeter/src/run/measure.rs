@@ -124,7 +124,14 @@ impl Measure {
         mut call: impl FnMut(&mut dyn Source, &Context<'_>, &mut Sink) -> Result<(), SourceError>,
     ) {
         let budget_us = u64::try_from(BUDGET.as_micros()).unwrap_or(u64::MAX);
-        let cx = Context { root: &self.root, now, boot: self.boot, jobs: &self.jobs, budget_us };
+        let cx = Context {
+            root: &self.root,
+            now,
+            boot: self.boot,
+            jobs: &self.jobs,
+            budget_us,
+            is_between: false,
+        };
         let mut errors = Vec::new();
         for part in &mut self.parts {
             part.sink.begin(now);

@@ -22,7 +22,8 @@ pub(super) fn keep_latches(app: &App, now: Timestamp) {
         return;
     }
     if let Err(error) = app.registry.note_latches(&news, now) {
-        log::error!("which rules have fired is not known after a restart: {error}");
+        log::error!("which rules have fired is not written down yet: {error}");
+        app.watching.not_kept(news);
     }
 }
 

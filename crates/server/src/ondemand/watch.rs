@@ -195,7 +195,14 @@ impl Watching {
         batch: &Decoded,
         now: Timestamp,
     ) -> Vec<Reading> {
-        if rules.is_empty() || batch.origin.as_run().is_some() {
+        if batch.origin.as_run().is_some() {
+            return Vec::new();
+        }
+        if rules.is_empty() {
+            let mut state = self.lock();
+            if !Arc::ptr_eq(&state.rules, rules) {
+                state.begin_anew(rules);
+            }
             return Vec::new();
         }
         let Some(spots) = self.spots(rules, batch) else { return Vec::new() };
@@ -302,6 +309,14 @@ impl Watching {
         std::mem::take(&mut self.lock().news).into_iter().collect()
     }
 
+    /// These could not be written down, and are to be again; what came meanwhile is newer.
+    pub(crate) fn not_kept(&self, news: Vec<(Latch, bool)>) {
+        let mut state = self.lock();
+        for (latch, is_latched) in news {
+            state.news.entry(latch).or_insert(is_latched);
+        }
+    }
+
     /// Remembers that a rule fired on nodes before this server started.
     pub(crate) fn fired_before(&self, name: &str, nodes: &NodeList, at: Timestamp) {
         let mut state = self.lock();
@@ -342,7 +357,9 @@ impl State {
         };
         let same: HashSet<(&str, i64)> =
             rules.iter().map(|when| (&*when.name, when.digest())).collect();
-        for latch in before.latched.into_iter().chain(held.filter_map(latch)) {
+        // Of what is still heard first: of the rest much is of jobs that ended meanwhile.
+        let held: Vec<_> = held.filter_map(latch).collect();
+        for latch in held.into_iter().chain(before.latched) {
             if same.contains(&(&*latch.rule, latch.digest)) {
                 self.keep(latch);
             } else {

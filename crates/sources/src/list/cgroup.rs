@@ -45,11 +45,11 @@ use model::{JobKey, Timestamp};
 use std::time::Duration;
 use subject::{Budget, Outcome, Reading, Subject};
 
-/// Longest time between two looks at a job's counters, where few jobs are.
+/// Longest time from one round of looks at the jobs' counters to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same where there is none.
 const NO_LOOK: Duration = Duration::from_hours(1);
-/// Most jobs that are looked at in one call; the others follow at the next.
+/// Most jobs that are looked at in one call; the others follow a tenth of a second later.
 const LOOKS_MAX: usize = 16;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -127,8 +127,8 @@ struct Cgroup {
     reader: Reader,
     began: Option<Timestamp>,
     states: States,
-    /// The job to be looked at next.
-    next_look: usize,
+    /// How many jobs are yet to be looked at in this round: the first so many.
+    looks_left: usize,
 }
 
 /// What reading needs, whosever the files are.
@@ -170,7 +170,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         },
         began: None,
         states: States::default(),
-        next_look: 0,
+        looks_left: 0,
     }))
 }
 
@@ -195,10 +195,12 @@ impl Source for Cgroup {
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
         self.follow(cx);
-        for _ in 0..self.jobs.len().min(LOOKS_MAX) {
-            let place = self.next_look % self.jobs.len();
-            self.next_look = place + 1;
-            if let Some((key, subject)) = self.jobs.get_mut(place)
+        if self.looks_left == 0 {
+            self.looks_left = self.jobs.len();
+        }
+        for _ in 0..self.looks_left.min(LOOKS_MAX) {
+            self.looks_left -= 1;
+            if let Some((key, subject)) = self.jobs.get_mut(self.looks_left)
                 && is_read(cx, key).is_some()
             {
                 subject.look(&mut self.reader.reading(cx).0);
@@ -214,7 +216,7 @@ impl Source for Cgroup {
     fn quiet(&self) -> Option<Quiet<'_>> {
         // A job that comes is told to all that wait.
         let at_most = if self.jobs.is_empty() { NO_LOOK } else { LOOK_EVERY };
-        Some(Quiet { queues: [None, None], at_most })
+        (self.looks_left == 0).then_some(Quiet { queues: [None, None], at_most })
     }
 
     fn job_ended(
@@ -298,7 +300,8 @@ impl Reader {
         let (root, now) = (cx.root, cx.now);
         let blkio = self.blkio.files(root, now);
         let (budget, path, text) = (&mut self.budget, &mut self.path, &mut self.text);
-        (Reading { root, now, blkio, budget, path, text }, &mut self.disks)
+        let is_between = cx.is_between;
+        (Reading { root, now, is_between, blkio, budget, path, text }, &mut self.disks)
     }
 }
 

@@ -244,7 +244,14 @@ mod tests {
         let mut out = Sink::of_source(&SPEC, DeviceId::new("n").unwrap());
         let mut told = |second| {
             let now = Timestamp::from_seconds(second);
-            let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            let cx = Context {
+                root: &root,
+                now,
+                boot,
+                jobs: &jobs,
+                budget_us: 1_000_000,
+                is_between: false,
+            };
             out.begin(now);
             source.collect(&cx, &mut out).unwrap();
             let of = |entry: &model::SeriesEntry| *entry.metric.name == *ADDRESS.name;

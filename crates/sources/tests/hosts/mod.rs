@@ -59,13 +59,27 @@ pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<Told> {
             let changes = discovery.update(&root, now, &mut jobs);
             let over: BTreeSet<JobKey> =
                 changes.ended.iter().chain(&changes.emptied).cloned().collect();
-            let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+            let cx = Context {
+                root: &root,
+                now,
+                boot,
+                jobs: &jobs,
+                budget_us: 1_000_000,
+                is_between: false,
+            };
             sources.iter_mut().for_each(|source| source.ended(&cx, &over));
             if changes.ended.is_empty() {
                 break;
             }
         }
-        let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context {
+            root: &root,
+            now,
+            boot,
+            jobs: &jobs,
+            budget_us: 1_000_000,
+            is_between: false,
+        };
         sources.iter_mut().for_each(|source| source.tick(tick, &cx));
     }
     sources.into_iter().map(|source| source.told).collect()

@@ -178,7 +178,7 @@ impl Observer {
         self.sink.sealed();
         self.sink.begin(now);
         let (root, boot) = (&self.root, Timestamp(0));
-        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
         self.source.collect(&cx, &mut self.sink).unwrap();
         let named = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
             ((entry.metric.name.to_string(), entry.job.is_some()), value)
@@ -189,7 +189,7 @@ impl Observer {
     pub(crate) fn ended(&mut self, jobs: &Jobs) {
         let (root, now, boot) = (&self.root, now(), Timestamp(0));
         self.sink.begin(now);
-        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
         let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
         for key in keys {
             self.source.job_ended(&key, &cx, &mut self.sink).unwrap();

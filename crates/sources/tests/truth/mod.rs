@@ -152,7 +152,7 @@ impl Observer {
     ) -> T {
         let now = wall_clock();
         let (root, jobs, boot) = (&self.root, &self.jobs, Timestamp(0));
-        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000 };
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
         self.sink.begin(now);
         call(&mut *self.source, &cx, &mut self.sink)
     }

@@ -38,7 +38,14 @@ fn samples(name: &str) -> Vec<Sample> {
         let root = Root::recorded(&host().join(tick.to_string())).unwrap();
         let now = first.plus((tick - 1) * 5 * Timestamp::SECOND);
         discovery.update(&root, now, &mut jobs);
-        let cx = Context { root: &root, now, boot, jobs: &jobs, budget_us: 1_000_000 };
+        let cx = Context {
+            root: &root,
+            now,
+            boot,
+            jobs: &jobs,
+            budget_us: 1_000_000,
+            is_between: false,
+        };
         let source = source.get_or_insert_with(|| {
             (spec.open)(&Open { root: &root, options: &options, boot }).unwrap()
         });

@@ -1,7 +1,9 @@
 //! Queues of sources that are emptied between their ticks.
 
 use super::*;
+use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::time::Timespec;
 use sources::Quiet;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -187,4 +189,75 @@ fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ende
     bench.sampler.entries[0].enabled = false;
     let often = finds(&mut bench, 2_000);
     assert_eq!(often[..3], [7_000, 7_100, 7_200], "{often:?}");
+}
+
+static SEEN: Metric = Metric::gauge("companion_seen", Unit::Count, "");
+static COMPANION: SourceSpec = spec("companion", &[&SEEN], |_| Ok(Box::new(Companion)));
+
+/// Has no queue of its own, and waits for those of others.
+struct Companion;
+
+impl Source for Companion {
+    fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        self.drain(cx, out)
+    }
+
+    fn drain(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        out.of_device().gauge(&SEEN, &[], 1.0);
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        Some(Duration::from_millis(100))
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        Some(Quiet { queues: [None, None], at_most: Duration::from_secs(1) })
+    }
+}
+
+#[test]
+fn who_waits_for_anothers_queue_goes_along_and_does_not_turn_round_and_round() {
+    let mut plan = plan();
+    plan.sources[0].spec = &LISTENING;
+    plan.sources[1].spec = &COMPANION;
+    plan.sources.iter_mut().for_each(|source| source.period = Duration::from_secs(10));
+    let mut bench = Bench::new(&plan);
+    let queues = Arc::new(Queues::new().unwrap());
+    bench.sampler = bench.sampler.with_queues(Arc::clone(&queues));
+    let path = bench.dir.path().join("queue");
+    mkfifoat(CWD, &path, Mode::RUSR).unwrap();
+    let mut queue = File::options().read(true).write(true).open(path).unwrap();
+    let is_readable = || {
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(queues.fd(), PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    // A process is made shortly before an instant of drains and ends two milliseconds later; and another.
+    let mut comes = vec![3_080, 3_082, 4_695, 4_697];
+    let (mut wakes, end) = (0, second(0).plus(6_000_000));
+    while bench.clock.wall() < end {
+        let next = bench.work();
+        if bench.sampler.listens() && is_readable() {
+            wakes += 1;
+            assert!(wakes < 100, "it does nothing else any more");
+            bench.sampler.ring();
+            continue;
+        }
+        let now = bench.clock.wall();
+        let come = comes.first().map(|at_ms| second(0).plus(at_ms * 1000));
+        let until = come.into_iter().chain([next, end]).min().unwrap();
+        bench.clock.pass(until.since(now).max(1));
+        if come == Some(until) {
+            comes.remove(0);
+            queue.write_all(&[0]).unwrap();
+        }
+    }
+    bench.sampler.seal_now();
+    let told = Bench::samples(&bench.batches());
+    assert_eq!(told["listening_heard"].iter().map(|(_, bytes)| bytes).sum::<f64>(), 4.0);
+    let times: Vec<f64> = told["companion_seen"].iter().map(|(at, _)| *at).collect();
+    assert!(times.len() <= 14, "{times:?}");
+    for end in [3.082, 4.697] {
+        assert!(times.iter().any(|at| (end..end + 0.15).contains(at)), "{times:?}");
+    }
 }

@@ -13,7 +13,7 @@ const NEW_US: i64 = 30 * Timestamp::SECOND;
 const CHILDREN_EVERY: u32 = 8;
 
 /// How long between two looks at all that is looked at: a second, one of which may begin a little early.
-const LOOK_ALL_US: i64 = Timestamp::SECOND * 9 / 10;
+const LOOK_ALL_US: u64 = 900_000;
 
 /// Longest text that is kept from a look: 100 disks of a job.
 const LAST_BYTES_MAX: usize = 16 << 10;
@@ -31,6 +31,8 @@ pub(super) struct Budget {
 pub(super) struct Reading<'a> {
     pub(super) root: &'a Root,
     pub(super) now: Timestamp,
+    /// It is one of a burst, whose samples are kept back.
+    pub(super) is_between: bool,
     /// Which family of version 1's files of transfers counts.
     pub(super) blkio: Option<usize>,
     pub(super) budget: &'a mut Budget,
@@ -161,7 +163,12 @@ impl Subject {
                 // Its cgroup was removed: what a look found there is the last that was counted.
                 reading.text.clone_from(&slot.last);
             }
-            slot.last.clear();
+            if !reading.is_between {
+                slot.last.clear();
+            } else if matches!(read, Ok(true)) {
+                // What it tells may never be sent.
+                slot.keep(reading.text);
+            }
             let came = match read {
                 Ok(true) => slot.tell(telling, reading),
                 Ok(false) if !reading.text.is_empty() => slot.tell(telling, reading),
@@ -188,22 +195,18 @@ impl Subject {
         if reading.now.since(self.created) < NEW_US {
             self.retry();
         }
-        let all = reading.now.since(self.looked) >= LOOK_ALL_US;
+        // A clock that was set back has not looked either.
+        let all = reading.now.since(self.looked).unsigned_abs() >= LOOK_ALL_US;
         if all {
             self.looked = reading.now;
         }
-        let wanted = |slot: &&mut Slot| match slot.file.part {
-            Part::Cpu => true,
-            Part::Io => all,
-            _ => false,
-        };
-        for slot in self.slots.iter_mut().filter(wanted) {
+        let is_due = |slot: &&mut Slot| slot.is_looked_at() && (all || slot.file.part == Part::Cpu);
+        for slot in self.slots.iter_mut().filter(is_due) {
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             if slot.is_read(reading.blkio, self.has_children)
                 && matches!(slot.text(dir, reading), Ok(true))
-                && reading.text.len() <= LAST_BYTES_MAX
             {
-                slot.last.clone_from(reading.text);
+                slot.keep(reading.text);
             }
         }
     }
@@ -235,6 +238,18 @@ impl Slot {
             Only::Always => true,
             Only::WithoutChildren => !has_children,
             Only::Blkio(family) => blkio == Some(family),
+        }
+    }
+
+    /// Whether it tells what is paid for, which is looked at between readings.
+    const fn is_looked_at(&self) -> bool {
+        matches!(self.file.part, Part::Cpu | Part::Io)
+    }
+
+    /// Keeps what was not told, or may not have been.
+    fn keep(&mut self, text: &Vec<u8>) {
+        if self.is_looked_at() && text.len() <= LAST_BYTES_MAX {
+            self.last.clone_from(text);
         }
     }
 

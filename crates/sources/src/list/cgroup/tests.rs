@@ -1,5 +1,7 @@
 //! The source on trees of files.
 
+mod looks;
+
 use super::SPEC;
 use crate::{Context, Open, Options, PartState, Sink, Source, SourceError};
 use cgroups::{Hierarchy, JobCgroup, JobDir, Jobs, UnitCgroup};
@@ -18,6 +20,8 @@ struct Machine {
     sink: Sink,
     source: Option<Box<dyn Source>>,
     now: Timestamp,
+    /// A reading is one of a burst.
+    is_between: bool,
 }
 
 impl Machine {
@@ -26,7 +30,7 @@ impl Machine {
         let root = Root::recorded(dir.path()).unwrap();
         let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
         let sink = Sink::new(DeviceId::new("n1").unwrap());
-        let machine = Self { dir, root, options, sink, source: None, now: NOW };
+        let machine = Self { dir, root, options, sink, source: None, now: NOW, is_between: false };
         machine.write(
             "proc/self/mounts",
             "cgroup2 /u cgroup2 rw 0 0\ncgroup /blkio cgroup rw,blkio 0 0\n",
@@ -57,8 +61,15 @@ impl Machine {
         let source = self.source.get_or_insert_with(|| (SPEC.open)(&open).unwrap());
         self.sink.sealed();
         self.sink.begin(self.now);
-        let cx =
-            Context { root: &self.root, now: self.now, boot: Timestamp(0), jobs, budget_us: 1 };
+        let is_between = self.is_between;
+        let cx = Context {
+            root: &self.root,
+            now: self.now,
+            boot: Timestamp(0),
+            jobs,
+            budget_us: 1,
+            is_between,
+        };
         act(&mut **source, &cx, &mut self.sink)?;
         self.now = self.now.plus(Timestamp::SECOND);
         let samples = self.sink.samples().map(|(entry, _, value)| {
@@ -298,57 +309,6 @@ fn a_job_without_a_process_gives_no_sample_and_its_first_has_everything() {
     new.created = machine.now.plus(1);
     machine.write("u/job_2/cpu.stat", "usage_usec 1\nuser_usec 1\nsystem_usec 0\n");
     assert_eq!(machine.tick(&Jobs::new(vec![new], Vec::new())).len(), 1);
-}
-
-#[test]
-fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
-    let mut machine = Machine::new(&[]);
-    let jobs = one_job(VERSION_2);
-    let cpu = |machine: &Machine, us: u64| {
-        machine
-            .write("u/job_1/cpu.stat", &format!("usage_usec {us}\nuser_usec 1\nsystem_usec 0\n"));
-    };
-    let look = |machine: &mut Machine, jobs: &Jobs| {
-        let told = machine.act(jobs, |source, cx, out| source.drain(cx, out)).unwrap();
-        assert!(told.is_empty(), "a look tells nothing");
-    };
-    let end = |machine: &mut Machine, jobs: &Jobs| {
-        let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
-        told.get("cgroup_cpu_seconds_total").copied()
-    };
-    // One that was never read: it came and went between two readings.
-    cpu(&machine, 700_000);
-    look(&mut machine, &jobs);
-    cpu(&machine, 800_000);
-    look(&mut machine, &jobs);
-    machine.remove("u/job_1/cpu.stat");
-    look(&mut machine, &jobs);
-    assert_eq!(end(&mut machine, &jobs), Some(0.8));
-    assert_eq!(end(&mut machine, &jobs), None, "once");
-    // One whose path is another run's by then.
-    let mut machine = Machine::new(&[]);
-    cpu(&machine, 900_000);
-    look(&mut machine, &jobs);
-    cpu(&machine, 5);
-    let gone = Jobs::new(vec![job(1, &[]), job(2, VERSION_2)], Vec::new());
-    assert_eq!(end(&mut machine, &gone), Some(0.9));
-    // One that was read since the last look.
-    let mut machine = Machine::new(&[]);
-    cpu(&machine, 1_000_000);
-    look(&mut machine, &jobs);
-    cpu(&machine, 1_100_000);
-    assert_eq!(machine.tick(&jobs)["cgroup_cpu_seconds_total"], 1.1);
-    machine.remove("u/job_1/cpu.stat");
-    assert_eq!(end(&mut machine, &jobs), None);
-    // Of many each has its turn.
-    let mut machine = Machine::new(&[]);
-    cpu(&machine, 5);
-    let many = Jobs::new((1..=40).map(|id| job(id, VERSION_2)).collect(), Vec::new());
-    (0..3).for_each(|_| look(&mut machine, &many));
-    cpu(&machine, 2_000_000);
-    (0..3).for_each(|_| look(&mut machine, &many));
-    machine.remove("u/job_1/cpu.stat");
-    assert_eq!(end(&mut machine, &many), Some(2.0));
 }
 
 #[test]

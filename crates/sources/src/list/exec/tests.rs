@@ -48,6 +48,7 @@ impl Run {
             boot: Timestamp(0),
             jobs: &jobs,
             budget_us: 1_000_000,
+            is_between: false,
         };
         self.sink.begin(now);
         let step = if is_tick { Source::collect } else { Source::drain };

@@ -43,7 +43,14 @@ impl Machine {
     fn tick(&mut self) -> (Result<(), SourceError>, Vec<(String, f64)>) {
         self.at += 60;
         let (now, jobs) = (Timestamp::from_seconds(self.at), Jobs::default());
-        let cx = Context { root: &self.root, now, boot: Timestamp(0), jobs: &jobs, budget_us: 1 };
+        let cx = Context {
+            root: &self.root,
+            now,
+            boot: Timestamp(0),
+            jobs: &jobs,
+            budget_us: 1,
+            is_between: false,
+        };
         self.sink.sealed();
         self.sink.begin(now);
         let state =

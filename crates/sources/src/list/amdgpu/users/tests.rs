@@ -64,7 +64,7 @@ impl Machine {
         let now = Timestamp::from_seconds(self.second);
         let cards = [Card { gpu: "card1".into(), pci: PCI.into(), kfd: Some(33_536) }];
         let (boot, budget_us) = (Timestamp::from_seconds(1), 1_000_000);
-        let cx = Context { root: &root, now, boot, jobs: &self.jobs, budget_us };
+        let cx = Context { root: &root, now, boot, jobs: &self.jobs, budget_us, is_between: false };
         self.users.look(&cx, &cards)
     }
 

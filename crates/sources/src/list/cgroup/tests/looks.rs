@@ -1,0 +1,83 @@
+//! Looks between two readings.
+
+use super::*;
+
+fn cpu(machine: &Machine, us: u64) {
+    machine.write("u/job_1/cpu.stat", &format!("usage_usec {us}\nuser_usec 1\nsystem_usec 0\n"));
+}
+
+fn look(machine: &mut Machine, jobs: &Jobs) {
+    let told = machine.act(jobs, |source, cx, out| source.drain(cx, out)).unwrap();
+    assert!(told.is_empty(), "a look tells nothing");
+}
+
+fn end(machine: &mut Machine, jobs: &Jobs) -> Option<f64> {
+    let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    told.get("cgroup_cpu_seconds_total").copied()
+}
+
+fn waits(machine: &Machine) -> bool {
+    machine.source.as_ref().unwrap().quiet().is_some()
+}
+
+#[test]
+fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    // It came and went between two readings.
+    cpu(&machine, 700_000);
+    look(&mut machine, &jobs);
+    cpu(&machine, 800_000);
+    look(&mut machine, &jobs);
+    machine.remove("u/job_1/cpu.stat");
+    look(&mut machine, &jobs);
+    assert_eq!(end(&mut machine, &jobs), Some(0.8));
+    assert_eq!(end(&mut machine, &jobs), None, "once");
+    // It was read since the last look.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 1_000_000);
+    look(&mut machine, &jobs);
+    cpu(&machine, 1_100_000);
+    assert_eq!(machine.tick(&jobs)["cgroup_cpu_seconds_total"], 1.1);
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(end(&mut machine, &jobs), None);
+}
+
+#[test]
+fn what_has_the_path_now_is_another_runs() {
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 900_000);
+    look(&mut machine, &one_job(VERSION_2));
+    cpu(&machine, 5);
+    let gone = Jobs::new(vec![job(1, &[]), job(2, VERSION_2)], Vec::new());
+    assert_eq!(end(&mut machine, &gone), Some(0.9));
+}
+
+#[test]
+fn what_was_read_for_a_burst_may_never_be_sent_and_is_a_look_too() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    cpu(&machine, 1_000_000);
+    machine.tick(&jobs);
+    cpu(&machine, 1_300_000);
+    machine.is_between = true;
+    machine.tick(&jobs);
+    machine.is_between = false;
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(end(&mut machine, &jobs), Some(1.3));
+}
+
+#[test]
+fn of_many_each_has_its_turn_before_the_source_waits() {
+    let mut machine = Machine::new(&[]);
+    let many = Jobs::new((1..=40).map(|id| job(id, VERSION_2)).collect(), Vec::new());
+    for us in [5, 2_000_000] {
+        cpu(&machine, us);
+        for wait in [false, false, true] {
+            look(&mut machine, &many);
+            assert_eq!(waits(&machine), wait);
+        }
+    }
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(end(&mut machine, &many), Some(2.0));
+}
