@@ -443,6 +443,27 @@ fn what_an_environment_asks_for_stays_when_a_number_is_worked_out_anew_and_is_no
 }
 
 #[test]
+fn what_an_environment_asked_for_is_not_that_of_another_users_job_of_the_number() {
+    let (dir, _demand) = open(DemandLimits::default());
+    let file = dir.path().join("jobs.sqlite");
+    let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
+    // Its node went without a word of its end.
+    registry.apply(&[seen(7, "n5", Some(".*"), None)], at(20)).unwrap();
+    let others =
+        |monitor| JobEvent { uid: Some(2000), start: at(500), ..seen(7, "n1", monitor, None) };
+    registry.apply(&[others(None)], at(501)).unwrap();
+    let asked = || -> Vec<_> {
+        let facts = registry.running_facts().unwrap();
+        facts.into_iter().map(|job| (job.uid, job.monitor)).collect()
+    };
+    assert!(asked().iter().any(|(uid, _)| *uid == Some(2000)));
+    assert!(asked().iter().all(|(_, monitor)| monitor.is_empty()), "{:?}", asked());
+    registry.apply(&[others(Some("net_.*"))], at(502)).unwrap();
+    let of_now = asked().into_iter().find(|(_, monitor)| !monitor.is_empty());
+    assert_eq!(of_now, Some((Some(2000), vec!["net_.*".into()])));
+}
+
+#[test]
 fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
     let (dir, demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
