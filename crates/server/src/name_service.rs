@@ -192,6 +192,14 @@ mod tests {
         let path = dir.path().join("getent");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // What another test's thread starts has the file open for writing until it runs its program.
+        let busy = |path: &std::path::Path| {
+            let tried = std::process::Command::new(path).arg("nobody").output();
+            tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+        };
+        while busy(&path) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         path.to_str().unwrap().to_owned()
     }
 
