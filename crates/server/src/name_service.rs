@@ -195,7 +195,7 @@ mod tests {
         // What another test's thread starts has the file open for writing until it runs its program.
         let busy = |path: &std::path::Path| {
             let tried = std::process::Command::new(path).arg("nobody").output();
-            tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+            tried.is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy)
         };
         while busy(&path) {
             std::thread::sleep(std::time::Duration::from_millis(5));
