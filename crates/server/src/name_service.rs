@@ -193,14 +193,12 @@ mod tests {
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         // What another test's thread starts has the file open for writing until it runs its program.
-        let busy = |path: &std::path::Path| {
-            let tried = std::process::Command::new(path).arg("nobody").output();
-            tried.is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy)
-        };
-        while busy(&path) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+        let path = path.to_str().unwrap().to_owned();
+        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
+        while ask(&path, "nobody").is_err_and(is_busy) {
+            std::thread::sleep(Duration::from_millis(5));
         }
-        path.to_str().unwrap().to_owned()
+        path
     }
 
     #[test]
