@@ -206,15 +206,26 @@ fn what_is_too_old_goes_though_there_is_no_room_to_merge() {
 #[test]
 fn a_file_system_that_fills_time_and_again_costs_nothing_acknowledged() {
     let name = "a_file_system_that_fills_time_and_again_costs_nothing_acknowledged";
-    let Some(small) = Small::mount(name, "8m") else { return };
-    let printed = small.mounted_on.path().join("printed");
     let mut random = Random::seeded();
+    // Whether something meets it is chance; that each bears it is shown above.
+    for _ in 0..20 {
+        let Some(small) = Small::mount(name, "8m") else { return };
+        if filled_time_and_again(&small, &mut random) > 0 {
+            return;
+        }
+    }
+    panic!("nothing ever met a full file system");
+}
+
+/// Fills it while a program writes there, and makes room again; how much failed of what the program did.
+fn filled_time_and_again(small: &Small, random: &mut Random) -> u64 {
+    let printed = small.mounted_on.path().join("printed");
     let mut program = write(&small.data(), &printed, Some(6000), Stdio::piped());
     let mut fills = 0;
     let deadline = Instant::now() + Duration::from_secs(120);
     while program.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "it does not end");
-        AIMS[fills % AIMS.len()].wait(&small.data(), &mut random);
+        AIMS[fills % AIMS.len()].wait(&small.data(), random);
         small.fill(random.below(8));
         std::thread::sleep(Duration::from_millis(random.below(20)));
         small.make_room();
@@ -228,8 +239,7 @@ fn a_file_system_that_fills_time_and_again_costs_nothing_acknowledged() {
     println!("{fills} times full: {told}");
     let counts = told.split("failed: ").nth(1).unwrap().split(", ");
     let counts: Vec<u64> = counts.map(|n| n.split(' ').next().unwrap().parse().unwrap()).collect();
-    let [appends, blocks, merges, steps] = counts[..] else { panic!("{told}") };
-    // Which of them meets it is chance; that each bears it is shown above.
-    assert!(appends + blocks + merges + steps > 0, "{told}");
+    assert_eq!(counts.len(), 4, "appends, blocks, merges and steps of retention: {told}");
     check_printed(&small.data(), &printed);
+    counts.iter().sum()
 }
