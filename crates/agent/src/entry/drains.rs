@@ -28,7 +28,7 @@ impl Entry {
     /// Whether the source wants its queues in the kernel emptied now.
     pub(crate) fn is_drain_due(&self, steady_us: i64) -> bool {
         // One that is nearly due is taken along: waking costs more than emptying.
-        let along_us = self.drains.every_us.map_or(0, |every_us| every_us / ALONG);
+        let along_us = self.drains.along_us();
         self.drain_due_us().is_some_and(|due_us| steady_us.saturating_add(along_us) >= due_us)
     }
 
@@ -47,7 +47,7 @@ impl Entry {
     pub(super) fn drained(&mut self, now: Timestamp, steady_us: i64) {
         (self.drains.listens, self.drains.last_us) = (false, steady_us);
         // One that was early was that of the next instant.
-        let early_us = self.drains.every_us.map_or(0, |every_us| every_us / ALONG);
+        let early_us = self.drains.along_us();
         let until_us = self.drains.until_us(now.plus(early_us)).saturating_add(early_us);
         self.drains.due_us = steady_us.saturating_add(until_us);
     }
@@ -82,7 +82,7 @@ impl Entry {
             hears = true;
         }
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
-        let along_us = every_us / ALONG;
+        let along_us = self.drains.along_us();
         let latest = now.plus(at_most_us);
         // At a whole second if it can be: there other things wake too.
         let whole = Timestamp(latest.0.saturating_sub(latest.0.rem_euclid(Timestamp::SECOND)));
@@ -120,7 +120,7 @@ impl Entry {
     /// Another source found something in its queue: this one, if it waits, is drained now, or at the next instant
     /// where it just was.
     pub(crate) fn go_along(&mut self, now: Timestamp, steady_us: i64) {
-        let along_us = self.drains.every_us.map_or(0, |every_us| every_us / ALONG);
+        let along_us = self.drains.along_us();
         let was_not = steady_us.saturating_sub(self.drains.last_us) >= along_us;
         if self.drains.listens && was_not {
             (self.drains.listens, self.drains.due_us) = (false, steady_us);
@@ -134,6 +134,11 @@ impl Entry {
 }
 
 impl Drains {
+    /// By how much a drain may be early.
+    fn along_us(&self) -> i64 {
+        self.every_us.map_or(0, |every_us| every_us / ALONG)
+    }
+
     /// How long until the next multiple of what is wanted, where ticks and looks for jobs are too, so that one
     /// waking does for all.
     fn until_us(&self, now: Timestamp) -> i64 {

@@ -358,6 +358,12 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
     }
 }
 
+/// Lets promotions follow what is known of the jobs.
+fn follow(demand: &Demand, registry: &Registry, now: Timestamp) -> FromJobs {
+    let facts = registry.running_facts().unwrap();
+    demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
+}
+
 /// What a node says of a job, with what the job's environment there asks for.
 fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> JobEvent {
     JobEvent {
@@ -377,10 +383,7 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     let (dir, demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
-    let follow = |now: Timestamp| {
-        let facts = registry.running_facts().unwrap();
-        demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
-    };
+    let follow = |now| follow(&demand, &registry, now);
     let asked = |event: JobEvent| registry.apply(&[event], at(20)).unwrap().asked;
     // It is here before its processes were looked at.
     let news = [seen(7, "n1", None, None), seen(7, "n2", None, None), seen(8, "n1", None, None)];
@@ -468,10 +471,7 @@ fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
     let (dir, demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
-    let follow = |now: Timestamp| {
-        let facts = registry.running_facts().unwrap();
-        demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
-    };
+    let follow = |now| follow(&demand, &registry, now);
     let types = ["besteffort", "monitor=perf_.*"];
     let waits = record(7, JobState::Waiting, &types);
     let silent = record(8, JobState::Running, &["besteffort"]);
