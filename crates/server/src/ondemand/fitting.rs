@@ -71,24 +71,12 @@ impl Fitting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::NodeList;
+    use crate::ondemand::text;
 
     const ENDS: Timestamp = Timestamp::from_seconds(1_767_706_500);
 
     fn change(number: i64, entries: &[(&str, &str, &str)]) -> Change {
-        let entry = |(section, key, value): &(&str, &str, &str)| Entry {
-            section: (*section).into(),
-            key: (*key).into(),
-            value: (*value).into(),
-        };
-        Change {
-            number,
-            nodes: NodeList::new("n1").unwrap(),
-            until: ENDS,
-            made: ENDS,
-            by: "root".into(),
-            entries: entries.iter().map(entry).collect(),
-        }
+        text::tests::change(number, ENDS, entries)
     }
 
     #[test]

@@ -225,7 +225,7 @@ fn print(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use jobs::{Entry, Origin};
     use model::NodeList;
@@ -238,7 +238,11 @@ mod tests {
         NOW.plus(n * 60 * Timestamp::SECOND)
     }
 
-    fn change(number: i64, until: Timestamp, entries: &[(&str, &str, &str)]) -> Change {
+    pub(in crate::ondemand) fn change(
+        number: i64,
+        until: Timestamp,
+        entries: &[(&str, &str, &str)],
+    ) -> Change {
         let entry = |(section, key, value): &(&str, &str, &str)| Entry {
             section: (*section).into(),
             key: (*key).into(),
