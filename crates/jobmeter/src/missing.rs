@@ -39,7 +39,7 @@ pub(crate) fn why(
     }
     let asked = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
     let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
-    let is_asked = Asked::of(client, &nodes, spec)?;
+    let is_asked = Asked::of(client, &nodes)?;
     let mut lines: Vec<String> =
         nodes.iter().map(|node| of_node(node, &told, &is_asked, metric, spec)).collect();
     if more > 0 {
@@ -53,18 +53,17 @@ pub(crate) fn read_no_more(
     client: &Client,
     explained: &[api::Explanation],
 ) -> anyhow::Result<Vec<Option<String>>> {
-    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    let why = |one: &api::Explanation| -> anyhow::Result<Option<String>> {
+    let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let lacks =
+        |device: &str| explained.iter().any(|one| *one.series.device == *device && !is_read(one));
+    nodes.retain(|node| lacks(&node.device));
+    let asked = Asked::of(client, &nodes)?;
+    let why = |one: &api::Explanation| {
         let series = &one.series;
-        if is_read(one) {
-            return Ok(None);
-        }
-        let node = nodes.iter().find(|node| node.device == series.device);
-        let Some((node, spec)) = node.zip(source_of(&series.metric)) else { return Ok(None) };
-        let asked = Asked::of(client, std::slice::from_ref(node), spec)?;
-        Ok(unread(node, &asked, &series.metric, spec))
+        let node = nodes.iter().find(|node| node.device == series.device)?;
+        unread(node, &asked, &series.metric, source_of(&series.metric)?)
     };
-    explained.iter().map(why).collect()
+    Ok(explained.iter().map(|one| if is_read(one) { None } else { why(one) }).collect())
 }
 
 /// Whether samples of it come: the newest is no older, when its node was heard last, than three of its periods.
@@ -84,11 +83,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(client: &Client, nodes: &[api::Node], spec: &SourceSpec) -> anyhow::Result<Self> {
-        let says = |why: &str| {
-            let mut unread = nodes.iter().flat_map(|node| &node.unread);
-            unread.any(|one| one.source == spec.name && one.why == why)
-        };
+    fn of(client: &Client, nodes: &[api::Node]) -> anyhow::Result<Self> {
+        let says = |why: &str| nodes.iter().flat_map(|node| &node.unread).any(|one| one.why == why);
         let mut asked = Self::default();
         if says("server") {
             // Staff and administrators may.
