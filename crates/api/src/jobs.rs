@@ -202,6 +202,8 @@ pub struct Totals {
     pub pressure_memory_seconds: Option<f64>,
     /// Time some task waited for a disk.
     pub pressure_io_seconds: Option<f64>,
+    /// Time up to the job's end that no reading covers, on any device: its cgroup was removed before the last one.
+    pub unread_seconds: Option<f64>,
 }
 
 /// One metric of a report, over all the job's devices and labels.

@@ -115,7 +115,11 @@ pub(crate) fn totals(totals: &Totals, out: &mut impl Write) -> io::Result<()> {
     line(out, "throttled", time(totals.throttled_seconds))?;
     line(out, "waited for processor", time(totals.pressure_cpu_seconds))?;
     line(out, "waited for memory", time(totals.pressure_memory_seconds))?;
-    line(out, "waited for disk", time(totals.pressure_io_seconds))
+    line(out, "waited for disk", time(totals.pressure_io_seconds))?;
+    let unread = totals.unread_seconds.map(|unread| {
+        format!("{}: the cgroup was removed before its last reading", seconds(unread))
+    });
+    line(out, "not read at the end", unread)
 }
 
 fn line(out: &mut impl Write, what: &str, value: Option<String>) -> io::Result<()> {
@@ -167,6 +171,7 @@ mod tests {
             cpu_seconds: Some(1.5),
             cpu_user_seconds: Some(1.25),
             memory_peak_bytes: Some(3.0 * 1024.0 * 1024.0),
+            unread_seconds: Some(0.5),
             ..Totals::default()
         };
         let mut out = Vec::new();
@@ -175,7 +180,8 @@ mod tests {
         assert_eq!(
             text,
             "  wall time             2.000 s\n  processor time        1.500 s (user 1.250 s, system ?)\n  \
-             peak memory           3.0 MiB\n"
+             peak memory           3.0 MiB\n  \
+             not read at the end   500 ms: the cgroup was removed before its last reading\n"
         );
     }
 }

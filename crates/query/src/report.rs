@@ -270,5 +270,29 @@ fn totals(lines: &BTreeMap<String, api::ReportLine>, wall_seconds: f64) -> api::
         pressure_cpu_seconds: grew("cgroup_pressure_cpu_some_seconds_total"),
         pressure_memory_seconds: grew("cgroup_pressure_memory_some_seconds_total"),
         pressure_io_seconds: grew("cgroup_pressure_io_some_seconds_total"),
+        unread_seconds: most("cgroup_unread_seconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_reading_that_was_missed_is_in_the_totals() {
+        let line = |max| api::ReportLine {
+            metric: "cgroup_unread_seconds".to_owned(),
+            unit: "seconds".to_owned(),
+            kind: "gauge".to_owned(),
+            increase: None,
+            average: Some(max),
+            max: Some(max),
+            samples: 1,
+        };
+        let lines = |lines: Vec<api::ReportLine>| {
+            lines.into_iter().map(|line| (line.metric.clone(), line)).collect()
+        };
+        assert_eq!(totals(&lines(vec![line(0.75)]), 2.0).unread_seconds, Some(0.75));
+        assert_eq!(totals(&lines(Vec::new()), 2.0).unread_seconds, None, "it was read");
     }
 }

@@ -10,9 +10,10 @@
 //! A job without a process gives none either: neither 0 nor old totals. Its counters begin when its
 //! cgroup was made, so that the first sample has everything that its first process used. A last
 //! reading comes when the last process ended and when the cgroup is about to be forgotten. As a
-//! scheduler removes it within milliseconds of that, processor time and transfers are looked at
-//! between readings too, once a second and within a tenth of a second after a task of the node ended:
-//! where the cgroup is gone, the last reading tells what the last look found. The samples are as many as before.
+//! scheduler removes it within milliseconds of that, processor time, memory, kills and transfers are
+//! looked at between readings too, once a second and within a tenth of a second after a task of the node ended:
+//! where the cgroup is gone, the last reading reports what the last look found, and `cgroup_unread_seconds` the time
+//! that it missed. The samples are as many as before.
 //!
 //! - Throttling is that by the limit of the job's own directory; limits of steps below it are not
 //!   counted.
@@ -39,7 +40,7 @@ use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Part, Telling};
 use kernel::limits::open_files_max;
-use metrics::{JOBS, METRICS, UNKEPT};
+use metrics::{JOBS, METRICS, UNKEPT, UNREAD};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use std::time::Duration;
@@ -228,6 +229,12 @@ impl Source for Cgroup {
         self.follow(cx);
         if let Ok(place) = self.jobs.binary_search_by(|(key, _)| key.cmp(job)) {
             self.read_job(place, cx, out);
+            let unread = self.jobs.get_mut(place).and_then(|(_, subject)| {
+                is_read(cx, job).and_then(|_| subject.unread_seconds(cx.now))
+            });
+            if let Some(seconds) = unread {
+                out.of_job(job).gauge(&UNREAD, &[], seconds);
+            }
         }
         Ok(())
     }

@@ -49,6 +49,27 @@ pub(super) enum Only {
     Blkio(usize),
 }
 
+/// How often a file is read between two readings: its values are lost with the cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Never.
+    No,
+    /// Once a second: it costs more to read, or matters less.
+    EachSecond,
+    /// At each look.
+    Each,
+}
+
+impl Look {
+    const fn of(part: Part) -> Self {
+        match part {
+            Part::Cpu | Part::OomKills => Self::Each,
+            Part::Io | Part::Throttling => Self::EachSecond,
+            Part::Memory | Part::Tasks | Part::Pressure => Self::No,
+        }
+    }
+}
+
 /// A file of a cgroup.
 #[derive(Debug)]
 pub(super) struct File {
@@ -63,6 +84,8 @@ pub(super) struct File {
     pub(super) part: Part,
     /// What must be true for it to be read.
     pub(super) only: Only,
+    /// How often it is read between two readings.
+    pub(super) look: Look,
     /// Tells what it says.
     pub(super) push: Push,
 }
@@ -91,17 +114,22 @@ const BLKIO: &[Hierarchy] = &[Hierarchy::Blkio];
 const PIDS: &[Hierarchy] = &[Hierarchy::Pids, Hierarchy::Unified];
 
 const fn file(of: &'static [Hierarchy], name: &'static str, part: Part, push: Push) -> File {
-    File { of, unless: None, name, part, only: Only::Always, push }
+    File { of, unless: None, name, part, only: Only::Always, look: Look::of(part), push }
 }
 
 /// A file of version 2 that says what files of a version 1 hierarchy say.
 const fn else_v2(v1: Hierarchy, name: &'static str, part: Part, push: Push) -> File {
-    File { of: V2, unless: Some(v1), name, part, only: Only::Always, push }
+    File { of: V2, unless: Some(v1), name, part, only: Only::Always, look: Look::of(part), push }
 }
 
 const fn only(only: Only, name: &'static str, part: Part, push: Push) -> File {
     let of = if matches!(only, Only::Blkio(_)) { BLKIO } else { MEMORY_V1 };
-    File { of, unless: None, name, part, only, push }
+    File { of, unless: None, name, part, only, look: Look::of(part), push }
+}
+
+/// A size, read at each look too.
+const fn looked(file: File) -> File {
+    File { look: Look::Each, ..file }
 }
 
 /// The files of a job.
@@ -111,20 +139,20 @@ pub(super) static OF_JOBS: &[File] = &[
     else_v2(Hierarchy::Cpuacct, "cpu.stat", Part::Cpu, cpu),
     file(CPU_V1, "cpu.stat", Part::Throttling, throttling),
     else_v2(Hierarchy::Cpu, "cpu.stat", Part::Throttling, throttling),
-    file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY, text)),
-    file(MEMORY_V1, "memory.max_usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text)),
+    looked(file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY, text))),
+    looked(file(MEMORY_V1, "memory.max_usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
     file(MEMORY_V1, "memory.limit_in_bytes", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
     file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
     only(Only::WithoutChildren, "memory.oom_control", Part::OomKills, kills),
-    else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text)),
-    else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text)),
+    looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text))),
+    looked(else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
     else_v2(Hierarchy::Memory, "memory.max", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     else_v2(Hierarchy::Memory, "memory.stat", Part::Memory, |t, text| {
         Ok(t.lines(&memory_stat_v2(text)?))
     }),
     else_v2(Hierarchy::Memory, "memory.swap.current", Part::Memory, |t, text| t.one(&SWAP, text)),
-    else_v2(Hierarchy::Memory, "memory.swap.peak", Part::Memory, |t, text| t.one(&SWAP_PEAK, text)),
+    looked(else_v2(Hierarchy::Memory, "memory.swap.peak", Part::Memory, |t, text| t.one(&SWAP_PEAK, text))),
     else_v2(Hierarchy::Memory, "memory.swap.max", Part::Memory, |t, text| {
         t.limit(&SWAP_LIMIT, text)
     }),

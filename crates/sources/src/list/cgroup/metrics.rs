@@ -29,6 +29,12 @@ pub(super) static UNKEPT: Metric = count(
     "Readings of a file that had to be opened for them, as `kept_files_max` others are kept open.",
 );
 
+pub(super) static UNREAD: Metric = Metric::gauge(
+    "cgroup_unread_seconds",
+    Unit::Seconds,
+    "Time up to the job's end that no reading covers, as its cgroup was removed before the last one.",
+);
+
 pub(super) static CPU: Metric =
     micros("cgroup_cpu_seconds_total", "Time on a processor, summed over processors.");
 pub(super) static CPU_USER: Metric =
@@ -160,7 +166,7 @@ macro_rules! lines {
 }
 
 lines! {
-    beside JOBS UNKEPT CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
+    beside JOBS UNKEPT UNREAD CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
         BURST MEMORY MEMORY_PEAK MEMORY_LIMIT LIMIT_HITS OOM_KILLS SWAP SWAP_PEAK SWAP_LIMIT
         READ_BYTES WRITE_BYTES DISCARD_BYTES READS WRITES DISCARDS TASKS TASKS_PEAK TASKS_LIMIT
         CPU_SOME CPU_FULL MEMORY_SOME MEMORY_FULL IO_SOME IO_FULL UNIT_CPU UNIT_MEMORY UNIT_READ_BYTES

@@ -1,9 +1,11 @@
 //! A job or a unit, and the files of its cgroups.
 
-use super::files::{File, Only, Part, Telling};
+use super::files::{File, Look, Only, Part, Telling};
 use cgroups::JobDir;
 use kernel::{KeptFile, NodeKind, ReadError, Root, cgroup};
 use model::Timestamp;
+use rustc_hash::FxHasher;
+use std::hash::Hasher as _;
 
 /// How long after a cgroup was made its files may still come: a scheduler enables controllers once
 /// it is there.
@@ -51,6 +53,29 @@ pub(super) struct Subject {
     has_children: bool,
     /// When all was looked at last.
     looked: Timestamp,
+    last_reading: LastReading,
+}
+
+/// What is known of the end of a job: whether everything it used was read before its cgroup went.
+#[derive(Debug, Default)]
+struct LastReading {
+    /// When the first file, which has processor time, was read last; `None`: never.
+    at: Option<Timestamp>,
+    /// A hash of what that reading found.
+    found: u64,
+    /// The same hash, of a reading made when the last process had ended.
+    complete: Option<u64>,
+    /// That file is gone.
+    is_gone: bool,
+    is_reported: bool,
+}
+
+impl LastReading {
+    fn take(&mut self, now: Timestamp, text: &[u8]) {
+        let mut hasher = FxHasher::default();
+        hasher.write(text);
+        (self.at, self.found) = (Some(now), hasher.finish());
+    }
 }
 
 #[derive(Debug)]
@@ -104,6 +129,7 @@ impl Subject {
             readings: 0,
             has_children: false,
             looked: Timestamp(0),
+            last_reading: LastReading::default(),
         }
     }
 
@@ -152,6 +178,7 @@ impl Subject {
         }
         self.look_below(reading);
         let mut gone = None;
+        let mut is_first = true;
         for slot in &mut self.slots {
             if !slot.is_read(reading.blkio, self.has_children) {
                 slot.close_if_kept(reading.budget);
@@ -159,6 +186,13 @@ impl Subject {
             }
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             let read = slot.text(dir, reading);
+            if std::mem::take(&mut is_first) {
+                match read {
+                    Ok(true) => self.last_reading.take(reading.now, reading.text),
+                    Ok(false) => self.last_reading.is_gone = true,
+                    Err(_) => {}
+                }
+            }
             if matches!(read, Ok(false)) {
                 // Its cgroup was removed: what a look found there is the last that was counted.
                 reading.text.clone_from(&slot.last);
@@ -188,9 +222,25 @@ impl Subject {
         }
     }
 
-    /// Keeps what the counters of what is paid for say, which are lost with the cgroup: of transfers, which cost more
-    /// to read and are mostly counted when they reach a disk, once a second. The next reading tells it where the cgroup
-    /// was removed meanwhile, as schedulers do within milliseconds of a job's last process.
+    /// The job ended, or its last process did, and was just read: the seconds before its end that no reading covers,
+    /// once, where its cgroup was removed before.
+    pub(super) fn unread_seconds(&mut self, now: Timestamp) -> Option<f64> {
+        let last = &mut self.last_reading;
+        if !last.is_gone && !self.slots.is_empty() {
+            // Where nothing runs afterwards, this reading was the last that was needed.
+            last.complete = last.at.filter(|at| *at == now).map(|_| last.found);
+            return None;
+        }
+        if last.complete == Some(last.found) || std::mem::replace(&mut last.is_reported, true) {
+            return None;
+        }
+        Some(now.since(last.at.unwrap_or(self.created)).max(0) as f64 / 1e6)
+    }
+
+    /// Keeps what the files say whose values are lost with the cgroup: processor time, memory and kills at each look,
+    /// transfers, which cost more to read and are mostly counted when they reach a disk, once a second. The next
+    /// reading reports it where the cgroup was removed meanwhile, as schedulers do within milliseconds of a job's last
+    /// process.
     pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
         if reading.now.since(self.created) < NEW_US {
             self.retry();
@@ -200,12 +250,20 @@ impl Subject {
         if all {
             self.looked = reading.now;
         }
-        let is_due = |slot: &&mut Slot| slot.is_looked_at() && (all || slot.file.part == Part::Cpu);
+        let is_due = |slot: &&mut Slot| match slot.file.look {
+            Look::No => false,
+            Look::EachSecond => all,
+            Look::Each => true,
+        };
+        let mut is_first = true;
         for slot in self.slots.iter_mut().filter(is_due) {
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             if slot.is_read(reading.blkio, self.has_children)
                 && matches!(slot.text(dir, reading), Ok(true))
             {
+                if std::mem::take(&mut is_first) {
+                    self.last_reading.take(reading.now, reading.text);
+                }
                 slot.keep(reading.text);
             }
         }
@@ -241,14 +299,9 @@ impl Slot {
         }
     }
 
-    /// Whether it tells what is paid for, which is looked at between readings.
-    const fn is_looked_at(&self) -> bool {
-        matches!(self.file.part, Part::Cpu | Part::Io)
-    }
-
     /// Keeps what was not told, or may not have been.
     fn keep(&mut self, text: &Vec<u8>) {
-        if self.is_looked_at() && text.len() <= LAST_BYTES_MAX {
+        if self.file.look != Look::No && text.len() <= LAST_BYTES_MAX {
             self.last.clone_from(text);
         }
     }

@@ -81,3 +81,71 @@ fn of_many_each_has_its_turn_before_the_source_waits() {
     machine.remove("u/job_1/cpu.stat");
     assert_eq!(end(&mut machine, &many), Some(2.0));
 }
+
+#[test]
+fn memory_and_kills_of_a_cgroup_that_is_removed_at_once_are_those_of_the_last_look() {
+    let mut machine = Machine::new(&[]);
+    let (jobs, files) = (one_job(VERSION_2), ["memory.current", "memory.peak", "memory.events"]);
+    cpu(&machine, 1_000_000);
+    for file in files {
+        let text = if file == "memory.events" { "max 0\noom_kill 0\n" } else { "4096\n" };
+        machine.write(&format!("u/job_1/{file}"), text);
+    }
+    assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 0.0);
+    machine.write("u/job_1/memory.current", "1048576\n");
+    machine.write("u/job_1/memory.peak", "8388608\n");
+    machine.write("u/job_1/memory.events", "max 7\noom_kill 2\n");
+    look(&mut machine, &jobs);
+    machine.remove("u/job_1/cpu.stat");
+    files.iter().for_each(|file| machine.remove(&format!("u/job_1/{file}")));
+    let told =
+        machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    for (name, value) in [
+        ("cgroup_memory_bytes", 1_048_576.0),
+        ("cgroup_memory_peak_bytes", 8_388_608.0),
+        ("cgroup_memory_limit_hits_total", 7.0),
+        ("cgroup_oom_kills_total", 2.0),
+    ] {
+        assert_eq!(told.get(name), Some(&value), "{name}");
+    }
+}
+
+fn unread(machine: &mut Machine, jobs: &Jobs) -> Option<f64> {
+    let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    told.get("cgroup_unread_seconds").copied()
+}
+
+#[test]
+fn a_last_reading_that_came_too_late_is_marked_once() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    cpu(&machine, 1_000_000);
+    machine.tick(&jobs);
+    machine.tick(&jobs);
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(unread(&mut machine, &jobs), Some(1.0), "a second since the last reading");
+    assert_eq!(unread(&mut machine, &jobs), None, "once");
+    // A job that no reading saw at all, and of which nothing is left.
+    let mut machine = Machine::new(&[]);
+    let gone = Jobs::new(vec![job(1, &[])], Vec::new());
+    assert_eq!(unread(&mut machine, &gone), Some(100.0), "since its cgroup was made");
+}
+
+#[test]
+fn a_job_that_was_read_after_its_last_process_is_not_marked() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    cpu(&machine, 1_000_000);
+    assert_eq!(unread(&mut machine, &jobs), None, "its last process ended");
+    machine.tick(&jobs);
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(unread(&mut machine, &jobs), None, "nothing ran since");
+    // It got another process afterwards.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 1_000_000);
+    assert_eq!(unread(&mut machine, &jobs), None);
+    cpu(&machine, 1_000_001);
+    machine.tick(&jobs);
+    machine.remove("u/job_1/cpu.stat");
+    assert_eq!(unread(&mut machine, &jobs), Some(1.0));
+}
