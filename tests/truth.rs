@@ -68,7 +68,11 @@ fn a_known_load_is_reported_as_the_kernel_counts_it() {
         };
         let cpu = number("cpu_seconds");
         assert!(used > 4.0, "{used}");
-        assert!((cpu - used).abs() <= used * 0.01, "reported {cpu} s, used {used} s: {report}");
+        // The load works on after its own account: two ticks of 10 ms at most.
+        assert!(
+            (cpu - used).abs() <= used * 0.01 + 0.02,
+            "reported {cpu} s, used {used} s: {report}"
+        );
         let mib = f64::from(1 << 20);
         let peak = number("memory_peak_bytes") / mib;
         assert!((64.0..200.0).contains(&peak), "{peak} MiB: {report}");
@@ -76,7 +80,11 @@ fn a_known_load_is_reported_as_the_kernel_counts_it() {
         assert!((32.0..34.0).contains(&written), "{written} MiB: {report}");
         assert!(faults > 16384.0, "{faults}");
         let reported = number("minor_faults");
-        assert!((reported - faults).abs() <= faults * 0.05, "{reported} of {faults}: {report}");
+        // And takes page faults: those of a program's end.
+        assert!(
+            (reported - faults).abs() <= faults * 0.05 + 100.0,
+            "{reported} of {faults}: {report}"
+        );
         assert!(number("voluntary_switches") > 0.0, "{report}");
     }
     // Several, as it is by chance whether a job's first process is listed before its fork is heard of. Other

@@ -26,8 +26,12 @@ fn play_a_role() {
     play();
 }
 
-/// Says both numbers, and fails where they differ by more than this share and by what the kernel counts after it
-/// has told of so many ends, up to twice of it.
+/// Seconds that one account has and the other lacks, however long the work was: the first process works before it has
+/// joined its group, and each account is read at an instant of its own. A tick of the scheduler is 10 ms at most.
+const SLACK_S: f64 = 0.01;
+
+/// Says both numbers, and fails where they differ by more than this share, by what the kernel counts after it
+/// has told of so many ends, up to twice of it, and by [`SLACK_S`].
 fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64) {
     let off = (found - expected) / expected;
     let besides = f64::from(ends) * after_an_end_s();
@@ -35,7 +39,8 @@ fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64
         "{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %, of which {besides:.6} s after {ends} ends",
         off * 100.0
     ));
-    let within = expected * (1.0 - share) - 2.0 * besides..=expected * (1.0 + share);
+    let least = expected * (1.0 - share) - 2.0 * besides - SLACK_S;
+    let within = least..=expected * (1.0 + share) + SLACK_S;
     assert!(within.contains(&found), "{what}: {found} instead of {expected}");
 }
 
@@ -244,7 +249,8 @@ fn eight_working_threads_count_once() {
     let value = |metric| observer.value(metric, Some(&group)).unwrap();
     assert_eq!((value("process_count"), value("process_threads")), (1.0, 10.0));
     assert!(
-        (value("process_rss_bytes") - rss).abs() < 0.05 * rss,
+        // The kernel adds pages up for each processor before it counts them: 1 MiB of them.
+        (value("process_rss_bytes") - rss).abs() < 0.05 * rss + 1_048_576.0,
         "{}",
         value("process_rss_bytes")
     );
