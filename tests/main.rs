@@ -34,6 +34,7 @@ mod programs;
 mod readers;
 mod sensors;
 mod slurm;
+mod stolen_port;
 mod tidy;
 mod told;
 mod top;

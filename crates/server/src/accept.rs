@@ -98,12 +98,18 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     let ends = Ends { theirs, ours };
     let local = theirs.ip().to_canonical().is_loopback();
     let owner = if local { serving.owners.of(ends).await } else { None };
+    let arrivals = &serving.app.counts.arrivals;
+    // The owner found belongs to this connection only if its socket still holds its ports: see
+    // docs/decisions/0019-local-callers.md. A socket whose peer has reset it does not, and has no peer address.
+    if stream.peer_addr().is_err() {
+        arrivals.add(Arrival::Gone, 1);
+        return;
+    }
     let peer = match (owner, local) {
         (Some(uid), _) => Peer::User(uid),
         (None, true) => Peer::Unknown,
         (None, false) => Peer::Address(theirs.ip().to_canonical()),
     };
-    let arrivals = &serving.app.counts.arrivals;
     let Some(_place) = serving.app.seats.take_of(peer) else {
         arrivals.add(Arrival::FullForPeer, 1);
         let most = serving.app.seats.max_of_one();

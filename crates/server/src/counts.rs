@@ -128,6 +128,8 @@ words! {
         FullForPeer "full_for_peer",
         /// It spoke no TLS, or not in time, or showed a bad certificate.
         Handshake "handshake_failed",
+        /// Its peer was gone before the server knew who it was.
+        Gone "gone",
     }
 }
 

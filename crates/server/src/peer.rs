@@ -12,6 +12,11 @@
 //! machine's own order; in tcp6 an IPv4 connection of an IPv6 socket stands as `::ffff:a.b.c.d`. Only
 //! state 01, ESTABLISHED, with an inode that is not 0 names an owner: a socket that is being closed has
 //! none any more, and the kernel then prints uid 0.
+//!
+//! The list names the owner of two ports, not of a connection. Two sockets of a machine never hold the same ports
+//! towards the same address, so the owner is that of our connection as long as our own socket holds them. After a
+//! reset it does not, and another user may get the port: the caller of [`Owners::of`] checks, after the answer, that
+//! its socket still has a peer address. `docs/decisions/0019-local-callers.md`; `tests/stolen_port.py` is the attack.
 
 use kernel::Root;
 use kernel::parse::{Fields, lines};
