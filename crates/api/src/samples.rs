@@ -48,7 +48,7 @@ pub struct Range {
     pub rollup_seconds: f64,
     /// One for each series that has a sample in the range.
     pub series: Vec<RangeSeries>,
-    /// What is missing in the range.
+    /// What is missing in the range, of the devices and jobs of these series.
     pub gaps: Vec<crate::Gap>,
     /// Whether the limit of series or points cut the answer; ask for less to see all.
     pub truncated: bool,
@@ -68,6 +68,11 @@ pub struct RangeSeries {
     pub times: Vec<f64>,
     /// Values; `null` where the time has none, so that a gap is drawn as a gap.
     pub values: Vec<Option<f64>>,
+    /// Rates: seconds that each value covers, so that the sum of value × seconds is the counter's increase; the
+    /// first and the last step of a range may be covered in part. 0 where there is no value. Absent for values
+    /// that are no rates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seconds: Vec<f64>,
 }
 
 /// An element of `GET /api/v1/explain`: where a series comes from. What is counted is counted in the last day.

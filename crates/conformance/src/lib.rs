@@ -15,6 +15,7 @@
 
 mod answers;
 mod gaps;
+mod job_windows;
 mod once;
 mod refused;
 mod retention;
@@ -25,6 +26,7 @@ mod subject;
 
 pub use answers::*;
 pub use gaps::*;
+pub use job_windows::{JOB_WINDOW_US, Stay, job_windows};
 pub use once::*;
 pub use refused::*;
 pub use retention::*;

@@ -3,7 +3,7 @@
 use crate::encode::Encoder;
 use crate::jobless::Jobless;
 use crate::rows::{Batches, Treatment};
-use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time};
+use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time, summary};
 use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
@@ -292,14 +292,20 @@ impl Questions {
         let cluster = name.cluster.clone().or_else(|| question.cluster.clone());
         let name = JobName { cluster, spelling: name.spelling.clone() };
         let key = self.job_seen(&name, asker)?;
-        let stay = self.whole_stay(&key, asker)?;
+        let mut stay = self.whole_stay(&key, asker)?;
+        if question.summary {
+            stay.shrink_to_windows_within();
+        }
         let jobless = match (start, end) {
             (Some(_), Some(_)) => Jobless::always(),
             // A bound that is given holds, where the job was not there too.
             (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
         };
         // What was counted for the job is its own, be it read a moment before or after.
-        let from = start.unwrap_or(stay.from.plus(-by_job::SLACK));
+        let first = stay.from.plus(-by_job::SLACK);
+        // A window stands at its beginning, which lies before the job's first sample.
+        let first = if question.summary { summary::window_of(first) } else { first };
+        let from = start.unwrap_or(first);
         let to = end.unwrap_or(stay.to.plus(by_job::SLACK));
         let devices = if question.devices.is_empty() { stay.devices } else { given };
         Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
@@ -344,6 +350,16 @@ pub(crate) struct Stay {
     runs: Vec<(i64, i64)>,
     /// From when until when they were on each of the devices.
     spans: HashMap<DeviceId, Vec<(i64, i64)>>,
+}
+
+impl Stay {
+    /// Excludes both bounds of every span, as `metrics_by_job_summary` does: a window of a node belongs to a
+    /// job that started before the window and stopped after its beginning.
+    fn shrink_to_windows_within(&mut self) {
+        for (start, stop) in self.runs.iter_mut().chain(self.spans.values_mut().flatten()) {
+            (*start, *stop) = (start.saturating_add(1), stop.saturating_sub(1));
+        }
+    }
 }
 
 /// The device of a host name, and the device of that very name, should there be one with a dot. A name

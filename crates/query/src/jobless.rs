@@ -20,6 +20,7 @@ pub(crate) struct Jobless {
 
 impl Whiles {
     fn of(mut spans: Vec<(i64, i64)>, (start, end): (Option<i64>, Option<i64>)) -> Self {
+        spans.retain(|(from, to)| from <= to);
         spans.sort_unstable();
         let mut joined: Vec<(i64, i64)> = Vec::with_capacity(spans.len());
         for (from, to) in spans {

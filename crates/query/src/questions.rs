@@ -119,9 +119,11 @@ pub enum Rate {
 /// With a step, the time is cut into steps that begin at whole multiples of it since 1970, and a point
 /// stands at the beginning of its step: a gauge's is the mean of its samples in the step; a counter's
 /// rate is what it grew by between the readings that end in the step, over the time between these
-/// readings, so that it neither jumps when a step holds one reading more nor after a hole. With
-/// [`Rate::Raw`] a counter's point is its last value in the step. The first reading of a counter that
-/// began within the range counts from its start. Where more than 2.5 of the series' usual distances
+/// readings, so that it neither jumps when a step holds one reading more nor after a hole. Each such point
+/// states these seconds: the sum of rate × seconds is the counter's increase over the range, edge steps
+/// included, and ranges that follow each other add up. With [`Rate::Raw`] a counter's point is its last value
+/// in the step. The reading before the range is looked for within a day; without one, the first reading
+/// counts from the counter's start, where that lies within this day. Where more than 2.5 of the series' usual distances
 /// (or steps) lie between two points, a point without a value stands between them.
 #[derive(Clone, Debug)]
 pub struct RangeQuestion {

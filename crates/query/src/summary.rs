@@ -164,6 +164,11 @@ pub(crate) fn seen_windows(
     Ok(series)
 }
 
+/// The beginning of the window that contains an instant.
+pub(crate) const fn window_of(at: Timestamp) -> Timestamp {
+    Timestamp(bucket(at.0))
+}
+
 const fn bucket(at: i64) -> i64 {
     at.div_euclid(BUCKET).saturating_mul(BUCKET)
 }

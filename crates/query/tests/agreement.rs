@@ -99,8 +99,102 @@ fn by_get_metrics(questions: &Questions, name: &str) -> Vec<String> {
     lines
 }
 
+/// Beginning in seconds of the day, metric and value of each window that `metrics_by_job_summary` has.
+fn windows_by_rows(questions: &Questions, job: &model::JobKey) -> Vec<String> {
+    let question = RowQuestion {
+        view: View::ByJob,
+        devices: None,
+        metrics: None,
+        job: JobSelector::Is(job.clone()),
+        from: model::Timestamp(i64::MIN),
+        to: model::Timestamp(i64::MAX),
+        summary: true,
+    };
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let mut rows = Vec::new();
+    for batch in questions.rows(&question, &asker).unwrap() {
+        let batch = batch.unwrap();
+        for row in 0..batch.len() {
+            let (line, start) = (batch.line(row).unwrap(), model::Timestamp(batch.times[row]));
+            rows.push(format!("{start} {} {:.9}", line.metric, batch.values[row]));
+        }
+    }
+    rows.sort();
+    rows
+}
+
+fn windows_by_get_metrics(questions: &Questions, job: &model::JobKey) -> Vec<String> {
+    let (job, asker) = (job.id.to_string(), Asker::new(Reader::Everything, at(7200.0)));
+    let question = GetMetrics::from_pairs([("job_id", &*job), ("summary", "true")]).unwrap();
+    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
+    let rows: Vec<Value> = serde_json::from_slice(&text).unwrap();
+    let row = |row: &Value| {
+        let start = model::Timestamp::parse(row["timestamp"].as_str().unwrap()).unwrap();
+        let value = row["value"].as_f64().unwrap();
+        format!("{start} {} {value:.9}", row["metric_id"].as_str().unwrap())
+    };
+    let mut rows: Vec<String> = rows.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+/// The same by the rule of `conformance`.
+fn windows_by_rule(
+    of_job: &[(f64, f64)],
+    of_node: &[(f64, f64)],
+    job: &model::JobKey,
+    (start, stop): (f64, f64),
+) -> Vec<String> {
+    let sample = |metric: &str, job: Option<&model::JobKey>, (second, value): &(f64, f64)| {
+        let labels = model::Labels::default();
+        let (device, metric, job) = (device("n1"), metric.into(), job.cloned());
+        let series = model::Series { device, metric, job, labels };
+        conformance::Sample { series, at: at(*second), value: *value, start: None }
+    };
+    let of_node = of_node.iter().map(|row| sample("load_1m", None, row));
+    let of_job = of_job.iter().map(|row| sample("m", Some(job), row));
+    let samples: Vec<_> = of_node.chain(of_job).collect();
+    let stay = conformance::Stay { device: device("n1"), start: at(start), stop: Some(at(stop)) };
+    let windows = conformance::job_windows(&samples, job, &[stay]);
+    let row = |window: &conformance::Window| {
+        let (series, rollup) = (&window.series, &window.rollup);
+        format!("{} {} {:.9}", window.start, series.metric, rollup.sum / rollup.count as f64)
+    };
+    let mut rows: Vec<String> = windows.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Of short jobs too, wherever in a window they begin.
+    #[test]
+    fn a_jobs_summary_has_the_windows_of_sql(
+        start in 0_u16..900, long in 1_u16..900, every in 1_usize..40, ended in any::<bool>(),
+    ) {
+        let (start, stop) = (f64::from(start), f64::from(start + long));
+        let lab = Lab::new();
+        let job = key("local", 7);
+        let within = |second: &f64| *second >= start && *second <= stop;
+        let of_node: Vec<(f64, f64)> = (0..200).map(|n| (f64::from(n) * 10.0, f64::from(n % 4))).collect();
+        let seconds = (0..2000).map(f64::from).filter(within).step_by(every);
+        let of_job: Vec<(f64, f64)> = seconds.map(|second| (second, 2.0)).collect();
+        lab.put(&[
+            Told { samples: &of_node, ..Told::default() },
+            Told { metric: "m", job: Some(job.clone()), samples: &of_job, ..Told::default() },
+            Told { metric: "m", job: Some(key("local", 8)), samples: &of_node, ..Told::default() },
+        ]);
+        lab.job(&job, "n1", 1000, start, Some(stop));
+        lab.job(&key("local", 8), "n1", 1001, 0.0, ended.then_some(2000.0));
+        lab.store.flush().unwrap();
+        let questions = lab.questions(Settings::default());
+        let windows = windows_by_get_metrics(&questions, &job);
+        prop_assert_eq!(&windows, &windows_by_rule(&of_job, &of_node, &job, (start, stop)));
+        prop_assert_eq!(&windows, &windows_by_rows(&questions, &job));
+        prop_assert!(!windows.is_empty());
+    }
 
     #[test]
     fn both_ways_tell_the_same(

@@ -224,7 +224,8 @@ mod tests {
         };
         let times = (0_u8..).map(f64::from).take(values.len()).collect();
         let (value_unit, help) = (String::new(), String::new());
-        api::RangeSeries { series, value_unit, help, times, values: values.to_vec() }
+        let (values, seconds) = (values.to_vec(), Vec::new());
+        api::RangeSeries { series, value_unit, help, times, values, seconds }
     }
 
     #[test]

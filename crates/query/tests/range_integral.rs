@@ -1,0 +1,141 @@
+//! The integral of a range answer is the counter's increase, whatever the step and wherever it is cut; and its
+//! gaps are those of its series.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod lab;
+
+use jobs::Reader;
+use lab::{Lab, Told, at, device, key};
+use model::{Cause, Gap, Kind, Origin, Point, Timestamp, increases};
+use proptest::prelude::*;
+use query::{Asker, Questions, RangeQuestion, Rate, Settings};
+use store::{JobSelector, Selector};
+
+const METRIC: &str = "c_seconds_total";
+/// Seconds of the day at which every series begins.
+const FIRST: f64 = -70_000.0;
+
+fn range(
+    questions: &Questions,
+    select: Selector,
+    step: i64,
+    span: (Timestamp, Timestamp),
+) -> api::Range {
+    let (from, to) = span;
+    let step_us = step * Timestamp::SECOND;
+    let question = RangeQuestion { select, from, to, step_us, rate: Rate::Counters };
+    questions.range(&question, &Asker::new(Reader::Everything, at(7200.0))).unwrap()
+}
+
+/// The sum of rate × seconds.
+fn integral(questions: &Questions, step: i64, span: (Timestamp, Timestamp)) -> f64 {
+    let answer = range(questions, Selector::default(), step, span);
+    let points = answer.series.iter().flat_map(|one| {
+        assert_eq!(one.values.len(), one.seconds.len());
+        one.values.iter().zip(&one.seconds)
+    });
+    points.map(|(value, seconds)| value.unwrap_or(0.0) * seconds).sum()
+}
+
+/// Seconds to the next reading, growth, and whether the counter began again before it.
+fn readings() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
+    let distance = prop_oneof![8 => 1_u32..30, 1 => 100_u32..400, 1 => 400_u32..3000];
+    let reading = (distance, 0_u32..500, prop::bool::weighted(0.1));
+    prop::collection::vec(reading, 1..40)
+}
+
+/// Stores the readings, each run of the counter by itself.
+fn fill(lab: &Lab, readings: &[(u32, u32, bool)], flush: bool) -> Vec<Point> {
+    let (mut second, mut value, mut start) = (FIRST, 0.0, FIRST);
+    let mut points = Vec::new();
+    for (distance, growth, restarts) in readings {
+        if *restarts {
+            (value, start) = (0.0, second + 0.5);
+        }
+        second += f64::from(*distance);
+        value += f64::from(*growth);
+        let job = Some(key("local", 7));
+        let told = Told {
+            metric: METRIC,
+            kind: Kind::Counter,
+            job,
+            start: Some(start),
+            ..Told::default()
+        };
+        lab.put(&[Told { samples: &[(second, value)], ..told }]);
+        points.push(Point { at: at(second), value, start: Some(at(start)) });
+    }
+    if flush {
+        lab.store.flush().unwrap();
+    }
+    points
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn the_integral_of_a_range_is_the_increase(
+        readings in readings(), cut in 0_i64..60_000, flush in any::<bool>(),
+    ) {
+        let lab = Lab::new();
+        let points = fill(&lab, &readings, flush);
+        let increase = increases(None, at(FIRST), points.iter().copied());
+        let questions = lab.questions(Settings::default());
+        for step in [0, 7, 60, 300, 900, 3600] {
+            let whole_steps = |at: Timestamp| {
+                let step = step.max(1) * Timestamp::SECOND;
+                Timestamp(at.0.div_euclid(step) * step)
+            };
+            let first = whole_steps(at(FIRST));
+            let cut = whole_steps(first.plus(cut * Timestamp::SECOND).max(at(FIRST)));
+            let near = |sum: f64| (sum - increase).abs() <= 1e-6 * increase.max(1.0);
+            let whole = integral(&questions, step, (first, at(7200.0)));
+            prop_assert!(near(whole), "step {step}: {whole} for {increase}");
+            let before = integral(&questions, step, (first, cut.plus(-1)));
+            let after = integral(&questions, step, (cut, at(7200.0)));
+            prop_assert!(near(before + after), "step {step}, cut at {cut}: {before} + {after} for {increase}");
+        }
+    }
+}
+
+#[test]
+fn gaps_of_a_range_are_those_of_its_series() {
+    let lab = Lab::new();
+    for (number, node) in [(7, "n1"), (8, "n2")] {
+        let job = Some(key("local", number));
+        let samples = [(10.0, 1.0), (20.0, 2.0)];
+        lab.put(&[Told {
+            device: node,
+            metric: METRIC,
+            kind: Kind::Counter,
+            job,
+            samples: &samples,
+            ..Told::default()
+        }]);
+        lab.job(&key("local", number), node, 1000, 5.0, Some(30.0));
+    }
+    lab.job(&key("local", 7), "n3", 1000, 5.0, Some(30.0));
+    let gap = |origin: &str, node: &str| Gap {
+        origin: Origin::new(origin).unwrap(),
+        device: device(node),
+        source: "".into(),
+        from: at(12.0),
+        to: at(14.0),
+        cause: Cause::AgentDown,
+        detail: "".into(),
+    };
+    for (origin, node) in [("n1", "n1"), ("n2", "n2"), ("n3", "n3"), ("n4", "n4")] {
+        lab.put_gap(gap(origin, node));
+    }
+    let questions = lab.questions(Settings::default());
+    let job = JobSelector::Is(key("local", 7));
+    let select = Selector { job, ..Selector::default() };
+    let answer = range(&questions, select, 5, (at(0.0), at(60.0)));
+    let devices: Vec<&str> = answer.gaps.iter().map(|gap| &*gap.device).collect();
+    assert_eq!(devices, ["n1", "n3"], "the node of its series, and its silent node");
+    let every = range(&questions, Selector::default(), 5, (at(0.0), at(60.0)));
+    assert_eq!(every.gaps.len(), 2, "{:?}", every.gaps);
+    assert_eq!(every.series.len(), 2);
+}
