@@ -88,14 +88,15 @@ settings! {
         /// What somebody reads who shows no token and whom the kernel does not name: nothing, or what is
         /// counted for no job.
         "access.anonymous" anonymous: Anonymous = "none", Kind::Choice(ANONYMOUS);
-        /// Users of this machine, and groups of it, who read everything.
+        /// Users and groups who read everything: of this machine, or of the directory that its name service asks
+        /// (`getent`). The server resolves groups at startup, on SIGHUP, and every 5 minutes.
         "access.staff" staff: Vec<String> = "" or "none", Kind::List("USER|@GROUP");
         /// How long somebody counts as a member of an account whom nobody put there, since his last job on it
         /// began; while one runs or waits he does.
         "access.member_for" member_for: Duration = "90d",
             Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(3660 * 86_400) };
         /// Ask this machine's name service (`getent passwd NAME`) for the numbers of users of whom schedulers
-        /// and nodes tell no more than the name.
+        /// and nodes tell no more than the name, and for the groups of `access.staff`.
         "access.name_service" name_service: bool = "true", Kind::Switch;
         /// How long a token is good that a user makes for himself, at most.
         "access.token_age_max" token_age_max: Duration = "90d",

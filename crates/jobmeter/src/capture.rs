@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use kernel::Root;
 use scrub::{Scrub, tcp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -56,14 +56,13 @@ pub(crate) fn capture(
     let scrub = Scrub::of(root);
     let mut paths: BTreeSet<String> = root.paths_read().into_iter().collect();
     paths.extend(ALWAYS.map(str::to_owned));
+    let links = Links::of(root, &paths);
     let mut written = 0_usize;
     for path in &paths {
-        written += usize::from(copy(root, path, &scrub, out)?);
-        let inside = format!("{path}/");
-        let next = paths.range(inside.clone()..).next();
-        if next.is_none_or(|next| !next.starts_with(&inside)) {
-            link(root, path, &scrub, out)?;
-        }
+        written += usize::from(copy(root, path, &scrub, &links, out)?);
+    }
+    for path in &paths {
+        link(root, path, &scrub, &links, out)?;
     }
     match cgroups::recorded_owners(root, &root.paths_read()) {
         Ok(owners) => write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?,
@@ -97,9 +96,52 @@ fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> 
     }
 }
 
-/// Records where a link to a directory points, through which nothing was read.
-fn link(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<()> {
-    let to = out.join(scrub.text(path));
+/// Links to directories that were read as links, and through which files were read, too: both must work on the
+/// recorded machine, so the files are written where the link points.
+#[derive(Default)]
+struct Links(BTreeMap<String, String>);
+
+impl Links {
+    fn of(root: &Root, paths: &BTreeSet<String>) -> Self {
+        let target =
+            |path: &String| Some((path.clone(), joined(path, &root.read_link(path).ok()?)?));
+        Self(paths.iter().filter_map(target).collect())
+    }
+
+    /// The path without the links in it; of a path that is a link itself, the link's own place.
+    fn resolve(&self, path: &str) -> String {
+        let mut path = path.to_owned();
+        // As many as the kernel follows (path_resolution(7)).
+        for _ in 0..40 {
+            let through = path
+                .match_indices('/')
+                .find_map(|(end, _)| Some((end, self.0.get(path.get(..end)?)?)));
+            let Some((end, target)) = through else { break };
+            path = format!("{target}{}", path.get(end..).unwrap_or_default());
+        }
+        path
+    }
+}
+
+/// Where a relative link points, from the root on; none for one that is absolute or leaves the root.
+fn joined(link: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    if target.starts_with('/') {
+        return None;
+    }
+    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match part {
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Records where a link to a directory points. Nothing is done where a file or a directory was written.
+fn link(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<()> {
+    let to = out.join(scrub.text(&links.resolve(path)));
     let Ok(target) = root.read_link(path) else { return Ok(()) };
     if to.symlink_metadata().is_ok() {
         return Ok(());
@@ -110,7 +152,7 @@ fn link(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<()
     std::os::unix::fs::symlink(target, &to).with_context(|| format!("linking {}", to.display()))
 }
 
-fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bool> {
+fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<bool> {
     let mut bytes = Vec::new();
     // What was asked for and is not there, or is a directory, is recorded by its absence.
     if root.read(path, &mut bytes).is_err() {
@@ -127,7 +169,7 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, out: &Path) -> anyhow::Result<bo
         write(&out.join(path), &kernel::utmp::without_names(&bytes))?;
         return Ok(true);
     }
-    write(&out.join(scrub.text(path)), &scrub.bytes(&bytes))?;
+    write(&out.join(scrub.text(&links.resolve(path))), &scrub.bytes(&bytes))?;
     Ok(true)
 }
 
@@ -224,7 +266,7 @@ mod tests {
         )
         .unwrap();
         let root = Root::recorded(from.path()).unwrap();
-        assert!(copy(&root, path, &Scrub::of(&root), to.path()).unwrap());
+        assert!(copy(&root, path, &Scrub::of(&root), &Links::default(), to.path()).unwrap());
         let kept = fs::read(to.path().join(path)).unwrap();
         assert_eq!(kept, b"SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0");
     }
@@ -237,10 +279,51 @@ mod tests {
         std::os::unix::fs::symlink("../../nvme0", chip.join("device")).unwrap();
         let root = Root::recorded(from.path()).unwrap();
         let scrub = Scrub::of(&root);
-        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, to.path()).unwrap();
-        link(&root, "sys/class/hwmon/hwmon0", &scrub, to.path()).unwrap();
+        let links = Links::default();
+        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, &links, to.path()).unwrap();
+        link(&root, "sys/class/hwmon/hwmon0", &scrub, &links, to.path()).unwrap();
         let recorded = Root::recorded(to.path()).unwrap();
         assert_eq!(recorded.read_link("sys/class/hwmon/hwmon0/device").unwrap(), "../../nvme0");
+    }
+
+    #[test]
+    fn a_link_through_which_files_were_read_stays_a_link() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let device = from.path().join("sys/devices/pci0/nvme0");
+        write(&device.join("hwmon0/temp1_input"), b"40000\n").unwrap();
+        let class = from.path().join("sys/class/hwmon");
+        fs::create_dir_all(&class).unwrap();
+        let symlink = std::os::unix::fs::symlink;
+        symlink("../../devices/pci0/nvme0/hwmon0", class.join("hwmon0")).unwrap();
+        symlink("../../nvme0", device.join("hwmon0/device")).unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        let scrub = Scrub::of(&root);
+        let (file, inner) = ("sys/class/hwmon/hwmon0/temp1_input", "sys/class/hwmon/hwmon0/device");
+        let paths = ["sys/class/hwmon/hwmon0", file, inner].map(str::to_owned).into();
+        let links = Links::of(&root, &paths);
+        for path in &paths {
+            copy(&root, path, &scrub, &links, to.path()).unwrap();
+        }
+        for path in &paths {
+            link(&root, path, &scrub, &links, to.path()).unwrap();
+        }
+        let recorded = Root::recorded(to.path()).unwrap();
+        for path in ["sys/class/hwmon/hwmon0", inner] {
+            assert_eq!(recorded.read_link(path).unwrap(), root.read_link(path).unwrap(), "{path}");
+        }
+        let mut text = Vec::new();
+        recorded.read(file, &mut text).unwrap();
+        assert_eq!(text, b"40000\n");
+    }
+
+    #[test]
+    fn links_are_joined_as_the_kernel_follows_them() {
+        assert_eq!(joined("a/b/c", "../d").as_deref(), Some("a/d"));
+        assert_eq!(joined("a/b", "c/./d").as_deref(), Some("a/c/d"));
+        assert_eq!(joined("a/b", "../../d"), None, "it leaves the root");
+        assert_eq!(joined("a/b", "/d"), None);
+        let looped = Links([("a/b".to_owned(), "a/b".to_owned())].into());
+        assert_eq!(looped.resolve("a/b/c"), "a/b/c");
     }
 
     #[test]

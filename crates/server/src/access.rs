@@ -2,6 +2,7 @@
 
 use crate::tokens::uid_of;
 use config::{AccessSettings, Nodes};
+use kernel::Root;
 use kernel::parse::{lines, number};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,6 +12,20 @@ use std::time::Duration;
 pub(crate) struct UserFiles {
     pub(crate) passwd: Vec<u8>,
     pub(crate) group: Vec<u8>,
+}
+
+impl UserFiles {
+    /// Reads the files of this machine. One that is missing or unreadable counts as empty: then only user IDs work.
+    pub(crate) fn read(root: &Root) -> Self {
+        let text = |file| {
+            let mut text = Vec::new();
+            if root.read(file, &mut text).is_err() {
+                text.clear();
+            }
+            text
+        };
+        Self { passwd: text("etc/passwd"), group: text("etc/group") }
+    }
 }
 
 /// What the settings say.
@@ -29,18 +44,27 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Reads the settings; an error names who of them nobody is.
-    pub(crate) fn of(settings: &AccessSettings, files: &UserFiles) -> Result<Self, String> {
+    /// Resolves the settings. An unknown user or group is an error when `strict`, and a warning otherwise.
+    pub(crate) fn of(
+        settings: &AccessSettings,
+        files: &UserFiles,
+        strict: bool,
+    ) -> Result<Self, String> {
         let mut staff = BTreeSet::new();
         for name in &settings.staff {
-            match name.strip_prefix('@') {
-                Some(group) => staff.extend(members(files, group)?),
+            let found = match name.strip_prefix('@') {
+                Some(group) => members(files, group),
                 None => {
                     let uid = name.parse().ok().or_else(|| uid_of(&files.passwd, name));
-                    staff.insert(uid.ok_or_else(|| {
-                        format!("no user `{name}` in /etc/passwd; write the user's number")
-                    })?);
+                    uid.map(|uid| [uid].into()).ok_or_else(|| {
+                        format!("no user `{name}` on this machine or in its directory; write the user ID")
+                    })
                 }
+            };
+            match found {
+                Ok(uids) => staff.extend(uids),
+                Err(why) if strict => return Err(why),
+                Err(why) => log::warn!("access.staff: {why}"),
             }
         }
         Ok(Self {
@@ -61,7 +85,10 @@ fn members(files: &UserFiles, group: &str) -> Result<BTreeSet<u32>, String> {
         (name == group.as_bytes()).then(|| Some((number(gid)?, listed)))?
     });
     let (gid, listed) = found.ok_or_else(|| {
-        format!("no group `{group}` in /etc/group; list its users, by name or number")
+        format!(
+            "no group `{group}` on this machine or in its directory (`getent group {group}`); list its \
+             users by name or ID"
+        )
     })?;
     let listed = listed.split(|byte| *byte == b',').filter(|name| !name.is_empty());
     let named = listed.filter_map(|name| uid_of(&files.passwd, std::str::from_utf8(name).ok()?));
@@ -74,7 +101,7 @@ fn members(files: &UserFiles, group: &str) -> Result<BTreeSet<u32>, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -85,13 +112,18 @@ mod tests {
         UserFiles { passwd: passwd.to_vec(), group: group.to_vec() }
     }
 
-    fn staff(words: &[&str]) -> Result<Vec<u32>, String> {
-        let staff = words.iter().map(|word| (*word).to_owned()).collect();
+    /// The settings with this staff.
+    pub(crate) fn settings(staff: &[&str]) -> AccessSettings {
+        let staff = staff.iter().map(|word| (*word).to_owned()).collect();
         let flags = [("access.staff".to_owned(), config::Raw::Many(staff))].into();
         let file = config::ConfigFile::None;
         let given = config::Given { file, environment: &|_| None, flags };
-        let settings = config::load_server(&given).unwrap().config.access;
-        Access::of(&settings, &files()).map(|access| access.staff.into_iter().collect())
+        config::load_server(&given).unwrap().config.access
+    }
+
+    fn staff(words: &[&str]) -> Result<Vec<u32>, String> {
+        Access::of(&settings(words), &files(), true)
+            .map(|access| access.staff.into_iter().collect())
     }
 
     #[test]

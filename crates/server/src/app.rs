@@ -1,5 +1,6 @@
 //! What requests share.
 
+use crate::access::Access;
 use crate::agents::Agents;
 use crate::audit::{Audit, Reading};
 use crate::body::{Bounds, Budget, Held, read};
@@ -19,7 +20,7 @@ use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use axum::body::Body;
 use axum::http::HeaderMap;
-use config::PromotionSettings;
+use config::{AccessSettings, PromotionSettings};
 use jobs::{Reader, Registry};
 use model::Timestamp;
 use query::{Asker, Questions};
@@ -78,6 +79,14 @@ impl App {
     }
 
     /// Lets other settings hold from now on.
+    /// Replaces what `access.staff` resolves to, unless the settings changed meanwhile.
+    pub(crate) fn replace_access(&self, settings: &AccessSettings, access: Access) {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        if live.access_settings == *settings && live.access != access {
+            *live = Arc::new(Live { access, ..live.as_ref().clone() });
+        }
+    }
+
     pub(crate) fn set_live(&self, live: Live) {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
     }

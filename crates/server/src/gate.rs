@@ -284,7 +284,8 @@ mod tests {
         let names = names.map(str::to_owned).into();
         let access = crate::access::Access { staff: [555].into(), ..Default::default() };
         let (agents, rules, when) = (Arc::default(), Arc::default(), Arc::default());
-        Live { names, tokens, access, tls: None, agents, rules, when }
+        let access_settings = crate::access::tests::settings(&[]);
+        Live { names, tokens, access, access_settings, tls: None, agents, rules, when }
     }
 
     fn connection(uid: Option<u32>) -> Connection {

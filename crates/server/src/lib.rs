@@ -58,6 +58,7 @@ mod selection;
 mod series;
 mod settings;
 mod slow;
+mod staff_groups;
 mod statements;
 mod table;
 mod tasks;

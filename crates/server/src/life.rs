@@ -124,6 +124,7 @@ pub struct Server {
     stopping: watch::Sender<bool>,
     address: SocketAddr,
     agent_config: Option<PathBuf>,
+    root: Root,
 }
 
 impl Server {
@@ -136,7 +137,7 @@ impl Server {
         let asked = config.listen.listen.0;
         let root = Root::live()?;
         // Before anything is touched: a server that others could reach without a token starts nothing.
-        let live = Live::load(&config, agent_config.as_deref(), asked, &user_files(&root))?;
+        let live = load(&config, agent_config.as_deref(), asked, &root).await?;
         let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
@@ -157,15 +158,17 @@ impl Server {
         for rounds in rounds {
             tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
         }
-        serve(&app, &tasks, listener, root);
+        serve(&app, &tasks, listener, root.clone());
         let program = config.access.name_service.then(|| GETENT.to_owned());
         let service = NameService::new(program);
         tasks.start("name service", crate::name_service::run(Arc::clone(&app), service));
+        let staff = crate::staff_groups::run(Arc::clone(&app), root.clone(), GETENT);
+        tasks.start("staff", staff);
         if let Some(path) = config.job_file.file.clone() {
             tasks.start("schedulers.file", crate::job_file::follow(Arc::clone(&app), path));
         }
         warn_of_openness(&app, &config, address);
-        Ok(Self { app, tasks, stopping, address, agent_config })
+        Ok(Self { app, tasks, stopping, address, agent_config, root })
     }
 
     /// Where it listens.
@@ -196,11 +199,7 @@ impl Server {
     pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveError> {
         let (config, agents) = (config.clone(), self.agent_config.clone());
         let address = self.address;
-        let load = tokio::task::spawn_blocking(move || {
-            let files = Root::live().map(|root| user_files(&root)).unwrap_or_default();
-            Live::load(&config, agents.as_deref(), address, &files)
-        });
-        let live = load.await.unwrap_or_else(|_| Err(LiveError::Panicked))?;
+        let live = load(&config, agents.as_deref(), address, &self.root).await?;
         if live.tls.is_some() != self.app.live().tls.is_some() {
             return Err(LiveError::TlsChanged);
         }
@@ -233,21 +232,16 @@ impl Server {
     }
 }
 
-fn passwd(root: &Root) -> Vec<u8> {
-    names_of(root, "etc/passwd")
-}
-
-fn user_files(root: &Root) -> UserFiles {
-    UserFiles { passwd: passwd(root), group: names_of(root, "etc/group") }
-}
-
-fn names_of(root: &Root, file: &str) -> Vec<u8> {
-    let mut text = Vec::new();
-    // A machine without the file has no names, only numbers.
-    if root.read(file, &mut text).is_err() {
-        text.clear();
-    }
-    text
+/// Loads what SIGHUP reloads. It waits for files and for the name service.
+async fn load(
+    config: &ServerConfig,
+    agents: Option<&Path>,
+    listen: SocketAddr,
+    root: &Root,
+) -> Result<Live, LiveError> {
+    let (config, agents, root) = (config.clone(), agents.map(Path::to_owned), root.clone());
+    let load = move || Live::load(&config, agents.as_deref(), listen, &root);
+    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked))
 }
 
 /// What the data folder holds.
@@ -281,7 +275,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     tell_recovery(&recovery);
     crate::keep::tell(&store, &keep);
     let (store, root) = (Arc::new(store), root.clone());
-    let users = move || Users::parse(&passwd(&root));
+    let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
     // A crash may have come between a batch and what it told of jobs. Told twice it says nothing new.
     for (received, events) in &recovery.jobs {

@@ -1,13 +1,16 @@
 //! The part of the configuration that is read anew on SIGHUP, without losing a connection.
 
 use crate::access::{Access, UserFiles};
+use crate::name_service::GETENT;
 use crate::ondemand::rules::{self, Rules};
 use crate::ondemand::text::Base;
 use crate::ondemand::watch::When;
+use crate::staff_groups;
 use crate::tls::{self, TlsError, TlsFiles};
 use crate::tokens::{SecretError, Tokens};
-use config::ServerConfig;
+use config::{AccessSettings, ServerConfig};
 use jobs::Rule;
+use kernel::Root;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,12 +64,14 @@ pub enum LiveError {
 }
 
 /// What holds for the requests that come from now on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Live {
     /// Names by which this server may be called, in lower case, without ports.
     pub(crate) names: Vec<String>,
     pub(crate) tokens: Tokens,
     pub(crate) access: Access,
+    /// The settings that `access` was resolved from.
+    pub(crate) access_settings: AccessSettings,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) agents: Arc<AgentConfig>,
     /// What is promoted without that anybody asks.
@@ -94,14 +99,16 @@ impl Live {
         config: &ServerConfig,
         agents: Option<&Path>,
         listen: SocketAddr,
-        files: &UserFiles,
+        root: &Root,
     ) -> Result<Self, LiveError> {
         let listener = &config.listen;
         let tokens = match &listener.token_file {
-            Some(path) => Tokens::read(path, &files.passwd).map_err(LiveError::Tokens)?,
+            Some(path) => {
+                Tokens::read(path, &UserFiles::read(root).passwd).map_err(LiveError::Tokens)?
+            }
             None => Tokens::default(),
         };
-        let access = Access::of(&config.access, files).map_err(LiveError::Access)?;
+        let access = staff_groups::resolve(&config.access, root, GETENT, true)?;
         let tls = match (&listener.cert, &listener.key) {
             (Some(cert), Some(key)) => {
                 let (cert, key) = (cert.clone(), key.clone());
@@ -126,7 +133,16 @@ impl Live {
                 .map_err(|why| LiveError::Rules { path: path.clone(), why })
         })?;
         let Rules { promoting, when } = rules;
-        Ok(Self { names, tokens, access, tls, agents, rules: promoting.into(), when: when.into() })
+        Ok(Self {
+            names,
+            tokens,
+            access,
+            access_settings: config.access.clone(),
+            tls,
+            agents,
+            rules: promoting.into(),
+            when: when.into(),
+        })
     }
 }
 

@@ -108,23 +108,33 @@ impl NameService {
 
 /// The number of a login name, as the name service tells it.
 fn ask(program: &str, name: &str) -> io::Result<Option<u32>> {
-    // What would be read as an option is no login name.
-    if name.is_empty() || name.starts_with('-') || name.contains('\0') {
-        return Ok(None);
+    let (code, output) = getent(program, "passwd", &[name])?;
+    // A name that is a number is looked up as a number: who is told must be who was asked for.
+    Ok((code == 0).then(|| Users::parse(&output).uid(name)).flatten())
+}
+
+/// What `getent DATABASE KEY...` prints, and its exit code: 0, or 2 when the database lacks one of the keys
+/// (getent(1)). A key that getent would read as an option is left out.
+///
+/// # Errors
+/// The program cannot run, takes longer than 5 s, or ends otherwise.
+pub(crate) fn getent(program: &str, database: &str, keys: &[&str]) -> io::Result<(i32, Vec<u8>)> {
+    let is_key = |key: &&str| !(key.is_empty() || key.starts_with('-') || key.contains('\0'));
+    let mut words = vec![program.to_owned(), database.to_owned()];
+    words.extend(keys.iter().copied().filter(is_key).map(str::to_owned));
+    if words.len() == 2 {
+        // Without a key it would print the whole database.
+        return Ok((2, Vec::new()));
     }
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let own = Login { uid, gid, groups: Vec::new() };
-    let words = [program, "passwd", name].map(str::to_owned);
     let mut running = Running::start(&words, &own)?;
     let Some(ended) = running.look(PATIENCE)? else {
         let what = format!("no answer from {program} within {} s", PATIENCE.as_secs());
         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     };
     match ended.code {
-        // A name that is a number is looked up as a number: who is told must be who was asked for.
-        Some(0) => Ok(Users::parse(&ended.output).uid(name)),
-        // getent(1): the name is not there.
-        Some(2) => Ok(None),
+        Some(code @ (0 | 2)) => Ok((code, ended.output)),
         code => {
             let code = code.map_or("a signal".to_owned(), |code| format!("code {code}"));
             Err(io::Error::other(format!("{program} ended with {code}")))
@@ -184,11 +194,11 @@ fn tell(before: &mut Option<String>, round: Round) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn program(dir: &tempfile::TempDir, script: &str) -> String {
+    pub(crate) fn program(dir: &tempfile::TempDir, script: &str) -> String {
         let path = dir.path().join("getent");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
