@@ -15,6 +15,7 @@ mod operation;
 mod param;
 mod rows;
 mod samples;
+mod time;
 mod told;
 
 pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
@@ -37,4 +38,5 @@ pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,
 };
+pub use time::{TimeError, parse_time, parse_zone};
 pub use told::{Disagreement, JobTold};

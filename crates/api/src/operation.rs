@@ -126,9 +126,14 @@ const LABELS: Param =
 const START: Param = param(
     "start",
     Form::Time,
-    "From when, inclusive: seconds since 1970, or what PostgreSQL takes for `timestamptz`.",
+    "From when, inclusive: seconds since 1970, RFC 3339, `14:49`, `yesterday`, or `1h30m` before now.",
 );
 const END: Param = param("end", Form::Time, "Until when, inclusive; now when left out.");
+const SERIES_LIMIT: Param = param(
+    "limit",
+    Form::Count,
+    "Only the first series, at most this many; without it, too many series are an error.",
+);
 const STEP: Param = param(
     "step",
     Form::Step,
@@ -270,7 +275,7 @@ operations! {
     }
     /// Series with samples in the interval, a day when left out.
     Series Get "/api/v1/series" {
-        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END],
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, SERIES_LIMIT],
         answer: Answer::Json(|g| g.subschema_for::<Vec<SeriesInfo>>()), more: &[404],
     }
     /// Points of series in the interval, five minutes when left out.

@@ -38,7 +38,7 @@ pub enum Form {
     Place,
     /// An account: `CLUSTER:NAME`.
     Account,
-    /// Seconds since 1970, or a text of PostgreSQL's `timestamptz`.
+    /// What [`crate::parse_time`] reads: seconds since 1970, a date, a time of day, or a duration before now.
     Time,
     /// The same; the empty text is as if it were left out.
     TimeOrEmpty,
@@ -85,6 +85,10 @@ pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63
 const PLACE: &str = "^[A-Za-z0-9_.-]{1,63}:[1-9][0-9]{0,17}@[0-9]{1,11}(\\.[0-9]{1,6})?$";
 const ACCOUNT: &str = "^[A-Za-z0-9_.-]{1,63}:[^\\x00-\\x1f\\x7f-\\x9f]{1,100}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
+/// A duration before now.
+const BEFORE_NOW: &str = "^-?[0-9]{1,3}[smhd]([0-9]{1,2}[smh])?$";
+/// A time of today.
+const TIME_OF_DAY: &str = "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$";
 pub(crate) const NAME_LENGTH_MAX: u32 = 253;
 /// A year of 366 days.
 const STEP_SECONDS_MAX: u32 = 366 * 86_400;
@@ -198,7 +202,9 @@ impl Form {
             Self::Time => vec![
                 json!({"type": "number", "minimum": SECONDS.0, "exclusiveMaximum": SECONDS.1}),
                 json!({"type": "string", "format": "date-time"}),
-                json!({"const": "now"}),
+                json!({"type": "string", "pattern": BEFORE_NOW}),
+                json!({"type": "string", "pattern": TIME_OF_DAY}),
+                json!({"enum": ["now", "today", "yesterday"]}),
             ],
             Self::TimeOrEmpty => {
                 let mut choices = Self::Time.choices();

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, escape};
 use crate::show::{self, Table};
+use crate::times::{machine, machine_value};
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -33,7 +34,7 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let made: api::MadeToken = client.post("/api/v1/tokens", &new)?;
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&made)?)?;
+        writeln!(out, "{}", machine_value(serde_json::to_value(&made)?))?;
     } else {
         writeln!(out, "{}", made.token)?;
         let api::Token { id, scope, made, expires, .. } = made.kept;
@@ -46,7 +47,7 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text("/api/v1/tokens", "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text("/api/v1/tokens", "application/json")?))?;
         return Ok(out.flush()?);
     }
     let health: api::Health = client.get("/api/v1/health")?;

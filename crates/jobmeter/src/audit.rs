@@ -2,8 +2,8 @@
 
 use crate::client::{Client, path};
 use crate::show::Table;
+use crate::times::{Times, machine, parameter};
 use clap::ArgMatches;
-use model::Timestamp;
 use std::io::{self, BufWriter, Write};
 
 /// Longest value that a row shows of what was changed, in characters; `--json` has all of it.
@@ -12,43 +12,37 @@ const CHARS_MAX: usize = 100;
 /// `jobmeter audit`.
 pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let health: api::Health = client.get("/api/v1/health")?;
-    let time = |name: &str| text(name).map(|text| instant(&text, health.now));
+    let times = Times::of(client)?;
+    let span = times.span(matches)?;
     let path = path(
         "/api/v1/audit",
         &[
             ("who", text("who")),
             ("what", text("what")),
             ("job", text("job")),
-            ("start", time("since")),
-            ("end", time("until")),
+            ("start", span.from.map(parameter)),
+            ("end", span.to.map(parameter)),
             ("limit", text("limit")),
         ],
     );
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         return Ok(out.flush()?);
     }
     let lines: Vec<api::AuditLine> = client.get(&path)?;
-    write(&lines, &mut out)?;
+    write(&lines, &times, &mut out)?;
     Ok(out.flush()?)
 }
 
-/// A time as the server takes it: so long before now, or as it was written.
-fn instant(text: &str, now: f64) -> String {
-    let before = config::parse_duration(text);
-    before.map_or_else(|| text.to_owned(), |age| format!("{:.6}", now - age.as_secs_f64()))
-}
-
-fn write(lines: &[api::AuditLine], out: &mut impl Write) -> io::Result<()> {
+fn write(lines: &[api::AuditLine], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if lines.is_empty() {
         return writeln!(out, "nothing of that kind was done in that time");
     }
     let mut table = Table::new(&["when", "who", "from", "did", "job", "owner", "what"]);
     for line in lines {
         table.row(vec![
-            when(line.time),
+            times.show(line.time),
             line.who.clone(),
             line.from.clone(),
             line.did.clone(),
@@ -64,12 +58,6 @@ fn write(lines: &[api::AuditLine], out: &mut impl Write) -> io::Result<()> {
     table.write(out)
 }
 
-/// To the second, in universal time.
-fn when(seconds: f64) -> String {
-    let time = Timestamp::parse(&format!("{seconds:.0}"));
-    time.map_or_else(|_| format!("{seconds:.0}"), |time| time.to_string())
-}
-
 fn short(value: &serde_json::Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match text.char_indices().nth(CHARS_MAX) {
@@ -81,6 +69,7 @@ fn short(value: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::Timestamp;
 
     #[test]
     fn a_line_says_when_who_and_what() {
@@ -90,20 +79,19 @@ mod tests {
             \"job\": \"oar:7\", \"owner\": 1000}";
         let lines = [line, read].map(|line| serde_json::from_str(line).unwrap());
         let mut out = Vec::new();
-        write(&lines, &mut out).unwrap();
+        let now = Timestamp::from_seconds(1_767_661_200);
+        write(&lines, &Times::at(now, jiff::tz::TimeZone::UTC), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let words: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["when", "who", "from", "did", "job", "owner", "what"]);
-        let first = ["2026-01-06T00:00:00+00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
+        let first = ["00:00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
         assert_eq!(words[1], [&first[..], &["nodes=n1", "number=7"]].concat());
         assert_eq!(words[2][6..], ["oar:7", "1000"]);
     }
 
     #[test]
-    fn times_before_now_and_times() {
-        assert_eq!(instant("1h", 7200.5), "3600.500000");
-        assert_eq!(instant("2026-01-06 14:00", 0.0), "2026-01-06 14:00");
+    fn long_values_are_cut() {
         assert_eq!(short(&"x".repeat(CHARS_MAX + 1).into()).chars().count(), CHARS_MAX + 1);
     }
 }

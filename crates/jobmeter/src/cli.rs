@@ -3,6 +3,7 @@
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 mod access;
+mod demand;
 
 /// The programs, each with a command line and a manual page.
 pub(crate) const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
@@ -24,9 +25,9 @@ pub(crate) fn command() -> Command {
             get(),
             explain(),
             sql(),
-            set(),
-            flush(),
-            promote(),
+            demand::set(),
+            demand::flush(),
+            demand::promote(),
             access::token(),
             access::account(),
             access::audit(),
@@ -60,6 +61,27 @@ fn json() -> Arg {
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(word).help(help)
 }
+
+/// The beginning of an interval.
+fn since(help: &'static str) -> Arg {
+    value("since", "TIME", help).long_help(format!("{help}. {TIMES}")).allow_hyphen_values(true)
+}
+
+/// The end of an interval.
+fn until(help: &'static str) -> Arg {
+    value("until", "TIME", help).long_help(format!("{help}. {TIMES}")).allow_hyphen_values(true)
+}
+
+/// An interval that ends now.
+fn last(help: &'static str) -> Arg {
+    value("last", "TIME", help)
+        .long_help(format!("{help}, such as 30s, 5m or 1h30m"))
+        .allow_hyphen_values(true)
+}
+
+/// How a time is written.
+const TIMES: &str = "A time is 10m or 1h30m before now, 14:49 today, yesterday, `yesterday 14:49`, \
+    2026-01-06 or `2026-01-06 14:49` in this machine's time zone, 2026-01-06T13:49:00Z, or seconds since 1970";
 
 fn format() -> Arg {
     value("format", "FORMAT", "table, csv or json [default: table]")
@@ -97,7 +119,7 @@ fn run() -> Command {
         .args([
             value("name", "NAME", "What to call the job [default: the command's name]"),
             value("cpus", "LIST", "Processors that it may use, such as 0-3,8"),
-            value("memory", "SIZE", "Memory that it may use, such as 2GiB"),
+            value("memory", "SIZE", "Memory that it may use, such as 2G or 512MiB"),
             value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
             json(),
             Arg::new("command")
@@ -118,18 +140,23 @@ fn jobs() -> Command {
         .about("Lists jobs, the newest first")
         .args([
             value("state", "STATE", "Only jobs that are waiting, running, ended or failed"),
+            value("cluster", "NAME", "Only jobs of this cluster"),
             value("user", "USER", "Only jobs of this user, by name or number"),
             value("account", "NAME", "Only jobs on this account"),
             value("project", "NAME", "Only jobs of this project"),
             value("queue", "NAME", "Only jobs of this queue or partition"),
             value("name", "NAME", "Only jobs of this name"),
             value("device", "NAME", "Only jobs of this node"),
+            since("Only jobs that ran at or after this time"),
+            until("Only jobs that ran at or before this time"),
+            last("Only jobs that ran within this time before now"),
             value("limit", "N", "At most so many [default: 50]"),
             value("after", "PLACE", "The next page: as the last line of a full one says"),
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(crate::jobs::FILTERS)
+                .conflicts_with_all(["since", "until", "last"])
                 .help("Where schedulers and nodes disagree; exit code 1 where they do"),
             json(),
         ])
@@ -182,9 +209,9 @@ fn get() -> Command {
             value("device", "NAME", "Of this device; several, separated by commas"),
             value("job", "[CLUSTER:]ID", "Of this job"),
             value("metric", "NAME", "This metric; several, separated by commas [default: all]"),
-            value("last", "TIME", "Of so long until now, such as 5m [default: 5m]"),
-            value("start", "TIME", "From when: 2026-01-06T13:35:00, or seconds since 1970"),
-            value("end", "TIME", "Until when"),
+            last("The samples of this time before now [default: 5m; of a job: all]"),
+            since("Samples from this time on").alias("start"),
+            until("Samples until this time [default: now]").alias("end"),
             Arg::new("rate")
                 .long("rate")
                 .action(ArgAction::SetTrue)
@@ -231,72 +258,6 @@ fn sql() -> Command {
                 .help("One SELECT statement, or EXPLAIN or EXPLAIN ANALYZE of one"),
         ])
         .after_help("Example: jobmeter sql \"SELECT metric_id, count(*) FROM metrics GROUP BY 1\"")
-}
-
-fn on_nodes() -> Arg {
-    value("nodes", "LIST", "Which nodes, such as dahu-[1-32],x[01-04],gpu-*")
-}
-
-fn undo(help: &'static str) -> Arg {
-    value("undo", "N", help).value_parser(clap::value_parser!(u64).range(1..))
-}
-
-fn list(help: &'static str) -> Arg {
-    Arg::new("list").long("list").action(ArgAction::SetTrue).help(help)
-}
-
-/// What a change of settings names, and neither the list of them nor an end of one does.
-const CHANGED: [&str; 9] =
-    ["nodes", "for", "source", "period", "enabled", "perf", "burst", "keep", "flush-on"];
-
-fn set() -> Command {
-    Command::new("set")
-        .about("Changes settings of nodes for a time; shows and undoes such changes")
-        .args([
-            on_nodes(),
-            value("for", "TIME", "For how long, such as 30m"),
-            value("source", "WORDS", "Which sources, separated by commas [default: with --period, those that are read at each tick]"),
-            value("period", "TIME", "How often they are read, such as 1s"),
-            value("enabled", "TRUTH", "Whether they are read: true or false")
-                .value_parser(clap::value_parser!(bool)),
-            value("perf", "EVENTS", "Reads the source perf, and counts these events"),
-            value("burst", "TIME", "Keeps their last seconds in memory, read so often"),
-            value("keep", "TIME", "How much a burst keeps, such as 60s").requires("burst"),
-            value("flush-on", "WORDS", "What sends a burst by itself: job_start, job_end").requires("burst"),
-            list("Shows the changes that hold, and what nodes refused of them").conflicts_with_all(CHANGED),
-            undo("Ends the change of this number").conflicts_with_all(CHANGED).conflicts_with("list"),
-            json(),
-        ])
-        .after_help("Example: jobmeter set --nodes 'dahu-[1-32]' --period 1s --for 30m --perf cache_ll,emulation_faults")
-}
-
-fn flush() -> Command {
-    Command::new("flush")
-        .about("Has nodes send what the burst of a source kept")
-        .args([
-            on_nodes().required(true),
-            value("source", "WORD", "Which source").required(true),
-            json(),
-        ])
-        .after_help("Example: jobmeter flush --nodes 'dahu-*' --source cpu")
-}
-
-/// The same of a promotion.
-const PROMOTED: [&str; 4] = ["metric", "nodes", "job", "for"];
-
-fn promote() -> Command {
-    Command::new("promote")
-        .about("Has optional metrics collected, on the nodes of one's running jobs or, for administrators, anywhere")
-        .args([
-            Arg::new("metric").value_name("REGEX").help("Which metrics: a regular expression of whole names"),
-            on_nodes(),
-            value("job", "[CLUSTER:]ID", "On the nodes of this job, until it ends"),
-            value("for", "TIME", "For how long [default: 1h]"),
-            list("Shows the promotions that hold").conflicts_with_all(PROMOTED),
-            undo("Ends the promotion of this number").conflicts_with_all(PROMOTED).conflicts_with("list"),
-            json(),
-        ])
-        .after_help("Example: jobmeter promote 'perf_.*' --job slurm:1234")
 }
 
 fn top() -> Command {

@@ -2,10 +2,10 @@
 
 use crate::client::{Client, escape};
 use crate::show::{self, Table};
+use crate::times::{Times, machine, machine_value};
 use anyhow::{Context, bail};
 use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
-use model::Timestamp;
 use model::setting::Kind;
 use sources::Every;
 use std::io::{self, BufWriter, Write};
@@ -124,7 +124,7 @@ fn read_at_each_tick() -> Vec<String> {
 fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
     const PATH: &str = "/api/v1/settings";
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(PATH, "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text(PATH, "application/json")?))?;
         return Ok(());
     }
     let health: api::Health = client.get("/api/v1/health")?;
@@ -181,16 +181,17 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
     };
     if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&promoted)?)?;
+        writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
         return Ok(out.flush()?);
     }
+    let times = Times::of(client)?;
     let mut table = Table::new(&["number", "nodes", "metric", "until", "by", "for"]);
     for one in &promoted {
         table.row(vec![
             one.number.to_string(),
             one.nodes.clone(),
             one.metric.clone(),
-            one.until.map_or_else(|| "-".to_owned(), instant),
+            one.until.map_or_else(|| "-".to_owned(), |until| times.show(until)),
             format!("{} ({})", one.by, one.origin),
             one.job.clone().unwrap_or_default(),
         ]);
@@ -206,11 +207,6 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         }
     }
     Ok(out.flush()?)
-}
-
-fn instant(seconds: f64) -> String {
-    Timestamp::parse(&format!("{seconds:.0}"))
-        .map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
 fn told(

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, escape, path};
 use crate::show::{self, Table};
+use crate::times::{Times, machine, machine_value, parameter};
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -18,8 +19,8 @@ const NODES_MAX: usize = 65_536;
 const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 
 /// What a list may be asked for: options of `jobs`, and parameters of `/api/v1/jobs`.
-pub(crate) const FILTERS: [&str; 9] =
-    ["state", "user", "account", "project", "queue", "name", "device", "after", "limit"];
+pub(crate) const FILTERS: [&str; 10] =
+    ["state", "cluster", "user", "account", "project", "queue", "name", "device", "after", "limit"];
 /// Jobs of a page where nobody says how many.
 const LISTED: usize = 50;
 
@@ -33,20 +34,22 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
         return check(client, matches.get_flag("json"));
     }
     let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
-    let parameters = FILTERS.map(|name| match name {
+    let times = Times::of(client)?;
+    let span = times.span(matches)?;
+    let filters = FILTERS.map(|name| match name {
         "limit" => (name, Some(limit.clone())),
         _ => (name, text(matches, name)),
     });
-    let path = path("/api/v1/jobs", &parameters);
+    let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
+    let path = path("/api/v1/jobs", &[&filters[..], &span[..]].concat());
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let health: api::Health = client.get("/api/v1/health")?;
     let jobs: Vec<api::Job> = client.get(&path)?;
-    write_jobs(&jobs, health.now, &mut out)?;
+    write_jobs(&jobs, &times, &mut out)?;
     if let Some(place) = jobs.last().and_then(place)
         && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)
     {
@@ -62,14 +65,18 @@ fn place(job: &api::Job) -> Option<String> {
     Some(format!("{}:{}@{start}", job.cluster, job.id))
 }
 
-fn write_jobs(jobs: &[api::Job], now: f64, out: &mut impl Write) -> io::Result<()> {
+fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if jobs.is_empty() {
         return writeln!(out, "no job; to run one: jobmeter run -- make -j2");
     }
-    let header =
-        ["job", "user", "account", "queue", "name", "state", "wall", "limit", "cpus", "nodes"];
+    let header = [
+        "job", "user", "account", "queue", "name", "state", "start", "end", "wall", "limit",
+        "cpus", "nodes",
+    ];
     let row = |job: &api::Job| {
-        let wall = job.start.map(|start| show::seconds((job.stop.unwrap_or(now) - start).max(0.0)));
+        let wall = job
+            .start
+            .map(|start| show::seconds((job.stop.unwrap_or_else(|| times.now()) - start).max(0.0)));
         let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
         let account = job.account.clone().or_else(|| job.project.clone());
         let cells = [
@@ -79,6 +86,8 @@ fn write_jobs(jobs: &[api::Job], now: f64, out: &mut impl Write) -> io::Result<(
             job.queue.clone(),
             job.name.clone(),
             Some(job.state.clone()),
+            job.start.map(|start| times.show(start)),
+            job.stop.map(|stop| times.show(stop)),
             wall,
             job.requested.wall_seconds.map(show::seconds),
             job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string()),
@@ -111,7 +120,7 @@ fn check(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
     let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
     let mut out = BufWriter::new(io::stdout().lock());
     if json {
-        writeln!(out, "{}", serde_json::to_string(&found)?)?;
+        writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
     } else if found.is_empty() {
         writeln!(out, "schedulers and nodes agree")?;
     } else {
@@ -151,10 +160,10 @@ pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let path = format!("/api/v1/jobs/{}", escape(&id));
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text(&path, "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
     } else {
         let report: api::JobReport = client.get(&path)?;
-        crate::report::write(&report, &mut out)?;
+        crate::report::write(&report, &Times::of(client)?, &mut out)?;
     }
     Ok(out.flush()?)
 }
@@ -216,7 +225,7 @@ fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let job: api::Job = client.post(&path, &api::End { exit_code, stop: None })?;
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&job)?)?;
+        writeln!(out, "{}", machine_value(serde_json::to_value(&job)?))?;
     }
     Ok(())
 }
@@ -224,6 +233,8 @@ fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
+    use model::Timestamp;
 
     fn job(id: i64) -> api::Job {
         api::Job {
@@ -239,7 +250,7 @@ mod tests {
             state: "running".to_owned(),
             state_word: None,
             submit: None,
-            start: Some(100.0),
+            start: Some(1_767_706_500.0),
             stop: None,
             exit_code: None,
             part_of: None,
@@ -253,7 +264,8 @@ mod tests {
 
     fn shown(jobs: &[api::Job]) -> String {
         let mut out = Vec::new();
-        write_jobs(jobs, 105.0, &mut out).unwrap();
+        let times = Times::at(Timestamp::from_seconds(1_767_706_505), TimeZone::UTC);
+        write_jobs(jobs, &times, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -262,7 +274,7 @@ mod tests {
         let text = shown(&[job(7)]);
         assert_eq!(
             text,
-            "job     user   state    wall     nodes\nsite:7  alice  running  5.000 s  n1\n"
+            "job     user   state    start     wall     nodes\nsite:7  alice  running  13:35:00  5.000 s  n1\n"
         );
         let mut waiting = job(8);
         (waiting.start, waiting.state, waiting.devices) = (None, "waiting".to_owned(), Vec::new());
@@ -271,7 +283,10 @@ mod tests {
         let text = shown(&[waiting, job(7)]);
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["job", "user", "account", "queue", "state", "wall", "cpus", "nodes"]);
+        assert_eq!(
+            lines[0],
+            ["job", "user", "account", "queue", "state", "start", "wall", "cpus", "nodes"]
+        );
         assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "64"]);
         assert!(shown(&[]).starts_with("no job"));
     }

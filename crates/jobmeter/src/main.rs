@@ -23,6 +23,7 @@ mod run;
 mod show;
 mod sources_of_node;
 mod standing;
+mod times;
 mod top;
 mod unknown;
 mod unreachable;

@@ -2,8 +2,8 @@
 
 use crate::client::{Client, path};
 use crate::show::Table;
+use crate::times::{Span, Times, parameter};
 use crate::unknown;
-use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Read, Write};
 use std::process::ExitCode;
@@ -11,6 +11,8 @@ use std::process::ExitCode;
 /// Rows by which the columns of a table get their widths; later rows may be wider.
 const ROWS_MEASURED: usize = 10_000;
 
+/// Time before now that a question without a time is about.
+const LAST: &str = "5m";
 /// Exit code of a question about a name that nobody has.
 const UNKNOWN: u8 = 1;
 
@@ -27,31 +29,20 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         },
         None => (None, None),
     };
-    let (mut start, end) = (text(matches, "start"), text(matches, "end"));
-    if start.is_none() && end.is_none() && (job.is_none() || text(matches, "last").is_some()) {
-        let last = text(matches, "last").unwrap_or_else(|| "5m".to_owned());
-        let last = config::parse_duration(&last)
-            .with_context(|| format!("--last {last}: write 30s, 5m or 2h"))?;
-        let health: api::Health = client.get("/api/v1/health")?;
-        start = Some(format!("{:.6}", health.now - last.as_secs_f64()));
-    } else if text(matches, "last").is_some() {
-        bail!("--last goes with neither --start nor --end");
-    }
-    let end = end.or_else(|| {
-        start.as_ref().filter(|_| text(matches, "start").is_none()).map(|_| "now".to_owned())
-    });
+    let times = Times::of(client)?;
+    let span = interval(&times, matches, job.is_some())?;
     let parameters = [
         ("devices", text(matches, "device")),
         ("job_id", job),
         ("cluster", cluster),
         ("metrics", text(matches, "metric")),
-        ("start_time", start),
-        ("end_time", end),
+        ("start_time", span.from.map(parameter)),
+        ("end_time", span.to.map(parameter)),
         ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
     ];
     let format = Format::of(matches);
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
-    if print(body, format)? {
+    if print(body, format, |cell| times.show_text(cell))? {
         return Ok(ExitCode::SUCCESS);
     }
     // Kwollect's answer to a name that nobody has is the empty one. Here a slip of the pen is told.
@@ -62,13 +53,26 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
 }
 
+/// Which time is meant: without a word the last five minutes, of a job all of its time.
+fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result<Span> {
+    let mut span = times.span(matches)?;
+    if !of_job && span == Span::default() {
+        span.from = Some(times.before(LAST)?);
+    }
+    if !of_job || text(matches, "last").is_some() {
+        // Without an end the server would take five minutes from the start.
+        span.to = span.to.or(Some(times.instant_now()));
+    }
+    Ok(span)
+}
+
 /// `jobmeter sql`.
 pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let query = text(matches, "query").unwrap_or_default();
     let format = Format::of(matches);
     let question = api::SqlQuestion { query };
     let body = client.post_stream("/api/v1/sql", &question, format.accept())?;
-    print(body, format)?;
+    print(body, format, str::to_owned)?;
     Ok(())
 }
 
@@ -100,10 +104,10 @@ impl Format {
 }
 
 /// Prints a body of CSV or JSON, CSV as a table when asked to, as it comes. Tells whether it has a row.
-fn print(body: impl Read, format: Format) -> anyhow::Result<bool> {
+fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyhow::Result<bool> {
     let mut out = BufWriter::new(io::stdout().lock());
     let any = match format {
-        Format::Table => print_table(body, &mut out)?,
+        Format::Table => print_table(body, &mut out, cell)?,
         Format::Csv => pass(body, &mut out)?.lines > 1,
         Format::Json => {
             let passed = pass(body, &mut out)?;
@@ -116,14 +120,18 @@ fn print(body: impl Read, format: Format) -> anyhow::Result<bool> {
     Ok(any)
 }
 
-fn print_table(body: impl Read, out: &mut impl Write) -> anyhow::Result<bool> {
+fn print_table(
+    body: impl Read,
+    out: &mut impl Write,
+    cell: impl Fn(&str) -> String,
+) -> anyhow::Result<bool> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Table::new(&header);
     let mut rows = 0;
     for record in reader.records() {
-        table.row(record?.iter().map(str::to_owned).collect());
+        table.row(record?.iter().map(&cell).collect());
         rows += 1;
         if rows % ROWS_MEASURED == 0 {
             table.write(out)?;
@@ -179,8 +187,8 @@ mod tests {
         assert_eq!(passed("a\n1\n").lines, 2);
         assert_eq!(passed("[\n]\n").marks, 2);
         let mut out = Vec::new();
-        assert!(!print_table("a,b\n".as_bytes(), &mut out).unwrap());
-        assert!(print_table("a,b\n1,2\n".as_bytes(), &mut out).unwrap());
+        assert!(!print_table("a,b\n".as_bytes(), &mut out, str::to_owned).unwrap());
+        assert!(print_table("a,b\n1,2\n".as_bytes(), &mut out, str::to_owned).unwrap());
         assert_eq!(String::from_utf8(out).unwrap(), "a  b\na  b\n1  2\n");
     }
 }

@@ -1,17 +1,20 @@
 //! What a job used, for people: at the end of `jobmeter run`, and for `jobmeter job`.
 
 use crate::show::{bytes, count, seconds};
+use crate::times::Times;
 use api::{Job, JobReport, Resources, Totals};
 use std::io::{self, Write};
 
 /// Writes a job's report.
-pub(crate) fn write(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
     let job = &report.job;
     let name = job.name.as_deref().map_or_else(String::new, |name| format!(" {name}"));
     writeln!(out, "job {}:{}{name}, {}", job.cluster, job.spelling, job.state)?;
     let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
     line(out, "user", user)?;
     told(job, out)?;
+    line(out, "start", job.start.map(|start| times.show(start)))?;
+    line(out, "end", job.stop.map(|stop| times.show(stop)))?;
     line(out, "nodes", Some(nodes(report)))?;
     line(out, "exit code", job.exit_code.map(|code| code.to_string()))?;
     // What never started used nothing.
@@ -146,7 +149,9 @@ mod tests {
             "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let mut out = Vec::new();
-        write(&report, &mut out).unwrap();
+        let times =
+            Times::at(model::Timestamp::from_seconds(1_767_706_500), jiff::tz::TimeZone::UTC);
+        write(&report, &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let expected = [
             "job site:7 solve, waiting",

@@ -60,7 +60,7 @@ pub(crate) fn bytes(value: f64) -> String {
     if unit == "B" { format!("{scaled:.0} B") } else { format!("{scaled:.1} {unit}") }
 }
 
-/// A time: `1.23 s`, `2 min 3 s`, `1 h 2 min`.
+/// A time: `1.23 s`, `2 min 3 s`, `1 h 2 min`, from two days on `2 d 3 h` or `365 d`.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 60.0 {
         let digits = if value < 10.0 { 3 } else { 1 };
@@ -71,7 +71,14 @@ pub(crate) fn seconds(value: f64) -> String {
         return format!("{minutes:.0} min {:.0} s", (value - minutes * 60.0).floor());
     }
     let hours = (minutes / 60.0).floor();
-    format!("{hours:.0} h {:.0} min", minutes - hours * 60.0)
+    if hours < 48.0 {
+        return format!("{hours:.0} h {:.0} min", minutes - hours * 60.0);
+    }
+    let days = (hours / 24.0).floor();
+    match hours - days * 24.0 {
+        rest if rest >= 1.0 && days < 100.0 => format!("{days:.0} d {rest:.0} h"),
+        _ => format!("{days:.0} d"),
+    }
 }
 
 /// A count with a thin grouping: `1 234 567`.
@@ -100,6 +107,9 @@ mod tests {
         assert_eq!(seconds(1.2345), "1.234 s");
         assert_eq!(seconds(125.0), "2 min 5 s");
         assert_eq!(seconds(3725.0), "1 h 2 min");
+        assert_eq!(seconds(47.5 * 3600.0), "47 h 30 min");
+        assert_eq!(seconds(50.0 * 3600.0), "2 d 2 h");
+        assert_eq!(seconds(365.0 * 86_400.0), "365 d");
         assert_eq!(count(1_234_567.0), "1 234 567");
         assert_eq!(count(12.0), "12");
     }

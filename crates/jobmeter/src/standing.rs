@@ -3,6 +3,7 @@
 use crate::client::{Client, path};
 use crate::missing;
 use crate::show::{self, Table};
+use crate::times::machine;
 use crate::unknown;
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -23,7 +24,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let all_well = nodes.iter().all(|node| node.alive || node.stopped);
     let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
     if matches.get_flag("json") {
-        writeln!(out, "{text}")?;
+        writeln!(out, "{}", machine(&text))?;
         out.flush()?;
         return Ok(code);
     }
@@ -122,7 +123,7 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     let body = client.text(&path, "application/json")?;
     let explained: Vec<api::Explanation> = client.understood(&path, &body)?;
     if matches.get_flag("json") {
-        writeln!(out, "{body}")?;
+        writeln!(out, "{}", machine(&body))?;
         out.flush()?;
         return Ok(if explained.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS });
     }
@@ -166,6 +167,32 @@ fn why_none(client: &Client, device: Option<String>, metrics: &str) -> anyhow::R
     Ok(lines)
 }
 
+/// A sender, or several of one kind.
+struct From {
+    name: String,
+    last_seen: f64,
+}
+
+/// Agents by their names; runs of `jobmeter run`, of which a node may have thousands, as one line.
+fn senders(all: &[api::Sender]) -> Vec<From> {
+    let is_run = |sender: &&api::Sender| {
+        model::Origin::new(&sender.origin).is_ok_and(|origin| origin.as_run().is_some())
+    };
+    let runs: Vec<&api::Sender> = all.iter().filter(is_run).collect();
+    let one =
+        |sender: &api::Sender| From { name: sender.origin.clone(), last_seen: sender.last_seen };
+    let mut from: Vec<From> = all.iter().filter(|sender| !is_run(sender)).map(one).collect();
+    match &*runs {
+        [] => {}
+        [run] => from.push(one(run)),
+        runs => {
+            let last_seen = runs.iter().map(|run| run.last_seen).fold(f64::MIN, f64::max);
+            from.push(From { name: format!("{} runs", runs.len()), last_seen });
+        }
+    }
+    from
+}
+
 /// One series, a line for each thing that is known of it.
 fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<()> {
     let series = &one.series;
@@ -195,11 +222,8 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
     if let Some(last) = &one.last_error {
         line("error", format!("{}, {}: {}", ago(last.time), last.state, last.why))?;
     }
-    for sender in &one.senders {
-        line(
-            "from",
-            format!("{}, whose last batch came {}", sender.origin, ago(sender.last_seen)),
-        )?;
+    for from in senders(&one.senders) {
+        line("from", format!("{}, last batch {}", from.name, ago(from.last_seen)))?;
     }
     line("samples", format!("{} in the last day", show::count(one.samples as f64)))?;
     if let Some(period) = one.period_seconds {
@@ -223,4 +247,21 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
         line("gap", format!("{length}, {}, {}{detail}", ago(gap.to), gap.cause))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_one_line() {
+        let sender = |origin: &str, last_seen| api::Sender { origin: origin.to_owned(), last_seen };
+        let mut all = vec![sender("n1", 5.0), sender("n1/run-7", 1.0)];
+        let names = |all: &[api::Sender]| {
+            senders(all).into_iter().map(|it| (it.name, it.last_seen)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&all), [("n1".to_owned(), 5.0), ("n1/run-7".to_owned(), 1.0)]);
+        all.extend((8..47).map(|id| sender(&format!("n1/run-{id}"), f64::from(id))));
+        assert_eq!(names(&all), [("n1".to_owned(), 5.0), ("40 runs".to_owned(), 46.0)]);
+    }
 }

@@ -34,8 +34,10 @@ fn has_series(client: &Client, device: &str) -> anyhow::Result<bool> {
     let alias = serde_json::json!({ "_device_alias": device }).to_string();
     for (key, value) in [("device", device.to_owned()), ("labels", alias)] {
         let since = ("start", Some("0".to_owned()));
+        // A node may have more series than the server lists.
+        let one = ("limit", Some("1".to_owned()));
         let series: Vec<api::SeriesInfo> =
-            client.get(&path("/api/v1/series", &[(key, Some(value)), since]))?;
+            client.get(&path("/api/v1/series", &[(key, Some(value)), since, one]))?;
         if !series.is_empty() {
             return Ok(true);
         }

@@ -8,6 +8,9 @@ use std::process::Command;
 /// A port where nobody answers.
 const NOBODY: &str = "http://127.0.0.1:1";
 
+const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,
+    "jobs_running":0}"#;
+
 /// The exit code and both outputs.
 fn jobmeter(server: &str, words: &[&str]) -> (i32, String, String) {
     jobmeter_with(&[], &[&["--server", server], words].concat())
@@ -60,6 +63,7 @@ fn serve(answers: &'static [(&'static str, &'static str)]) -> String {
 #[test]
 fn a_name_that_nobody_has_is_told() {
     let url = serve(&[
+        ("/api/v1/health", HEALTH),
         ("metrics=load_1m", "timestamp,device_id\n"),
         ("metrics=lod_1m", "timestamp,device_id\n"),
         (
@@ -85,10 +89,7 @@ fn a_name_that_nobody_has_is_told() {
 fn lacking() -> String {
     serve(&[
         ("/api/v1/explain", "[]"),
-        (
-            "/api/v1/health",
-            r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,"jobs_running":0}"#,
-        ),
+        ("/api/v1/health", HEALTH),
         (
             "/api/v1/nodes",
             r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,

@@ -140,39 +140,53 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Reads `500us`, `500ms`, `30s`, `2m`, `1h` or `7d`; a number alone is seconds.
+/// Reads `500us`, `500ms`, `30s`, `2m`, `1h`, `7d` or their sum, such as `1h30m`; a number alone is seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    let (number, unit) = number_and_unit(text)?;
-    let micros = match unit {
-        "us" | "µs" => 1,
-        "ms" => 1_000,
-        "" | "s" => 1_000_000,
-        "m" | "min" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        _ => return None,
-    };
-    number.checked_mul(micros).map(Duration::from_micros)
+    let (mut rest, mut sum, mut smallest) = (text, 0_u64, u64::MAX);
+    loop {
+        let (number, tail) = leading_number(rest)?;
+        let split = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at_checked(split)?;
+        let micros = match unit.trim() {
+            "us" | "µs" => 1,
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "" if rest.len() == text.len() => 1_000_000,
+            "m" | "min" => 60_000_000,
+            "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
+            _ => return None,
+        };
+        // Of a sum, each unit is smaller than the one before.
+        if micros >= smallest {
+            return None;
+        }
+        sum = sum.checked_add(number.checked_mul(micros)?)?;
+        if tail.is_empty() {
+            return Some(Duration::from_micros(sum));
+        }
+        (rest, smallest) = (tail, micros);
+    }
 }
 
-/// Reads `512KiB`, `64MiB`, `1GiB` or `2TiB`; a number alone is bytes.
+/// Reads `512KiB` or `512K`, `64MiB`, `1GiB` or `2TiB`, all powers of 1024; a number alone is bytes.
 pub fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = number_and_unit(text)?;
-    let bytes = match unit {
+    let (number, unit) = leading_number(text)?;
+    let bytes = match unit.trim() {
         "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
         _ => return None,
     };
     number.checked_mul(bytes)
 }
 
-fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+fn leading_number(text: &str) -> Option<(u64, &str)> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at_checked(split)?;
-    Some((digits.parse().ok()?, unit.trim()))
+    let (digits, rest) = text.split_at_checked(split)?;
+    Some((digits.parse().ok()?, rest))
 }
 
 /// The shortest text that [`parse_duration`] reads back.
@@ -231,8 +245,26 @@ mod tests {
         assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
         assert_eq!(parse_duration("7"), Some(Duration::from_secs(7)));
         assert_eq!(parse_duration("7 d"), Some(Duration::from_secs(604_800)));
+        assert_eq!(parse_duration("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("1 d 2 h"), parse_duration("26h"));
+        assert_eq!(parse_duration("1d2h3m4s5ms6us"), Some(Duration::from_micros(93_784_005_006)));
         assert_eq!(parse_bytes("64MiB"), Some(64 << 20));
-        for text in ["", "s", "1w", "-1s", "1.5s", "99999999999999999999s", "213503982334601d"] {
+        assert_eq!(parse_bytes("8G"), parse_bytes("8GiB"));
+        assert_eq!((parse_bytes("512K"), parse_bytes("1T")), (Some(512 << 10), Some(1 << 40)));
+        for text in [
+            "",
+            "s",
+            "1w",
+            "-1s",
+            "1.5s",
+            "99999999999999999999s",
+            "213503982334601d",
+            "30m1h",
+            "1h1h",
+            "1h30",
+            "30m1",
+            "1hm",
+        ] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
         for text in ["1MB", "GiB", "99999999999TiB", "1 GiB x"] {

@@ -58,8 +58,9 @@ impl Questions {
                 continue;
             }
             let key = of.clone();
+            // Series come one after another.
             if series.len() >= SERIES_MAX && !series.contains_key(&key) {
-                continue;
+                break;
             }
             let info = Arc::clone(&chunk.series);
             let (_, looked) = series.entry(key).or_insert_with(|| (info, Looked::default()));

@@ -38,6 +38,7 @@ mod slices;
 mod summary;
 mod time;
 
+pub use api::parse_zone;
 pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
 pub use lists::gap;
@@ -47,4 +48,4 @@ pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Wat
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use shown::shown;
 pub use sight::NodeSight;
-pub use time::{parse_time, parse_zone};
+pub use time::parse_time;

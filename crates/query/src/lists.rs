@@ -26,6 +26,20 @@ impl Questions {
         to: Timestamp,
         asker: &Asker,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
+        self.first_series(select, (from, to), usize::MAX, asker)
+    }
+
+    /// The first `most` of these series; the rest is left out, however many there are.
+    ///
+    /// # Errors
+    /// `most` and the matches are more than [`crate::Settings::series_max`]; a block cannot be read; the registry fails.
+    pub fn first_series(
+        &self,
+        select: &Selector,
+        (from, to): (Timestamp, Timestamp),
+        most: usize,
+        asker: &Asker,
+    ) -> Result<Vec<api::SeriesInfo>, QueryError> {
         let mut sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
         let mut series = Vec::new();
         for info in self.store.snapshot().series(select, from, to)? {
@@ -36,6 +50,9 @@ impl Questions {
                 // An index tells also of what was there at other times.
                 Seen::During(_) => self.told(&info, &seen, (from, to), asker)?,
             };
+            if series.len() >= most {
+                break;
+            }
             if told {
                 self.check_series(series.len())?;
                 series.push(described(&info));

@@ -245,6 +245,10 @@ fn lists_show_what_their_reader_may_see() {
     assert_eq!(questions.series(&of_device("n1"), from, to, &alice).unwrap().len(), 1);
     let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
     assert_eq!(few.series(&of_device("n1"), from, to, &all()).unwrap_err().status(), 413);
+    // The first ones are had, however many there are.
+    let first =
+        |most| few.first_series(&of_device("n1"), (from, to), most, &all()).map(|all| all.len());
+    assert_eq!((first(1).unwrap(), first(2).unwrap_err().status()), (1, 413));
 
     let last = questions.last(&of_device("n1"), &all()).unwrap();
     assert_eq!((last.len(), last[0].value, last[1].value), (2, Some(2.0), None));

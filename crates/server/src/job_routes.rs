@@ -100,12 +100,10 @@ fn place(text: &str) -> Result<Place, Refusal> {
         let (name, start) = text.split_once('@')?;
         let (cluster, id) = name.split_once(':')?;
         let key = JobKey { cluster: ClusterId::new(cluster).ok()?, id: id.parse().ok()? };
-        let seconds: f64 = start.parse().ok()?;
-        #[expect(clippy::cast_possible_truncation, reason = "what is too far is held at the end")]
-        let micros = (seconds * 1e6).round() as i64;
-        start
-            .starts_with(|c: char| c.is_ascii_digit())
-            .then_some(Place { start: Timestamp(micros), key })
+        let start = Timestamp::parse(start)
+            .ok()
+            .filter(|_| start.starts_with(|c: char| c.is_ascii_digit()));
+        Some(Place { start: start?, key })
     };
     read().ok_or_else(|| {
         Refusal::malformed(
@@ -410,6 +408,7 @@ mod tests {
         let place = |text| place(text).map(|place| (place.key.to_string(), place.start.0)).ok();
         let told = Some(("slurm:7".to_owned(), 1_767_657_600_250_001));
         assert_eq!(place("slurm:7@1767657600.250001"), told);
+        assert_eq!(place("slurm:7@2026-01-06T00:00:00.250001+00:00"), told);
         for wrong in ["", "slurm:7", "7@5", "slurm:7@", "slurm:x@5", "slurm:7@-5", "slurm:7@nan"] {
             assert_eq!(place(wrong), None, "{wrong}");
         }

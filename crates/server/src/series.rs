@@ -31,9 +31,10 @@ pub(crate) async fn series(
     let params = known(query, Operation::Series)?;
     let selection = Selection::of(&params)?;
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let most = params.text("limit")?.map_or(Ok(usize::MAX), |limit| most(&limit))?;
     ask(&app, &caller, move |questions, asker| {
         let select = selection.resolve(questions, asker)?;
-        questions.series(&select, span.from, span.to, asker)
+        questions.first_series(&select, (span.from, span.to), most, asker)
     })
     .await
 }
@@ -133,6 +134,13 @@ pub(crate) fn known(query: Option<String>, operation: Operation) -> Result<Param
     let params = Params::of_query(query.as_deref())?;
     params.only(operation, StatusCode::BAD_REQUEST)?;
     Ok(params)
+}
+
+/// The number of elements that a caller wants at most.
+fn most(text: &str) -> Result<usize, Refusal> {
+    let most = text.parse::<u32>().ok().filter(|most| *most <= api::COUNT_MAX);
+    let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
+    most.and_then(|most| usize::try_from(most).ok()).ok_or_else(|| Refusal::malformed(message()))
 }
 
 /// A truth value as PostgreSQL reads them.

@@ -1,6 +1,6 @@
 //! The words of the commands about who may see what.
 
-use super::{json, value};
+use super::{json, last, since, until, value};
 use clap::{Arg, ArgAction, Command};
 
 /// `jobmeter token`.
@@ -91,8 +91,9 @@ pub(super) fn audit() -> Command {
             value("who", "WHO", "Only of this user, by name or number, or of `token 7`"),
             value("what", "TEXT", "Only what has this in its method or path, such as tokens or POST"),
             value("job", "CLUSTER:ID", "Only of this job; `*`: of no one job"),
-            value("since", "TIME", "From then on: 2h, 7d, or such as 2026-01-06 14:00 [default: 1d]"),
-            value("until", "TIME", "Until then [default: now]"),
+            since("Only what was done from this time on [default: 1d]"),
+            until("Only what was done until this time [default: now]"),
+            last("Only what was done within this time before now"),
             value("limit", "N", "The newest so many, 10000 at most [default: 1000]"),
             json(),
         ])
