@@ -70,6 +70,8 @@ pub(crate) struct Stats {
     pub(crate) kept_cut: u64,
     /// Samples that its sink refused.
     pub(crate) refused: u64,
+    /// Accounting states that it rejected.
+    pub(crate) states_rejected: u64,
     /// How late the last tick's reading began.
     pub(crate) late_us: i64,
     /// Processor time of the last reading.
@@ -258,6 +260,7 @@ impl Entry {
         self.series = slot.sink.series();
         let refused = slot.sink.counts();
         self.stats.refused = refused.all();
+        self.stats.states_rejected = slot.rejected;
         (self.stats.kept_bytes, self.stats.kept_cut) =
             (slot.sink.kept_bytes(), slot.sink.kept_cut());
         let (spec, options) = (self.spec, &self.options);

@@ -67,8 +67,8 @@ fn read(bytes: &[u8; 12]) -> Option<Timestamp> {
     (u32::from_le_bytes(check) == crc32c(time)).then(|| Timestamp(i64::from_le_bytes(*time)))
 }
 
-/// CRC-32C (Castagnoli), bit by bit: eight bytes a second need no table.
-fn crc32c(bytes: &[u8]) -> u32 {
+/// CRC-32C (Castagnoli), bit by bit: eight bytes a second, and a state at each start, need no table.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }

@@ -4,6 +4,7 @@
 //! The way of a sample: `sampler` decides what is read when, `work` reads it, `seal`
 //! makes batches, `keeper` frames, `outbox` and `spool` keep them, `sender` sends them.
 
+mod accounting;
 mod backoff;
 mod burst;
 mod change;

@@ -17,7 +17,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
     help: "What the agent itself costs, source by source, and what it has not sent yet.",
     reads: &["its own counters"],
-    cost: "13 samples a source, 3 more with a burst, and 12 of its own, from memory",
+    cost: "13 samples a source, 3 more with a burst, and 13 of its own, from memory",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[
         &CPU,
@@ -49,6 +49,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &SENT,
         &REFUSED,
         &REFUSED_BY_SERVER,
+        &STATES_REJECTED,
     ],
     sane: &[],
     options: &[],
@@ -181,6 +182,12 @@ static REFUSED_BY_SERVER: Metric = Metric::counter(
     "Samples that the server refused of batches that it took.",
 );
 
+static STATES_REJECTED: Metric = Metric::counter(
+    "agent_rejected_states_total",
+    Unit::Count,
+    "Accounting states of an earlier start that were rejected: damaged, or from before the last boot.",
+);
+
 fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Err(SourceError::absent(
         "no agent runs here: only a running one has something to tell of itself",
@@ -199,6 +206,7 @@ pub(crate) struct Counters {
     pub(crate) refused_batches: AtomicU64,
     pub(crate) refused_samples: AtomicU64,
     pub(crate) dropped_samples: AtomicU64,
+    pub(crate) states_rejected: AtomicU64,
     /// Until the next batch at the longest, by what was sealed last; 0 before that.
     pub(crate) wait_us: AtomicI64,
 }
@@ -281,7 +289,8 @@ impl Own {
         for entry in entries.iter().filter(|entry| entry.enabled) {
             self.source(entry);
         }
-        self.agent(now, sealed);
+        let rejected = entries.iter().map(|entry| entry.stats.states_rejected).sum();
+        self.agent(now, sealed, rejected);
     }
 
     fn source(&mut self, entry: &Entry) {
@@ -318,7 +327,7 @@ impl Own {
         }
     }
 
-    fn agent(&mut self, now: Timestamp, sealed: &SealCounts) {
+    fn agent(&mut self, now: Timestamp, sealed: &SealCounts, rejected: u64) {
         let (counters, start) = (&*self.counters, self.start);
         let mut out = self.sink.of_device();
         out.counter(&CPU, &[], process_cpu_us() as f64 / 1e6, start);
@@ -331,6 +340,7 @@ impl Own {
             (&SENT, Counters::get(&counters.sent_batches)),
             (&REFUSED, Counters::get(&counters.refused_batches)),
             (&REFUSED_BY_SERVER, Counters::get(&counters.refused_samples)),
+            (&STATES_REJECTED, rejected as f64 + Counters::get(&counters.states_rejected)),
         ] {
             out.counter(metric, &[], value, start);
         }

@@ -1,5 +1,6 @@
 //! The whole agent: its threads, its signals, its end.
 
+use crate::accounting::Accounting;
 use crate::backoff::{Backoff, FIRST};
 use crate::change::Changes;
 use crate::clock::{Clock, MachineClock};
@@ -75,6 +76,7 @@ struct Program {
     clock: Arc<dyn Clock>,
     changes: Changes,
     known: Option<Known>,
+    accounting: Option<Accounting>,
     /// Which sources should give samples and give none, as the server was told.
     troubles: String,
     /// When unused memory is given back next, by the clock that is never set.
@@ -114,19 +116,22 @@ impl Program {
         let first = Schedule::new(config.sampling.period, clock.wall()).due();
         let kept_until = folders.kept_until;
         tell_down(kept_until, first, &config, notes);
-        let known = folders.spool.as_ref().and_then(|spool| Known::open(spool.dir(), &site.root));
-        let (known, directories) = known.unzip();
+        let dir = folders.spool.as_ref().map(Spool::dir);
+        let (known, directories) = dir.and_then(|dir| Known::open(dir, &site.root)).unzip();
+        let left = dir.and_then(|dir| Accounting::open(dir, &site.root, counters));
+        let (accounting, states) = left.unzip();
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
         let plan = plan(&config, None).map_err(StartError::Machine)?;
         let (inlet, batches) = queue();
         let queue = inlet.end();
-        let sampler = site.sampler(
+        let mut sampler = site.sampler(
             &config,
             Arc::clone(&clock),
             &plan,
             Box::new(inlet),
             (directories.unwrap_or_default(), kept_until),
         )?;
+        sampler.resume(states.unwrap_or_default(), kept_until);
 
         let connect = Arc::new(Connect::new(&config));
         let (orders, take_orders) = sync_channel(16);
@@ -172,6 +177,7 @@ impl Program {
             clock,
             changes: Changes::default(),
             known,
+            accounting,
             troubles: String::new(),
             tidy_us: 0,
         })
@@ -284,6 +290,13 @@ impl Program {
         // First, so that the last batch goes with the word that the agent ends.
         self.order(Order::End);
         self.sampling.end(LAST_READING);
+        if let Some(accounting) = &self.accounting
+            && let Err(e) = accounting.write(&self.sampling.with(Sampler::states))
+        {
+            log::warn!(
+                "the accounting state cannot be written: {e}; counters of jobs will begin anew"
+            );
+        }
         // A thread that still reads holds what it started.
         kernel::command::kill_all();
         self.queue.end();

@@ -5,6 +5,7 @@
 mod aside;
 mod demand;
 mod ended;
+mod last;
 mod presence;
 
 use crate::clock::Clock;
@@ -110,6 +111,8 @@ pub(crate) struct Sampler {
     budget_us: u64,
     source_time_max: Option<Duration>,
     ending: bool,
+    /// The next source to be read for the last time.
+    last: Option<usize>,
 }
 
 /// The sinks of the sources and of the agent itself.
@@ -167,6 +170,7 @@ impl Sampler {
             budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
             source_time_max: plan.source_time_max,
             ending: false,
+            last: None,
             clock,
         }
         .with_wishes(plan)
@@ -189,6 +193,10 @@ impl Sampler {
             self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
         }
         if self.ending {
+            if let Some(reading) = self.next_last() {
+                self.run(Some(reading.place), steady_us);
+                return Step::Read(reading);
+            }
             self.seal(now, steady_us);
             return Step::End;
         }
@@ -369,6 +377,10 @@ impl Sampler {
 
     fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
         let (place, task) = self.next_ended().or_else(|| self.next_due(now, steady_us))?;
+        self.reading(place, task)
+    }
+
+    fn reading(&mut self, place: usize, task: Task) -> Option<Reading> {
         let entry = self.entries.get_mut(place)?;
         Some(Reading {
             place,

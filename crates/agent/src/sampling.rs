@@ -97,7 +97,7 @@ impl Sampling {
 
     /// Ends: what was read is sealed. A source that is being read is given this long.
     pub(crate) fn end(&self, patience: Duration) {
-        self.with(Sampler::end);
+        self.with(Sampler::finish);
         let ended = self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.shared.end.wait_timeout_while(ended, patience, |ended| !*ended);
         let ended = match waited {

@@ -25,6 +25,12 @@ pub(crate) struct Slot {
     pub(crate) sink: Sink,
     /// The options that the source was opened with.
     opened_with: Option<Arc<Options>>,
+    /// What an earlier start left for the source, until it is opened; later what it leaves for the next.
+    pub(crate) state: Vec<u8>,
+    /// Until when samples of an earlier start exist.
+    pub(crate) until: Option<Timestamp>,
+    /// States that the source rejected.
+    pub(crate) rejected: u64,
 }
 
 /// What a source is to do.
@@ -36,6 +42,8 @@ pub(crate) enum Task {
     Drain,
     /// Read these jobs for the last time.
     Ended(Arc<[JobKey]>),
+    /// Read everything for the last time: the agent ends.
+    Finish,
 }
 
 /// A reading about to be made.
@@ -85,7 +93,7 @@ pub(crate) enum Outcome {
 
 impl Slot {
     pub(crate) const fn new(sink: Sink) -> Self {
-        Self { source: None, sink, opened_with: None }
+        Self { source: None, sink, opened_with: None, state: Vec::new(), until: None, rejected: 0 }
     }
 }
 
@@ -97,7 +105,7 @@ impl Reading {
             Task::Collect { scheduled, period_us, .. } => {
                 (stamp(scheduled, period_us, now), now.since(scheduled))
             }
-            Task::Drain | Task::Ended(_) => (now, 0),
+            Task::Drain | Task::Ended(_) | Task::Finish => (now, 0),
         };
         let (steady, cpu) = (clock.steady_us(), clock.thread_cpu_us());
         let before = self.slot.sink.len();
@@ -138,7 +146,12 @@ impl Reading {
         let source = match &mut slot.source {
             Some(source) => source,
             None => match (self.spec.open)(&Open { root, options: &self.options, boot: *boot }) {
-                Ok(source) => {
+                Ok(mut source) => {
+                    let state = std::mem::take(&mut slot.state);
+                    if let Err(error) = source.resume(&state, slot.until.take()) {
+                        log::warn!("source {}: {error}", self.spec.name);
+                        slot.rejected += 1;
+                    }
                     slot.opened_with = Some(Arc::clone(&self.options));
                     slot.source.insert(source)
                 }
@@ -157,6 +170,7 @@ impl Reading {
         let result = match &self.task {
             Task::Collect { .. } => source.collect(&cx, &mut slot.sink),
             Task::Drain => source.drain(&cx, &mut slot.sink),
+            Task::Finish => source.finish(&cx, &mut slot.sink, &mut slot.state),
             Task::Ended(keys) => {
                 let mut result = Ok(());
                 for key in &**keys {

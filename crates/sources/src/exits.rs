@@ -13,6 +13,7 @@
 
 pub(crate) mod look;
 mod refused;
+pub(crate) mod saved;
 pub(crate) mod source;
 pub(crate) mod tree;
 
@@ -25,6 +26,7 @@ use look::Looks;
 use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
 use refused::{exits_error, forks_error};
+use saved::Saved;
 use std::fmt::Write as _;
 use std::time::Duration;
 use tree::{Account, JobNo, Tree, Window};
@@ -113,6 +115,7 @@ pub(crate) struct Exits {
     counts: Counts,
     path: String,
     parts_told: bool,
+    saved: Saved,
 }
 
 /// What is counted here besides the tree's counts.
@@ -168,6 +171,7 @@ impl Exits {
             counts: Counts::default(),
             path: String::new(),
             parts_told: false,
+            saved: Saved::default(),
         }
     }
 
@@ -305,13 +309,9 @@ impl Exits {
 
     /// Follows the jobs that come and go.
     fn follow(&mut self, cx: &Context<'_>, account: &mut impl Account) {
-        let opened_at = match self.opened_at {
-            Some(opened_at) => opened_at,
-            None => {
-                (self.opened_at, self.drained_at) = (Some(cx.now), cx.now);
-                cx.now
-            }
-        };
+        if self.opened_at.is_none() {
+            (self.opened_at, self.drained_at) = (Some(cx.now), cx.now);
+        }
         if self.generation == Some(cx.jobs.generation()) {
             return;
         }
@@ -334,7 +334,7 @@ impl Exits {
                         known.populated = job.populated;
                     }
                 }
-                Err(place) => self.add(place, job, opened_at, cx),
+                Err(place) => self.add(place, job, cx, account),
             }
         }
         self.looks.refresh(cx.root);
@@ -346,15 +346,18 @@ impl Exits {
         self.tree.set_complete(self.forks.is_some() && self.jobs.iter().all(|job| job.known));
     }
 
-    fn add(&mut self, place: usize, job: &JobCgroup, opened_at: Timestamp, cx: &Context<'_>) {
+    fn add(&mut self, place: usize, job: &JobCgroup, cx: &Context<'_>, account: &mut impl Account) {
         let no = JobNo::new(self.next_job);
         self.next_job += 1;
-        let is_old = job.created < opened_at;
+        let restored = self.restore(no, job, cx, account);
+        let is_old = restored.is_none() && job.created < self.opened_at();
         // The tick may be dated a moment before the job was made.
-        let start = if is_old { cx.now } else { job.created.min(cx.now) };
-        let age_us = u64::try_from(cx.now.since(start)).unwrap_or(0);
-        let before_us = if is_old { 0 } else { age_us + CAME_WITH_JOB_US };
-        self.tree.add_job(no, now_us(cx).saturating_sub(before_us));
+        let start = restored.unwrap_or(if is_old { cx.now } else { job.created.min(cx.now) });
+        if restored.is_none() {
+            let age_us = u64::try_from(cx.now.since(start)).unwrap_or(0);
+            let before_us = if is_old { 0 } else { age_us + CAME_WITH_JOB_US };
+            self.tree.add_job(no, now_us(cx).saturating_sub(before_us));
+        }
         let watched = Watched {
             key: job.key.clone(),
             no,
@@ -456,6 +459,7 @@ impl Exits {
                 out.part("forks", state.clone());
             }
         }
+        self.report_restart(source, cx.now, out);
         if let Some(since) = self.lost_since.take() {
             let detail = "the kernel's buffer for exits or forks was full";
             out.gap(source, since, cx.now, Cause::EventsLost, detail);

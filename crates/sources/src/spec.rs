@@ -110,6 +110,29 @@ pub trait Source: Send {
         None
     }
 
+    /// The agent ends: reads everything for the last time, and appends to `state` what the next start needs
+    /// to continue the counters. Sources without a state do nothing.
+    ///
+    /// # Errors
+    /// As [`Self::collect`].
+    fn finish(
+        &mut self,
+        _cx: &Context<'_>,
+        _out: &mut Sink,
+        _state: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    /// Takes the state that [`Self::finish`] of an earlier start wrote, before the first reading; empty if
+    /// there is none. `until`: until when samples of an earlier start exist, if any.
+    ///
+    /// # Errors
+    /// The state is rejected; the source then works without it.
+    fn resume(&mut self, _state: &[u8], _until: Option<Timestamp>) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// A job's cgroup is about to be forgotten: the last chance to read it. `cx.jobs` still has it.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::Exits;
 use super::tree::{Account, JobNo};
 use crate::{Context, Quiet, Sink, Source, SourceError};
-use model::JobKey;
+use model::{JobKey, Timestamp};
 use std::time::Duration;
 
 /// What such a source does beside taking the ends.
@@ -26,6 +26,14 @@ pub(crate) trait Reader: Send {
     /// As [`Source::collect`].
     fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
 
+    /// Makes the next reading a full one, of everything.
+    fn want_all(&mut self);
+
+    /// How long before the last sample a value may have been read last.
+    fn stale_us(&self) -> i64 {
+        0
+    }
+
     /// Shows a job for the last time; its ends have been taken.
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink);
 }
@@ -41,6 +49,24 @@ impl<R: Reader> Source for Listening<R> {
         let read = self.0.read(cx, out);
         self.0.told().0.report(R::NAME, cx, out);
         drained.and(read)
+    }
+
+    fn finish(
+        &mut self,
+        cx: &Context<'_>,
+        out: &mut Sink,
+        state: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
+        self.0.want_all();
+        let collected = self.collect(&Context { budget_us: u64::MAX, ..*cx }, out);
+        let (exits, account) = self.0.told();
+        exits.save(cx, account, state);
+        collected
+    }
+
+    fn resume(&mut self, state: &[u8], until: Option<Timestamp>) -> Result<(), SourceError> {
+        let until = until.map(|until| until.plus(-self.0.stale_us()));
+        self.0.told().0.resume(state, until)
     }
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {

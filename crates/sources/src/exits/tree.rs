@@ -18,6 +18,7 @@ mod waiting;
 
 pub(crate) use lists::{Looked, Reading};
 
+use super::saved::Numbers;
 use kernel::proc_connector::Fork;
 use kernel::taskstats::TaskStats;
 use rustc_hash::FxHashMap;
@@ -25,7 +26,7 @@ use std::num::NonZeroU64;
 use waiting::{WaitingEnds, Who};
 
 /// By how much the instants at which a fork and an end are told may be off.
-const TOLERANCE_US: u64 = 1_000_000;
+pub(super) const TOLERANCE_US: u64 = 1_000_000;
 /// At which ages a new task that is of no job is looked at, to see whether it has joined one.
 const LOOK_AGES_US: [u64; 5] = [20_000, 100_000, 300_000, 1_000_000, 3_000_000];
 /// How long it is remembered that a parent is of no job.
@@ -78,6 +79,29 @@ pub(crate) trait Account {
 
     /// Keeps the jobs that are still there.
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool);
+
+    /// Writes a job's sums for the next start of the agent.
+    fn save_job(&self, _job: JobNo, _out: &mut Vec<u8>) {}
+
+    /// Writes a living task's last values; false if it has none.
+    fn save_task(&self, _tid: u32, _task: TaskNo, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Restores what [`Self::save_job`] wrote; `None` if it is damaged.
+    fn restore_job(&mut self, _job: JobNo, _from: &mut Numbers<'_>) -> Option<()> {
+        None
+    }
+
+    /// Restores what [`Self::save_task`] wrote; `None` if it is damaged.
+    fn restore_task(&mut self, _: JobNo, _tid: u32, _: TaskNo, _: &mut Numbers<'_>) -> Option<()> {
+        None
+    }
+
+    /// A restored task turns out to have ended: nothing more of it counts.
+    fn lost(&mut self, _tid: u32, task: TaskNo) {
+        self.forgotten(task);
+    }
 }
 
 /// The end of a task of a job.
@@ -91,6 +115,22 @@ pub(crate) struct Ended<'a> {
     pub(crate) tgid: Option<u32>,
     /// Whether what it used before the first reading was counted counts for its job, as it began there.
     pub(crate) from_start: bool,
+}
+
+/// What identifies a task across a restart of the agent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) tid: u32,
+    pub(crate) tgid: u32,
+    pub(crate) start_us: u64,
+}
+
+/// What is saved of a task besides its values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskFacts {
+    pub(crate) no: TaskNo,
+    pub(crate) tgid: u32,
+    pub(crate) start_us: u64,
 }
 
 /// Within which an end that is told now came about.
@@ -238,6 +278,36 @@ impl Tree {
     /// Watches a job. What its tasks used before this instant does not count for it.
     pub(super) fn add_job(&mut self, job: JobNo, counts_from_us: u64) {
         self.counts_from_us.insert(job, counts_from_us);
+    }
+
+    /// From which instant on tasks of a job count whole.
+    pub(super) fn counts_from_us(&self, job: JobNo) -> u64 {
+        self.counts_from_us.get(&job).copied().unwrap_or(u64::MAX)
+    }
+
+    /// The tasks of all jobs.
+    pub(super) fn tasks_of_jobs(&self) -> impl Iterator<Item = (JobNo, u32, TaskFacts)> {
+        self.tasks.iter().filter_map(|(tid, task)| {
+            let Place::Job(job) = task.place else { return None };
+            let Task { no, tgid, start_us, .. } = *task;
+            Some((job, *tid, TaskFacts { no, tgid, start_us }))
+        })
+    }
+
+    /// A number for a task that an earlier agent knew; it is watched if it lives.
+    pub(super) fn restored(
+        &mut self,
+        job: JobNo,
+        origin: &Origin,
+        now_us: u64,
+        lives: bool,
+    ) -> TaskNo {
+        let Origin { tid, tgid, start_us } = *origin;
+        let task = Task { tgid, start_us, announced: true, ..self.task(Place::Job(job), now_us) };
+        if lives {
+            self.insert(tid, task);
+        }
+        task.no
     }
 
     /// Watches a job no more, nor its tasks.

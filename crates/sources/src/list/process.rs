@@ -151,6 +151,10 @@ impl Reader for Processes {
         drained.and(listed).and(read)
     }
 
+    fn want_all(&mut self) {
+        // Each reading is one.
+    }
+
     fn publish_last(&mut self, no: JobNo, _: &Context<'_>, out: &mut Sink) {
         if let Some(watched) = self.exits.job(no) {
             self.publish_io(no, &watched.key, watched.start, out);

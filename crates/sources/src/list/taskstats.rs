@@ -163,6 +163,16 @@ impl Reader for Taskstats {
         read
     }
 
+    fn want_all(&mut self) {
+        self.round.turns.clear();
+        (self.round.turn, self.round.began_at) = (None, None);
+        self.budget_us = u64::MAX;
+    }
+
+    fn stale_us(&self) -> i64 {
+        self.poll_us
+    }
+
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink) {
         self.publish(no, 0, cx, out);
     }

@@ -4,6 +4,7 @@
 
 mod cost;
 mod recorded;
+mod restart;
 pub(crate) mod roles;
 
 use cgroups::{Hierarchy, JobCgroup, JobDir, Jobs};

@@ -2,6 +2,7 @@
 
 use super::files::Told;
 use super::metrics::IO;
+use crate::exits::saved::{Numbers, put};
 use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::process::{ProcessIo, ProcessStatus};
 use kernel::taskstats::{Counter, TaskStats};
@@ -279,6 +280,49 @@ impl Account for Book {
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
         self.jobs.retain(|job, _| is_there(*job));
         self.processes.retain(|_, process| is_there(process.job));
+    }
+
+    fn save_job(&self, job: JobNo, out: &mut Vec<u8>) {
+        let job = self.jobs.get(&job).copied().unwrap_or_default();
+        job.io.iter().chain([&job.hiwater_kib]).for_each(|number| put(out, *number));
+    }
+
+    fn save_task(&self, pid: u32, task: TaskNo, out: &mut Vec<u8>) -> bool {
+        let Some(process) = self.processes.get(&pid).filter(|it| it.no == Some(task)) else {
+            return false;
+        };
+        put(out, u64::from(process.from_start) | u64::from(process.io_read) << 1);
+        process.counted.iter().chain(&process.ended).for_each(|number| put(out, *number));
+        true
+    }
+
+    fn restore_job(&mut self, job: JobNo, from: &mut Numbers<'_>) -> Option<()> {
+        let mut saved = Job { begun: true, ..Job::default() };
+        from.fill(&mut saved.io)?;
+        saved.hiwater_kib = from.take()?;
+        self.jobs.insert(job, saved);
+        Some(())
+    }
+
+    fn restore_task(
+        &mut self,
+        job: JobNo,
+        pid: u32,
+        task: TaskNo,
+        from: &mut Numbers<'_>,
+    ) -> Option<()> {
+        let flags = from.take()?;
+        let mut process = Process::new(job, flags & 1 != 0, self.round);
+        process.io_read = flags & 2 != 0;
+        process.no = Some(task);
+        from.fill(&mut process.counted)?;
+        from.fill(&mut process.ended)?;
+        self.processes.insert(pid, process);
+        Some(())
+    }
+
+    fn lost(&mut self, pid: u32, _: TaskNo) {
+        self.processes.remove(&pid);
     }
 }
 

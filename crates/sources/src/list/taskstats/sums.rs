@@ -1,5 +1,6 @@
 //! What the tasks of each job used, living and ended.
 
+use crate::exits::saved::{Numbers, put};
 use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::taskstats::{Counters, TaskStats};
 use rustc_hash::FxHashMap;
@@ -26,6 +27,18 @@ pub(super) struct Sum {
 }
 
 impl Sum {
+    /// What is saved besides the counters.
+    fn others(&self) -> [u64; 6] {
+        [
+            self.begin_s.map_or(0, |it| it.saturating_add(1)),
+            self.elapsed_us,
+            self.hiwater_rss_kib,
+            self.hiwater_vm_kib,
+            self.ended,
+            self.group_base_ns,
+        ]
+    }
+
     fn see(&mut self, stats: &TaskStats) {
         self.begin_s = Some(self.begin_s.map_or(stats.begin_s, |it| it.min(stats.begin_s)));
         self.elapsed_us = self.elapsed_us.max(stats.elapsed_us);
@@ -99,5 +112,41 @@ impl Account for Sums {
 
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
         self.jobs.retain(|job, _| is_there(*job));
+    }
+
+    fn save_job(&self, job: JobNo, out: &mut Vec<u8>) {
+        let sum = self.jobs.get(&job).copied().unwrap_or_default();
+        sum.counters.0.iter().chain(&sum.others()).for_each(|number| put(out, *number));
+    }
+
+    fn save_task(&self, _: u32, task: TaskNo, out: &mut Vec<u8>) -> bool {
+        let Some(last) = self.living.get(&task) else { return false };
+        last.0.iter().for_each(|number| put(out, *number));
+        true
+    }
+
+    fn restore_job(&mut self, job: JobNo, from: &mut Numbers<'_>) -> Option<()> {
+        let (mut sum, mut others) = (Sum::default(), [0; 6]);
+        from.fill(&mut sum.counters.0)?;
+        from.fill(&mut others)?;
+        let [begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, group_base_ns] = others;
+        let begin_s = begin_s.checked_sub(1);
+        let counters = sum.counters;
+        sum = Sum { counters, begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, ..sum };
+        self.jobs.insert(job, Sum { group_base_ns, ..sum });
+        Some(())
+    }
+
+    fn restore_task(
+        &mut self,
+        _: JobNo,
+        _: u32,
+        task: TaskNo,
+        from: &mut Numbers<'_>,
+    ) -> Option<()> {
+        let mut last = Counters::ZERO;
+        from.fill(&mut last.0)?;
+        self.living.insert(task, last);
+        Some(())
     }
 }
