@@ -144,8 +144,14 @@ pub struct JobReport {
     pub nodes: Vec<NodeShare>,
     /// Its steps.
     pub steps: Vec<Step>,
-    /// What it used, over all its devices.
+    /// What it used, over all its devices: on each node the largest value that an origin proves.
     pub totals: Totals,
+    /// The origin of each total.
+    #[serde(default)]
+    pub origins: Vec<crate::TotalOrigin>,
+    /// The nodes that the totals cover.
+    #[serde(default)]
+    pub coverage: crate::Coverage,
     /// The same per metric, for everything counted for it.
     pub lines: Vec<ReportLine>,
     /// Series counted for it, to plot.
@@ -223,6 +229,9 @@ pub struct ReportLine {
     pub max: Option<f64>,
     /// Samples it rests on.
     pub samples: u64,
+    /// Devices with samples of it.
+    #[serde(default)]
+    pub devices: u32,
 }
 
 /// A series to ask for.

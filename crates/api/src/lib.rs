@@ -17,6 +17,7 @@ mod rows;
 mod samples;
 mod time;
 mod told;
+mod totals;
 
 pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
 pub use demand::{
@@ -40,3 +41,4 @@ pub use samples::{
 };
 pub use time::{TimeError, parse_time, parse_zone};
 pub use told::{Disagreement, JobTold};
+pub use totals::{Coverage, SilentNode, TotalOrigin};

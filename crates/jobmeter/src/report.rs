@@ -20,6 +20,7 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     // What never started used nothing.
     if job.start.is_some() {
         totals(&report.totals, out)?;
+        origins(report, out)?;
     }
     if !report.steps.is_empty() {
         writeln!(out, "  steps:")?;
@@ -45,6 +46,30 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
         )?;
     }
     Ok(())
+}
+
+/// Writes what restricts the totals: notes on their origins, and nodes that they do not cover.
+fn origins(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
+    let note = |origin: &api::TotalOrigin| {
+        let what = match &*origin.total {
+            "cpu_seconds" => "processor time",
+            "memory_peak_bytes" => "peak memory",
+            "io_read_bytes" => "read",
+            "io_write_bytes" => "written",
+            _ => return None,
+        };
+        origin.note.as_ref().map(|note| format!("{what}: {note}"))
+    };
+    let notes: Vec<String> = report.origins.iter().filter_map(note).collect();
+    line(out, "note", Some(notes.join(", ")))?;
+    let coverage = &report.coverage;
+    let text = (coverage.nodes < coverage.of).then(|| coverage.text(instant));
+    line(out, "covers", text)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "whole seconds are printed")]
+fn instant(at: f64) -> String {
+    model::Timestamp::from_seconds(at as i64).to_string()
 }
 
 /// Writes what only a scheduler tells.
@@ -167,6 +192,29 @@ mod tests {
             "    batch solve: RUNNING, 2.000 s, exit code 0",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn notes_and_silent_nodes_are_printed() {
+        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":null,"uid":null,
+            "account":null,"project":null,"name":null,"queue":null,"state":"ended",
+            "state_word":null,"submit":null,"start":1,"stop":3,"exit_code":null,
+            "part_of":null,"array_index":null,"types":[],"requested":{},"used":{},"devices":["n1","n2"]},
+            "runs":[],"allocations":[],"nodes":[],"steps":[],"totals":{"wall_seconds":2,"memory_peak_bytes":1024},
+            "origins":[{"total":"memory_peak_bytes","origins":["exits"],"note":"largest task","nodes":1}],
+            "coverage":{"nodes":1,"of":2,"silent":[{"device":"n2","since":2.0}]},
+            "lines":[],"series":[],"gaps":[]}"#;
+        let report: JobReport = serde_json::from_str(report).unwrap();
+        let mut out = Vec::new();
+        write(&report, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("  note                  peak memory: largest task\n"), "{text}");
+        assert!(
+            text.contains(
+                "  covers                1 of 2 nodes; n2 silent since 1970-01-01T00:00:02"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod sight;
 mod slices;
 mod summary;
 mod time;
+mod totals;
 
 pub use api::parse_zone;
 pub use error::QueryError;

@@ -3,6 +3,7 @@
 use crate::by_job::SLACK;
 use crate::lists::gap;
 use crate::shown::{allocation, share, shown, step};
+use crate::totals::{ByNode, NodeSum, totals};
 use crate::{Asker, QueryError, Questions};
 use jobs::{JobName, Listed, Sees, Whole};
 use model::{DeviceId, JobKey, Kind, Point, Timestamp, increases};
@@ -55,9 +56,10 @@ impl Questions {
             asker.cancel.check()?;
             used.take(&chunk?);
         }
-        let (lines, series) = used.finish();
+        let (by_node, lines, series, read) = used.finish();
         let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
-        let totals = totals(&lines, wall_seconds);
+        let (totals, origins) = totals(&by_node, wall_seconds);
+        let coverage = coverage(&devices, &read, (start, stop), job.stop.is_some());
         let mut missing = Vec::new();
         for device in &devices {
             missing.extend(self.gaps((start, stop), Some(device), asker)?);
@@ -70,7 +72,9 @@ impl Questions {
             nodes: nodes.into_iter().map(share).collect(),
             steps: steps.into_iter().map(step).collect(),
             totals,
-            lines: lines.into_values().collect(),
+            origins,
+            coverage,
+            lines,
             series,
         })
     }
@@ -98,12 +102,51 @@ impl Questions {
 /// Most runs of a number that are told.
 const RUNS_MAX: usize = 100;
 
+/// A node whose last sample is older than this, and than three of its usual distances, is silent.
+const FRESH: i64 = 60 * Timestamp::SECOND;
+/// Most silent nodes that are listed.
+const SILENT_MAX: usize = 100;
+
+/// Which nodes have samples until the end.
+fn coverage(
+    devices: &BTreeSet<DeviceId>,
+    read: &BTreeMap<String, Read>,
+    (start, end): (Timestamp, Timestamp),
+    ended: bool,
+) -> api::Coverage {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let mut coverage = api::Coverage { of: count(devices.len()), ..api::Coverage::default() };
+    for device in devices {
+        let read = read.get(device.as_str());
+        let patience = read.map_or(FRESH, |read| FRESH.max(read.distance.saturating_mul(3)));
+        let last = read.map(|read| read.last);
+        let late = end.0.saturating_sub(last.unwrap_or(start.0)) > patience;
+        if last.is_some() && !late {
+            coverage.nodes = coverage.nodes.saturating_add(1);
+        } else if (late || ended) && coverage.silent.len() < SILENT_MAX {
+            let since = last.map(|at| Timestamp(at).seconds());
+            coverage.silent.push(api::SilentNode { device: device.to_string(), since });
+        }
+    }
+    coverage
+}
+
+/// When a device was read for the job.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    last: i64,
+    /// The shortest mean distance between two samples of a series.
+    distance: i64,
+}
+
 /// A job's samples being summed up, series by series.
 #[derive(Debug)]
 struct Used {
     from: Timestamp,
     at_hand: Option<OneSeries>,
-    metrics: BTreeMap<String, MetricSum>,
+    /// Of each metric, and each device.
+    metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
+    read: BTreeMap<String, Read>,
     series: Vec<api::SeriesRef>,
     series_max: usize,
 }
@@ -120,6 +163,8 @@ struct OneSeries {
 #[derive(Clone, Copy, Debug, Default)]
 struct SeriesSum {
     increase: f64,
+    /// Whether some growth is known: there was a reading before, or the counter's start.
+    grown: bool,
     /// Value times seconds, by trapezoids.
     area: f64,
     /// The last value, for a series of one sample.
@@ -128,8 +173,8 @@ struct SeriesSum {
     samples: u64,
 }
 
-/// One metric, over devices and labels.
-#[derive(Debug)]
+/// One metric of one device, over labels.
+#[derive(Clone, Copy, Debug)]
 struct MetricSum {
     unit: &'static str,
     kind: Kind,
@@ -140,8 +185,8 @@ struct MetricSum {
 
 impl Used {
     fn new(from: Timestamp, series_max: usize) -> Self {
-        let (metrics, series) = (BTreeMap::new(), Vec::new());
-        Self { from, at_hand: None, metrics, series, series_max }
+        let (metrics, read, series) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { from, at_hand: None, metrics, read, series, series_max }
     }
 
     fn take(&mut self, chunk: &Chunk) {
@@ -160,6 +205,8 @@ impl Used {
             one.sum.increase += increases(one.before, self.from, points());
         }
         for point in points() {
+            let counts = |start: Timestamp| start >= self.from;
+            one.sum.grown |= one.before.is_some() || point.start.is_some_and(counts);
             one.sum.samples += 1;
             if point.value.is_finite() {
                 if let Some(before) = one.before.filter(|before| before.value.is_finite()) {
@@ -178,20 +225,20 @@ impl Used {
         let Some(one) = self.at_hand.take() else { return };
         let series = &one.info.series;
         let last = one.before.map_or(one.first, |point| point.at.0);
-        let metric = self.metrics.entry(series.metric.to_string()).or_insert(MetricSum {
+        let device = series.device.to_string();
+        let others = i64::try_from(one.sum.samples).unwrap_or(i64::MAX).saturating_sub(1);
+        let distance = last.saturating_sub(one.first).checked_div(others).unwrap_or(i64::MAX);
+        let read = self.read.entry(device.clone()).or_insert(Read { last, distance });
+        (read.last, read.distance) = (read.last.max(last), read.distance.min(distance));
+        let devices = self.metrics.entry(series.metric.to_string()).or_default();
+        let metric = devices.entry(device).or_insert(MetricSum {
             unit: one.info.unit.word(),
             kind: one.info.kind,
             sum: SeriesSum::default(),
             first: one.first,
             last,
         });
-        metric.first = metric.first.min(one.first);
-        metric.last = metric.last.max(last);
-        metric.sum.increase += one.sum.increase;
-        metric.sum.area += one.sum.area;
-        metric.sum.last += one.sum.last;
-        metric.sum.samples += one.sum.samples;
-        metric.sum.max = [metric.sum.max, one.sum.max].into_iter().flatten().reduce(f64::max);
+        metric.take(&one.sum, one.first, last);
         if self.series.len() < self.series_max {
             self.series.push(api::SeriesRef {
                 device: series.device.to_string(),
@@ -201,98 +248,58 @@ impl Used {
         }
     }
 
-    fn finish(mut self) -> (BTreeMap<String, api::ReportLine>, Vec<api::SeriesRef>) {
+    fn finish(mut self) -> Finished {
         self.close();
-        let line = |(name, metric): (String, MetricSum)| {
-            let (counter, sum) = (metric.kind == Kind::Counter, metric.sum);
-            let seconds = metric.last.saturating_sub(metric.first) as f64 / 1e6;
-            let average = if seconds > 0.0 { sum.area / seconds } else { sum.last };
-            let line = api::ReportLine {
-                metric: name.clone(),
-                unit: metric.unit.to_owned(),
-                kind: metric.kind.word().to_owned(),
-                increase: counter.then_some(sum.increase),
-                average: Some(average).filter(|_| !counter && sum.max.is_some()),
-                max: sum.max.filter(|_| !counter),
-                samples: sum.samples,
-            };
-            (name, line)
-        };
-        (self.metrics.into_iter().map(line).collect(), self.series)
+        let mut by_node = ByNode::default();
+        let mut lines = Vec::new();
+        for (name, devices) in self.metrics {
+            let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            let mut whole: Option<MetricSum> = None;
+            for (device, metric) in devices {
+                by_node.insert(&device, &name, metric.of_node());
+                match &mut whole {
+                    Some(whole) => whole.take(&metric.sum, metric.first, metric.last),
+                    none => *none = Some(metric),
+                }
+            }
+            lines.extend(whole.map(|metric| metric.line(name, count)));
+        }
+        (by_node, lines, self.series, self.read)
     }
 }
 
-/// What a job used, from the metrics that tell it best: those of its cgroup, else of its tasks, else what
-/// `jobmeter run` saw of a command without a cgroup. `None` where none does.
-fn totals(lines: &BTreeMap<String, api::ReportLine>, wall_seconds: f64) -> api::Totals {
-    let grew = |name: &str| lines.get(name).and_then(|line| line.increase);
-    let first = |names: &[&str]| names.iter().find_map(|name| grew(name));
-    let most = |name: &str| lines.get(name).and_then(|line| line.max);
-    let cpu_user = first(&[
-        "cgroup_cpu_user_seconds_total",
-        "taskstats_cpu_user_seconds_total",
-        "run_cpu_user_seconds_total",
-    ]);
-    let cpu_system = first(&[
-        "cgroup_cpu_system_seconds_total",
-        "taskstats_cpu_system_seconds_total",
-        "run_cpu_system_seconds_total",
-    ]);
-    let cpu = grew("cgroup_cpu_seconds_total")
-        .or_else(|| cpu_user.zip(cpu_system).map(|(user, system)| user + system));
-    let major = grew("cgroup_page_faults_major_total");
-    // The kernel's count of faults holds the major ones.
-    let minor = grew("cgroup_page_faults_total").zip(major).map(|(all, major)| all - major);
-    api::Totals {
-        wall_seconds,
-        cpu_seconds: cpu,
-        cpu_user_seconds: cpu_user,
-        cpu_system_seconds: cpu_system,
-        cores_used: cpu.filter(|_| wall_seconds > 0.0).map(|cpu| cpu / wall_seconds),
-        memory_peak_bytes: most("cgroup_memory_peak_bytes")
-            .or(most("cgroup_memory_bytes"))
-            .or(most("run_memory_resident_bytes")),
-        io_read_bytes: first(&[
-            "cgroup_io_read_bytes_total",
-            "taskstats_read_bytes_total",
-            "run_io_read_bytes_total",
-        ]),
-        io_write_bytes: first(&[
-            "cgroup_io_write_bytes_total",
-            "taskstats_write_bytes_total",
-            "run_io_write_bytes_total",
-        ]),
-        minor_faults: minor.or(grew("taskstats_minor_faults_total")),
-        major_faults: major.or(grew("taskstats_major_faults_total")),
-        voluntary_switches: grew("taskstats_voluntary_switches_total"),
-        involuntary_switches: grew("taskstats_involuntary_switches_total"),
-        throttled_seconds: grew("cgroup_cpu_throttled_seconds_total"),
-        pressure_cpu_seconds: grew("cgroup_pressure_cpu_some_seconds_total"),
-        pressure_memory_seconds: grew("cgroup_pressure_memory_some_seconds_total"),
-        pressure_io_seconds: grew("cgroup_pressure_io_some_seconds_total"),
-        unread_seconds: most("cgroup_unread_seconds"),
+type Finished = (ByNode, Vec<api::ReportLine>, Vec<api::SeriesRef>, BTreeMap<String, Read>);
+
+impl MetricSum {
+    fn take(&mut self, sum: &SeriesSum, first: i64, last: i64) {
+        self.first = self.first.min(first);
+        self.last = self.last.max(last);
+        self.sum.increase += sum.increase;
+        self.sum.grown |= sum.grown;
+        self.sum.area += sum.area;
+        self.sum.last += sum.last;
+        self.sum.samples += sum.samples;
+        self.sum.max = [self.sum.max, sum.max].into_iter().flatten().reduce(f64::max);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    fn of_node(&self) -> NodeSum {
+        let increase = Some(self.sum.increase).filter(|_| self.sum.grown);
+        NodeSum { kind: self.kind, increase, max: self.sum.max }
+    }
 
-    #[test]
-    fn a_last_reading_that_was_missed_is_in_the_totals() {
-        let line = |max| api::ReportLine {
-            metric: "cgroup_unread_seconds".to_owned(),
-            unit: "seconds".to_owned(),
-            kind: "gauge".to_owned(),
-            increase: None,
-            average: Some(max),
-            max: Some(max),
-            samples: 1,
-        };
-        let lines = |lines: Vec<api::ReportLine>| {
-            lines.into_iter().map(|line| (line.metric.clone(), line)).collect()
-        };
-        assert_eq!(totals(&lines(vec![line(0.75)]), 2.0).unread_seconds, Some(0.75));
-        assert_eq!(totals(&lines(Vec::new()), 2.0).unread_seconds, None, "it was read");
+    fn line(&self, metric: String, devices: u32) -> api::ReportLine {
+        let (counter, sum) = (self.kind == Kind::Counter, self.sum);
+        let seconds = self.last.saturating_sub(self.first) as f64 / 1e6;
+        let average = if seconds > 0.0 { sum.area / seconds } else { sum.last };
+        api::ReportLine {
+            metric,
+            unit: self.unit.to_owned(),
+            kind: self.kind.word().to_owned(),
+            increase: Some(sum.increase).filter(|_| counter && sum.grown),
+            average: Some(average).filter(|_| !counter && sum.max.is_some()),
+            max: sum.max.filter(|_| !counter),
+            samples: sum.samples,
+            devices,
+        }
     }
 }

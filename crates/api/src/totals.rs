@@ -1,0 +1,78 @@
+//! What the totals of a job rest on: the origin of each, and the nodes that they cover.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The origin of one total.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TotalOrigin {
+    /// The field of `totals`.
+    pub total: String,
+    /// `cgroup`: read from the job's cgroup. `exits`: the kernel's accounting of its tasks (taskstats). `run`: read
+    /// by `jobmeter run`. Several where the nodes differ: on each node the largest value counts.
+    pub origins: Vec<String>,
+    /// What restricts the value, for people: `largest task`.
+    pub note: Option<String>,
+    /// Nodes with a value.
+    pub nodes: u32,
+}
+
+/// The nodes that the totals of a job cover.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Coverage {
+    /// Nodes with samples up to the job's end, or up to now.
+    pub nodes: u32,
+    /// Nodes of the job.
+    pub of: u32,
+    /// Nodes without them, 100 at most.
+    pub silent: Vec<SilentNode>,
+}
+
+/// A node that the totals cover in part, or not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SilentNode {
+    /// The node.
+    pub device: String,
+    /// The time of its last sample of the job; `null`: it has none.
+    pub since: Option<f64>,
+}
+
+/// Silent nodes that a text names.
+const NAMED: usize = 3;
+
+impl Coverage {
+    /// `63 of 64 nodes; n017 silent since 14:58`, with times as the caller prints them.
+    pub fn text(&self, time: impl Fn(f64) -> String) -> String {
+        let mut text = format!("{} of {} nodes", self.nodes, self.of);
+        for (place, node) in self.silent.iter().take(NAMED).enumerate() {
+            text.push_str(if place == 0 { "; " } else { ", " });
+            text.push_str(&node.device);
+            match node.since {
+                Some(since) => text.push_str(&format!(" silent since {}", time(since))),
+                None => text.push_str(" without samples"),
+            }
+        }
+        let more = self.silent.len().saturating_sub(NAMED);
+        if more > 0 {
+            text.push_str(&format!(", and {more} more"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_names_the_silent_nodes() {
+        let node = |device: &str, since| SilentNode { device: device.to_owned(), since };
+        let silent = vec![node("n017", Some(58.0)), node("n018", None)];
+        let coverage = Coverage { nodes: 62, of: 64, silent };
+        let text = coverage.text(|at| format!("14:{at}"));
+        assert_eq!(text, "62 of 64 nodes; n017 silent since 14:58, n018 without samples");
+        let silent = (0..5).map(|n| node(&format!("n{n}"), None)).collect();
+        let text = Coverage { nodes: 0, of: 5, silent }.text(|at| at.to_string());
+        assert!(text.ends_with("n2 without samples, and 2 more"), "{text}");
+    }
+}

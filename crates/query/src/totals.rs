@@ -1,0 +1,328 @@
+//! The totals of a job: on each node the largest value that an origin proves (decision 0024).
+
+use model::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Read from the job's cgroup.
+const CGROUP: &str = "cgroup";
+/// The kernel's accounting of the job's tasks, ended ones included.
+const EXITS: &str = "exits";
+/// Read by `jobmeter run` of a command without a cgroup.
+const RUN: &str = "run";
+
+/// A later origin wins only beyond this: smaller differences are two readings of one value.
+const SAME: f64 = 1.001;
+
+const UNREAD: &str = "cgroup_unread_seconds";
+
+/// What one metric comes to on one node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeSum {
+    pub(crate) kind: Kind,
+    /// Counters: the growth. `None`: it is not known.
+    pub(crate) increase: Option<f64>,
+    /// The largest value of one series.
+    pub(crate) max: Option<f64>,
+}
+
+/// What every metric comes to on every node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByNode(BTreeMap<String, BTreeMap<String, NodeSum>>);
+
+impl ByNode {
+    pub(crate) fn insert(&mut self, device: &str, metric: &str, sum: NodeSum) {
+        self.0.entry(device.to_owned()).or_default().insert(metric.to_owned(), sum);
+    }
+}
+
+/// The metrics of one node.
+struct Node<'a>(&'a BTreeMap<String, NodeSum>);
+
+impl Node<'_> {
+    fn grew(&self, metric: &str) -> Option<f64> {
+        self.0.get(metric).filter(|sum| sum.kind == Kind::Counter).and_then(|sum| sum.increase)
+    }
+
+    fn most(&self, metric: &str) -> Option<f64> {
+        self.0.get(metric).filter(|sum| sum.kind == Kind::Gauge).and_then(|sum| sum.max)
+    }
+
+    /// The sum of two counters, both of which are known.
+    fn both(&self, one: &str, other: &str) -> Option<f64> {
+        self.grew(one).zip(self.grew(other)).map(|(one, other)| one + other)
+    }
+
+    /// What a counter grew more than another that counts a part of it; the whole where the part is not known.
+    fn without(&self, whole: &str, part: &str) -> Option<f64> {
+        let part = self.grew(part).unwrap_or(0.0);
+        self.grew(whole).map(|whole| (whole - part).max(0.0))
+    }
+}
+
+type Reading = fn(&Node<'_>) -> Option<f64>;
+type Origins = &'static [(&'static str, Reading)];
+
+const CPU: Origins = &[
+    (CGROUP, |node| {
+        let split = node.both("cgroup_cpu_user_seconds_total", "cgroup_cpu_system_seconds_total");
+        node.grew("cgroup_cpu_seconds_total").or(split)
+    }),
+    (EXITS, |node| {
+        let ticks =
+            node.both("taskstats_cpu_user_seconds_total", "taskstats_cpu_system_seconds_total");
+        node.grew("taskstats_cpu_run_virtual_seconds_total").or(ticks)
+    }),
+    (RUN, |node| {
+        let split = node.both("run_cpu_user_seconds_total", "run_cpu_system_seconds_total");
+        node.grew("run_cpu_seconds_total").or(split)
+    }),
+];
+const CPU_USER: Origins = &[
+    (CGROUP, |node| node.grew("cgroup_cpu_user_seconds_total")),
+    (EXITS, |node| node.grew("taskstats_cpu_user_seconds_total")),
+    (RUN, |node| node.grew("run_cpu_user_seconds_total")),
+];
+const CPU_SYSTEM: Origins = &[
+    (CGROUP, |node| node.grew("cgroup_cpu_system_seconds_total")),
+    (EXITS, |node| node.grew("taskstats_cpu_system_seconds_total")),
+    (RUN, |node| node.grew("run_cpu_system_seconds_total")),
+];
+const MEMORY_PEAK: Origins = &[
+    (CGROUP, |node| node.most("cgroup_memory_peak_bytes").or(node.most("cgroup_memory_bytes"))),
+    // 0 is a task whose memory was never counted.
+    (EXITS, |node| node.most("taskstats_hiwater_rss_bytes").filter(|bytes| *bytes > 0.0)),
+    (RUN, |node| node.most("run_memory_resident_bytes")),
+];
+const IO_READ: Origins = &[
+    (CGROUP, |node| node.grew("cgroup_io_read_bytes_total")),
+    (EXITS, |node| node.grew("taskstats_read_bytes_total")),
+    (RUN, |node| node.grew("run_io_read_bytes_total")),
+];
+const IO_WRITE: Origins = &[
+    (CGROUP, |node| node.grew("cgroup_io_write_bytes_total")),
+    (EXITS, |node| {
+        node.without("taskstats_write_bytes_total", "taskstats_cancelled_write_bytes_total")
+    }),
+    (RUN, |node| node.grew("run_io_write_bytes_total")),
+];
+const MINOR_FAULTS: Origins = &[
+    // The kernel's count of faults holds the major ones.
+    (CGROUP, |node| {
+        let major = node.grew("cgroup_page_faults_major_total")?;
+        node.grew("cgroup_page_faults_total").map(|all| (all - major).max(0.0))
+    }),
+    (EXITS, |node| node.grew("taskstats_minor_faults_total")),
+];
+const MAJOR_FAULTS: Origins = &[
+    (CGROUP, |node| node.grew("cgroup_page_faults_major_total")),
+    (EXITS, |node| node.grew("taskstats_major_faults_total")),
+];
+const VOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_voluntary_switches_total"))];
+const INVOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_involuntary_switches_total"))];
+const THROTTLED: Origins = &[(CGROUP, |node| node.grew("cgroup_cpu_throttled_seconds_total"))];
+const WAITED_CPU: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_cpu_some_seconds_total"))];
+const WAITED_MEMORY: Origins =
+    &[(CGROUP, |node| node.grew("cgroup_pressure_memory_some_seconds_total"))];
+const WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
+const NOT_READ: Origins = &[(CGROUP, |node| node.most(UNREAD))];
+
+/// How the values of nodes become one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Join {
+    Sum,
+    Largest,
+}
+
+/// The origin of a node's value, and the value.
+#[derive(Clone, Copy)]
+struct Won {
+    origin: &'static str,
+    value: f64,
+    /// The cgroup's last reading was missed, and no other origin covers what came after it.
+    missed: bool,
+}
+
+fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
+    let mut best: Option<Won> = None;
+    let mut known = 0;
+    for (origin, reading) in origins {
+        let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
+        known += 1;
+        if best.is_none_or(|best| value > best.value * SAME) {
+            best = Some(Won { origin, value, missed: false });
+        }
+    }
+    let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
+    best.map(|won| Won { missed: unread && won.origin == CGROUP && known < 2, ..won })
+}
+
+/// Totals being made, and the origin of each.
+struct Totals<'a> {
+    nodes: Vec<Node<'a>>,
+    origins: Vec<api::TotalOrigin>,
+}
+
+impl Totals<'_> {
+    fn total(&mut self, name: &str, origins: Origins, join: Join) -> Option<f64> {
+        let mut values: Vec<Won> =
+            self.nodes.iter().filter_map(|node| won(origins, node)).collect();
+        let nodes = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        if join == Join::Largest {
+            values.sort_by(|a, b| b.value.total_cmp(&a.value));
+            values.truncate(1);
+        }
+        let total = values.iter().map(|won| won.value).reduce(|a, b| a + b)?;
+        let used: BTreeSet<&str> = values.iter().map(|won| won.origin).collect();
+        let note = note(origins, &values);
+        let (total_of, origins) = (name.to_owned(), used.into_iter().map(str::to_owned).collect());
+        self.origins.push(api::TotalOrigin { total: total_of, origins, note, nodes });
+        Some(total)
+    }
+}
+
+fn note(origins: Origins, values: &[Won]) -> Option<String> {
+    let by_exits = values.iter().any(|won| won.origin == EXITS);
+    let is = |other: Origins| std::ptr::eq(origins, other);
+    let mut notes = Vec::new();
+    if by_exits && is(MEMORY_PEAK) {
+        notes.push("largest task".to_owned());
+    }
+    if by_exits && (is(CPU_USER) || is(CPU_SYSTEM)) {
+        notes.push("counted in timer ticks".to_owned());
+    }
+    let missed = values.iter().filter(|won| won.missed).count();
+    if missed > 0 && !is(NOT_READ) {
+        let of = if values.len() > 1 { format!(" on {missed} nodes") } else { String::new() };
+        notes.push(format!("last reading missed{of}"));
+    }
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// What a job used, and where each value comes from. `None` where no origin states it.
+pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
+    let mut made = Totals { nodes: by_node.0.values().map(Node).collect(), origins: Vec::new() };
+    let mut sum = |name, origins| made.total(name, origins, Join::Sum);
+    let cpu = sum("cpu_seconds", CPU);
+    let totals = api::Totals {
+        wall_seconds,
+        cpu_seconds: cpu,
+        cpu_user_seconds: sum("cpu_user_seconds", CPU_USER),
+        cpu_system_seconds: sum("cpu_system_seconds", CPU_SYSTEM),
+        cores_used: cpu.filter(|_| wall_seconds > 0.0).map(|cpu| cpu / wall_seconds),
+        memory_peak_bytes: None,
+        io_read_bytes: sum("io_read_bytes", IO_READ),
+        io_write_bytes: sum("io_write_bytes", IO_WRITE),
+        minor_faults: sum("minor_faults", MINOR_FAULTS),
+        major_faults: sum("major_faults", MAJOR_FAULTS),
+        voluntary_switches: sum("voluntary_switches", VOLUNTARY),
+        involuntary_switches: sum("involuntary_switches", INVOLUNTARY),
+        throttled_seconds: sum("throttled_seconds", THROTTLED),
+        pressure_cpu_seconds: sum("pressure_cpu_seconds", WAITED_CPU),
+        pressure_memory_seconds: sum("pressure_memory_seconds", WAITED_MEMORY),
+        pressure_io_seconds: sum("pressure_io_seconds", WAITED_IO),
+        unread_seconds: None,
+    };
+    let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Join::Largest);
+    let unread_seconds = made.total("unread_seconds", NOT_READ, Join::Largest);
+    (api::Totals { memory_peak_bytes, unread_seconds, ..totals }, made.origins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(list: &[(&str, &[(&str, f64)])]) -> ByNode {
+        let mut nodes = ByNode::default();
+        for (device, metrics) in list {
+            for (metric, value) in *metrics {
+                let counter = metric.ends_with("_total");
+                let kind = if counter { Kind::Counter } else { Kind::Gauge };
+                let sum = NodeSum { kind, increase: counter.then_some(*value), max: Some(*value) };
+                nodes.insert(device, metric, sum);
+            }
+        }
+        nodes
+    }
+
+    fn origin<'a>(origins: &'a [api::TotalOrigin], total: &str) -> &'a api::TotalOrigin {
+        origins.iter().find(|origin| origin.total == total).unwrap()
+    }
+
+    #[test]
+    fn on_each_node_the_larger_proven_value_wins() {
+        let lost: &[_] = &[
+            ("cgroup_cpu_seconds_total", 0.4),
+            ("cgroup_unread_seconds", 0.75),
+            ("taskstats_cpu_run_virtual_seconds_total", 2.0),
+            ("taskstats_cpu_user_seconds_total", 1.5),
+            ("taskstats_cpu_system_seconds_total", 0.5),
+            ("taskstats_hiwater_rss_bytes", 5e8),
+            ("cgroup_memory_peak_bytes", 1e6),
+        ];
+        let read: &[_] = &[
+            ("cgroup_cpu_seconds_total", 3.0),
+            ("taskstats_cpu_run_virtual_seconds_total", 2.9),
+            ("cgroup_memory_peak_bytes", 2e8),
+            ("taskstats_hiwater_rss_bytes", 1e8),
+        ];
+        let (totals, origins) = totals(&nodes(&[("n1", lost), ("n2", read)]), 2.0);
+        assert_eq!((totals.cpu_seconds, totals.cores_used), (Some(5.0), Some(2.5)));
+        let cpu = origin(&origins, "cpu_seconds");
+        assert_eq!(
+            (&cpu.origins[..], cpu.nodes),
+            (&["cgroup".to_owned(), "exits".to_owned()][..], 2)
+        );
+        assert_eq!(cpu.note, None, "exit accounting covers the end");
+        assert_eq!(totals.memory_peak_bytes, Some(5e8));
+        let memory = origin(&origins, "memory_peak_bytes");
+        assert_eq!(
+            (&*memory.origins, memory.note.as_deref()),
+            (&["exits".to_owned()][..], Some("largest task"))
+        );
+        let user = origin(&origins, "cpu_user_seconds");
+        assert_eq!((totals.cpu_user_seconds, user.nodes), (Some(1.5), 1));
+        assert_eq!(user.note.as_deref(), Some("counted in timer ticks"));
+        assert_eq!(totals.unread_seconds, Some(0.75));
+    }
+
+    #[test]
+    fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
+        let only: &[_] = &[("cgroup_cpu_seconds_total", 0.4), ("cgroup_unread_seconds", 0.75)];
+        let (of_one, origins) = totals(&nodes(&[("n1", only)]), 2.0);
+        assert_eq!((of_one.cpu_seconds, of_one.unread_seconds), (Some(0.4), Some(0.75)));
+        assert_eq!(origin(&origins, "cpu_seconds").note.as_deref(), Some("last reading missed"));
+        let read: &[_] = &[("cgroup_cpu_seconds_total", 1.0)];
+        let (_, origins) = totals(&nodes(&[("n1", only), ("n2", read)]), 2.0);
+        let note = origin(&origins, "cpu_seconds").note.as_deref();
+        assert_eq!(note, Some("last reading missed on 1 nodes"));
+    }
+
+    #[test]
+    fn what_no_origin_states_is_not_zero() {
+        let (of_none, origins) = totals(&ByNode::default(), 2.0);
+        assert_eq!(of_none, api::Totals { wall_seconds: 2.0, ..api::Totals::default() });
+        assert!(origins.is_empty());
+        let unknown = NodeSum { kind: Kind::Counter, increase: None, max: Some(7.0) };
+        let mut nodes = ByNode::default();
+        nodes.insert("n1", "cgroup_cpu_seconds_total", unknown);
+        nodes.insert(
+            "n1",
+            "taskstats_hiwater_rss_bytes",
+            NodeSum { kind: Kind::Gauge, increase: None, max: Some(0.0) },
+        );
+        let (totals, _) = totals(&nodes, 2.0);
+        assert_eq!((totals.cpu_seconds, totals.memory_peak_bytes), (None, None));
+    }
+
+    #[test]
+    fn written_bytes_are_without_those_that_the_kernel_cancelled() {
+        let deleted: &[_] = &[
+            ("taskstats_write_bytes_total", 157e6),
+            ("taskstats_cancelled_write_bytes_total", 157e6),
+            ("cgroup_io_write_bytes_total", 4096.0),
+        ];
+        let (totals, origins) = totals(&nodes(&[("n1", deleted)]), 2.0);
+        assert_eq!(totals.io_write_bytes, Some(4096.0));
+        assert_eq!(origin(&origins, "io_write_bytes").origins, ["cgroup"]);
+    }
+}
