@@ -32,12 +32,14 @@ import { keepValue, kept } from './storage.js';
  *   cause: string, detail: string}} Gap
  * @typedef {{start: number|null, submit: number|null, stop: number|null, state: string}} Run
  * @typedef {{job: Job, runs: Run[], allocations: Allocation[], nodes: NodeShare[], steps: Step[],
- *   totals: Record<string, number|null>, lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
+ *   totals: Record<string, number|null>, origins?: TotalOrigin[], coverage?: import('./coverage.js').Coverage,
+ *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
+ * @typedef {{total: string, origins: string[], note: string|null, nodes: number}} TotalOrigin
  * @typedef {{name: string, unit: string, kind: string, help: string}} MetricInfo
  * @typedef {SeriesRef & {cluster: string|null, job: number|null, unit: string, kind: string}} SeriesInfo
  * @typedef {SeriesInfo & {time: number, value: number|null}} Last
  * @typedef {SeriesInfo & {value_unit: string, help: string, times: number[],
- *   values: Array<number|null>}} RangeSeries
+ *   values: Array<number|null>, seconds?: number[]}} RangeSeries
  * @typedef {{start: number, end: number, step_seconds: number, rollup_seconds: number, series: RangeSeries[],
  *   gaps: Gap[], truncated: boolean}} Range
  * @typedef {{at: number, kind: string, number: number, nodes: string, text: string, by: string|null,

@@ -2,6 +2,7 @@
 
 import { jobKey, Refused } from './api.js';
 import { Plots } from './board.js';
+import { coverageText } from './coverage.js';
 import { fill, h, setText } from './dom.js';
 import { gapList } from './gaps.js';
 import { Marks } from './marks.js';
@@ -124,6 +125,7 @@ export class JobPage {
       marks: new Marks(page.api, () => (this.report?.job ?? job).devices),
       selector: { job: job.id, cluster: job.cluster },
       expected: (/** @type {string} */ device, /** @type {number} */ time) => this.ranOn(device, time),
+      devices: () => (this.report?.job ?? job).devices,
       period: Math.max(0, ...mine.map(periodOf)),
       jobName: () => nameOf(job),
     };
@@ -179,7 +181,9 @@ export class JobPage {
    * @param {JobReport} report
    * @param {number} now
    */
-  showFacts({ job, runs, nodes }, now) {
+  showFacts({ job, runs, nodes, coverage }, now) {
+    const covered = coverage === undefined || job.start === null ? ''
+      : coverageText(coverage, (time) => instant(time, now));
     const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
       h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
     const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
@@ -202,12 +206,18 @@ export class JobPage {
       job.stop === null ? null : fact('Ended', when(job.stop)),
       job.start === null ? null : fact('Wall time', duration(wallOf(job, now))),
       amounts(job.requested) === '' ? null : fact('Asked for', amounts(job.requested)),
-      amounts(job.used) === '' ? null : fact('Used, says the scheduler', amounts(job.used)));
+      amounts(job.used) === '' ? null : fact('Used, says the scheduler', amounts(job.used)),
+      covered === '' ? null : fact('Totals cover', covered));
   }
 
   /** @param {JobReport} report */
-  showTotals({ totals }) {
+  showTotals({ totals, origins = [] }) {
     const t = (/** @type {string} */ key) => totals[key] ?? null;
+    // What restricts a total stands beside it: `largest task`, `last reading missed`.
+    const noted = (/** @type {string} */ key, /** @type {string} */ text) => {
+      const note = origins.find(({ total }) => total === key)?.note ?? null;
+      return [text, note ?? ''].filter((part) => part !== '').join('; ');
+    };
     // A part that nothing tells is left out of its note.
     const parts = (/** @type {Array<[string, number|null, (value: number|null) => string]>} */ ...all) =>
       all.filter(([, value]) => value !== null).map(([text, value, told]) => text.replace('%', told(value))).join(', ');
@@ -216,11 +226,11 @@ export class JobPage {
     const pressure = ['cpu', 'memory', 'io'].map((what) => t(`pressure_${what}_seconds`));
     fill(this.tiles,
       tile('Cores used', cores === null ? '–' : digits(cores), 'on average'),
-      tile('Processor time', duration(t('cpu_seconds')), parts(
-        ['user %', t('cpu_user_seconds'), duration], ['system %', t('cpu_system_seconds'), duration])),
-      tile('Memory peak', bytes(t('memory_peak_bytes')), 'highest on one node'),
-      tile('Read', bytes(t('io_read_bytes')), 'from disks'),
-      tile('Written', bytes(t('io_write_bytes')), 'to disks'),
+      tile('Processor time', duration(t('cpu_seconds')), noted('cpu_seconds', parts(
+        ['user %', t('cpu_user_seconds'), duration], ['system %', t('cpu_system_seconds'), duration]))),
+      tile('Memory peak', bytes(t('memory_peak_bytes')), noted('memory_peak_bytes', 'highest on one node')),
+      tile('Read', bytes(t('io_read_bytes')), noted('io_read_bytes', 'from disks')),
+      tile('Written', bytes(t('io_write_bytes')), noted('io_write_bytes', 'to disks')),
       tile('Page faults', count(t('minor_faults')), parts(['and % from disk', t('major_faults'), count])),
       tile('Context switches', count(t('voluntary_switches')),
         parts(['and % forced', t('involuntary_switches'), count])),

@@ -11,7 +11,10 @@ import { bytes, bytesOf, cores } from './units.js';
 /** @typedef {import('./api.js').NodeInfo} NodeInfo */
 /** @typedef {import('./api.js').Job} Job */
 /** @typedef {import('./series.js').Row} Row */
-/** @typedef {{cores: number|null, memory: number|null, recent: Row}} Usage what a job uses now, and its cores lately */
+/**
+ * @typedef {{cores: number|null, memory: number|null, recent: Row, nodes: number, memoryNodes: number}} Usage what a
+ *   job uses now, its cores lately, and the nodes that both sums cover
+ */
 
 /**
  * A state with its mark; the mark's shape differs too, for those who do not see the colour.
@@ -164,11 +167,12 @@ export function jobTable(now, usage, without = []) {
     {
       id: 'cores', title: 'Cores', class: 'number', help: 'Processor time it uses per second: the last ten minutes, and now',
       text: (job) => `${cores(used(job)?.cores)} ${used(job)?.recent.join(' ') ?? ''}`,
-      cell: (job) => coresCell(used(job)), order: (job) => used(job)?.cores ?? null,
+      cell: (job) => coresCell(used(job), job), order: (job) => used(job)?.cores ?? null,
     },
     {
       id: 'memory', title: 'Memory', class: 'number', help: 'Memory of its cgroups now',
       text: (job) => bytes(used(job)?.memory), order: (job) => used(job)?.memory ?? null,
+      cell: (job) => h('span', {}, bytes(used(job)?.memory), partOf(used(job)?.memoryNodes, job)),
     },
     {
       id: 'start', title: 'Started', class: 'number', text: (job) => (job.start === null ? '–' : instant(job.start, now())),
@@ -187,11 +191,21 @@ export function jobTable(now, usage, without = []) {
   });
 }
 
-/** @param {Usage|undefined} usage */
-function coresCell(usage) {
+/**
+ * The nodes that a job's sum covers, where it does not cover all.
+ * @param {number|undefined} nodes
+ * @param {Job} job
+ */
+export function partOf(nodes, { devices }) {
+  if (nodes === undefined || nodes === 0 || nodes >= devices.length) return null;
+  return h('span', { class: 'muted' }, ` ${nodes} of ${devices.length} nodes`);
+}
+
+/** @param {Usage|undefined} usage @param {Job} job */
+function coresCell(usage, job) {
   if (usage === undefined) return '–';
   const line = spark(usage.recent, Math.max(1, largest([usage.recent])));
-  return h('span', { class: 'with-spark' }, line, h('span', {}, cores(usage.cores)));
+  return h('span', { class: 'with-spark' }, line, h('span', {}, cores(usage.cores)), partOf(usage.nodes, job));
 }
 
 /** When something was, and how long ago. @param {number|null} at @param {number} now */

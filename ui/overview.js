@@ -89,9 +89,9 @@ export class Overview {
         silent > 0 ? `${silent} silent` : 'all report', silent > 0 ? 'warn' : ''),
       tile('Jobs', String(health.jobs_running), health.jobs_running === 1 ? 'runs now' : 'run now'),
       tile('Cores used', cpu === null ? '–' : digits(cpu),
-        cpuAll === null ? '' : bar(cpu, cpuAll, `of ${count(cpuAll)}`)),
+        cpuAll === null ? '' : bar(cpu, cpuAll, `of ${count(cpuAll)}${telling(alive, 'cpu_cores_used', nodes)}`)),
       tile('Memory used', bytes(memory),
-        memoryAll === null ? '' : bar(memory, memoryAll, `of ${bytes(memoryAll)}`)));
+        memoryAll === null ? '' : bar(memory, memoryAll, `of ${bytes(memoryAll)}${telling(alive, 'memory_used_bytes', nodes)}`)));
   }
 
   /** @param {'nodes'|'jobs'} list */
@@ -112,6 +112,17 @@ export class Overview {
 function total(nodes, key) {
   const told = nodes.map((node) => node[key]).filter((value) => value !== null);
   return told.length === 0 ? null : told.reduce((a, b) => Number(a) + Number(b), 0);
+}
+
+/**
+ * The nodes that a sum covers, where it does not cover all.
+ * @param {import('./api.js').NodeInfo[]} alive
+ * @param {'cpu_cores_used'|'memory_used_bytes'} key
+ * @param {import('./api.js').NodeInfo[]} nodes
+ */
+function telling(alive, key, nodes) {
+  const covered = alive.filter((node) => node[key] !== null).length;
+  return covered === nodes.length ? '' : `, ${covered} of ${nodes.length} nodes`;
 }
 
 /**

@@ -2,9 +2,10 @@
 
 import { address } from './api.js';
 import { fill, h, setText } from './dom.js';
+import { coverageText } from './coverage.js';
 import { compose } from './picture.js';
 import { COLORS, Plot } from './plot.js';
-import { lastValue, stepFor } from './series.js';
+import { isValue, stepFor } from './series.js';
 import { instant } from './time.js';
 import { quantity, scaleFor, show } from './units.js';
 
@@ -23,6 +24,7 @@ import { quantity, scaleFor, show } from './units.js';
  * @property {import('./api.js').Query} selector device, job and cluster of every question
  * @property {import('./marks.js').Marks} marks
  * @property {(device: string, time: number) => boolean} expected
+ * @property {() => string[]} [devices] the nodes that sums are of
  * @property {number} period seconds between two samples; 0 where that is a second or less
  * @property {(series: import('./api.js').RangeSeries) => string} jobName
  */
@@ -31,6 +33,8 @@ import { quantity, scaleFor, show } from './units.js';
 const POINT_PX = 2.5;
 const REFRESH_MIN_MS = 2000;
 const REFRESH_MAX_MS = 60000;
+/** Older values are never shown as current. */
+const FRESH_S = 90;
 /** A range that ends in the past changes only when late data comes. */
 const REFRESH_PAST_MS = 300000;
 
@@ -52,6 +56,8 @@ export class Panel {
     this.colors = [];
     /** Of what is drawn. */
     this.asked = { start: 0, end: 0, step: 1 };
+    /** Whether the range ends now. */
+    this.live = false;
     /** What the legend's entries were made for. @type {string|null} */
     this.labels = null;
     this.host = h('div', { class: 'plot-host' });
@@ -157,8 +163,9 @@ export class Panel {
       board.api.range(this.query(asked), signal), board.marks.within(asked.start, asked.end),
     ]);
     this.asked = asked;
+    this.live = live;
     const picture = compose(this.spec, this.lines, answer, {
-      expected: board.expected, jobName: board.jobName,
+      expected: board.expected, devices: board.devices?.() ?? [], jobName: board.jobName,
       colorOf: (label, line) => (line.color < 0 && !line.ceiling ? this.colorOf(label) : line.color),
     });
     this.draw(picture, { start, end, marks });
@@ -183,6 +190,8 @@ export class Panel {
   remark(picture) {
     if (picture.lines.length === 0) return 'No samples in this range.';
     const parts = [];
+    const covered = coverageText(picture.coverage, (time) => instant(time, this.board.api.now()));
+    if (covered !== '') parts.push(`${covered}.`);
     if (picture.left > 0) parts.push(`${picture.left} more with less are not drawn.`);
     if (picture.truncated) parts.push('The answer was cut at the server\'s limit: choose a shorter range.');
     return parts.join(' ');
@@ -200,22 +209,40 @@ export class Panel {
   }
 
   /**
-   * The value of a line under the cursor, else its last.
+   * The value of a line under the cursor, else its last; none where that is too old to be current.
    * @param {number} line
    * @param {number|null} index
    */
   valueAt(line, index) {
     const picture = /** @type {Composed} */ (this.picture);
     const { values } = picture.lines[line];
-    const value = index === null ? lastValue(values) : held(values, index);
+    const value = index === null ? this.latest(values) : held(values, index);
     return show(value, picture.quantity, scaleFor(picture.quantity, value ?? 0));
+  }
+
+  /** @param {import('./series.js').Row} values */
+  latest(values) {
+    const { times } = /** @type {Composed} */ (this.picture);
+    const index = values.findLastIndex(isValue);
+    if (index < 0) return null;
+    const fresh = Math.max(FRESH_S, 3 * this.asked.step, 3 * this.board.period);
+    const old = this.live && times[index] < this.board.api.now() - fresh;
+    return old ? null : values[index] ?? null;
+  }
+
+  /** @param {number} index */
+  readoutAt(index) {
+    const picture = /** @type {Composed} */ (this.picture);
+    const [have, of] = picture.covers[index] ?? [0, 0];
+    const time = instant(picture.times[index], this.board.api.now());
+    return have < of ? `${time} · ${have} of ${of} nodes` : time;
   }
 
   /** @param {number|null} index of the time under the cursor */
   legendAt(index) {
     const { picture } = this;
     if (picture === null) return;
-    setText(this.readout, index === null ? '' : instant(picture.times[index], this.board.api.now()));
+    setText(this.readout, index === null ? '' : this.readoutAt(index));
     const labels = picture.lines.map((line) => line.label).join('\n');
     if (this.labels !== labels) {
       this.labels = labels;

@@ -1,6 +1,7 @@
 /** From a plot's definition and the server's answers to the lines that are drawn. */
 
-import { gapsOf, grid, isValue, labelText, mean, place, sum, sumDevices } from './series.js';
+import { coverageOf, joinNodes } from './coverage.js';
+import { average, gapsOf, grid, isValue, labelText, mean, place, sum } from './series.js';
 import { quantity } from './units.js';
 
 /** @typedef {import('./api.js').Range} Range */
@@ -31,7 +32,8 @@ import { quantity } from './units.js';
 
 /**
  * A line with what is told about it.
- * @typedef {import('./plot.js').Line & {metric: string, help: string}} ToldLine
+ * @typedef {import('./plot.js').Line & {metric: string, help: string,
+ *   covers?: Array<[number, number]>, coverage?: import('./coverage.js').Coverage}} ToldLine
  */
 
 /** Lines drawn at most; the palette has as many colours. */
@@ -45,7 +47,9 @@ const REST = 'others';
  * @param {Wanted[]} wanted those of its lines that were asked for
  * @param {Range} answer
  * @param {object} about
- * @param {(device: string, time: number) => boolean} about.expected see `sumDevices`
+ * @param {(device: string, time: number) => boolean} about.expected see `joinNodes`
+ * @param {string[]} [about.devices] nodes that the sums are of, those without samples too
+ * @param {number} [about.step] seconds
  * @param {(label: string, line: ToldLine) => number} about.colorOf
  * @param {(series: RangeSeries) => string} about.jobName
  */
@@ -53,7 +57,8 @@ export function compose(spec, wanted, answer, about) {
   const { series, start, end } = answer;
   const times = grid(series);
   const lines = wanted.flatMap((one) =>
-    linesOf(spec, one, series.filter(({ metric }) => metric === one.metric), times, about));
+    linesOf(spec, one, series.filter(({ metric }) => metric === one.metric), times,
+      { ...about, step: answer.step_seconds }));
   const kept = strongest(spec, lines);
   for (const line of kept.lines) line.color = about.colorOf(line.label, line);
   return {
@@ -62,10 +67,32 @@ export function compose(spec, wanted, answer, about) {
     left: kept.left,
     quantity: quantity(wordOf(series), spec.meaning, spec.things),
     stacked: spec.stacked === true,
+    coverage: worst(kept.lines),
+    covers: fewest(kept.lines, times),
     gaps: gapsOf(answer.gaps, wanted.map(({ metric }) => metric), start, end),
     truncated: answer.truncated,
   };
 }
+
+/**
+ * The coverage of the line that covers the fewest nodes.
+ * @param {ToldLine[]} lines
+ */
+function worst(lines) {
+  const known = lines.flatMap(({ coverage }) => (coverage === undefined ? [] : [coverage]));
+  return known.sort((a, b) => a.nodes - a.of - (b.nodes - b.of))[0] ?? { nodes: 0, of: 0, silent: [] };
+}
+
+/**
+ * At each time, the nodes of the line that covers the fewest.
+ * @param {ToldLine[]} lines
+ * @param {number[]} times
+ * @returns {Array<[number, number]>}
+ */
+const fewest = (lines, times) => times.map((_, i) => lines.reduce((least, { covers }) => {
+  const [have, of] = covers?.[i] ?? [0, 0];
+  return have - of < least[0] - least[1] ? [have, of] : least;
+}, /** @type {[number, number]} */ ([0, 0])));
 
 /**
  * The unit of a plot: a rate's, where only its limit is none.
@@ -99,7 +126,7 @@ function linesOf(spec, wanted, series, times, about) {
       label: name === '' ? plain : [name, spec.lines.length > 1 ? wanted.label : ''].join(' ').trim(),
       metric: wanted.metric,
       help: members[0].help,
-      values: total(members, times, about),
+      ...total(members, times, spec, about),
       color: wanted.color ?? -1,
       ceiling: wanted.ceiling,
     }));
@@ -134,21 +161,41 @@ function groupOf(by, series, jobName, told) {
 }
 
 /**
+ * Amounts are added up. Shares are averaged, weighted by the time that they are shares of.
  * @param {RangeSeries[]} members
  * @param {number[]} times
+ * @param {PlotSpec} spec
  * @param {Parameters<typeof compose>[3]} about
- * @returns {Row}
  */
-function total(members, times, about) {
-  /** @type {Map<string, Row[]>} */
-  const devices = new Map();
+function total(members, times, spec, { expected, devices = [], step = 0 }) {
+  const share = spec.meaning === 'share' || members[0].value_unit === 'ratio';
+  /** @type {Map<string, {rows: Row[], weights: Row[]}>} */
+  const nodes = new Map();
   for (const member of members) {
-    const row = place(member, times);
-    devices.set(member.device, [...(devices.get(member.device) ?? []), row]);
+    const node = nodes.get(member.device) ?? { rows: [], weights: [] };
+    node.rows.push(place(member, times));
+    node.weights.push(place({ times: member.times, values: weights(member, step) }, times));
+    nodes.set(member.device, node);
   }
-  const parts = [...devices].map(([device, rows]) => ({ device, row: sum(rows) }));
-  return sumDevices(parts, times, about.expected);
+  const join = share ? average : sum;
+  const parts = [...nodes].map(([device, node]) =>
+    ({ device, row: join(node.rows), weights: average(node.weights) }));
+  const { row, covers } = joinNodes(parts, times, { expected, share });
+  // A group of one node, of one job or disk, is no sum over nodes.
+  const whole = spec.by === undefined ? devices : [];
+  return { values: row, covers, coverage: coverageOf(parts, whole, times, expected) };
 }
+
+/**
+ * How much of each step the values cover: the first and the last one in part.
+ * @param {RangeSeries} series
+ * @param {number} step
+ */
+const weights = ({ values, seconds }, step) => values.map((value, i) => {
+  if (value === null) return null;
+  const covered = seconds?.[i];
+  return covered === undefined || !(step > 0) ? 1 : Math.min(covered / step, 1);
+});
 
 /**
  * The lines with the highest average, when there are too many: the others of a stack are added up

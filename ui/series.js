@@ -84,36 +84,16 @@ export function sum(rows) {
 }
 
 /**
- * The sum over devices. A device that should have a value and has none makes the sum unknown: a sum
- * without it would be wrong and look right.
- * @param {Array<{device: string, row: Row}>} parts
- * @param {number[]} times
- * @param {(device: string, time: number) => boolean} expected whether the device has to have a value
+ * The average of rows at each time, over those that have a value.
+ * @param {Row[]} rows
  * @returns {Row}
  */
-export function sumDevices(parts, times, expected) {
-  if (parts.length === 1) return parts[0].row;
-  const held = parts.map(() => 0);
-  return times.map((time, i) => {
-    let total = 0;
-    let alive = 0;
-    let fresh = false;
-    for (let p = 0; p < parts.length; p += 1) {
-      const value = parts[p].row[i];
-      if (value === null) {
-        if (expected(parts[p].device, time)) return null;
-        continue;
-      }
-      if (value !== undefined) {
-        held[p] = value;
-        fresh = true;
-      }
-      total += held[p];
-      alive += 1;
-    }
-    if (alive === 0) return null;
-    return fresh ? total : undefined;
-  });
+export function average(rows) {
+  if (rows.length === 1) return rows[0];
+  const total = sum(rows);
+  const ends = rows.map((row) => [row.findIndex(isValue), row.findLastIndex(isValue)]);
+  return total.map((value, i) => (isValue(value)
+    ? value / ends.filter(([first, last]) => first >= 0 && first <= i && i <= last).length : value));
 }
 
 /**

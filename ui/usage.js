@@ -34,7 +34,7 @@ export async function readUsage(api, catalogue, usage, device, signal) {
   const entry = (of) => {
     if (of.job === null) return null;
     const key = `${of.cluster}:${of.job}`;
-    const known = usage.get(key) ?? { cores: null, memory: null, recent: [] };
+    const known = usage.get(key) ?? { cores: null, memory: null, recent: [], nodes: 0, memoryNodes: 0 };
     usage.set(key, known);
     return known;
   };
@@ -49,11 +49,16 @@ export async function readUsage(api, catalogue, usage, device, signal) {
     const rows = series.map((one) => place(one, times));
     const fresh = rows.map((row) => row.findLast((value, i) => isValue(value) && times[i] >= end - FRESH_S));
     found.recent = sum(rows);
-    // A node that is silent leaves the whole unknown.
-    found.cores = fresh.every(isValue) ? fresh.reduce((a, b) => a + b, 0) : null;
+    // A silent node is left out, and the cell states how many nodes the sum covers.
+    const current = series.flatMap((one, i) => (isValue(fresh[i]) ? [one.device] : []));
+    found.nodes = new Set(current).size;
+    found.cores = current.length === 0 ? null : fresh.filter(isValue).reduce((a, b) => a + b, 0);
   }
   for (const last of memory) {
     const found = last.value === null || last.time < end - FRESH_S ? null : entry(last);
-    if (found) found.memory = (found.memory ?? 0) + Number(last.value);
+    if (found) {
+      found.memory = (found.memory ?? 0) + Number(last.value);
+      found.memoryNodes += 1;
+    }
   }
 }

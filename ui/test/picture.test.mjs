@@ -31,6 +31,24 @@ test('series of a metric are added up, over labels and devices', () => {
   assert.deepEqual(lines[0].values, [111, 222, 333, null], 'n2 is missing at the end: no smaller sum');
 });
 
+test('shares of 34 nodes are no more than the largest of them', () => {
+  const spec = { id: 'x', title: 'X', meaning: 'share', lines: [{ metric: 'm', label: 'waits' }] };
+  const nodes = Array.from({ length: 34 }, (_, n) => series('m', [0.019, 0.01, 0, 0.019], { device: `n${n}` }));
+  const { lines } = draw(spec, answer(...nodes));
+  assert.deepEqual(lines[0].values.map((value) => value.toFixed(3)), ['0.019', '0.010', '0.000', '0.019']);
+});
+
+test('one silent node leaves the total of the others, with what it covers', () => {
+  const spec = { id: 'x', title: 'X', lines: [{ metric: 'm' }] };
+  const late = { times: [0, 100, 200, 300] };
+  const one = { ...about(), devices: ['n1', 'n2', 'n3'] };
+  const told = compose(spec, spec.lines, answer(
+    series('m', [1, 1, 1, 1], late), series('m', [2, 2, null, null], { device: 'n2', ...late })), one);
+  assert.deepEqual(told.lines[0].values, [3, 3, 1, 1]);
+  assert.deepEqual(told.coverage, { nodes: 1, of: 3, silent: [{ device: 'n2', since: 100 }, { device: 'n3', since: null }] });
+  assert.deepEqual(told.covers[3], [1, 2]);
+});
+
 test('by a label: one line each, those of zeros left out and counted', () => {
   const spec = { id: 'x', title: 'X', by: 'disk', lines: [{ metric: 'r', label: 'read' }, { metric: 'w', label: 'written' }] };
   const { lines, left } = draw(spec,

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { coverageOf, coverageText, joinNodes } from '../coverage.js';
 import {
-  gapsOf, grid, isValue, labelText, largest, lastValue, place, stack, stepFor, sum, sumDevices,
+  average, gapsOf, grid, isValue, labelText, largest, lastValue, place, stack, stepFor, sum,
 } from '../series.js';
 
 const piece = (times, values) => ({ times, values });
@@ -32,10 +33,33 @@ test('a sum holds slow values, and a hole makes it unknown', () => {
   assert.deepEqual(sum([]), []);
 });
 
-test('a device that should tell and does not makes the sum unknown', () => {
+test('a node whose value may still arrive makes the sum unknown', () => {
   const parts = [{ device: 'a', row: [1, 1, 1] }, { device: 'b', row: [2, null, null] }];
-  assert.deepEqual(sumDevices(parts, [0, 1, 2], () => true), [3, null, null]);
-  assert.deepEqual(sumDevices(parts, [0, 1, 2], (device, time) => device === 'a' || time < 2), [3, null, 1]);
+  const rows = (expected) => joinNodes(parts, [0, 1, 2], { expected }).row;
+  assert.deepEqual(rows(() => true), [3, null, null]);
+  assert.deepEqual(rows((device, time) => device === 'a' || time < 2), [3, null, 1]);
+});
+
+test('a silent node of 64 is left out of the sum, which states what it covers', () => {
+  const times = [0, 100, 200, 300];
+  const parts = Array.from({ length: 64 }, (_, n) => ({ device: `n${n}`, row: [1, 1, n === 17 ? null : 1, n === 17 ? null : 1] }));
+  const joined = joinNodes(parts, times, { expected: () => true });
+  assert.deepEqual(joined.row, [64, 64, 63, 63]);
+  assert.deepEqual(joined.covers[3], [63, 64]);
+  const coverage = coverageOf(parts, [], times, () => true);
+  assert.equal(coverageText(coverage, (time) => `14:${time}`), '63 of 64 nodes; n17 silent since 14:100');
+  const never = coverageOf(parts.slice(0, 2), ['n0', 'n1', 'x'], times, () => true);
+  assert.equal(coverageText(never, String), '2 of 3 nodes; x without samples');
+  assert.equal(coverageText(coverageOf(parts.slice(0, 2), [], times, () => true), String), '', 'all are there');
+  const ended = coverageOf(parts, [], times, (_, time) => time < 150);
+  assert.equal(ended.nodes, 64, 'the job was over before');
+});
+
+test('shares of nodes are averaged, weighted by the time that they are shares of', () => {
+  const parts = [{ device: 'a', row: [0.01, 0.02], weights: [1, 1] }, { device: 'b', row: [0.03, 0.08], weights: [1, 0.5] }];
+  const { row } = joinNodes(parts, [0, 10], { expected: () => true, share: true });
+  assert.deepEqual(row.map((value) => value.toFixed(3)), ['0.020', '0.040']);
+  assert.deepEqual(average([[1, 2, null], [3, 4, 8]]), [2, 3, 8]);
 });
 
 test('layers of a stack add up to the sum of what is there', () => {

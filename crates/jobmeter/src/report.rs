@@ -234,7 +234,7 @@ mod tests {
             text,
             "  wall time             2.000 s\n  processor time        1.500 s (user 1.250 s, system ?)\n  \
              peak memory           3.0 MiB\n  \
-             not read at the end   500 ms: the cgroup was removed before its last reading\n"
+             not read at the end   0.500 s: the cgroup was removed before its last reading\n"
         );
     }
 }

@@ -71,7 +71,10 @@ impl Questions {
                 match &*last.series.series.metric {
                     CORES => node.cpu_cores = value,
                     MEMORY => node.memory_bytes = value,
-                    MEMORY_AVAILABLE => node.memory_used_bytes = value,
+                    // An hour old, it is not what the node uses now.
+                    MEMORY_AVAILABLE if last.at >= asker.now.plus(-RECENT) => {
+                        node.memory_used_bytes = value;
+                    }
                     _ => {}
                 }
             }

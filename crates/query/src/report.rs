@@ -6,7 +6,7 @@ use crate::shown::{allocation, share, shown, step};
 use crate::totals::{ByNode, NodeSum, totals};
 use crate::{Asker, QueryError, Questions};
 use jobs::{JobName, Listed, Sees, Whole};
-use model::{DeviceId, JobKey, Kind, Point, Timestamp, increases};
+use model::{ClusterId, DeviceId, Gap, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -64,6 +64,7 @@ impl Questions {
         for device in &devices {
             missing.extend(self.gaps((start, stop), Some(device), asker)?);
         }
+        missing.retain(|gap| is_of_job(gap, &job.key));
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
@@ -106,6 +107,11 @@ const RUNS_MAX: usize = 100;
 const FRESH: i64 = 60 * Timestamp::SECOND;
 /// Most silent nodes that are listed.
 const SILENT_MAX: usize = 100;
+
+/// Whether a gap belongs to a job: that of its node's agent, or of its own `jobmeter run`.
+fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
+    gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
+}
 
 /// Which nodes have samples until the end.
 fn coverage(
