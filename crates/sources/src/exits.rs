@@ -8,12 +8,14 @@
 //! the forks up to a list are applied before it: what is known of a number is then of whoever was listed.
 //!
 //! A process that joins a job's cgroup from outside is found by its own cgroup, at which it is looked at
-//! while it is young, or as soon as it has a child. One that joins, has no child and ends within a tenth of
-//! a second is not found; the job's own account has it.
+//! while it is young, or as soon as it has a child; later by a scan of the jobs' lists once a second. It counts
+//! from then on, see the module `moves` of [`tree`]. One that joins and ends between two scans is not found; the
+//! job's own account has it.
 
 pub(crate) mod look;
 mod refused;
 pub(crate) mod saved;
+mod scan;
 pub(crate) mod source;
 pub(crate) mod tree;
 
@@ -116,6 +118,8 @@ pub(crate) struct Exits {
     path: String,
     parts_told: bool,
     saved: Saved,
+    /// When the jobs are scanned next.
+    scan_us: u64,
 }
 
 /// What is counted here besides the tree's counts.
@@ -172,6 +176,7 @@ impl Exits {
             path: String::new(),
             parts_told: false,
             saved: Saved::default(),
+            scan_us: 0,
         }
     }
 
@@ -224,11 +229,16 @@ impl Exits {
             self.list(no, cx, account).ok();
         }
         self.looks_left = LOOKS_PER_CALL_MAX;
+        let scans = self.scan(cx, account);
         let result = self.take(cx, account);
+        if scans && result.is_ok() {
+            self.end_round(cx, account);
+        }
         self.look(cx, account);
         self.tree.expire(now_us(cx), account);
         let look_us = if self.jobs.is_empty() { None } else { self.tree.next_look_us(now_us(cx)) };
-        self.quiet_for = look_us.map_or(QUIET_MAX, |us| Duration::from_micros(us).min(QUIET_MAX));
+        let wait_us = look_us.into_iter().chain(self.scan_in_us(cx)).min();
+        self.quiet_for = wait_us.map_or(QUIET_MAX, |us| Duration::from_micros(us).min(QUIET_MAX));
         self.drained_at = cx.now;
         result
     }
@@ -296,7 +306,10 @@ impl Exits {
         self.found += taken.forks;
         if taken.lost {
             self.wants_lists = true;
-            self.jobs.iter_mut().for_each(|job| job.known = false);
+            for job in &mut self.jobs {
+                job.known = false;
+                self.tree.set_known(job.no, false);
+            }
             self.tree.set_complete(false);
         }
         Ok(taken.lost)
@@ -402,6 +415,11 @@ impl Exits {
         let now_us = now_us(cx);
         let forks = self.take_forks(now_us, account);
         for id in self.members.ids() {
+            if let Some(seen) = self.tree.seen_outside(*id)
+                && self.looks.seen(*id, cx.root) != Some(seen)
+            {
+                self.tree.has_moved(*id);
+            }
             self.tree.listed(*id, no, now_us, account);
         }
         let forks_lost = matches!(forks, Ok(true));
@@ -412,6 +430,7 @@ impl Exits {
             known.listed = result.is_ok() && !self.members.is_cut();
             // What was lost may be from after the list.
             known.known |= known.listed && !forks_lost;
+            self.tree.set_known(no, known.known && self.forks.is_some());
         }
         self.see_whether_complete();
         result?;

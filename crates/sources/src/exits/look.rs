@@ -6,7 +6,9 @@ use crate::Context;
 use cgroups::{Hierarchies, Hierarchy, JobDir};
 use kernel::Root;
 use kernel::process::{CgroupLine, process_cgroups};
+use rustc_hash::FxBuildHasher;
 use std::fmt::Write as _;
+use std::hash::BuildHasher;
 
 /// Where the trees of cgroups are mounted, and memory to read into.
 #[derive(Debug, Default)]
@@ -37,8 +39,25 @@ impl Looks {
         {
             *looks_left -= 1;
             let found = self.look(cx, jobs, tid);
+            let seen = hash(&self.text);
+            if matches!(found, Looked::In(_)) && tree.seen_outside(tid).is_some_and(|it| it != seen)
+            {
+                tree.has_moved(tid);
+            }
             tree.looked(tid, found, now_us, account);
+            if found == Looked::Outside {
+                tree.set_seen(tid, seen);
+            }
         }
+    }
+
+    /// A hash of a task's cgroups; `None` if it is gone.
+    pub(crate) fn seen(&mut self, tid: u32, root: &Root) -> Option<u64> {
+        self.path.clear();
+        // Writing into a `String` cannot fail.
+        write!(self.path, "proc/{tid}/cgroup").ok();
+        root.read(&self.path, &mut self.text).ok()?;
+        Some(hash(&self.text))
     }
 
     fn look(&mut self, cx: &Context<'_>, jobs: &[Watched], tid: u32) -> Looked {
@@ -58,6 +77,10 @@ impl Looks {
         }
         Looked::Outside
     }
+}
+
+fn hash(text: &[u8]) -> u64 {
+    FxBuildHasher.hash_one(text)
 }
 
 fn job_of(

@@ -26,6 +26,9 @@ pub(crate) trait Reader: Send {
     /// As [`Source::collect`].
     fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
 
+    /// Reads tasks that were just moved.
+    fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>);
+
     /// Makes the next reading a full one, of everything.
     fn want_all(&mut self);
 
@@ -40,6 +43,18 @@ pub(crate) trait Reader: Send {
 
 /// A source of a reader.
 pub(crate) struct Listening<R>(pub(crate) R);
+
+impl<R: Reader> Listening<R> {
+    fn read_moved(&mut self, cx: &Context<'_>) {
+        let mut moved = self.0.told().0.tree.take_moved(Vec::new());
+        if moved.is_empty() {
+            return;
+        }
+        self.0.read_moved(&moved, cx);
+        let (exits, account) = self.0.told();
+        moved.drain(..).for_each(|tid| exits.tree.moved_read(tid, account));
+    }
+}
 
 impl<R: Reader> Source for Listening<R> {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
@@ -71,7 +86,9 @@ impl<R: Reader> Source for Listening<R> {
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
         let (exits, account) = self.0.told();
-        exits.drain(cx, account)
+        let drained = exits.drain(cx, account);
+        self.read_moved(cx);
+        drained
     }
 
     fn drain_every(&self) -> Option<Duration> {

@@ -14,9 +14,12 @@
 
 mod ends;
 mod lists;
+mod moves;
+mod restored;
 mod waiting;
 
 pub(crate) use lists::{Looked, Reading};
+pub(super) use restored::Origin;
 
 use super::saved::Numbers;
 use kernel::proc_connector::Fork;
@@ -77,6 +80,12 @@ pub(crate) trait Account {
     /// exit. What it is known to have used stays with its job.
     fn forgotten(&mut self, task: TaskNo);
 
+    /// A task changed its job and ended before it was read: what it used since it was last read belongs to
+    /// neither job as far as can be proven.
+    fn unproven(&mut self, task: TaskNo) {
+        self.forgotten(task);
+    }
+
     /// Keeps the jobs that are still there.
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool);
 
@@ -115,22 +124,6 @@ pub(crate) struct Ended<'a> {
     pub(crate) tgid: Option<u32>,
     /// Whether what it used before the first reading was counted counts for its job, as it began there.
     pub(crate) from_start: bool,
-}
-
-/// What identifies a task across a restart of the agent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) tid: u32,
-    pub(crate) tgid: u32,
-    pub(crate) start_us: u64,
-}
-
-/// What is saved of a task besides its values.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TaskFacts {
-    pub(crate) no: TaskNo,
-    pub(crate) tgid: u32,
-    pub(crate) start_us: u64,
 }
 
 /// Within which an end that is told now came about.
@@ -185,8 +178,14 @@ struct Task {
     outside: bool,
     /// Whether its fork was told: it is new, and may join a job.
     announced: bool,
-    /// Whether it was in this job before, so that its values are partly counted.
+    /// Whether it joined its job later than it began, so that its first values are no use of that job.
     again: bool,
+    /// Whether a list has confirmed its place.
+    listed: bool,
+    /// The job that it left, to which the next reading still belongs, and whether all it used counts there.
+    left: Option<(JobNo, bool)>,
+    /// A hash of its cgroups when a look found it outside.
+    seen: Option<u64>,
 }
 
 impl Task {
@@ -229,6 +228,15 @@ struct Displaced {
     until_us: u64,
 }
 
+/// What the tree knows of a job.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    /// Before which instant what a task of the job used is not counted.
+    counts_from_us: u64,
+    /// Whether each task born in it is known, so that another one was moved into it.
+    known: bool,
+}
+
 /// The tasks of jobs, and those that may be.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
@@ -241,8 +249,9 @@ pub(crate) struct Tree {
     swept: bool,
     waiting: WaitingEnds,
     recent: Vec<(u32, JobNo, u64)>,
-    /// Before which instant what a task of the job used is not counted.
-    counts_from_us: FxHashMap<JobNo, u64>,
+    jobs: FxHashMap<JobNo, Facts>,
+    /// Tasks that joined or left a job, to be read soon.
+    moved: Vec<u32>,
     settled: Vec<Who>,
     absent: Vec<u32>,
     next_task: u64,
@@ -277,42 +286,19 @@ impl Tree {
 
     /// Watches a job. What its tasks used before this instant does not count for it.
     pub(super) fn add_job(&mut self, job: JobNo, counts_from_us: u64) {
-        self.counts_from_us.insert(job, counts_from_us);
+        self.jobs.insert(job, Facts { counts_from_us, known: false });
     }
 
-    /// From which instant on tasks of a job count whole.
-    pub(super) fn counts_from_us(&self, job: JobNo) -> u64 {
-        self.counts_from_us.get(&job).copied().unwrap_or(u64::MAX)
-    }
-
-    /// The tasks of all jobs.
-    pub(super) fn tasks_of_jobs(&self) -> impl Iterator<Item = (JobNo, u32, TaskFacts)> {
-        self.tasks.iter().filter_map(|(tid, task)| {
-            let Place::Job(job) = task.place else { return None };
-            let Task { no, tgid, start_us, .. } = *task;
-            Some((job, *tid, TaskFacts { no, tgid, start_us }))
-        })
-    }
-
-    /// A number for a task that an earlier agent knew; it is watched if it lives.
-    pub(super) fn restored(
-        &mut self,
-        job: JobNo,
-        origin: &Origin,
-        now_us: u64,
-        lives: bool,
-    ) -> TaskNo {
-        let Origin { tid, tgid, start_us } = *origin;
-        let task = Task { tgid, start_us, announced: true, ..self.task(Place::Job(job), now_us) };
-        if lives {
-            self.insert(tid, task);
+    /// Says whether each task that is born in a job is known.
+    pub(super) fn set_known(&mut self, job: JobNo, known: bool) {
+        if let Some(facts) = self.jobs.get_mut(&job) {
+            facts.known = known;
         }
-        task.no
     }
 
     /// Watches a job no more, nor its tasks.
     pub(super) fn remove_job(&mut self, job: JobNo, account: &mut impl Account) {
-        self.counts_from_us.remove(&job);
+        self.jobs.remove(&job);
         self.recent.retain(|(_, of, _)| *of != job);
         let mut keep = |task: &Task| {
             let keep = task.place != Place::Job(job);
@@ -407,6 +393,9 @@ impl Tree {
             outside: false,
             announced: false,
             again: false,
+            listed: false,
+            left: None,
+            seen: None,
         }
     }
 

@@ -151,6 +151,21 @@ impl Reader for Processes {
         drained.and(listed).and(read)
     }
 
+    fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>) {
+        for pid in tids {
+            // Threads of processes are not watched one by one.
+            let job = self.exits.tree.job_of(*pid);
+            if let (None, Some(job)) = (self.book.get(*pid), job) {
+                self.book.listed(*pid, job);
+            }
+            // What cannot be read now is found and reported by the next reading.
+            self.read_one(*pid, cx).ok();
+            if let Some(job) = job {
+                self.book.listed(*pid, job);
+            }
+        }
+    }
+
     fn want_all(&mut self) {
         // Each reading is one.
     }

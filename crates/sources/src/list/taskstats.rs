@@ -18,6 +18,9 @@
 //! with which a task gives the processor away for good is missing, so that the voluntary switches of ended
 //! tasks are one a task below what getrusage(2) says; the kernel tells of it nowhere else.
 //!
+//! A task counts for a job from the moment it joins. One that came with the job used a little before that; the
+//! cgroup's account has not, so that the exact processor time is cut to it: the residual is never negative.
+//!
 //! Cost on 2 virtual processors of an EPYC, Linux 6.18, optimised: a reading 2 µs a living task, its list
 //! included (0.9 ms for 505, 10 ms for 5 000); a task that ends 1 µs and one that is made another, of jobs
 //! and of none alike; a tick without a reading 3 to 20 µs, and 0.6 µs ten times a second to find that
@@ -33,7 +36,7 @@ use crate::exits::{Exits, Lists, RECEIVE_MIB};
 use crate::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
-use kernel::taskstats::{Answer, Asked, Counter, Query, TaskstatsError};
+use kernel::taskstats::{Answer, Asked, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
 use metrics::{
     BEGIN, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
@@ -161,6 +164,19 @@ impl Reader for Taskstats {
         let read = self.read_turns(cx, out);
         self.publish_device(out);
         read
+    }
+
+    fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>) {
+        let before = std::mem::take(&mut self.round.tids);
+        let place = std::mem::take(&mut self.round.place);
+        self.round.tids.extend_from_slice(tids);
+        while self.round.place < tids.len() {
+            // One that is gone, or that the kernel refuses to answer for, is counted by the next reading.
+            if self.read_batch(cx).is_err() {
+                break;
+            }
+        }
+        (self.round.tids, self.round.place) = (before, place);
     }
 
     fn want_all(&mut self) {
@@ -304,9 +320,11 @@ impl Taskstats {
     fn publish(&mut self, no: JobNo, tasks: usize, cx: &Context<'_>, out: &mut Sink) {
         let Some(known) = self.exits.job(no) else { return };
         let Some(job) = cx.jobs.get(&known.key) else { return };
-        let sum = *self.sums.of(no);
-        let Some(begin_s) = sum.begin_s else { return };
         let group = self.text.group_cpu_ns(job, cx.root);
+        let sum = self.sums.of(no);
+        let residual_ns = group.and_then(|group_ns| sum.residual_ns(group_ns));
+        let sum = *sum;
+        let Some(begin_s) = sum.begin_s else { return };
         let delays_counted = self.delays_counted.unwrap_or(true);
         let mut out = out.of_job(&known.key);
         for row in ROWS.iter().filter(|row| delays_counted || !row.is_delay) {
@@ -321,10 +339,8 @@ impl Taskstats {
         if self.exits.drain_every().is_some() {
             out.counter(&ENDED, &[], sum.ended as f64, known.start);
         }
-        if let Some(group_ns) = group {
-            let group_ns = group_ns.saturating_sub(sum.group_base_ns);
-            let tasks_ns = sum.counters.get(Counter::CpuRunVirtual);
-            out.gauge(&RESIDUAL, &[], (group_ns as f64 - tasks_ns as f64) / 1e9);
+        if let Some(residual_ns) = residual_ns {
+            out.gauge(&RESIDUAL, &[], residual_ns as f64 / 1e9);
         }
     }
 

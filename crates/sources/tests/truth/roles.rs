@@ -50,6 +50,7 @@ pub(crate) fn play() {
         "known" => work_and_tell(number),
         "threads" => work_in_threads(number),
         "sleepers" => sleep_in_threads(number),
+        "phases" => (0..number).for_each(|_| phase()),
         "expect-denied" => expect_denied(),
         "expect-exits-denied" => expect_exits_denied(),
         _ => panic!("{role}"),
@@ -87,6 +88,19 @@ fn work_in_threads(threads: u64) {
     std::thread::scope(|scope| {
         (0..threads).for_each(|n| drop(scope.spawn(move || work(n))));
     });
+}
+
+/// Processor time of a phase, in milliseconds.
+pub(crate) const PHASE_MS: u64 = 300;
+
+/// Uses processor time, writes a file, and stops until it is told to go on.
+fn phase() {
+    burn(PHASE_MS);
+    let path = std::env::temp_dir().join(format!("jobmeter-test-{}", std::process::id()));
+    fs::write(&path, vec![1_u8; WRITTEN]).unwrap();
+    fs::remove_file(&path).unwrap();
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
+        .unwrap();
 }
 
 /// Where a process that plays `known` says what it used.

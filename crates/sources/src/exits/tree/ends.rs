@@ -26,6 +26,9 @@ impl Tree {
         let end = End { no: task.no, start_us, tgid, stats };
         match task.place {
             Place::Job(job) => {
+                if task.left.is_some() {
+                    account.unproven(task.no);
+                }
                 let from_start = !task.again && self.counts_whole(job, start_us);
                 account.ended(job, &Ended { no: task.no, stats: &stats, tgid, from_start });
                 self.remember(stats.tid, job, window.to_us);
@@ -34,7 +37,12 @@ impl Tree {
             Place::Doubt if !task.announced => self.stranger(end, window.to_us, account),
             // One that was looked at had not joined a job: its parent says nothing about it.
             Place::Doubt if !task.outside => self.child(end, task.parent, window.to_us, account),
-            Place::Doubt | Place::Outside | Place::Left => self.settle_waiting(&end, None, account),
+            Place::Doubt | Place::Outside | Place::Left => {
+                if task.left.is_some() {
+                    account.unproven(task.no);
+                }
+                self.settle_waiting(&end, None, account)
+            }
         }
     }
 
@@ -131,7 +139,7 @@ impl Tree {
     }
 
     pub(super) fn counts_whole(&self, job: JobNo, start_us: u64) -> bool {
-        self.counts_from_us.get(&job).is_none_or(|from_us| start_us >= *from_us)
+        self.jobs.get(&job).is_none_or(|facts| start_us >= facts.counts_from_us)
     }
 
     /// Keeps an end until the place of another task is known.

@@ -1,7 +1,7 @@
 //! What the lists of the jobs' cgroups say, and what is found by looking.
 
 use super::{
-    Account, JobNo, LOOK_AGES_US, OUTSIDE_US, Place, TOLERANCE_US, TaskNo, Tree, WAIT_US, Who,
+    Account, JobNo, LOOK_AGES_US, OUTSIDE_US, Place, TOLERANCE_US, Task, TaskNo, Tree, WAIT_US, Who,
 };
 
 /// A task that is read while it lives.
@@ -24,15 +24,16 @@ impl Tree {
 
     /// A list of that instant has this task in this job. All forks up to it have been told.
     pub(crate) fn listed(&mut self, tid: u32, job: JobNo, now_us: u64, account: &mut impl Account) {
-        let round = self.round;
+        let (round, is_known) = (self.round, self.is_known(job));
         if let Some(task) = self.tasks.get_mut(&tid) {
             if task.announced && task.start_us > now_us {
                 return; // the list had the one that had this number before
             }
             task.round = round;
             let settles = matches!(task.place, Place::Doubt | Place::Outside);
-            task.again |= task.place == Place::Left;
-            task.place = Place::Job(job);
+            task.again |= settles && !task.announced && is_known;
+            task.join(job, tid, &mut self.moved);
+            task.listed = true;
             if settles {
                 let no = Some(task.no);
                 self.settled.push(Who { tid, no });
@@ -40,7 +41,9 @@ impl Tree {
             }
             return;
         }
-        let task = self.task(Place::Job(job), now_us);
+        // One that nobody announced was not born there.
+        let mut task = Task { again: is_known, listed: true, ..self.task(Place::Doubt, now_us) };
+        task.join(job, tid, &mut self.moved);
         self.insert(tid, task);
         // Ends that name it as their parent wait for whoever has the number.
         self.settled.push(Who { tid, no: None });
@@ -71,12 +74,11 @@ impl Tree {
         }
         while let Some(tid) = self.absent.pop() {
             let Some(task) = self.tasks.get_mut(&tid) else { continue };
-            if matches!(task.place, Place::Job(_)) {
-                account.forgotten(task.no);
-                task.place = Place::Left;
-            }
             // It is remembered while it lives, lest it counts twice when it comes back.
-            if !lives(tid) {
+            if lives(tid) {
+                task.leave(tid, &mut self.moved);
+            } else {
+                account.forgotten(task.no);
                 self.tasks.remove(&tid);
             }
         }
@@ -90,7 +92,10 @@ impl Tree {
         account: &mut impl Account,
     ) -> Option<Reading> {
         let task = *self.tasks.get(&tid)?;
-        let Place::Job(job) = task.place else { return None };
+        let ((Place::Job(place), _) | (Place::Left, Some((place, _)))) = (task.place, task.left)
+        else {
+            return None;
+        };
         if task.start_us != 0 && task.start_us.abs_diff(start_us) > TOLERANCE_US {
             // The number was given to another task, and neither an end nor a fork was told so far.
             self.vacate(tid, start_us, account);
@@ -106,7 +111,9 @@ impl Tree {
         }
         let (no, may_be_ending) = (task.no, !task.announced);
         let (again, start_us) = (task.again, task.start_us);
-        let from_start = !again && self.counts_whole(job, start_us);
+        // What it used until now belongs to the job that it left.
+        let (job, whole) = task.left.take().unwrap_or((place, !again));
+        let from_start = whole && self.counts_whole(job, start_us);
         Some(Reading { no, job, from_start, may_be_ending })
     }
 
@@ -140,12 +147,17 @@ impl Tree {
         now_us: u64,
         account: &mut impl Account,
     ) {
-        let round = self.round;
+        let (round, is_known) = match found {
+            Looked::In(job) => (self.round, self.is_known(job)),
+            _ => (self.round, false),
+        };
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         task.looks = task.looks.saturating_add(1);
         match found {
             Looked::In(job) => {
-                (task.place, task.round) = (Place::Job(job), round);
+                task.again |= !task.announced && is_known;
+                task.join(job, tid, &mut self.moved);
+                task.round = round;
                 self.settled.push(Who { tid, no: Some(task.no) });
                 self.settle(Some(job), account);
             }

@@ -1,5 +1,6 @@
 //! Forks, ends, lists and looks as a machine tells them, and whose each end is.
 
+mod moves;
 mod once;
 
 use super::*;
@@ -351,6 +352,9 @@ fn who_leaves_and_comes_back_counts_once() {
     m.tree.begin_round();
     m.tree.listed(20, B, m.now, &mut m.book);
     m.tree.end_round(false, |_| true, |_| true, &mut m.book);
+    // Once more for the job that it left.
+    assert_eq!(m.tree.reading(10, 500 * SECOND, &mut m.book).unwrap().job, A);
+    m.tree.moved_read(10, &mut m.book);
     assert_eq!(m.book.forgotten, 1);
     assert!(m.tree.reading(10, 500 * SECOND, &mut m.book).is_none());
     m.tree.begin_round();

@@ -183,10 +183,9 @@ impl Book {
     /// A process was read.
     pub(super) fn read(&mut self, pid: u32, reading: Reading, told: &Told) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let job = self.jobs.entry(process.job).or_default();
         if process.no.is_some_and(|no| no != reading.no) {
             // Its number was given to another since the last round.
-            process.settle(&mut job.io);
+            process.settle(&mut self.jobs.entry(process.job).or_default().io);
             *process = Process::new(process.job, true, process.round);
         }
         if process.no.is_none() {
@@ -204,6 +203,8 @@ impl Book {
         });
         let Some(io) = told.io else { return };
         let now = largest(&io, &process.ended);
+        // That of a process that was moved is still the one it left.
+        let job = self.jobs.entry(reading.job).or_default();
         if process.io_read || process.from_start {
             process.count(&now, &mut job.io);
         } else {
@@ -275,6 +276,12 @@ impl Account for Book {
 
     fn forgotten(&mut self, _: TaskNo) {
         // A process that left its job is missing in its list.
+    }
+
+    fn unproven(&mut self, task: TaskNo) {
+        if let Some(process) = self.processes.values_mut().find(|it| it.no == Some(task)) {
+            (process.from_start, process.io_read) = (false, false);
+        }
     }
 
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {

@@ -2,8 +2,11 @@
 
 use crate::exits::saved::{Numbers, put};
 use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
-use kernel::taskstats::{Counters, TaskStats};
+use kernel::taskstats::{Counter, Counters, TaskStats};
 use rustc_hash::FxHashMap;
+
+/// Most processor time that the tasks that came with a job used before they joined it.
+const BEFORE_JOB_NS: u64 = 2_000_000_000;
 
 /// What a job's tasks used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +30,18 @@ pub(super) struct Sum {
 }
 
 impl Sum {
+    /// What the cgroup used beyond its tasks. A task that came with the job used some time before it joined;
+    /// that is cut off. `None` where the account is that of other tasks.
+    pub(super) fn residual_ns(&mut self, group_ns: u64) -> Option<u64> {
+        let group_ns = group_ns.saturating_sub(self.group_base_ns);
+        let tasks_ns = self.counters.0.get_mut(Counter::CpuRunVirtual.place())?;
+        if tasks_ns.saturating_sub(group_ns) > BEFORE_JOB_NS {
+            return None;
+        }
+        *tasks_ns = group_ns.min(*tasks_ns);
+        Some(group_ns - *tasks_ns)
+    }
+
     /// What is saved besides the counters.
     fn others(&self) -> [u64; 6] {
         [

@@ -1,0 +1,87 @@
+//! Processes that are moved into a job, as `pam_slurm_adopt` does, and from one job to another.
+
+use super::{Group, Observer, alone, say};
+use crate::truth::roles::{PHASE_MS, WRITTEN, command};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::Child;
+use std::time::Duration;
+
+const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
+const RESIDUAL: &str = "taskstats_residual_cpu_seconds";
+
+/// Waits until the process has done its phase and stopped itself.
+fn wait_stopped(child: &Child) {
+    let path = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&path).unwrap().contains(") T ") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn go_on(child: &Child) {
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+}
+
+/// Moves a process and lets the source notice it.
+fn move_to(observer: &mut Observer, child: &Child, group: &Group) {
+    fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
+    let mut rounds = 13;
+    observer.watch_while(|| {
+        rounds -= 1;
+        rounds >= 0
+    });
+}
+
+/// Three phases of equal work: in no job for so many tenths of a second, in the first job, in the second. Then
+/// each job is checked at its end.
+fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&Observer, &Group)) {
+    let Some((mut observer, groups)) = Observer::beside::<2>(source, id) else { return };
+    observer.collect();
+    let mut child = command("phases 3").spawn().unwrap();
+    wait_stopped(&child);
+    let mut rounds = tenths;
+    observer.watch_while(|| {
+        rounds -= 1;
+        rounds >= 0
+    });
+    for group in &groups {
+        move_to(&mut observer, &child, group);
+        observer.collect();
+        let before = observer.value(bytes, Some(group)).unwrap_or(0.0);
+        assert!(before == 0.0, "its past is no use of the job");
+        go_on(&child);
+        wait_stopped(&child);
+    }
+    go_on(&child);
+    observer.watch_while(|| child.try_wait().unwrap().is_none());
+    for group in &groups {
+        observer.end(group);
+        let value = observer.value(bytes, Some(group)).unwrap();
+        say(&format!("{bytes}: {value} of {WRITTEN}"));
+        // Its end tells of the test's own output, too.
+        assert!((WRITTEN as f64..=WRITTEN as f64 + 4096.0).contains(&value), "{value}");
+        check(&observer, group);
+    }
+}
+
+#[test]
+fn a_process_counts_for_a_job_from_the_move_on() {
+    let _alone = alone();
+    // After four seconds it is not watched any more: nothing but the job's list shows it.
+    phases("taskstats", (71, 50), "taskstats_write_char_bytes_total", |observer, group| {
+        let value = |metric| observer.value(metric, Some(group)).unwrap();
+        let (cpu, truth) = (value(CPU), group.cpu_seconds());
+        say(&format!("{cpu:.6} s, kernel's account {truth:.6} s"));
+        let phase = PHASE_MS as f64 / 1000.0;
+        assert!(cpu <= truth && cpu >= 0.9 * phase, "{cpu} of {truth}");
+        assert!(value(RESIDUAL) >= 0.0, "{}", value(RESIDUAL));
+    });
+}
+
+#[test]
+fn the_io_of_a_process_counts_for_a_job_from_the_move_on() {
+    let _alone = alone();
+    // A look saw it elsewhere while it was young.
+    phases("process", (73, 5), "process_write_char_bytes_total", |_, _| {});
+}
