@@ -160,6 +160,7 @@ impl Finder {
                 start,
                 stop: Some(self.before.unwrap_or(begun).max(start)),
                 monitor: None,
+                oom_kills: Vec::new(),
                 key,
             });
         }
@@ -192,5 +193,6 @@ pub(crate) fn event(
         start: job.created,
         stop,
         monitor: None,
+        oom_kills: Vec::new(),
     })
 }

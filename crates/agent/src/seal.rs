@@ -93,6 +93,7 @@ impl Sealer {
         sinks.each(&mut |sink| {
             if let Some(sink) = sink {
                 sink.take_gaps().into_iter().for_each(|gap| self.notes.put(gap));
+                sink.take_events().into_iter().for_each(|event| self.notes.put_job(event));
                 self.print(sink);
                 self.append(place, sink);
                 sink.sealed();

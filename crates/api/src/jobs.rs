@@ -158,6 +158,43 @@ pub struct JobReport {
     pub series: Vec<SeriesRef>,
     /// Seconds of the job that no sample covers, per device and cause.
     pub gaps: Vec<crate::Gap>,
+    /// How it ended; `null` while it is not over, and where nothing is known of it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub end: Option<JobEnd>,
+    /// Its tasks that the kernel killed as memory was out, by device and time; `cgroup_oom_kills_total` also counts
+    /// those that the kernel's log does not name.
+    #[serde(default)]
+    #[schemars(required)]
+    pub oom_kills: Vec<OomKill>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobEnd {
+    /// `completed`, `exit code`, `signal`, `time limit`, `oom kill`, or `scheduler`: see its word in `detail`.
+    pub cause: String,
+    /// The exit code, the signal's number, or the scheduler's word such as `OUT_OF_MEMORY`; empty where there is none.
+    pub detail: String,
+}
+
+/// A task that the kernel killed as its cgroup, or the node, was out of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OomKill {
+    /// On which device.
+    pub device: String,
+    /// When, in seconds since 1970.
+    pub time: f64,
+    /// Its name.
+    pub task: String,
+    /// Its process ID.
+    pub pid: u32,
+    /// The user that it ran as.
+    pub uid: Option<u32>,
+    /// Its memory when it was killed.
+    pub task_bytes: Option<u64>,
+    /// The limit that was met; `null`: the memory of the node.
+    pub limit_bytes: Option<u64>,
 }
 
 /// A run of a number: `start` in the question for a report, that of when it started, or was submitted, names it.

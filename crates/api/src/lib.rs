@@ -25,8 +25,8 @@ pub use demand::{
     SetRefused, SetSource, WORD,
 };
 pub use jobs::{
-    Allocation, End, Job, JobReport, NodeShare, Register, Registered, ReportLine, Resources, Run,
-    SeriesRef, Step, Totals,
+    Allocation, End, Job, JobEnd, JobReport, NodeShare, OomKill, Register, Registered, ReportLine,
+    Resources, Run, SeriesRef, Step, Totals,
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,

@@ -2,7 +2,7 @@
 
 use crate::show::{bytes, count, seconds};
 use crate::times::Times;
-use api::{Job, JobReport, Resources, Totals};
+use api::{Job, JobEnd, JobReport, OomKill, Resources, Totals};
 use std::io::{self, Write};
 
 /// Writes a job's report.
@@ -17,6 +17,10 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     line(out, "end", job.stop.map(|stop| times.show(stop)))?;
     line(out, "nodes", Some(nodes(report)))?;
     line(out, "exit code", job.exit_code.map(|code| code.to_string()))?;
+    line(out, "ended by", report.end.as_ref().map(ended_by))?;
+    for kill in &report.oom_kills {
+        line(out, "OOM kill", Some(oom_kill(kill, times)))?;
+    }
     // What never started used nothing.
     if job.start.is_some() {
         totals(&report.totals, out)?;
@@ -70,6 +74,32 @@ fn origins(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
 #[expect(clippy::cast_possible_truncation, reason = "whole seconds are printed")]
 fn instant(at: f64) -> String {
     model::Timestamp::from_seconds(at as i64).to_string()
+}
+
+fn ended_by(end: &JobEnd) -> String {
+    match (end.cause.as_str(), end.detail.as_str()) {
+        ("scheduler", detail) => detail.to_owned(),
+        (cause, "") => cause.to_owned(),
+        (cause @ ("oom kill" | "time limit"), detail) => format!("{cause} ({detail})"),
+        (cause, detail) => format!("{cause} {detail}"),
+    }
+}
+
+/// `n1, 2026-11-22 14:49:03: solve (process 7, user 1000), 9.1 MiB, limit 8.0 MiB`.
+fn oom_kill(kill: &OomKill, times: &Times) -> String {
+    let user = kill.uid.map_or_else(String::new, |uid| format!(", user {uid}"));
+    let size = kill.task_bytes.map_or_else(String::new, |size| format!(", {}", bytes(size as f64)));
+    let limit = match kill.limit_bytes {
+        Some(limit) => format!("limit {}", bytes(limit as f64)),
+        None => "the node was out of memory".to_owned(),
+    };
+    format!(
+        "{}, {}: {} (process {}{user}){size}, {limit}",
+        kill.device,
+        times.show(kill.time),
+        kill.task.escape_debug(),
+        kill.pid
+    )
 }
 
 /// Writes what only a scheduler tells.
@@ -171,7 +201,11 @@ mod tests {
             "used":{},"devices":["n1","pdu-1"]},"runs":[],"allocations":[],
             "nodes":[{"device":"n1","cpus":8,"gpus":1}],
             "steps":[{"id":"batch","name":"solve","state_word":"RUNNING","start":1,"stop":3,"exit_code":0}],
-            "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[]}"#;
+            "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[],
+            "end":{"cause":"oom kill","detail":"OUT_OF_MEMORY"},
+            "oom_kills":[{"device":"n1","time":0,"task":"so\u001blve","pid":9,"uid":1000,
+                "task_bytes":9437184,"limit_bytes":8388608},
+                {"device":"pdu-1","time":0,"task":"x","pid":1,"uid":null,"task_bytes":null,"limit_bytes":null}]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let mut out = Vec::new();
         let times =
@@ -188,6 +222,9 @@ mod tests {
             "  types                 besteffort",
             "  asked for             1 nodes, 8 cpus, 1.0 GiB, 1 h 0 min",
             "  nodes                 n1 (8 cpus, 1 gpus), pdu-1",
+            "  ended by              oom kill (OUT_OF_MEMORY)",
+            "  OOM kill              n1, 1970-01-01T00:00:00Z: so\\u{1b}lve (process 9, user 1000), 9.0 MiB, limit 8.0 MiB",
+            "  OOM kill              pdu-1, 1970-01-01T00:00:00Z: x (process 1), the node was out of memory",
             "  steps:",
             "    batch solve: RUNNING, 2.000 s, exit code 0",
         ];

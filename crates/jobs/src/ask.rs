@@ -3,7 +3,10 @@
 use crate::registry::lock;
 use crate::stays::stays_of;
 use crate::store_records::{resources, shares, state, steps, types};
-use crate::{JobName, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step, accounts};
+use crate::{
+    JobName, Killed, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step, accounts,
+    oom_kills,
+};
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
@@ -29,6 +32,8 @@ pub struct Whole {
     pub nodes: Vec<NodeShare>,
     /// Its steps.
     pub steps: Vec<Step>,
+    /// Its tasks that the kernel killed as memory was out, as its nodes read it in the kernel's log.
+    pub oom_kills: Vec<Killed>,
 }
 
 impl Registry {
@@ -198,7 +203,8 @@ impl Registry {
         if let Some(record) = row.get(1)? {
             (nodes, done) = (shares(&reader, record)?, steps(&reader, record)?);
         }
-        Ok(Some(Whole { job, allocations, nodes, steps: done }))
+        let oom_kills = oom_kills::of_run(&reader, key, &allocations)?;
+        Ok(Some(Whole { job, allocations, nodes, steps: done, oom_kills }))
     }
 
     /// The jobs of a number, of whatever cluster, in order.

@@ -154,6 +154,7 @@ mod tests {
             start: Timestamp::YEAR_2000,
             stop,
             monitor: None,
+            oom_kills: Vec::new(),
         };
         registry.apply(&[of_job(None)], Timestamp::YEAR_2000).unwrap();
         registry.note_latches(&set(true), Timestamp(5)).unwrap();

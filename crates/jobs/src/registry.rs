@@ -1,7 +1,7 @@
 //! The registry itself: what nodes tell goes in.
 
 use crate::store_visits::{Timed, Told, tell};
-use crate::{RegistryError, Users, asked, schema};
+use crate::{RegistryError, Users, asked, oom_kills, schema};
 use model::{JobEvent, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
@@ -136,6 +136,7 @@ impl Registry {
             };
             if told != Told::Refused {
                 applied.asked += u64::from(asked::note(&change, event)?);
+                oom_kills::note(&change, event)?;
             }
             match told {
                 Told::Began => applied.began += 1,

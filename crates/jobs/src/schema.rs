@@ -1,6 +1,8 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{RegistryError, accounts, asked, latched, names, paths, proven, stopped, tokens_kept};
+use crate::{
+    RegistryError, accounts, asked, latched, names, oom_kills, paths, proven, stopped, tokens_kept,
+};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -198,6 +200,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     }
     upgrade(&mut db, found).map_err(failed)?;
     db.execute_batch(latched::TABLES).map_err(failed)?;
+    db.execute_batch(oom_kills::TABLE).map_err(failed)?;
     Ok(db)
 }
 

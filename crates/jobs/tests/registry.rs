@@ -32,6 +32,7 @@ fn event(cluster: &str, id: i64, node: &str, start: i64, stop: Option<i64>) -> J
         start: at(start),
         stop: stop.map(at),
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 

@@ -35,6 +35,7 @@ fn job(registry: &Registry, id: i64, uid: u32, start: i64, stop: Option<i64>) {
         start: at(start),
         stop: stop.map(at),
         monitor: None,
+        oom_kills: Vec::new(),
     };
     assert_eq!(registry.apply(&[event], at(5000)).unwrap().refused, 0);
 }

@@ -20,6 +20,7 @@ pub mod drm;
 pub mod heap;
 pub mod inotify;
 pub mod ipmi;
+pub mod kmsg;
 pub mod limits;
 pub mod loadavg;
 pub mod login;

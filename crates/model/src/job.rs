@@ -123,6 +123,25 @@ pub struct JobEvent {
     /// Which optional metrics its user asks for by the variable `JOBMETER_MONITOR` of its environment there: regular
     /// expressions of their names, apart by blanks; empty: all; `None`: nobody read of any.
     pub monitor: Option<Box<str>>,
+    /// Tasks of the job that the kernel killed there since the last event, as memory was out.
+    pub oom_kills: Vec<OomKill>,
+}
+
+/// A task that the kernel killed as its cgroup, or the node, was out of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OomKill {
+    /// When.
+    pub at: Timestamp,
+    /// Its process ID.
+    pub pid: u32,
+    /// The user it ran as.
+    pub uid: Option<u32>,
+    /// Its name.
+    pub task: Box<str>,
+    /// Its memory when it was killed.
+    pub task_bytes: Option<u64>,
+    /// The limit that was met; `None`: the memory of the node.
+    pub limit_bytes: Option<u64>,
 }
 
 /// A part of a device given to a job for a time.

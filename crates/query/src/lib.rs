@@ -14,6 +14,7 @@ mod alias;
 mod by_job;
 mod check;
 mod encode;
+mod ended;
 mod error;
 mod explain;
 mod get_metrics;

@@ -4,7 +4,7 @@ use crate::by_job::SLACK;
 use crate::lists::gap;
 use crate::shown::{allocation, share, shown, step};
 use crate::totals::{ByNode, NodeSum, totals};
-use crate::{Asker, QueryError, Questions};
+use crate::{Asker, QueryError, Questions, ended};
 use jobs::{JobName, Listed, Sees, Whole};
 use model::{ClusterId, DeviceId, Gap, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ impl Questions {
         let key = self.job_seen(name, asker)?;
         let whole = self.registry.whole_seen(&key, by, asker.reader)?;
         let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
-        let Whole { job, allocations, nodes, steps } = whole;
+        let Whole { job, allocations, nodes, steps, oom_kills } = whole;
         if let Some(watch) = asker.watch.as_ref().filter(|_| by.is_some()) {
             watch.names(&key, job.uid);
         }
@@ -68,6 +68,8 @@ impl Questions {
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
+            end: ended::how_it_ended(&job, &oom_kills),
+            oom_kills: ended::oom_kills(oom_kills),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
             nodes: nodes.into_iter().map(share).collect(),

@@ -204,6 +204,7 @@ fn on_n1((id, uid, start, stop): (i64, u32, Timestamp, Option<Timestamp>)) -> Jo
         start,
         stop,
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where a source puts what it read.
 
 mod drain;
+mod killed;
 mod lost;
 mod parts;
 mod ring;
@@ -12,7 +13,9 @@ pub use ring::Keep;
 use crate::SourceSpec;
 use crate::sane::{Sane, Verdict, Watch};
 use hashbrown::HashTable;
-use model::{Cause, DeviceId, Gap, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp};
+use model::{
+    Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp,
+};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -41,6 +44,7 @@ pub struct Sink {
     index: Vec<u32>,
     values: Vec<f64>,
     gaps: Vec<Gap>,
+    events: Vec<JobEvent>,
     parts: Vec<(&'static str, PartState)>,
     /// The source's name, and the bounds of its metrics.
     source: &'static str,
@@ -123,6 +127,7 @@ impl Sink {
             index: Vec::new(),
             values: Vec::new(),
             gaps: Vec::new(),
+            events: Vec::new(),
             parts: Vec::new(),
             source: "",
             sane: &[],

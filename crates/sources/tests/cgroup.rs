@@ -223,6 +223,56 @@ fn a_process_that_passes_its_memory_limit_is_a_counted_kill() {
 }
 
 #[test]
+fn a_kill_in_a_step_is_counted_and_named() {
+    let Some(ground) = Ground::new("oom-step") else { return };
+    let (root, jobs) = (Root::live().unwrap(), ground.jobs(now()));
+    let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
+    tick(&mut *source, &root, &jobs, &mut sink);
+    sink.take_events();
+    let limit = ground.file((Hierarchy::Memory, "memory.limit_in_bytes"), "memory.max");
+    fs::write(&limit, "8388608").unwrap();
+    // As Slurm has it on version 1. Version 2 counts what is below a directory in it.
+    let dir = limit.parent().unwrap();
+    let step = if ground.is_v1() { dir.join("step_0") } else { dir.to_owned() };
+    fs::create_dir(&step).ok();
+    let join = format!("echo $$ > {}/cgroup.procs; exec tail /dev/zero", step.display());
+    let status = ground.run(&join).wait().unwrap();
+    assert!(!status.success());
+    let at = now();
+    let root_and_jobs = (&root, &jobs);
+    let drain = |source: &mut dyn Source, sink: &mut Sink| {
+        let (root, jobs) = root_and_jobs;
+        let (now, boot) = (now(), Timestamp(0));
+        sink.begin(now);
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
+        source.drain(&cx, sink).unwrap();
+    };
+    drain(&mut *source, &mut sink);
+    if step != *dir {
+        while fs::remove_dir(&step).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let told = tick(&mut *source, &root, &jobs, &mut sink);
+    assert_eq!(told["cgroup_oom_kills_total"], 1.0);
+    let parts = sink.parts().iter().find(|(part, _)| *part == "oom_log");
+    if parts.is_some_and(|(_, state)| *state != sources::PartState::Ok) {
+        return eprintln!("not run: the kernel's log is closed: {parts:?}");
+    }
+    let events = sink.take_events();
+    let kills: Vec<_> = events.iter().flat_map(|event| &event.oom_kills).collect();
+    assert_eq!(kills.len(), 1, "once: {kills:?}");
+    let kill = kills[0];
+    assert_eq!((&*kill.task, kill.uid, kill.limit_bytes), ("tail", Some(0), Some(8_388_608)));
+    let size = kill.task_bytes.unwrap();
+    assert!((1 << 20..16 << 20).contains(&size), "{size}");
+    assert!(at.since(kill.at).abs() < 60 * Timestamp::SECOND && kill.at <= now(), "{kill:?}");
+    assert_eq!((events[0].key.id.get(), events[0].stop), (1, None));
+    drain(&mut *source, &mut sink);
+    assert!(sink.take_events().is_empty(), "no kill is reported again");
+}
+
+#[test]
 fn throttling_by_the_jobs_own_limit_is_told() {
     let Some(ground) = Ground::new("throttle") else { return };
     let (root, jobs) = (Root::live().unwrap(), ground.jobs(now()));

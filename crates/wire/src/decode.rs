@@ -6,7 +6,8 @@ use crate::limits::{self, LimitError};
 use crate::message;
 use model::{
     Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
-    NAME_BYTES_MAX, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+    NAME_BYTES_MAX, OomKill, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick,
+    Timestamp, Unit,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -237,6 +238,7 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
 fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     limits::bytes("job's spelling", event.spelling.len(), limits::SPELLING_BYTES_MAX)?;
     limits::bytes("user's name", event.user.len(), NAME_BYTES_MAX)?;
+    limits::count("OOM kills", event.oom_kill.len(), limits::OOM_KILLS_MAX)?;
     let monitor = event.monitor;
     let length = monitor.as_ref().map_or(0, String::len);
     limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
@@ -251,6 +253,19 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
         start: Timestamp(event.start),
         stop: (event.stop != 0).then(|| Timestamp(event.stop.saturating_sub(1))),
         monitor: monitor.map(Into::into),
+        oom_kills: event.oom_kill.into_iter().map(oom_kill).collect::<Result<_, _>>()?,
+    })
+}
+
+fn oom_kill(kill: message::OomKill) -> Result<OomKill, LimitError> {
+    limits::bytes("killed task's name", kill.task.len(), limits::TASK_BYTES_MAX)?;
+    Ok(OomKill {
+        at: Timestamp(kill.at),
+        pid: kill.pid,
+        uid: kill.uid.checked_sub(1),
+        task: kill.task.into(),
+        task_bytes: kill.task_bytes.checked_sub(1),
+        limit_bytes: kill.limit_bytes.checked_sub(1),
     })
 }
 

@@ -3,7 +3,9 @@
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, seal};
 use crate::limits::{self, LimitError};
 use crate::{answer::cut, message};
-use model::{Batch, Cause, Gap, JobEvent, Kind, Labels, Metric, SeriesEntry, SeriesTable, Unit};
+use model::{
+    Batch, Cause, Gap, JobEvent, Kind, Labels, Metric, OomKill, SeriesEntry, SeriesTable, Unit,
+};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -217,6 +219,18 @@ fn job(event: &JobEvent) -> message::JobEvent {
         start: event.start.0,
         stop: event.stop.map_or(0, |stop| stop.0.saturating_add(1)),
         monitor: event.monitor.as_deref().map(str::to_owned),
+        oom_kill: event.oom_kills.iter().map(oom_kill).collect(),
+    }
+}
+
+fn oom_kill(kill: &OomKill) -> message::OomKill {
+    message::OomKill {
+        at: kill.at.0,
+        pid: kill.pid,
+        uid: kill.uid.map_or(0, |uid| uid.saturating_add(1)),
+        task: kill.task.to_string(),
+        task_bytes: kill.task_bytes.map_or(0, |bytes| bytes.saturating_add(1)),
+        limit_bytes: kill.limit_bytes.map_or(0, |bytes| bytes.saturating_add(1)),
     }
 }
 

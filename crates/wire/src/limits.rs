@@ -14,6 +14,10 @@ pub const GAPS_MAX: usize = 1024;
 pub const JOBS_MAX: usize = 4096;
 /// Longest spelling of a job's number.
 pub const SPELLING_BYTES_MAX: usize = 64;
+/// Most OOM kills in a job event.
+pub const OOM_KILLS_MAX: usize = 64;
+/// Longest name of a killed task: the kernel's have 15 bytes, each of which it may write as four.
+pub const TASK_BYTES_MAX: usize = 64;
 /// Longest value of a job's `JOBMETER_MONITOR`.
 pub const MONITOR_BYTES_MAX: usize = 1024;
 /// Longest table, encoded.

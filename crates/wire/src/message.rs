@@ -135,6 +135,24 @@ pub(crate) struct JobEvent {
     pub(crate) stop: i64,
     #[prost(string, optional, tag = "9")]
     pub(crate) monitor: Option<String>,
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) oom_kill: Vec<OomKill>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OomKill {
+    #[prost(sint64, tag = "1")]
+    pub(crate) at: i64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) pid: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) uid: u32,
+    #[prost(string, tag = "4")]
+    pub(crate) task: String,
+    #[prost(uint64, tag = "5")]
+    pub(crate) task_bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub(crate) limit_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -4,7 +4,7 @@
 
 use model::{
     Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
-    Origin, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
+    OomKill, Origin, SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -79,8 +79,9 @@ fn gaps() -> impl Strategy<Value = Gap> {
 fn job_events() -> impl Strategy<Value = JobEvent> {
     let times = (any::<Option<u16>>(), any::<Option<i32>>());
     let monitor = proptest::option::of(".{0,9}");
-    let parts = ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", times, monitor);
-    parts.prop_map(|(cluster, id, spelling, (uid, stop), monitor)| JobEvent {
+    let kills = proptest::collection::vec(oom_kills(), 0..3);
+    let parts = ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", times, monitor, kills);
+    parts.prop_map(|(cluster, id, spelling, (uid, stop), monitor, oom_kills)| JobEvent {
         key: JobKey { cluster: ClusterId::new(&cluster).unwrap(), id: JobId::new(id).unwrap() },
         spelling: spelling.into(),
         device: DeviceId::new("n1").unwrap(),
@@ -89,6 +90,15 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
         start: Timestamp(7),
         stop: stop.map(|stop| Timestamp(stop.into())),
         monitor: monitor.map(Into::into),
+        oom_kills,
+    })
+}
+
+fn oom_kills() -> impl Strategy<Value = OomKill> {
+    let sizes = proptest::option::of(0..u64::MAX);
+    let parts = (any::<i64>(), any::<u32>(), proptest::option::of(0..u32::MAX), ".{0,15}");
+    (parts, sizes.clone(), sizes).prop_map(|((at, pid, uid, task), task_bytes, limit_bytes)| {
+        OomKill { at: Timestamp(at), pid, uid, task: task.into(), task_bytes, limit_bytes }
     })
 }
 
@@ -194,9 +204,25 @@ fn limits_are_told_apart() {
         start: Timestamp(7),
         stop: None,
         monitor: Some("x".repeat(wire::MONITOR_BYTES_MAX + 1).into()),
+        oom_kills: Vec::new(),
     }];
     let error = decode(&encode(&batch)).unwrap_err();
     assert_eq!(error.to_string(), "the job's JOBMETER_MONITOR has 1025 bytes; 1024 at most");
+    batch.jobs[0].monitor = None;
+    let kill = OomKill {
+        at: Timestamp(8),
+        pid: 1,
+        uid: None,
+        task: "x".repeat(wire::TASK_BYTES_MAX + 1).into(),
+        task_bytes: None,
+        limit_bytes: None,
+    };
+    batch.jobs[0].oom_kills = vec![kill; wire::OOM_KILLS_MAX + 1];
+    let error = decode(&encode(&batch)).unwrap_err();
+    assert_eq!(error.to_string(), "the batch has 65 OOM kills; 64 at most");
+    batch.jobs[0].oom_kills.truncate(1);
+    let error = decode(&encode(&batch)).unwrap_err();
+    assert_eq!(error.to_string(), "the killed task's name has 65 bytes; 64 at most");
     let bomb = zstd::bulk::compress(&vec![0; wire::PAYLOAD_BYTES_MAX + 1], 1).unwrap();
     let mut frame = b"JMB1".to_vec();
     frame.extend(u32::try_from(bomb.len()).unwrap().to_le_bytes());
@@ -275,6 +301,7 @@ fn recorded_frames_decode_for_ever() {
         start: Timestamp::from_seconds(1_767_700_000),
         stop: None,
         monitor: monitor.map(Into::into),
+        oom_kills: Vec::new(),
     };
     want.jobs = [None, Some(""), Some("perf_.* bmc_.*")].map(asks).to_vec();
     if !second.try_exists().unwrap() {

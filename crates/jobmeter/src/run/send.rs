@@ -61,6 +61,7 @@ impl<'a> Sender<'a> {
             _ => measure.sinks().for_each(|(_, sink)| {
                 sink.sealed();
                 sink.take_gaps();
+                sink.take_events();
             }),
         }
         let over = self.waiting.len().saturating_sub(WAITING_MAX);

@@ -107,6 +107,7 @@ impl Made {
             start: self.record.start.unwrap(),
             stop: ended.then_some(self.stop),
             monitor: None,
+            oom_kills: Vec::new(),
         })
     }
 }

@@ -375,6 +375,7 @@ fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> 
         start: at(10),
         stop,
         monitor: monitor.map(Into::into),
+        oom_kills: Vec::new(),
     }
 }
 

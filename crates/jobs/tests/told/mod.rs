@@ -118,6 +118,7 @@ pub(crate) fn event(id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEv
         start: at(start),
         stop: stop.map(at),
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 

@@ -204,6 +204,7 @@ impl Lab {
             start: at(start),
             stop: stop.map(at),
             monitor: None,
+            oom_kills: Vec::new(),
         };
         let applied = self.registry.apply(&[event], at(7200.0)).unwrap();
         assert_eq!(applied.refused, 0);

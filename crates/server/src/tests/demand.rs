@@ -72,6 +72,7 @@ fn job(id: i64, uid: u32, node: &str, ended: bool) -> JobEvent {
         start: Timestamp::from_seconds(1_767_700_000 + id),
         stop: ended.then(crate::now),
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 
@@ -258,6 +259,7 @@ fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_i
     let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
     let asks = |node: &str, monitor: &str| JobEvent {
         monitor: Some(monitor.into()),
+        oom_kills: Vec::new(),
         ..job(7, 1234, node, false)
     };
     n1.sends("", vec![job(7, 1234, "n1", false)]);

@@ -123,6 +123,7 @@ fn job_on(device: &str) -> JobEvent {
         start: crate::now().plus(-10 * Timestamp::SECOND),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 
@@ -236,6 +237,7 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
         start: crate::now(),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     });
     assert_eq!(statuses(&post(&site, user, &frame(&gap))), [RefusedForNow]);
 }

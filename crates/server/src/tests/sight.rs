@@ -75,6 +75,7 @@ pub(super) fn shared() -> Batch {
         start: now.plus(-100 * Timestamp::SECOND),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     };
     Batch {
         table: Arc::new(SeriesTable {

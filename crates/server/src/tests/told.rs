@@ -88,6 +88,7 @@ fn what_a_node_saw_by_a_clock_that_is_off_is_the_records_job() {
         start: ahead.plus(-10 * Timestamp::SECOND),
         stop: Some(ahead),
         monitor: None,
+        oom_kills: Vec::new(),
     };
     let mut batch = batch("n1", 0);
     batch.jobs = vec![event];

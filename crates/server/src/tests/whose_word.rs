@@ -37,6 +37,7 @@ fn a_job_that_its_user_alone_says_is_on_a_node_opens_no_sight_of_it() {
             start: began.plus(1),
             stop,
             monitor: None,
+            oom_kills: Vec::new(),
         }];
         if stop.is_none() && seq == 1 {
             told.jobs.clear();

@@ -17,9 +17,9 @@
 //!
 //! - Throttling is that by the limit of the job's own directory; limits of steps below it are not
 //!   counted.
-//! - OOM kills of version 1 are counted by the directory of the killed process alone, and go with
-//!   it. So they are told for jobs without directories below theirs (OAR, `jobmeter run`) and
-//!   absent for others (Slurm).
+//! - OOM kills of version 1 are counted by the directory of the killed process alone, and go with it: those of the
+//!   directories below a job's are added up at each look (`cgroup/below.rs`). The kernel's log names the killed tasks
+//!   (`cgroup/kills.rs`).
 //! - Transfers of version 1 are told where the kernel counts them, which newer ones do not; see the
 //!   rule in `cgroup/disks.rs`. The label `disk` leaves out what would count the same bytes twice:
 //!   see `exclude`.
@@ -27,8 +27,10 @@
 //! The files of running jobs are kept open up to `kept_files_max`, at most half of what the process
 //! may open; those past it are opened for each reading and counted.
 
+mod below;
 mod disks;
 mod files;
+mod kills;
 mod metrics;
 mod subject;
 
@@ -39,6 +41,7 @@ use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, S
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Part, Telling};
+use kills::Kills;
 use kernel::limits::open_files_max;
 use metrics::{JOBS, METRICS, UNKEPT, UNREAD};
 use model::setting::{Kind, OptionSpec};
@@ -63,6 +66,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "pids.*",
         "cpu.pressure, memory.pressure, io.pressure",
         "/proc/diskstats for names of disks",
+        "/dev/kmsg for OOM kills",
     ],
     cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files in a hybrid machine, whatever its number of tasks",
     every: Every::Tick,
@@ -102,7 +106,7 @@ const PARTS: [(Part, &str, &str); 7] = [
     (
         Part::OomKills,
         "oom_kills",
-        "needs version 2's memory controller, or version 1's memory and Linux 4.13, where jobs have no directories below theirs",
+        "needs version 2's memory controller, or version 1's memory and Linux 4.13",
     ),
     (
         Part::Io,
@@ -128,6 +132,7 @@ struct Cgroup {
     reader: Reader,
     began: Option<Timestamp>,
     states: States,
+    kills: Kills,
     /// How many jobs are yet to be looked at in this round: the first so many.
     looks_left: usize,
 }
@@ -171,6 +176,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         },
         began: None,
         states: States::default(),
+        kills: Kills::open(open.root, &hierarchies),
         looks_left: 0,
     }))
 }
@@ -191,11 +197,20 @@ impl Source for Cgroup {
         if self.reader.budget.unkept > 0 {
             of_device.counter(&UNKEPT, &[], self.reader.budget.unkept as f64, began);
         }
+        self.kills.report(&self.jobs, cx, None, out);
+        if let Some(state) = &self.kills.state {
+            let refused = match state {
+                PartState::Ok => None,
+                PartState::Not(error) => Some(error),
+            };
+            out.part_as("oom_log", refused);
+        }
         self.states.tell(out)
     }
 
-    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+    fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.follow(cx);
+        self.kills.report(&self.jobs, cx, None, out);
         if self.looks_left == 0 {
             self.looks_left = self.jobs.len();
         }
@@ -227,6 +242,7 @@ impl Source for Cgroup {
         out: &mut Sink,
     ) -> Result<(), SourceError> {
         self.follow(cx);
+        self.kills.report(&self.jobs, cx, Some(job), out);
         if let Ok(place) = self.jobs.binary_search_by(|(key, _)| key.cmp(job)) {
             self.read_job(place, cx, out);
             let unread = self.jobs.get_mut(place).and_then(|(_, subject)| {
@@ -299,7 +315,7 @@ impl Reader {
     ) {
         let (root, now, user_hz) = (cx.root, cx.now, self.user_hz);
         let (mut reading, disks) = self.reading(cx);
-        let mut telling = Telling { out, labels, created, root, now, disks, user_hz };
+        let mut telling = Telling { out, labels, created, root, now, disks, user_hz, kills_below: (0, created) };
         subject.read(&mut reading, &mut telling, told);
     }
 

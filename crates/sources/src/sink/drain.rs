@@ -1,7 +1,7 @@
 //! The agent's side of a sink.
 
 use super::{ENDED_SEALS_MAX, IDLE_SEALS_MAX, Known, Sink};
-use model::{Gap, JobKey, SeriesEntry, Tick};
+use model::{Gap, JobEvent, JobKey, SeriesEntry, Tick};
 
 /// A mark to which a sink can be cut back when its source panics.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,11 @@ impl Sink {
     /// Takes the gaps.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         std::mem::take(&mut self.gaps)
+    }
+
+    /// Takes what was observed of jobs.
+    pub fn take_events(&mut self) -> Vec<JobEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Forgets the series of ended jobs when their last samples have been sealed: a node that sees many short

@@ -126,6 +126,7 @@ fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
         start: Timestamp(T0),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     };
     let load = |tick: i64| vec![(spec("n1", "load_1m"), T0 + tick * S, 1.0)];
     {

@@ -59,6 +59,7 @@ fn batch(sender: &mut Sender, number: i64) -> Incoming {
         start: Timestamp(T0),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     }];
     let gap = |cause, from: i64, to: i64| Gap {
         origin: sender.origin.clone(),

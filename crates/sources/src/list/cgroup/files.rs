@@ -43,8 +43,8 @@ pub(super) enum Part {
 pub(super) enum Only {
     /// Nothing.
     Always,
-    /// The cgroup has none below it.
-    WithoutChildren,
+    /// Nothing; those of the directories below count, too.
+    WithBelow,
     /// Version 1 counts transfers, in this place of [`BLKIO_FILES`].
     Blkio(usize),
 }
@@ -103,6 +103,8 @@ pub(super) struct Telling<'a, 's> {
     pub(super) now: Timestamp,
     pub(super) disks: &'a mut Disks,
     pub(super) user_hz: u64,
+    /// Of version 1, kills in the directories below the cgroup's, and since when they count.
+    pub(super) kills_below: (u64, Timestamp),
 }
 
 const V2: &[Hierarchy] = &[Hierarchy::Unified];
@@ -144,7 +146,7 @@ pub(super) static OF_JOBS: &[File] = &[
     file(MEMORY_V1, "memory.limit_in_bytes", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
     file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
-    only(Only::WithoutChildren, "memory.oom_control", Part::OomKills, kills),
+    only(Only::WithBelow, "memory.oom_control", Part::OomKills, kills),
     looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text))),
     looked(else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
     else_v2(Hierarchy::Memory, "memory.max", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
@@ -298,7 +300,9 @@ fn events(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError
 
 fn kills(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let Some(kills) = oom_control(text)? else { return Ok(false) };
-    telling.tell(&OOM_KILLS, kills as f64);
+    let (below, start) = telling.kills_below;
+    let kills = kills.saturating_add(below) as f64;
+    telling.out.counter(&OOM_KILLS, telling.labels, kills, start);
     Ok(true)
 }
 

@@ -1,8 +1,9 @@
 //! A job or a unit, and the files of its cgroups.
 
+use super::below::Below;
 use super::files::{File, Look, Only, Part, Telling};
-use cgroups::JobDir;
-use kernel::{KeptFile, NodeKind, ReadError, Root, cgroup};
+use cgroups::{Hierarchy, JobDir};
+use kernel::{KeptFile, ReadError, Root, cgroup};
 use model::Timestamp;
 use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
@@ -10,9 +11,6 @@ use std::hash::Hasher as _;
 /// How long after a cgroup was made its files may still come: a scheduler enables controllers once
 /// it is there.
 const NEW_US: i64 = 30 * Timestamp::SECOND;
-
-/// Readings after which a job's directory of version 1 is looked at again for directories below it.
-const CHILDREN_EVERY: u32 = 8;
 
 /// How long between two looks at all that is looked at: a second, one of which may begin a little early.
 const LOOK_ALL_US: u64 = 900_000;
@@ -48,9 +46,13 @@ pub(super) struct Subject {
     created: Timestamp,
     dirs: Vec<JobDir>,
     slots: Vec<Slot>,
-    /// Readings so far, while no directory has been seen below.
-    readings: u32,
-    has_children: bool,
+    /// Of version 1, kills in the directories below the job's.
+    below: Below,
+    /// Since when they count, and what had been counted then, of a job that is older than its first reading: what
+    /// went with directories that are gone is not known.
+    below_since: Option<(Timestamp, u64)>,
+    /// Whether they were looked at.
+    is_below_known: bool,
     /// When all was looked at last.
     looked: Timestamp,
     last_reading: LastReading,
@@ -126,8 +128,9 @@ impl Subject {
             created,
             dirs: dirs.to_vec(),
             slots,
-            readings: 0,
-            has_children: false,
+            below: Below::default(),
+            below_since: None,
+            is_below_known: false,
             looked: Timestamp(0),
             last_reading: LastReading::default(),
         }
@@ -177,10 +180,12 @@ impl Subject {
             self.retry();
         }
         self.look_below(reading);
+        let (start, before) = self.below_since.unwrap_or((self.created, 0));
+        telling.kills_below = (self.below.kills().saturating_sub(before), start);
         let mut gone = None;
         let mut is_first = true;
         for slot in &mut self.slots {
-            if !slot.is_read(reading.blkio, self.has_children) {
+            if !slot.is_read(reading.blkio) {
                 slot.close_if_kept(reading.budget);
                 continue;
             }
@@ -250,6 +255,7 @@ impl Subject {
         if all {
             self.looked = reading.now;
         }
+        self.look_below(reading);
         let is_due = |slot: &&mut Slot| match slot.file.look {
             Look::No => false,
             Look::EachSecond => all,
@@ -258,7 +264,7 @@ impl Subject {
         let mut is_first = true;
         for slot in self.slots.iter_mut().filter(is_due) {
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
-            if slot.is_read(reading.blkio, self.has_children)
+            if slot.is_read(reading.blkio)
                 && matches!(slot.text(dir, reading), Ok(true))
             {
                 if std::mem::take(&mut is_first) {
@@ -269,32 +275,35 @@ impl Subject {
         }
     }
 
-    /// Looks whether version 1's directory of memory has others below it, whose kills are counted
-    /// there alone.
-    fn look_below(&mut self, reading: &Reading<'_>) {
-        let due = self.readings.is_multiple_of(CHILDREN_EVERY);
-        self.readings = self.readings.wrapping_add(1);
-        if self.has_children || !due {
-            return;
-        }
-        let memory = self.slots.iter().find(|slot| slot.file.only == Only::WithoutChildren);
-        if let Some(dir) = memory.and_then(|slot| self.dirs.get(slot.dir)) {
-            let has_children = &mut self.has_children;
-            let seen =
-                |entry: kernel::DirEntry<'_>| *has_children |= entry.kind == NodeKind::Directory;
-            if reading.root.list(&dir.path, seen).is_err() {
-                // It is going; its file will say the same.
-                self.has_children = false;
-            }
+    /// When the cgroup was made.
+    pub(super) const fn created(&self) -> Timestamp {
+        self.created
+    }
+
+    /// Its directories in which memory is counted, also those that are gone.
+    pub(super) fn memory_dirs(&self) -> impl Iterator<Item = &str> {
+        let counts = |dir: &&JobDir| {
+            matches!(dir.hierarchy, Hierarchy::Memory | Hierarchy::Unified)
+        };
+        self.dirs.iter().filter(counts).map(|dir| dir.path.as_str())
+    }
+
+    /// Looks at the directories below version 1's directory of memory, each of which counts its own kills.
+    fn look_below(&mut self, reading: &mut Reading<'_>) {
+        let memory = self.slots.iter().find(|slot| slot.file.only == Only::WithBelow);
+        let Some(dir) = memory.and_then(|slot| self.dirs.get(slot.dir)) else { return };
+        self.below.look(reading.root, &dir.path, reading.path, reading.text);
+        let is_first = !std::mem::replace(&mut self.is_below_known, true);
+        if is_first && self.below.is_any() && reading.now.since(self.created) > NEW_US {
+            self.below_since = Some((reading.now, self.below.kills()));
         }
     }
 }
 
 impl Slot {
-    fn is_read(&self, blkio: Option<usize>, has_children: bool) -> bool {
+    fn is_read(&self, blkio: Option<usize>) -> bool {
         match self.file.only {
-            Only::Always => true,
-            Only::WithoutChildren => !has_children,
+            Only::Always | Only::WithBelow => true,
             Only::Blkio(family) => blkio == Some(family),
         }
     }

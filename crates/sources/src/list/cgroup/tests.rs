@@ -89,6 +89,23 @@ impl Machine {
         self.act(jobs, |source, cx, out| source.collect(cx, out)).unwrap()
     }
 
+    /// The kills of a job at the first reading of an agent, and since when they count.
+    fn restarted(
+        &mut self,
+        jobs: &Jobs,
+        act: impl FnOnce(&mut dyn Source, &Context<'_>, &mut Sink) -> Result<(), SourceError>,
+    ) -> Option<(f64, Option<Timestamp>)> {
+        let open = Open { root: &self.root, options: &self.options, boot: Timestamp(0) };
+        let mut source = (SPEC.open)(&open).unwrap();
+        let (root, now, boot) = (&self.root, self.now, Timestamp(0));
+        self.sink.begin(now);
+        let cx = Context { root, now, boot, jobs, budget_us: 1, is_between: false };
+        act(&mut *source, &cx, &mut self.sink).unwrap();
+        let mut samples = self.sink.samples();
+        let kills = samples.find(|(entry, ..)| entry.metric.name == "cgroup_oom_kills_total");
+        kills.map(|(entry, _, value)| (value, entry.start))
+    }
+
     fn state(&self, part: &str) -> &'static str {
         match self.sink.parts().iter().find(|(name, _)| *name == part) {
             Some((_, PartState::Ok)) => "ok",
@@ -281,15 +298,38 @@ fn where_version_1_does_not_count_transfers_they_are_absent_and_not_0() {
 }
 
 #[test]
-fn kills_that_version_1_counts_below_the_job_are_absent_and_not_0() {
+fn kills_that_version_1_counts_below_the_job_are_the_jobs() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(&[Hierarchy::Memory]);
-    machine
-        .write("memory/job_1/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+    let kills = |machine: &Machine, dir: &str, kills: u64| {
+        let text = format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n");
+        machine.write(&format!("memory/job_1{dir}/memory.oom_control"), &text);
+    };
+    kills(&machine, "", 0);
     assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 0.0);
-    machine.write("memory/job_1/step_0/memory.oom_control", "oom_kill 1\n");
-    let last = (0..8).map(|_| machine.tick(&jobs)).last().unwrap();
-    assert!(!last.contains_key("cgroup_oom_kills_total"));
+    kills(&machine, "/step_0", 1);
+    kills(&machine, "/step_0/task_0", 2);
+    assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 3.0);
+    // The count goes with the directory.
+    std::fs::remove_dir_all(machine.dir.path().join("memory/job_1/step_0")).unwrap();
+    kills(&machine, "/step_1", 0);
+    assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 3.0);
+    kills(&machine, "/step_1", 4);
+    machine.act(&jobs, |source, cx, out| source.drain(cx, out)).unwrap();
+    std::fs::remove_dir_all(machine.dir.path().join("memory/job_1")).unwrap();
+    let last = machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    assert_eq!(last["cgroup_oom_kills_total"], 7.0, "the last look saw them");
+}
+
+#[test]
+fn kills_before_the_first_reading_of_a_job_with_steps_are_not_counted_twice() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(&[Hierarchy::Memory]);
+    machine.write("memory/job_1/memory.oom_control", "oom_kill 0\n");
+    machine.write("memory/job_1/step_0/memory.oom_control", "oom_kill 5\n");
+    let start = machine.now;
+    let told = machine.restarted(&jobs, |source, cx, out| source.collect(cx, out));
+    assert_eq!(told, Some((0.0, Some(start))), "an earlier start of the agent has sent five");
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! How a job ended, by everything that is known of it.
+
+use jobs::Killed;
+use model::Job;
+
+/// Words of schedulers for a job that used its time up (Slurm).
+const TIME_LIMIT: [&str; 2] = ["TIMEOUT", "DEADLINE"];
+/// Words of schedulers for a job that was killed as its memory was out.
+const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+/// Words of schedulers that say no more than the exit code does.
+const PLAIN: [&str; 5] = ["COMPLETED", "COMPLETING", "FAILED", "Terminated", "Error"];
+/// The exit code of a command that a signal ended is 128 and the signal.
+const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
+
+/// How a job ended; `None` while it is not over, and where nothing is known of it.
+pub(crate) fn how_it_ended(job: &Job, kills: &[Killed]) -> Option<api::JobEnd> {
+    if !job.state.is_over() {
+        return None;
+    }
+    let word = job.state_word.as_deref().unwrap_or_default();
+    let end = |cause: &str, detail: String| Some(api::JobEnd { cause: cause.to_owned(), detail });
+    let is_good = job.exit_code == Some(0);
+    if word == OUT_OF_MEMORY || !kills.is_empty() && !is_good {
+        return end("oom kill", word.to_owned());
+    }
+    if TIME_LIMIT.contains(&word) {
+        return end("time limit", word.to_owned());
+    }
+    if !word.is_empty() && !PLAIN.contains(&word) {
+        return end("scheduler", word.to_owned());
+    }
+    match job.exit_code? {
+        0 => end("completed", String::new()),
+        code if SIGNALLED.contains(&code) => end("signal", (code - 128).to_string()),
+        code => end("exit code", code.to_string()),
+    }
+}
+
+/// The kills as `/api/v1` has them.
+pub(crate) fn oom_kills(kills: Vec<Killed>) -> Vec<api::OomKill> {
+    let one = |Killed { device, kill }: Killed| api::OomKill {
+        device: device.to_string(),
+        time: kill.at.seconds(),
+        task: kill.task.into(),
+        pid: kill.pid,
+        uid: kill.uid,
+        task_bytes: kill.task_bytes,
+        limit_bytes: kill.limit_bytes,
+    };
+    kills.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{ClusterId, DeviceId, JobId, JobKey, JobState, OomKill, Resources, Timestamp};
+
+    fn job(state: JobState, word: Option<&str>, exit_code: Option<i32>) -> Job {
+        Job {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
+            spelling: "1".into(),
+            user: None,
+            uid: None,
+            account: None,
+            project: None,
+            name: None,
+            queue: None,
+            state,
+            state_word: word.map(Into::into),
+            submit: None,
+            start: Some(Timestamp(0)),
+            stop: None,
+            exit_code,
+            part_of: None,
+            array_index: None,
+            types: Vec::new(),
+            requested: Resources::default(),
+            used: Resources::default(),
+        }
+    }
+
+    fn killed() -> Killed {
+        let (at, task) = (Timestamp(1_500_000), "solve".into());
+        let kill =
+            OomKill { at, pid: 7, uid: None, task, task_bytes: Some(9), limit_bytes: Some(8) };
+        Killed { device: DeviceId::new("n1").unwrap(), kill }
+    }
+
+    #[test]
+    fn each_cause() {
+        let cause = |word: Option<&str>, code: Option<i32>, kills: &[Killed]| {
+            let end = how_it_ended(&job(JobState::Failed, word, code), kills)?;
+            Some(format!("{} {}", end.cause, end.detail))
+        };
+        let kills = [killed()];
+        for (word, code, kills, expected) in [
+            (None, Some(137), &kills[..], "oom kill "),
+            (None, None, &kills, "oom kill "),
+            (Some("OUT_OF_MEMORY"), Some(137), &[], "oom kill OUT_OF_MEMORY"),
+            (Some("TIMEOUT"), Some(0), &[], "time limit TIMEOUT"),
+            (Some("CANCELLED"), Some(143), &[], "scheduler CANCELLED"),
+            (Some("FAILED"), Some(139), &[], "signal 11"),
+            (Some("FAILED"), Some(3), &[], "exit code 3"),
+            // A step of it was killed, and its script went on.
+            (Some("COMPLETED"), Some(0), &kills, "completed "),
+        ] {
+            assert_eq!(cause(word, code, kills).as_deref(), Some(expected), "{word:?} {code:?}");
+        }
+        assert_eq!(cause(None, None, &[]), None, "not known");
+        let runs = job(JobState::Running, None, None);
+        assert_eq!(how_it_ended(&runs, &kills), None, "it is not over");
+    }
+
+    #[test]
+    fn a_kill_has_its_node_time_task_size_and_limit() {
+        let kill = oom_kills(vec![killed()]).remove(0);
+        assert_eq!((kill.device.as_str(), kill.time, kill.task.as_str()), ("n1", 1.5, "solve"));
+        assert_eq!((kill.task_bytes, kill.limit_bytes), (Some(9), Some(8)));
+    }
+}

@@ -1,0 +1,88 @@
+//! OOM kills in the directories below a job's, of version 1: the kernel counts a kill in the directory of the killed
+//! process alone, and the count goes with the directory.
+
+use kernel::cgroup::memory::oom_control;
+use kernel::{NodeKind, Root};
+
+/// Most directories below a job's that are known; the kills of others are not counted.
+const DIRECTORIES_MAX: usize = 512;
+
+/// The directories below a job's, and the kills in each.
+#[derive(Debug, Default)]
+pub(super) struct Below {
+    known: Vec<Directory>,
+    /// Kills in directories that are gone.
+    gone: u64,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: String,
+    kills: u64,
+    seen: bool,
+}
+
+impl Below {
+    /// Whether there is any.
+    pub(super) const fn is_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Kills below the job's directory since it was made, as far as they were seen.
+    pub(super) fn kills(&self) -> u64 {
+        self.known.iter().fold(self.gone, |sum, dir| sum.saturating_add(dir.kills))
+    }
+
+    /// Looks at what is below a directory. Asks for no memory while the directories are the same.
+    pub(super) fn look(&mut self, root: &Root, top: &str, path: &mut String, text: &mut Vec<u8>) {
+        self.known.iter_mut().for_each(|dir| dir.seen = false);
+        self.list(root, top, path);
+        let mut place = 0;
+        while let Some(dir) = self.known.get_mut(place) {
+            if dir.seen {
+                path.clear();
+                path.push_str(&dir.path);
+                path.push_str("/memory.oom_control");
+                let read = root.read(path, text).ok();
+                if let Some(kills) = read.and_then(|()| oom_control(text).ok().flatten()) {
+                    // A directory that was made again counts from 0.
+                    let is_new = kills < dir.kills;
+                    self.gone = self.gone.saturating_add(if is_new { dir.kills } else { 0 });
+                    dir.kills = kills;
+                }
+                let own = std::mem::take(&mut dir.path);
+                self.list(root, &own, path);
+                if let Some(dir) = self.known.get_mut(place) {
+                    dir.path = own;
+                }
+            }
+            place += 1;
+        }
+        let gone = &mut self.gone;
+        self.known.retain(|dir| {
+            *gone = gone.saturating_add(if dir.seen { 0 } else { dir.kills });
+            dir.seen
+        });
+    }
+
+    /// Notes the directories in one; where it has gone, there are none.
+    fn list(&mut self, root: &Root, dir: &str, path: &mut String) {
+        path.clear();
+        path.push_str(dir);
+        path.push('/');
+        let (length, known) = (path.len(), &mut self.known);
+        let show = |entry: kernel::DirEntry<'_>| {
+            if entry.kind != NodeKind::Directory {
+                return;
+            }
+            path.truncate(length);
+            path.push_str(entry.name);
+            if let Some(dir) = known.iter_mut().find(|dir| dir.path == *path) {
+                dir.seen = true;
+            } else if known.len() < DIRECTORIES_MAX {
+                known.push(Directory { path: path.clone(), kills: 0, seen: true });
+            }
+        };
+        root.list(dir, show).ok();
+    }
+}
