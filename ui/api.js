@@ -33,8 +33,11 @@ import { keepValue, kept } from './storage.js';
  * @typedef {{start: number|null, submit: number|null, stop: number|null, state: string}} Run
  * @typedef {{job: Job, runs: Run[], allocations: Allocation[], nodes: NodeShare[], steps: Step[],
  *   totals: Record<string, number|null>, origins?: TotalOrigin[], coverage?: import('./coverage.js').Coverage,
- *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[]}} JobReport
+ *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[],
+ *   end?: {cause: string, detail: string}|null, oom_kills?: OomKill[]}} JobReport
  * @typedef {{total: string, origins: string[], note: string|null, nodes: number}} TotalOrigin
+ * @typedef {{device: string, time: number, task: string, pid: number, uid: number|null,
+ *   task_bytes: number|null, limit_bytes: number|null}} OomKill
  * @typedef {{name: string, unit: string, kind: string, help: string}} MetricInfo
  * @typedef {SeriesRef & {cluster: string|null, job: number|null, unit: string, kind: string}} SeriesInfo
  * @typedef {SeriesInfo & {time: number, value: number|null}} Last

@@ -21,8 +21,20 @@ import { bytes, count, digits, meaningOf, quantity, show } from './units.js';
 
 const RUNNING_MS = 10000;
 const ENDED_MS = 120000;
+/** Most OOM kills that the page names. */
+const KILLS_SHOWN = 8;
 /** A job that ended has late samples for a while. */
 const SETTLED_S = 60;
+
+/**
+ * A task that the kernel killed, on which node, its size, and the limit that was met.
+ * @param {import('./api.js').OomKill} kill
+ */
+export const killText = (kill) => [
+  `${kill.task} (process ${kill.pid}) on ${kill.device}`,
+  kill.task_bytes === null ? '' : bytes(kill.task_bytes),
+  kill.limit_bytes === null ? 'the node was out of memory' : `limit ${bytes(kill.limit_bytes)}`,
+].filter((text) => text !== '').join(', ');
 
 /**
  * How much was asked for or used, of what is told.
@@ -181,7 +193,7 @@ export class JobPage {
    * @param {JobReport} report
    * @param {number} now
    */
-  showFacts({ job, runs, nodes, coverage }, now) {
+  showFacts({ job, runs, nodes, coverage, end = null, oom_kills: kills = [] }, now) {
     const covered = coverage === undefined || job.start === null ? ''
       : coverageText(coverage, (time) => instant(time, now));
     const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
@@ -204,6 +216,9 @@ export class JobPage {
       job.submit === null ? null : fact('Submitted', when(job.submit)),
       job.start === null ? null : fact('Started', when(job.start)),
       job.stop === null ? null : fact('Ended', when(job.stop)),
+      end === null ? null : fact('Ended by', [end.cause, end.detail].filter((text) => text !== '').join(' ')),
+      ...kills.slice(0, KILLS_SHOWN).map((kill) => fact('OOM kill', killText(kill), ', ', when(kill.time))),
+      kills.length <= KILLS_SHOWN ? null : fact('More OOM kills', `${kills.length - KILLS_SHOWN}`),
       job.start === null ? null : fact('Wall time', duration(wallOf(job, now))),
       amounts(job.requested) === '' ? null : fact('Asked for', amounts(job.requested)),
       amounts(job.used) === '' ? null : fact('Used, says the scheduler', amounts(job.used)),

@@ -243,7 +243,9 @@ mod tests {
             "lines":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let mut out = Vec::new();
-        write(&report, &mut out).unwrap();
+        let times =
+            Times::at(model::Timestamp::from_seconds(1_767_706_500), jiff::tz::TimeZone::UTC);
+        write(&report, &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("  note                  peak memory: largest task\n"), "{text}");
         assert!(
