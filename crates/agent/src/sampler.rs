@@ -254,7 +254,10 @@ impl Sampler {
             self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
         }
         if found.jobs.generation() != self.jobs.generation() {
-            self.ring();
+            // So that they follow a job from its beginning.
+            let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+            self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
+            self.heard_of_end();
         }
         self.jobs = found.jobs;
         self.notice_idle();

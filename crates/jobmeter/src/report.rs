@@ -223,8 +223,8 @@ mod tests {
             "  asked for             1 nodes, 8 cpus, 1.0 GiB, 1 h 0 min",
             "  nodes                 n1 (8 cpus, 1 gpus), pdu-1",
             "  ended by              oom kill (OUT_OF_MEMORY)",
-            "  OOM kill              n1, 1970-01-01T00:00:00Z: so\\u{1b}lve (process 9, user 1000), 9.0 MiB, limit 8.0 MiB",
-            "  OOM kill              pdu-1, 1970-01-01T00:00:00Z: x (process 1), the node was out of memory",
+            "  OOM kill              n1, 1970-01-01 00:00:00: so\\u{1b}lve (process 9, user 1000), 9.0 MiB, limit 8.0 MiB",
+            "  OOM kill              pdu-1, 1970-01-01 00:00:00: x (process 1), the node was out of memory",
             "  steps:",
             "    batch solve: RUNNING, 2.000 s, exit code 0",
         ];

@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod io;
 pub mod memory;
 mod mounts;
+pub mod numa;
 
 pub use mounts::{CgroupMount, CgroupVersion, MountsFile, cgroup_mounts};
 

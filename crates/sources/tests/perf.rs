@@ -309,6 +309,46 @@ fn a_job_that_ends_is_read_once_more_and_closed() {
 }
 
 #[test]
+fn a_job_that_lives_between_two_ticks_is_counted_from_its_discovery() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 9) else { return };
+    let Some(mut observer) = Observer::counting("page_faults") else { return };
+    observer.tick(&Jobs::default());
+    let idle = counters_open();
+    let discovered = now();
+    observer.drain(&group.jobs());
+    assert!(counters_open() > idle, "open before the first tick");
+    group.start(LOAD).wait().unwrap();
+    let mut ended = group.job.clone();
+    ended.dirs.clear();
+    drop(group);
+    observer.ended(&Jobs::new(vec![ended], Vec::new()));
+    let (entry, _, value) = observer.sink.samples().next().unwrap();
+    // Its shell joins before it does anything else: nothing is missing.
+    assert!(value > 10_000.0, "{value}");
+    assert!(entry.start.unwrap() >= discovered, "the start says from when on it was counted");
+    assert_eq!(counters_open(), idle);
+}
+
+#[test]
+fn a_followed_job_is_counted_from_its_discovery() {
+    let _alone = alone();
+    let mount = Path::new("/sys/fs/cgroup/cpuacct");
+    let Some(group) = Group::new(mount, Hierarchy::Cpuacct, 10) else { return };
+    let Some(mut observer) = Observer::counting("page_faults") else { return };
+    observer.tick(&Jobs::default());
+    let idle = counters_open();
+    let mut shell = group.start(&format!("read line; {LOAD}; exec sleep 60"));
+    observer.drain(&group.jobs());
+    assert!(counters_open() > idle, "its first process is followed before the first tick");
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    observer.tick(&Jobs::default());
+    assert_eq!(counters_open(), idle);
+}
+
+#[test]
 fn what_is_more_than_the_limit_is_told_and_not_opened() {
     let _alone = alone();
     let Some(mounted) = Mounted::new() else { return };

@@ -117,8 +117,8 @@ impl Entry {
         }
     }
 
-    /// Another source found something in its queue: this one, if it waits, is drained now, or at the next instant
-    /// where it just was.
+    /// Jobs came or went, or another source found something in its queue: this one, if it waits, is drained now, or at
+    /// the next instant where it just was.
     pub(crate) fn go_along(&mut self, now: Timestamp, steady_us: i64) {
         let along_us = self.drains.along_us();
         let was_not = steady_us.saturating_sub(self.drains.last_us) >= along_us;

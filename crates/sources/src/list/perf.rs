@@ -13,7 +13,8 @@
 //! that no counter ever falls; `perf_running_ratio` is the share of the time that it ran. Events of the
 //! kernel never take turns.
 //!
-//! A counter begins when it is opened: with this source, or with the job. Another list of events, or a
+//! A counter begins when it is opened: with this source, or when the job is discovered. What ran before is not
+//! counted, and the counter's start says so. Another list of events, or a
 //! processor that comes or goes, opens new ones. One descriptor is open for each event, processor and job:
 //! at most `descriptors_max` of them, and half of what the process may have; jobs beyond it are not counted,
 //! and told.
@@ -27,17 +28,25 @@ mod plan;
 mod tasks;
 mod wanted;
 
-use crate::{Context, Every, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::error::Errors;
+use crate::exits::DRAIN_EVERY;
+use crate::{
+    Context, Every, Open, Options, PartState, Quiet, Sink, Source, SourceError, SourceSpec,
+};
 pub(super) use beside::Beside;
 use counted::{Budget, NotOpened, Subject};
 use events::{DESCRIPTORS, METRICS, UNCOUNTED};
 use jobs::OfJobs;
 use kernel::limits::open_files_max;
+use kernel::perf::PerfError;
 use kernel::{KeptFile, Root, pmu};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use plan::{Plan, worded};
+use std::time::Duration;
 
+/// How long no drain is needed while no job comes.
+const NO_DRAIN: Duration = Duration::from_hours(1);
 const ONLINE: &str = "sys/devices/system/cpu/online";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -84,6 +93,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 struct Perf {
     plan: Plan,
     node: Option<Subject>,
+    /// Why some events are not counted for the node, though others are.
+    node_fault: Option<SourceError>,
     counts_node: bool,
     jobs: Option<OfJobs>,
     online: Online,
@@ -118,6 +129,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Perf {
         plan,
         node: None,
+        node_fault: None,
         counts_node: open.options.switch("node"),
         jobs: (open.options.switch("jobs") && is_of_jobs).then(OfJobs::default),
         online,
@@ -149,10 +161,26 @@ impl Source for Perf {
             // Jobs are counted all the same.
             Err(error) if self.jobs.is_some() => out.part("node", PartState::Not(error)),
             Err(error) => return Err(error),
-            Ok(()) if self.counts_node => out.part("node", PartState::Ok),
+            Ok(()) if self.counts_node => out.part_as("node", self.node_fault.as_ref()),
             Ok(()) => {}
         }
         Ok(())
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+        if let Some(jobs) = &mut self.jobs {
+            jobs.discover((&self.plan, &self.online.cpus), cx, &mut self.budget);
+        }
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        self.jobs.is_some().then_some(DRAIN_EVERY)
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        // A job that comes wakes all that wait.
+        Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
     }
 
     fn job_ended(
@@ -185,7 +213,10 @@ impl Perf {
             none => {
                 let (plan, online) = (&self.plan, self.online.cpus.as_slice());
                 let opened = Subject::of_node(cx.root, plan, online, cx.now, &mut self.budget);
-                none.insert(opened.map_err(|error| not_opened("the node", error, self.budget))?)
+                let (subject, lacking) =
+                    opened.map_err(|error| not_opened("the node", error, self.budget))?;
+                self.node_fault = lacking_events(plan, lacking, "the node");
+                none.insert(subject)
             }
         };
         let read = node.read();
@@ -204,6 +235,20 @@ impl Perf {
             out.part("events", missing.map_or(PartState::Ok, PartState::Not));
         }
     }
+}
+
+/// Which events are not counted of a target, and why, in words.
+fn lacking_events(
+    plan: &Plan,
+    lacking: Vec<(usize, PerfError)>,
+    whose: &str,
+) -> Option<SourceError> {
+    let mut errors = Errors::default();
+    for (event, error) in lacking {
+        let name = plan.told.get(event).map_or("", |told| &told.name);
+        errors.push(worded(&format!("{name} of {whose}"), error));
+    }
+    errors.into_one()
 }
 
 /// Why counters were not opened, in words.

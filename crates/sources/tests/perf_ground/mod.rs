@@ -186,6 +186,13 @@ impl Observer {
         self.sink.samples().map(named).collect()
     }
 
+    /// Jobs came or went.
+    pub(crate) fn drain(&mut self, jobs: &Jobs) {
+        let (root, now, boot) = (&self.root, now(), Timestamp(0));
+        let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
+        self.source.drain(&cx, &mut self.sink).unwrap();
+    }
+
     pub(crate) fn ended(&mut self, jobs: &Jobs) {
         let (root, now, boot) = (&self.root, now(), Timestamp(0));
         self.sink.begin(now);

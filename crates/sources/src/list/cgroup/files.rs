@@ -5,7 +5,7 @@ use super::disks::{BLKIO_FILES, Disks};
 use super::metrics::{
     BURST, BURSTS, CPU, CPU_FULL, CPU_SOME, CPU_SYSTEM, CPU_USER, DISCARD_BYTES, DISCARDS, IO_FULL,
     IO_SOME, LIMIT_HITS, LINES, MEMORY, MEMORY_FULL, MEMORY_LIMIT, MEMORY_PEAK, MEMORY_SOME,
-    OOM_KILLS, PERIODS, READ_BYTES, READS, SWAP, SWAP_LIMIT, SWAP_PEAK, TASKS, TASKS_LIMIT,
+    NUMA_ANON, NUMA_FILE, OOM_KILLS, PERIODS, READ_BYTES, READS, SWAP, SWAP_LIMIT, SWAP_PEAK, TASKS, TASKS_LIMIT,
     TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY, UNIT_READ_BYTES,
     UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
 };
@@ -17,9 +17,11 @@ use kernel::cgroup::io::{BlkioOperation, DeviceNumber, blkio, io_stat};
 use kernel::cgroup::memory::{
     MemoryStat, memory_events, memory_stat_v1, memory_stat_v2, oom_control,
 };
+use kernel::cgroup::numa::{NumaKind, numa_stat};
 use kernel::cgroup::{limit, single};
 use kernel::parse::ParseError;
 use kernel::pressure::pressure;
+use kernel::sockets::page_bytes;
 use model::{Kind, Metric, Timestamp};
 
 /// From here on version 1's memory limit is none: the kernel's largest, 2^63 less a page of up to
@@ -146,6 +148,7 @@ pub(super) static OF_JOBS: &[File] = &[
     file(MEMORY_V1, "memory.limit_in_bytes", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
     file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
+    file(MEMORY_V1, "memory.numa_stat", Part::Memory, numa),
     only(Only::WithBelow, "memory.oom_control", Part::OomKills, kills),
     looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text))),
     looked(else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
@@ -159,6 +162,7 @@ pub(super) static OF_JOBS: &[File] = &[
         t.limit(&SWAP_LIMIT, text)
     }),
     else_v2(Hierarchy::Memory, "memory.events", Part::OomKills, events),
+    else_v2(Hierarchy::Memory, "memory.numa_stat", Part::Memory, numa),
     only(Only::Blkio(0), BLKIO_FILES[0].0, Part::Io, bytes),
     only(Only::Blkio(0), BLKIO_FILES[0].1, Part::Io, operations),
     only(Only::Blkio(1), BLKIO_FILES[1].0, Part::Io, bytes),
@@ -304,6 +308,20 @@ fn kills(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError>
     let kills = kills.saturating_add(below) as f64;
     telling.out.counter(&OOM_KILLS, telling.labels, kills, start);
     Ok(true)
+}
+
+/// Of a machine with one node it says what `memory.stat` does, and is left out.
+fn numa(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let mut nodes = 0;
+    let page_bytes = page_bytes(telling.root);
+    numa_stat(text, page_bytes, |kind, _, _| nodes += usize::from(kind == NumaKind::Anon))?;
+    if nodes > 1 {
+        numa_stat(text, page_bytes, |kind, node, bytes| {
+            let metric = if kind == NumaKind::Anon { &NUMA_ANON } else { &NUMA_FILE };
+            telling.out.gauge(metric, &[("node", node)], bytes as f64);
+        })?;
+    }
+    Ok(nodes > 1)
 }
 
 fn transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {

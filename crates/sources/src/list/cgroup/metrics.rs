@@ -88,6 +88,15 @@ pub(super) static SWAP_LIMIT: Metric = bytes(
     "Limit of cgroup_memory_swap_bytes; no sample where there is none.",
 );
 
+pub(super) static NUMA_ANON: Metric = bytes(
+    "cgroup_numa_anon_bytes",
+    "The part of cgroup_memory_anon_bytes that lies on this NUMA node.",
+);
+pub(super) static NUMA_FILE: Metric = bytes(
+    "cgroup_numa_file_bytes",
+    "The part of cgroup_memory_file_bytes that lies on this NUMA node.",
+);
+
 pub(super) static READ_BYTES: Metric =
     bytes_total("cgroup_io_read_bytes_total", "Bytes read from the disk.");
 pub(super) static WRITE_BYTES: Metric = bytes_total(
@@ -168,6 +177,7 @@ macro_rules! lines {
 lines! {
     beside JOBS UNKEPT UNREAD CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
         BURST MEMORY MEMORY_PEAK MEMORY_LIMIT LIMIT_HITS OOM_KILLS SWAP SWAP_PEAK SWAP_LIMIT
+        NUMA_ANON NUMA_FILE
         READ_BYTES WRITE_BYTES DISCARD_BYTES READS WRITES DISCARDS TASKS TASKS_PEAK TASKS_LIMIT
         CPU_SOME CPU_FULL MEMORY_SOME MEMORY_FULL IO_SOME IO_FULL UNIT_CPU UNIT_MEMORY UNIT_READ_BYTES
         UNIT_WRITE_BYTES;

@@ -1,6 +1,7 @@
 //! The source on trees of files.
 
 mod looks;
+mod numa;
 
 use super::SPEC;
 use crate::{Context, Open, Options, PartState, Sink, Source, SourceError};

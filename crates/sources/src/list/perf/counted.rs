@@ -76,6 +76,9 @@ struct Total {
     times: Times,
 }
 
+/// What was opened, and the events that the kernel refused.
+pub(super) type Opened = (Subject, Vec<(usize, PerfError)>);
+
 /// Everything that is counted of a target.
 #[derive(Debug)]
 pub(super) struct Subject {
@@ -91,26 +94,52 @@ impl Subject {
         Self { cells: Vec::new(), totals, start: now }
     }
 
-    /// Counters of the whole node.
+    /// Counters of the whole node, and the events of which the kernel refused a counter on some processor; the others
+    /// are counted all the same.
     ///
     /// # Errors
-    /// They would be too many, or the kernel refused one.
+    /// They would be too many, or the kernel refused all.
     pub(super) fn of_node(
         root: &Root,
         plan: &Plan,
         online: &[u32],
         now: Timestamp,
         budget: &mut Budget,
-    ) -> Result<Self, NotOpened> {
-        budget.has_room(plan.sets.iter().map(|set| needed(set, online)).sum())?;
-        let mut subject = Self::new(plan, now);
-        for set in &plan.sets {
-            if let Err(error) = subject.open_on_cpus(root, set, online, Target::Cpu, budget) {
-                subject.close(budget);
-                return Err(error);
+    ) -> Result<Opened, NotOpened> {
+        let sets: Vec<_> = plan.sets.iter().collect();
+        // What may pass is tried again as a whole.
+        let is_lasting = |error| !matches!(error, PerfError::Files | PerfError::Gone);
+        let subject = Self::new(plan, now);
+        subject.open_sets((root, &sets, online), Target::Cpu, is_lasting, budget)
+    }
+
+    /// Opens sets, each on all of its processors; those that are refused for good are named, and none of the others
+    /// is without them.
+    fn open_sets<'a>(
+        mut self,
+        (root, sets, online): (&Root, &[&Set], &[u32]),
+        target: impl Fn(u32) -> Target<'a>,
+        is_lasting: impl Fn(PerfError) -> bool,
+        budget: &mut Budget,
+    ) -> Result<Opened, NotOpened> {
+        budget.has_room(sets.iter().map(|set| needed(set, online)).sum())?;
+        let mut lacking = Vec::new();
+        for set in sets {
+            match self.open_on_cpus(root, set, online, &target, budget) {
+                Ok(()) => {}
+                Err(NotOpened::Kernel(error)) if is_lasting(error) => {
+                    lacking.extend(set.events.iter().map(|(event, _)| (*event, error)));
+                }
+                Err(error) => {
+                    self.close(budget);
+                    return Err(error);
+                }
             }
         }
-        Ok(subject)
+        match lacking.first() {
+            Some((_, error)) if self.cells.is_empty() => Err((*error).into()),
+            _ => Ok((self, lacking)),
+        }
     }
 
     /// Counters of a cgroup, its directory given open and by its path; and the events that the kernel
@@ -125,28 +154,11 @@ impl Subject {
         now: Timestamp,
         (dir, path): (&KeptFile, &str),
         budget: &mut Budget,
-    ) -> Result<(Self, Vec<(usize, PerfError)>), NotOpened> {
-        let sets = || plan.sets.iter().filter(|set| set.of_jobs);
-        budget.has_room(sets().map(|set| needed(set, online)).sum())?;
-        let mut subject = Self::new(plan, now);
-        let mut lacking = Vec::new();
-        for set in sets() {
-            let target = |cpu| Target::Cgroup(dir, path, cpu);
-            match subject.open_on_cpus(root, set, online, target, budget) {
-                Ok(()) => {}
-                Err(NotOpened::Kernel(error @ (PerfError::Absent | PerfError::Refused))) => {
-                    lacking.extend(set.events.iter().map(|(event, _)| (*event, error)));
-                }
-                Err(error) => {
-                    subject.close(budget);
-                    return Err(error);
-                }
-            }
-        }
-        match lacking.first() {
-            Some((_, error)) if subject.cells.is_empty() => Err((*error).into()),
-            _ => Ok((subject, lacking)),
-        }
+    ) -> Result<Opened, NotOpened> {
+        let sets: Vec<_> = plan.sets.iter().filter(|set| set.of_jobs).collect();
+        let is_lasting = |error| matches!(error, PerfError::Absent | PerfError::Refused);
+        let target = |cpu| Target::Cgroup(dir, path, cpu);
+        Self::new(plan, now).open_sets((root, &sets, online), target, is_lasting, budget)
     }
 
     /// Opens a set on each processor that counts it, or on none.
@@ -337,6 +349,34 @@ mod tests {
         assert_eq!((total.steps, total.times), (2000, Times { enabled_ns: 100, running_ns: 0 }));
         take(&mut cell, &mut total, 1600, 400, 190);
         assert_eq!((total.steps, total.times.running_ns), (2500, 40));
+    }
+
+    #[test]
+    fn an_event_that_a_later_processor_refuses_costs_the_node_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        // Event 0-0 is of processor 0 alone.
+        for (cpu, event) in [(0, "0-0"), (0, "1-2"), (1, "1-2")] {
+            let cpu = dir.path().join(format!(".jobmeter/perf/cpu{cpu}"));
+            std::fs::create_dir_all(&cpu).unwrap();
+            std::fs::write(cpu.join(event), "7 5 5\n").unwrap();
+        }
+        let root = Root::recorded(dir.path()).unwrap();
+        let wanted = super::super::wanted::parse("cpu_cycles,page_faults").unwrap();
+        let (plan, refused) = Plan::of(&root, &wanted, &[0, 1]).unwrap();
+        assert_eq!(refused, None, "the first processor has both");
+        let mut budget = Budget { used: 0, max: 10 };
+        let now = Timestamp(0);
+        let opened = Subject::of_node(&root, &plan, &[0, 1], now, &mut budget);
+        let (mut subject, lacking) = opened.unwrap();
+        assert_eq!(lacking, [(0, PerfError::Absent)]);
+        subject.read().unwrap();
+        let counted: Vec<_> = subject.totals.iter().map(|it| (it.is_counted, it.steps)).collect();
+        assert_eq!(counted, [(false, 0), (true, 14)]);
+        assert_eq!(budget.used, 2);
+        // None of them.
+        let opened = Subject::of_node(&root, &plan, &[0, 2], now, &mut budget);
+        assert_eq!(opened.map(drop), Err(NotOpened::Kernel(PerfError::Absent)));
+        assert_eq!(budget.used, 2);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The counters of jobs: opened when a job comes, by its cgroup if it can be, closed when it has ended.
 
 use super::counted::{Budget, NotOpened, Subject};
-use super::plan::{Plan, worded};
+use super::plan::Plan;
 use super::tasks::{Lists, Tasks};
-use super::{begin, not_opened};
-use crate::error::Errors;
+use super::{begin, lacking_events, not_opened};
 use crate::{Context, PartState, Sink, SourceError};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use kernel::perf::PerfError;
@@ -48,6 +47,8 @@ struct Faults {
 #[derive(Debug, Default)]
 pub(super) struct OfJobs {
     generation: u64,
+    /// The state of the jobs whose counters were opened last.
+    discovered: Option<u64>,
     /// Ordered by key.
     jobs: Vec<Job>,
     hierarchies: Hierarchies,
@@ -78,6 +79,30 @@ impl OfJobs {
             job.tell(cgroup, plan, cx, out);
         }
         self.tell_faults(out);
+    }
+
+    /// Opens the counters of jobs that came since, and follows the first processes of those that are followed.
+    pub(super) fn discover(
+        &mut self,
+        (plan, online): (&Plan, &[u32]),
+        cx: &Context<'_>,
+        budget: &mut Budget,
+    ) {
+        if self.discovered.replace(cx.jobs.generation()) == Some(cx.jobs.generation()) {
+            return;
+        }
+        self.follow(cx, budget);
+        for job in &mut self.jobs {
+            let Some(cgroup) = cx.jobs.get(&job.key) else { continue };
+            job.open(cgroup, (plan, online), cx, budget);
+            if let Counts::Tasks(subject, tasks) = &mut job.counts
+                && tasks.is_empty()
+                && let Err(error) =
+                    tasks.follow((cx.root, plan), cgroup, (subject, budget), &mut self.lists)
+            {
+                job.refused(error, *budget);
+            }
+        }
     }
 
     /// Takes up new jobs, and closes the counters of those that went.
@@ -199,12 +224,7 @@ impl Job {
         };
         self.counts = match opened {
             Ok((subject, lacking)) => {
-                let mut errors = Errors::default();
-                for (event, error) in lacking {
-                    let name = plan.told.get(event).map_or("", |told| &told.name);
-                    errors.push(worded(&format!("{name} of job {}", self.key), error));
-                }
-                self.fault = errors.into_one();
+                self.fault = lacking_events(plan, lacking, &format!("job {}", self.key));
                 Counts::Cgroup(subject)
             }
             // Such a cgroup, or such an event of a cgroup, is not counted here.

@@ -100,6 +100,11 @@ impl Tasks {
         result
     }
 
+    /// Whether no process is known yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Lists the processes that are not known, the oldest first.
     fn list_new(&mut self, root: &Root, lists: &mut Lists) {
         let Lists { members, new, path, text } = lists;
