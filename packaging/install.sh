@@ -27,7 +27,7 @@ completions zsh zsh/site-functions _ ''
 completions fish fish/vendor_completions.d '' .fish
 if [ -n "${DESTDIR:-}" ] || [ -d /run/systemd/system ]; then
     install -d "$units"
-    for unit in packaging/*.service; do
+    for unit in packaging/*.service packaging/*.socket; do
         sed "s|/usr/local|${PREFIX:-/usr/local}|" "$unit" >"$units/$(basename "$unit")"
     done
     echo "to start at boot: systemctl enable --now jobmeter-server jobmeter-agent"

@@ -1,5 +1,6 @@
 //! Frames to a server and its answer back, over HTTP.
 
+use crate::loopback::connector;
 use crate::resolve::Addresses;
 use config::{ServerSettings, ServerUrl, Token};
 use model::Timestamp;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::transport::DefaultConnector;
 use wire::Answer;
 
 /// Longest answer that is read.
@@ -126,7 +126,7 @@ impl Http {
             builder = builder.tls_config(tls);
         }
         let addresses = Addresses::default();
-        let connector = DefaultConnector::default();
+        let connector = connector(url.host(), &settings.server_uids);
         Ok(Self {
             agent: ureq::Agent::with_parts(builder.build(), connector, addresses.clone()),
             addresses,

@@ -8,7 +8,7 @@
 use model::Timestamp;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The file.
@@ -25,8 +25,9 @@ impl Kept {
     /// It cannot be opened or read.
     pub(crate) fn open(dir: &Path) -> io::Result<(Self, Option<Timestamp>)> {
         let path = dir.join("kept");
-        let file =
-            File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let file = options.open(path)?;
         let mut bytes = [0; 12];
         let found = match file.read_exact_at(&mut bytes, 0) {
             Ok(()) => read(&bytes),

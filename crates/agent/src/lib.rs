@@ -18,6 +18,7 @@ mod http;
 mod keeper;
 mod kept;
 mod known;
+mod loopback;
 mod machine;
 mod notes;
 mod once;
@@ -51,6 +52,7 @@ mod work;
 
 pub use clock::wall;
 pub use http::{Failure, TlsError, tls};
+pub use loopback::connector;
 pub use machine::{boot_of, device_of, recorded};
 pub use plan::{
     BurstPlan, Plan, SourcePlan, check_here, discovery, load, plan, source_settings, sources,

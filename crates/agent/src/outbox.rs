@@ -121,8 +121,10 @@ struct State {
     live_turn: bool,
     /// Whoever waits for something to send is to look around.
     rung: bool,
-    /// The server answered the last request.
-    reached: bool,
+    /// The last request failed.
+    failed: bool,
+    /// Nothing more will be sent.
+    no_sender: bool,
     tended_us: i64,
     ending: bool,
 }
@@ -161,7 +163,8 @@ impl Outbox {
             refused,
             live_turn: true,
             rung: false,
-            reached: false,
+            failed: false,
+            no_sender: false,
             tended_us: 0,
             ending: false,
         };
@@ -275,7 +278,7 @@ impl Outbox {
     /// Takes back what became of each frame of a request.
     pub(crate) fn settle(&self, request: &Request, fates: &[Fate]) {
         let mut state = self.state();
-        state.reached = !fates.is_empty();
+        state.failed = fates.iter().all(|fate| *fate == Fate::Later);
         match request {
             Request::Live(frames) => {
                 for ((id, frame), fate) in frames.iter().zip(fates) {
@@ -313,13 +316,22 @@ impl Outbox {
         self.settled.notify_all();
     }
 
-    /// No more will come. What the server, if it is there, does not take within `patience` goes to the
-    /// spool.
+    /// No more will be sent.
+    pub(crate) fn no_sender(&self) {
+        self.state().no_sender = true;
+        self.settled.notify_all();
+    }
+
+    /// No more will come. What the server does not take within `patience`, or before the next request fails, goes
+    /// to the spool.
     pub(crate) fn end(&self, patience: Duration) {
         let mut state = self.state();
         state.ending = true;
+        // One more request is worth a try, the first one of a new connection too.
+        state.failed = false;
         self.ready.notify_all();
-        let unsent = |state: &mut State| !state.live.is_empty() && state.reached;
+        let unsent =
+            |state: &mut State| !state.live.is_empty() && !state.failed && !state.no_sender;
         let mut state = match self.settled.wait_timeout_while(state, patience, unsent) {
             Ok((state, _)) => state,
             Err(poisoned) => poisoned.into_inner().0,

@@ -3,6 +3,7 @@
 //! `refused/NUMBER.jmb` is one frame of the wire, `refused/NUMBER.txt` the server's reason. The folder is
 //! bounded: the oldest go first, and each that goes is counted.
 
+use crate::spool::write_private;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -60,8 +61,8 @@ impl Refused {
             std::fs::remove_file(self.path(oldest, "jmb"))?;
             std::fs::remove_file(self.path(oldest, "txt"))?;
         }
-        std::fs::write(self.path(self.next, "txt"), format!("{reason}\n"))?;
-        std::fs::write(self.path(self.next, "jmb"), frame)?;
+        write_private(&self.path(self.next, "txt"), format!("{reason}\n").as_bytes())?;
+        write_private(&self.path(self.next, "jmb"), frame)?;
         self.files.push_back((self.next, bytes));
         self.next += 1;
         Ok(())

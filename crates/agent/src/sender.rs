@@ -102,8 +102,13 @@ impl Sender {
         }
     }
 
-    /// Sends until it is told to end.
+    /// Sends until an order ends it.
     pub(crate) fn run(mut self) {
+        self.send_on();
+        self.outbox.no_sender();
+    }
+
+    fn send_on(&mut self) {
         let mut body = Vec::new();
         loop {
             self.take_orders();

@@ -28,8 +28,8 @@ pub(crate) use segment::Piece;
 use segment::Segment;
 use std::collections::{HashSet, VecDeque};
 use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ impl Spool {
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let lock = File::options().create(true).append(true).open(dir.join("lock"))?;
+        let lock = File::options().create(true).append(true).mode(0o600).open(dir.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
             rustix::io::Errno::WOULDBLOCK => io::Error::other("another agent writes there"),
             e => e.into(),
@@ -177,7 +177,7 @@ impl Spool {
     fn begin_segment(&mut self, span: Span) -> io::Result<File> {
         let segment = Segment::new(self.next_number, span.first);
         let path = self.dir.join(segment.name());
-        let file = File::options().create_new(true).append(true).open(path)?;
+        let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
         if self.limits.sync {
             File::open(&self.dir)?.sync_all()?;
         }
@@ -301,6 +301,13 @@ impl Spool {
         self.counters.spool_bytes.store(self.bytes(), Ordering::Relaxed);
         self.counters.spool_segments.store(count, Ordering::Relaxed);
     }
+}
+
+/// Writes a file that its owner alone reads: samples, and what the server says of them, are not for every user.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file =
+        File::options().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
 }
 
 #[cfg(test)]

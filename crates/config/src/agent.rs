@@ -73,6 +73,9 @@ settings! {
         /// Where the batches go.
         "server" server: Option<ServerUrl> = "" or "the server that `jobmeter up` runs here, if one does",
             Kind::Text("URL");
+        /// Users besides root and the caller's own who may own a server that is reached through loopback without TLS.
+        "server_uids" server_uids: Vec<u32> = "" or "the owner of /run/jobmeter-server only",
+            Kind::List("UID");
         /// File with the token that the server knows; only its first line counts.
         "token_file" token_file: Option<PathBuf> = "" or "no token", Kind::Text("FILE");
         /// Certificates (PEM) that the server's certificate must come from.

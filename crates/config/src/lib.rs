@@ -43,7 +43,7 @@ pub use remote::{
 };
 pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use server::{
-    AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Nodes,
+    AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Loopback, Nodes,
     PromotionSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
 };
 pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};

@@ -76,6 +76,26 @@ impl Text for Anonymous {
     }
 }
 
+/// Who a caller on loopback is without a token or certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loopback {
+    /// The user who owns the other end of the connection, by the kernel.
+    User,
+    /// Nobody.
+    None,
+}
+
+impl Text for Loopback {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "user" => Ok(Self::User),
+            "none" => Ok(Self::None),
+            _ => Err(LOOPBACK.join(", ")),
+        }
+    }
+}
+
+const LOOPBACK: &[&str] = &["user", "none"];
 const NODES: &[&str] = &["everyone", "own"];
 const ANONYMOUS: &[&str] = &["none", "nodes"];
 
@@ -88,6 +108,9 @@ settings! {
         /// What somebody reads who shows no token and whom the kernel does not name: nothing, or what is
         /// counted for no job.
         "access.anonymous" anonymous: Anonymous = "none", Kind::Choice(ANONYMOUS);
+        /// Who a caller on loopback is without a token: the user who owns the other end of the connection, or nobody.
+        /// Behind a proxy or forwarder on this machine it must be `none`: remote callers come from its user.
+        "access.loopback" loopback: Loopback = "user", Kind::Choice(LOOPBACK);
         /// Users and groups who read everything: of this machine, or of the directory that its name service asks
         /// (`getent`). The server resolves groups at startup, on SIGHUP, and every 5 minutes.
         "access.staff" staff: Vec<String> = "" or "none", Kind::List("USER|@GROUP");
@@ -280,6 +303,14 @@ impl ServerConfig {
             let what = "with `access.nodes = \"own\"` users would see less than somebody whom nobody \
                         names; say `none`";
             errors.push(values.error("access.anonymous", what));
+        }
+        if self.access.loopback == Loopback::None
+            && listen.token_file.is_none()
+            && listen.client_ca.is_none()
+        {
+            let what =
+                "`none` needs `token_file` or `client_ca`: without them nobody could do anything";
+            errors.push(values.error("access.loopback", what));
         }
         if listen.listen.0.ip().is_loopback() {
             return;

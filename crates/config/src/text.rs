@@ -1,6 +1,6 @@
 //! The texts of settings: one spelling for flag, environment and file.
 
-use crate::server::{Anonymous, Nodes};
+use crate::server::{Anonymous, Loopback, Nodes};
 use model::setting::{parse_bytes, parse_duration, words};
 use model::{DeviceId, Timestamp};
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ macro_rules! values {
 
 values!(
     bool, u32, u64, Duration, Bytes, String, PathBuf, Address, DeviceId, Timestamp, ServerUrl,
-    Spool, Nodes, Anonymous
+    Spool, Nodes, Anonymous, Loopback
 );
 
 impl Text for bool {
@@ -198,11 +198,19 @@ impl ServerUrl {
 }
 
 impl ServerUrl {
-    /// Whether it is on this machine, by its name.
-    pub fn is_local(&self) -> bool {
+    /// The host, without the port; an IPv6 address is in brackets.
+    pub fn host(&self) -> &str {
         let host = self.0.split("://").nth(1).unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        match host.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => name,
+            _ => host,
+        }
+    }
+
+    /// Whether it is on this machine, by its name.
+    pub fn is_local(&self) -> bool {
+        let name = self.host();
         let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
         name == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }

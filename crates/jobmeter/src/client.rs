@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::time::Duration;
 use ureq::RequestBuilder;
+use ureq::unversioned::resolver::DefaultResolver;
 
 /// Longest answer that is read whole: lists and reports, never samples.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -43,13 +44,21 @@ impl std::error::Error for Refused {}
 impl Client {
     /// A client of the server at a URL.
     pub(crate) fn new(url: &str, token: Option<Token>, ask: &AskSettings) -> anyhow::Result<Self> {
-        let config = ureq::Agent::config_builder()
+        let server = config::ServerUrl::new(url).map_err(anyhow::Error::msg)?;
+        let mut builder = ureq::Agent::config_builder();
+        if server.is_local() {
+            // What a proxy passes on comes from the proxy's user.
+            builder = builder.proxy(None);
+        }
+        let config = builder
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(5)))
             .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
             .tls_config(agent::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
             .build();
-        Ok(Self { agent: config.into(), url: url.trim_end_matches('/').to_owned(), token })
+        let connector = agent::connector(server.host(), &ask.server_uids);
+        let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
+        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token })
     }
 
     /// Where the server is.

@@ -1,7 +1,7 @@
 //! The step between a fork and the program that is wanted: joins cgroups, ends with its parent, and
 //! becomes the program.
 //!
-//! `jobmeter __exec [--end-with PID] [--join FILE]... -- PROGRAM ARGUMENTS...`, started by `up` and `run`
+//! `jobmeter __exec [--end-with PID] [--listen] [--join FILE]... -- PROGRAM ARGUMENTS...`, started by `up` and `run`
 //! alone. A process of its own does this, as code between fork and exec may do next to nothing; so
 //! everything the program does is counted in its cgroup, and nothing of ours.
 
@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::process::Command;
 /// The hidden word.
 pub(crate) const WORD: &str = "__exec";
 
+/// The first descriptor that a service manager passes on.
+const LISTEN_FD: RawFd = 3;
+
 /// A command that becomes `program` after these steps.
 #[derive(Default)]
 pub(crate) struct Steps {
@@ -24,6 +28,8 @@ pub(crate) struct Steps {
     pub(crate) join: Vec<PathBuf>,
     /// Whether to be told to end when this process is gone.
     pub(crate) end_with_us: bool,
+    /// Whether standard input is a listening socket, which the program gets as sd_listen_fds(3) says.
+    pub(crate) listen: bool,
 }
 
 impl Steps {
@@ -40,6 +46,9 @@ impl Steps {
         if self.end_with_us {
             command.args(["--end-with", &std::process::id().to_string()]);
         }
+        if self.listen {
+            command.arg("--listen");
+        }
         for file in &self.join {
             command.arg("--join").arg(file);
         }
@@ -50,10 +59,14 @@ impl Steps {
 
 /// Does the steps and becomes the program; returns only when that fails.
 pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
-    let mut words = words.iter();
+    let (mut words, mut listens) = (words.iter(), false);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--end-with") => end_with(words.next())?,
+            Some("--listen") => {
+                pass_stdin_on()?;
+                listens = true;
+            }
             Some("--join") => join(Path::new(words.next().context("--join wants a file")?))?,
             Some("--") => break,
             _ => bail!("`{}` is no step before a program", word.to_string_lossy()),
@@ -61,7 +74,12 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
     }
     let program = words.next().context("no program is named")?;
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
-    let error = Command::new(program).args(words).exec();
+    let mut command = Command::new(program);
+    if listens {
+        // The program keeps this process's number.
+        command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", "1");
+    }
+    let error = command.args(words).exec();
     let program = program.to_string_lossy().into_owned();
     Err(NotStarted { missing: is_missing(&error), program, error }.into())
 }
@@ -139,6 +157,19 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
     {
         bail!("process {pid} ended before its program started");
     }
+    Ok(())
+}
+
+/// Moves standard input to descriptor 3, the first one that sd_listen_fds(3) passes on, and leaves `/dev/null`.
+fn pass_stdin_on() -> anyhow::Result<()> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LISTEN_FD)?;
+    if socket.as_raw_fd() != LISTEN_FD {
+        bail!("descriptor {LISTEN_FD} is taken, so that no socket can be passed on");
+    }
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
+    // The program owns it from now on.
+    std::mem::forget(socket);
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     Ok(())
 }
 

@@ -14,6 +14,11 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> String {
     if let Some(error) = tls {
         return format!("TLS with {url} failed: {}", of_tls(error));
     }
+    if let ureq::Error::Io(error) = error
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        return format!("{url} is not trusted");
+    }
     if matches!(error, ureq::Error::Http(_) | ureq::Error::BadUri(_)) {
         return format!("{url} cannot be asked this; name less in the question");
     }

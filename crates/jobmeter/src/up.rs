@@ -1,6 +1,9 @@
 //! `jobmeter up`: server and agent on this machine, in the foreground. The whole line, cut nowhere: the
 //! two programs are those found beside this one, they get the signals that it gets, and all three end
 //! together.
+//!
+//! `up` holds the listening socket and passes it to the server. After a crash it starts the server again: nobody else
+//! gets the port meanwhile, and connections wait.
 
 use crate::exec::Steps;
 use anyhow::{Context, bail};
@@ -9,17 +12,27 @@ use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+/// Pause before a server that crashed is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Ports tried after the default one, when that is taken and none was asked for.
+const PORTS_TRIED: u16 = 100;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 /// How long a program may take to end before it is ended.
 const END_TIME_MAX: Duration = Duration::from_secs(20);
 
 enum Event {
     Signal(i32),
+    /// The server, started again, answers.
+    Ready,
     Ended(&'static str, io::Result<std::process::ExitStatus>),
 }
 
@@ -65,12 +78,14 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     // Listens before anything starts, so that no signal is missed.
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let (events, received) = sync_channel(8);
-    let (mut child, server) = start("jobmeter-server", server_arguments(matches, &data, verbose))?;
+    let arguments = server_arguments(matches, &data, verbose);
+    let holder = Holder { listener: listener(&arguments, &environment), arguments };
+    let (mut child, server) = holder.start()?;
     let stdout = child.stdout.take().context("the server's output")?;
     let url = ready(stdout)?;
     watch(server.name, child, events.clone());
     let agent_arguments = agent_arguments(matches, &data, &url, verbose);
-    let (child, agent) = match start("jobmeter-agent", agent_arguments) {
+    let (child, agent) = match start("jobmeter-agent", &agent_arguments, None) {
         Ok(started) => started,
         Err(error) => {
             server.send(Signal::TERM);
@@ -78,9 +93,62 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
         }
     };
     watch(agent.name, child, events.clone());
-    hear(signals, events);
+    hear(signals, events.clone());
     greet(&url, &crate::server_asked(ask))?;
-    follow(&received, &[server, agent])
+    follow(&received, &events, &holder, [server, agent])
+}
+
+/// The server's socket, and what the server is started with.
+struct Holder {
+    /// `None`: the server opens its own, and says why it cannot.
+    listener: Option<TcpListener>,
+    arguments: Vec<OsString>,
+}
+
+impl Holder {
+    fn start(&self) -> anyhow::Result<(Child, Program)> {
+        let socket = self.listener.as_ref().map(TcpListener::try_clone).transpose()?;
+        start("jobmeter-server", &self.arguments, socket.map(OwnedFd::from))
+    }
+
+    /// Starts the server again; `Ready` follows when it answers.
+    fn start_again(&self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
+        let (mut child, server) = self.start()?;
+        let stdout = child.stdout.take().context("the server's output")?;
+        let told = events.clone();
+        std::thread::spawn(move || {
+            // A server that is not ready ends, which is another event.
+            if ready(stdout).is_ok() {
+                told.send(Event::Ready).ok();
+            }
+        });
+        watch(server.name, child, events.clone());
+        Ok(server)
+    }
+}
+
+/// Listens where the server would. `None` where its settings are wrong, or the address cannot be had: the server
+/// says so itself.
+fn listener(
+    arguments: &[OsString],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Option<TcpListener> {
+    let words = [OsString::from("jobmeter-server")].into_iter().chain(arguments.iter().cloned());
+    let matches = config::server_command().try_get_matches_from(words).ok()?;
+    let settings = config::server_settings();
+    let flags =
+        config::given(&settings, &matches, "server", config::place::SERVER_FILE, environment);
+    let given = config::Given { file: flags.file, environment, flags: flags.flags };
+    let loaded = config::load_server(&given).ok()?;
+    let address = loaded.config.listen.listen.0;
+    let named = loaded.values().raw("listen");
+    let named = named.is_some_and(|(_, origin)| *origin != config::Origin::Default);
+    let last = if named { address.port() } else { address.port().saturating_add(PORTS_TRIED) };
+    let listener = (address.port()..=last)
+        .find_map(|port| TcpListener::bind(SocketAddr::new(address.ip(), port)).ok())?;
+    // The standard library lets fewer wait.
+    rustix::net::listen(&listener, BACKLOG).ok()?;
+    Some(listener)
 }
 
 fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
@@ -114,11 +182,16 @@ fn verbosity(verbose: u8) -> Option<OsString> {
 }
 
 /// Starts a program in a process group of its own: Ctrl-C reaches this one, which passes it on once.
-fn start(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<(Child, Program)> {
-    let steps = Steps { end_with_us: true, ..Steps::default() };
-    let mut command = steps.command(beside(name)?.as_os_str(), &arguments)?;
+fn start(
+    name: &'static str,
+    arguments: &[OsString],
+    socket: Option<OwnedFd>,
+) -> anyhow::Result<(Child, Program)> {
+    let steps = Steps { end_with_us: true, listen: socket.is_some(), ..Steps::default() };
+    let mut command = steps.command(beside(name)?.as_os_str(), arguments)?;
     let stdout = if name == "jobmeter-server" { Stdio::piped() } else { Stdio::inherit() };
-    let child = command.process_group(0).stdin(Stdio::null()).stdout(stdout).spawn();
+    let stdin = socket.map_or_else(Stdio::null, Stdio::from);
+    let child = command.process_group(0).stdin(stdin).stdout(stdout).spawn();
     let child = child.with_context(|| format!("starting {name}"))?;
     let pid =
         i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the program's number")?;
@@ -180,8 +253,13 @@ fn line_to_copy(own: &str, url: &str, asked: &str) -> String {
     format!("{own} run{server} -- make -j2")
 }
 
-fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result<ExitCode> {
-    let (mut code, mut ended, mut ending) = (0, 0, false);
+fn follow(
+    received: &Receiver<Event>,
+    events: &SyncSender<Event>,
+    holder: &Holder,
+    mut programs: [Program; 2],
+) -> anyhow::Result<ExitCode> {
+    let (mut code, mut ended, mut ending, mut ready) = (0, 0, false, true);
     while ended < programs.len() {
         let event =
             if ending { received.recv_timeout(END_TIME_MAX).ok() } else { received.recv().ok() };
@@ -193,9 +271,20 @@ fn follow(received: &Receiver<Event>, programs: &[Program; 2]) -> anyhow::Result
                 ending = true;
                 programs.iter().for_each(|program| program.send(Signal::TERM));
             }
+            Some(Event::Ready) => ready = true,
             Some(Event::Ended(name, status)) => {
-                ended += 1;
                 let status = status?;
+                let [server, _] = &mut programs;
+                let crashed = name == server.name && !status.success() && !ending;
+                // One that does not come so far would not the next time.
+                if crashed && ready && holder.listener.is_some() {
+                    log::error!("{name} ended ({status}); it is started again");
+                    std::thread::sleep(RESTART_PAUSE);
+                    *server = holder.start_again(events)?;
+                    ready = false;
+                    continue;
+                }
+                ended += 1;
                 if !ending {
                     log::error!("{name} ended ({status}); the other is ended too");
                     code = status.code().filter(|code| *code != 0).unwrap_or(1);

@@ -33,6 +33,8 @@ impl UserFiles {
 pub(crate) struct Access {
     /// Whether nobody in particular reads what is counted for no job.
     pub(crate) anonymous: bool,
+    /// Whether the kernel names the caller of a connection on loopback.
+    pub(crate) by_kernel: bool,
     /// Whether a user sees a node only while a job that he sees is there.
     pub(crate) own_nodes: bool,
     /// Users who read everything.
@@ -69,6 +71,7 @@ impl Access {
         }
         Ok(Self {
             anonymous: settings.anonymous == config::Anonymous::Nodes,
+            by_kernel: settings.loopback == config::Loopback::User,
             own_nodes: settings.nodes == Nodes::Own,
             staff,
             member_for: settings.member_for,

@@ -21,7 +21,21 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Headers that a proxy adds: the one who connects is then not the one who asks.
-const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+const OF_PROXIES: [&str; 13] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-originating-ip",
+    "x-remote-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fastly-client-ip",
+];
 
 /// Characters of a path that are told in the audit.
 const PATH_CHARS_MAX: usize = 200;
@@ -37,6 +51,9 @@ const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     ),
 ];
+
+/// With TLS: a browser uses nothing else with this host for a year.
+const TLS_FROM_NOW_ON: &str = "max-age=31536000";
 
 /// Lets a request through with its [`Caller`], or answers it, and counts it.
 pub(crate) async fn gate(
@@ -71,8 +88,17 @@ pub(crate) async fn gate(
         log::trace!("{told}: {}", response.status());
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
+    let headers = response.headers_mut();
     for (name, value) in ON_EVERY_ANSWER {
-        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    if route != Route::Pages {
+        // An answer is for one caller; a cache between would give it to the next.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if app.live().tls.is_some() {
+        let always = HeaderValue::from_static(TLS_FROM_NOW_ON);
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, always);
     }
     response
 }
@@ -194,6 +220,9 @@ fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
         let message = format!("a page of another origin may not do this ({what})");
         Err(Refusal::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
     };
+    if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
+        return refused("two of Origin");
+    }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let own = origin.to_str().ok().and_then(|origin| {
             origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
@@ -202,9 +231,10 @@ fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
             return refused("Origin");
         }
     }
-    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
-        None | Some(b"same-origin" | b"none") => Ok(()),
-        Some(_) => refused("Sec-Fetch-Site"),
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    match sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+        true => Ok(()),
+        false => refused("Sec-Fetch-Site"),
     }
 }
 
@@ -360,6 +390,20 @@ mod tests {
             assert_eq!(status(&request("DELETE", &[host, (name, value)])), want, "{value}");
             assert_eq!(status(&request("GET", &[host, (name, value)])), 200, "{value}");
         }
+    }
+
+    #[test]
+    fn a_second_origin_is_refused() {
+        let own = ("origin", "http://localhost:8790");
+        for other in ["http://localhost:8790", "http://evil.example", "null"] {
+            for two in [[own, ("origin", other)], [("origin", other), own]] {
+                let headers = [&[("host", "localhost:8790")], &two[..]].concat();
+                assert_eq!(status(&request("POST", &headers)), 403, "{two:?}");
+            }
+        }
+        let sites = [("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+        let headers = [&[("host", "localhost:8790")], &sites[..]].concat();
+        assert_eq!(status(&request("POST", &headers)), 403);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::body::Budget;
 use crate::claims::contested;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
-use crate::listen::listen;
+use crate::listen::{listen, passed_address};
 use crate::live::{Live, LiveError};
 use crate::made_tokens::MadeTokens;
 use crate::name_service::{GETENT, NameService};
@@ -57,6 +57,8 @@ pub struct Settings {
     pub config: ServerConfig,
     /// Folder for everything it keeps.
     pub data: PathBuf,
+    /// A socket that the service manager opened, which listens instead of one of the server's own.
+    pub passed: Option<Arc<std::net::TcpListener>>,
     /// Whether somebody asked for the port: then no other will do.
     pub listen_given: bool,
     /// File with the configuration that agents should run by.
@@ -133,8 +135,8 @@ impl Server {
     /// # Errors
     /// The configuration cannot be run, another server has the data, or the address is taken.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { config, data, listen_given, agent_config, limits } = settings;
-        let asked = config.listen.listen.0;
+        let Settings { config, data, passed, listen_given, agent_config, limits } = settings;
+        let asked = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
         let root = Root::live()?;
         // Before anything is touched: a server that others could reach without a token starts nothing.
         let live = load(&config, agent_config.as_deref(), asked, &root).await?;
@@ -144,11 +146,9 @@ impl Server {
             move || open(&data, &config, &root)
         });
         let opened = opened.await.map_err(|_| StartError::Panicked)??;
-        let listened = listen(asked, listen_given).and_then(|listener| {
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        });
-        let (listener, address) =
+        let listened = listen(passed.as_deref(), asked, listen_given);
+        let listened = listened.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) =
             listened.map_err(|error| StartError::Listen { address: asked, error })?;
         let (stopping, stopped) = watch::channel(false);
         let mut app = app(&config, limits, live, opened, stopped)?;

@@ -9,11 +9,23 @@ const BACKLOG: u32 = 1024;
 /// Ports tried after the default one, when that is taken and none was asked for.
 const PORTS_TRIED: u16 = 100;
 
-/// Listens on an address. When nobody asked for its port and it is taken, on the next free one.
+/// The address of a socket that the service manager opened and passed on, if it did.
+pub(crate) fn passed_address(passed: Option<&std::net::TcpListener>) -> Option<SocketAddr> {
+    passed?.local_addr().ok()
+}
+
+/// Listens with the socket that was passed, else on an address. When nobody asked for its port and it is taken, on the next free one.
 ///
 /// # Errors
 /// The address is taken or not this machine's.
-pub(crate) fn listen(address: SocketAddr, given: bool) -> io::Result<TcpListener> {
+pub(crate) fn listen(
+    passed: Option<&std::net::TcpListener>,
+    address: SocketAddr,
+    given: bool,
+) -> io::Result<TcpListener> {
+    if let Some(passed) = passed {
+        return TcpListener::from_std(passed.try_clone()?);
+    }
     let mut tried = address;
     loop {
         match bind(tried) {
@@ -63,15 +75,20 @@ mod tests {
     fn a_port_that_is_taken() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let first = listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
+            let first = listen(None, "127.0.0.1:0".parse().unwrap(), true).unwrap();
             let taken = first.local_addr().unwrap();
-            let error = listen(taken, true).unwrap_err();
+            let error = listen(None, taken, true).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains("give another one with --listen"), "{error}");
             // Of TEST-NET-1, which no machine has.
-            let error = listen("192.0.2.1:0".parse().unwrap(), false).unwrap_err();
+            let error = listen(None, "192.0.2.1:0".parse().unwrap(), false).unwrap_err();
             assert!(error.to_string().contains("no address of this machine"), "{error}");
-            let next = listen(taken, false).unwrap().local_addr().unwrap();
+            let passed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            passed.set_nonblocking(true).unwrap();
+            let own = passed_address(Some(&passed));
+            let listener = listen(Some(&passed), taken, true).unwrap();
+            assert_eq!(listener.local_addr().ok(), own, "the passed one, not a port that is taken");
+            let next = listen(None, taken, false).unwrap().local_addr().unwrap();
             assert!(next.port() > taken.port() && next.ip() == taken.ip());
         });
     }

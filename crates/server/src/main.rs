@@ -5,7 +5,9 @@ use clap::ArgMatches;
 use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, place};
 use server::{Limits, Recorded, Server, Settings};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -70,9 +72,22 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     let listen_given =
         loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
     let mut config = loaded.config;
+    let passed =
+        kernel::inherited::listener().context("taking the socket of the service manager")?;
+    if let Some(address) = passed.as_ref().and_then(|passed| passed.local_addr().ok())
+        && listen_given
+        && !is_as_asked(address, config.listen.listen.0)
+    {
+        log::warn!(
+            "listening on {address}, where the service manager listens, and not on `listen` ({}); set \
+             `ListenStream` in jobmeter-server.socket",
+            config.listen.listen.0
+        );
+    }
     let settings = Settings {
         config: config.clone(),
         data,
+        passed: passed.map(Arc::new),
         listen_given,
         agent_config: config.keep.agent_config.clone(),
         limits: Limits::default(),
@@ -97,6 +112,11 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         log::warn!("the runtime file stays: {error}");
     }
     server.stop().await.context("writing the last samples to a block; they are in the log")
+}
+
+/// Whether a socket that was passed is where the settings say; port 0 is any.
+fn is_as_asked(passed: SocketAddr, asked: SocketAddr) -> bool {
+    passed.ip() == asked.ip() && (asked.port() == 0 || passed.port() == asked.port())
 }
 
 /// Reads the configuration anew. What cannot be run is told, and the old one kept.

@@ -1,40 +1,17 @@
 //! Who owns the other end of a connection within this machine: the kernel knows.
 //!
-//! Reads `/proc/net/tcp` and `/proc/net/tcp6` (Documentation/networking/proc_net_tcp.rst;
-//! net/ipv4/tcp_ipv4.c, `get_tcp4_sock`, Linux 6.18):
-//!
-//! ```text
-//!   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-//!    0: 0100007F:2256 0100007F:B3A4 01 00000000:00000000 00:00000000 00000000  1000        0 26613 1 …
-//! ```
-//!
-//! An address is words of 32 bits, each as the number that its bytes in network order make in the
-//! machine's own order; in tcp6 an IPv4 connection of an IPv6 socket stands as `::ffff:a.b.c.d`. Only
-//! state 01, ESTABLISHED, with an inode that is not 0 names an owner: a socket that is being closed has
-//! none any more, and the kernel then prints uid 0.
-//!
 //! The list names the owner of two ports, not of a connection. Two sockets of a machine never hold the same ports
 //! towards the same address, so the owner is that of our connection as long as our own socket holds them. After a
 //! reset it does not, and another user may get the port: the caller of [`Owners::of`] checks, after the answer, that
 //! its socket still has a peer address. `docs/decisions/0019-local-callers.md`; `tests/stolen_port.py` is the attack.
 
 use kernel::Root;
-use kernel::parse::{Fields, lines};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+pub(crate) use kernel::tcp_owners::Ends;
+use kernel::tcp_owners::owners;
 use tokio::sync::{mpsc, oneshot};
 
-const ESTABLISHED: &[u8] = b"01";
 /// Lookups that wait for one reading of the kernel's list; further ones wait for the next.
 const WAITING_MAX: usize = 1024;
-
-/// A connection, as its other end sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
-    /// The address of the other end.
-    pub(crate) theirs: SocketAddr,
-    /// Our address.
-    pub(crate) ours: SocketAddr,
-}
 
 struct Question {
     ends: Ends,
@@ -74,187 +51,6 @@ async fn answer(root: Root, mut waiting: mpsc::Receiver<Question>) {
         for (question, owner) in questions.drain(..).zip(owners) {
             // A connection that ended meanwhile wants no answer.
             question.answer.send(owner).ok();
-        }
-    }
-}
-
-/// The owner of each connection's other end. A list that changes while it is read may lack a line that
-/// was there all the time, so what is not found is looked for once more.
-fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
-    let mut uids = vec![None; asked.len()];
-    for _ in 0..2 {
-        for path in ["proc/net/tcp", "proc/net/tcp6"] {
-            if uids.iter().any(Option::is_none) {
-                let mut text = Vec::new();
-                // A kernel without IPv6 has no tcp6.
-                if root.read(path, &mut text).is_ok() {
-                    find(&text, asked, &mut uids);
-                }
-            }
-        }
-        if uids.iter().all(Option::is_some) {
-            break;
-        }
-    }
-    uids
-}
-
-fn find(text: &[u8], asked: &[Ends], uids: &mut [Option<u32>]) {
-    for line in lines(text).skip(1).filter_map(socket) {
-        for (ends, uid) in asked.iter().zip(&mut *uids) {
-            let theirs = same(line.local, ends.theirs) && same(line.remote, ends.ours);
-            if theirs {
-                *uid = Some(line.uid);
-            }
-        }
-    }
-}
-
-fn same(a: SocketAddr, b: SocketAddr) -> bool {
-    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
-}
-
-struct Socket {
-    local: SocketAddr,
-    remote: SocketAddr,
-    uid: u32,
-}
-
-/// A line that names an owner, or `None`.
-fn socket(line: &[u8]) -> Option<Socket> {
-    let mut fields = Fields::of(line);
-    fields.skip(1).ok()?;
-    let local = address(fields.word().ok()?)?;
-    let remote = address(fields.word().ok()?)?;
-    if fields.word().ok()? != ESTABLISHED {
-        return None;
-    }
-    fields.skip(3).ok()?;
-    let uid = u32::try_from(fields.number().ok()?).ok()?;
-    fields.skip(1).ok()?;
-    (fields.number().ok()? != 0).then_some(Socket { local, remote, uid })
-}
-
-fn address(word: &[u8]) -> Option<SocketAddr> {
-    let (ip, port) = std::str::from_utf8(word).ok()?.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok().filter(|_| port.len() == 4)?;
-    let ip: IpAddr = match ip.len() {
-        8 => Ipv4Addr::from(octets(ip)?).into(),
-        32 => {
-            let mut bytes = [0; 16];
-            for (i, to) in bytes.chunks_exact_mut(4).enumerate() {
-                to.copy_from_slice(&octets(ip.get(i * 8..i * 8 + 8)?)?);
-            }
-            Ipv6Addr::from(bytes).into()
-        }
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, port))
-}
-
-fn octets(hex: &str) -> Option<[u8; 4]> {
-    let digits = hex.bytes().all(|b| b.is_ascii_hexdigit());
-    digits.then(|| u32::from_str_radix(hex, 16).ok().map(u32::to_ne_bytes)).flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::net::{TcpListener, TcpStream};
-
-    const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
-
-    fn tree(tcp: &str, tcp6: &str) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("proc/net")).unwrap();
-        std::fs::write(dir.path().join("proc/net/tcp"), format!("{HEAD}{tcp}")).unwrap();
-        std::fs::write(dir.path().join("proc/net/tcp6"), format!("{HEAD}{tcp6}")).unwrap();
-        let root = Root::recorded(dir.path()).unwrap();
-        (dir, root)
-    }
-
-    fn ends(theirs: &str, ours: &str) -> Ends {
-        Ends { theirs: theirs.parse().unwrap(), ours: ours.parse().unwrap() }
-    }
-
-    fn line(local: &str, remote: &str, state: &str, uid: u32, inode: u32) -> String {
-        format!(
-            "   0: {local} {remote} {state} 00000000:00000000 00:00000000 00000000 {uid:5}        0 {inode} 1 0000000000000000 20 0 0 10 -1\n"
-        )
-    }
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn the_owner_of_the_other_end_is_found() {
-        let ours_first = line("0100007F:2256", "0100007F:B3A4", "01", 7, 1);
-        let theirs = line("0100007F:B3A4", "0100007F:2256", "01", 1000, 26613);
-        let (_dir, root) = tree(&(ours_first + &theirs), "");
-        let asked = [
-            ends("127.0.0.1:45988", "127.0.0.1:8790"),
-            ends("127.0.0.1:45989", "127.0.0.1:8790"),
-            ends("[::ffff:127.0.0.1]:45988", "[::ffff:127.0.0.1]:8790"),
-        ];
-        assert_eq!(owners(&root, &asked), [Some(1000), None, Some(1000)]);
-    }
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn a_closing_end_names_nobody() {
-        let asked = [ends("127.0.0.1:45988", "127.0.0.1:8790")];
-        for (state, inode) in [("05", 0), ("05", 26613), ("06", 0), ("01", 0), ("0A", 9)] {
-            let (_dir, root) = tree(&line("0100007F:B3A4", "0100007F:2256", state, 0, inode), "");
-            assert_eq!(owners(&root, &asked), [None], "{state} {inode}");
-        }
-    }
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn an_ipv4_connection_of_an_ipv6_socket() {
-        let mapped = |port| format!("0000000000000000FFFF00000100007F:{port}");
-        let (_dir, root) = tree("", &line(&mapped("B3A4"), &mapped("2256"), "01", 3, 5));
-        let found = owners(&root, &[ends("127.0.0.1:45988", "127.0.0.1:8790")]);
-        assert_eq!(found, [Some(3)]);
-        let loopback = |port| format!("00000000000000000000000001000000:{port}");
-        let (_dir, root) = tree("", &line(&loopback("B3A4"), &loopback("2256"), "01", 3, 5));
-        let found = owners(&root, &[ends("[::1]:45988", "[::1]:8790")]);
-        assert_eq!(found, [Some(3)]);
-    }
-
-    #[test]
-    fn every_cut_of_a_line_names_nobody() {
-        let line = line("0100007F:B3A4", "0100007F:2256", "01", 1000, 26613);
-        let inode_ends = line.find("26613").unwrap();
-        for cut in 0..=inode_ends {
-            assert!(socket(&line.as_bytes()[..cut]).is_none(), "{cut}");
-        }
-        assert!(socket(line.as_bytes()).is_some());
-    }
-
-    #[test]
-    fn this_process_owns_both_ends_of_its_own_connection() {
-        let root = Root::live().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (served, theirs) = listener.accept().unwrap();
-        let asked = [Ends { theirs, ours: served.local_addr().unwrap() }];
-        let uid = rustix::process::getuid().as_raw();
-        assert_eq!(owners(&root, &asked), [Some(uid)]);
-        drop(client);
-        assert_eq!(owners(&root, &asked), [None]);
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut uids = [None];
-            find(&bytes, &[ends("127.0.0.1:1", "127.0.0.1:2")], &mut uids);
-            socket(&bytes).map(|socket| socket.uid);
-        }
-
-        #[test]
-        fn no_line_of_hex_panics(a in "[0-9A-F:]{0,40}", b in "[0-9A-F:]{0,40}") {
-            socket(line(&a, &b, "01", 0, 1).as_bytes()).map(|socket| socket.uid);
         }
     }
 }

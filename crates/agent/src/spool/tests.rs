@@ -27,6 +27,14 @@ impl Bench {
         Spool::open(self.dir.path(), limits, notes, counters).unwrap()
     }
 
+    /// The modes of the folder and of every file in it.
+    fn modes(&self, dir: &Path) -> Vec<u32> {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let inside = std::fs::read_dir(dir).unwrap().map(|entry| mode(&entry.unwrap().path()));
+        std::iter::once(mode(dir)).chain(inside).collect()
+    }
+
     fn gaps(&self) -> Vec<Gap> {
         let mut carrier = batch(0);
         self.notes.take(&mut carrier);
@@ -252,4 +260,23 @@ fn other_files_in_the_folder_are_left_alone() {
     assert!(Frames::of(&bytes).next().unwrap().is_ok());
     assert_eq!(drain(&mut spool), [1]);
     assert_eq!(std::fs::read_to_string(strange).unwrap(), "mine");
+}
+
+#[test]
+fn other_users_read_nothing_of_the_spool() {
+    let bench = Bench::new();
+    let dir = bench.dir.path().join("spool");
+    let (notes, counters) = (Arc::clone(&bench.notes), Arc::clone(&bench.counters));
+    let mut spool = Spool::open(&dir, LIMITS, notes, counters).unwrap();
+    let mut frame = Vec::new();
+    Encoder::default().encode(&batch(1), &mut frame).unwrap();
+    let at = Timestamp(1);
+    spool.append(&frame, Span { first: at, last: at }).unwrap();
+    crate::kept::Kept::open(&dir).unwrap();
+    crate::refused::Refused::open(&dir, 1 << 20).unwrap().keep(&frame, "too long").unwrap();
+    // The folder, then the lock, the segment, `kept`, and the folder `refused`.
+    let mut modes = bench.modes(&dir);
+    modes.sort_unstable();
+    assert_eq!(modes, [0o600, 0o600, 0o600, 0o700, 0o700]);
+    assert_eq!(bench.modes(&dir.join("refused")), [0o700, 0o600, 0o600]);
 }

@@ -23,7 +23,7 @@ impl Command {
         let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
         let signals = signal_hook::iterator::Signals::new(signals)?;
         let (program, arguments) = words.split_first().context("no command is named")?;
-        let mut command = Steps { join, end_with_us: false }.command(program, arguments)?;
+        let mut command = Steps { join, ..Steps::default() }.command(program, arguments)?;
         let child =
             command.spawn().with_context(|| format!("starting {}", program.to_string_lossy()))?;
         let pid =

@@ -78,6 +78,7 @@ impl Site {
         let settings = Settings {
             config,
             data: dir.path().join("data"),
+            passed: None,
             listen_given: true,
             agent_config,
             limits,

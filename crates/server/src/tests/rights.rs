@@ -1,6 +1,7 @@
 //! Names, origins, tokens: what is refused to whom.
 
 use super::{Site, secret};
+use crate::Limits;
 use crate::{LiveError, Server, StartError};
 
 fn with(token: &str, more: &str) -> String {
@@ -40,7 +41,21 @@ fn every_answer_carries_what_keeps_browsers_safe() {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
         let policy = answer.header("content-security-policy").unwrap();
         assert!(policy.starts_with("default-src 'self'"), "{path}");
+        let kept = if path == "/" { "no-cache" } else { "no-store" };
+        assert_eq!(answer.header("cache-control"), Some(kept), "{path}");
+        assert_eq!(answer.header("strict-transport-security"), None, "without TLS: {path}");
     }
+}
+
+#[test]
+fn without_identity_by_loopback_a_token_alone_names_a_caller() {
+    let site = Site::with(Limits::default(), &[("access.loopback", "none")]);
+    let me = |headers: &str| site.ask("GET /api/v1/me", headers, b"").status;
+    assert_eq!(me("Host: localhost\r\n"), 401, "this test's user is the server's own");
+    assert_eq!(me("Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n"), 200);
+    let server = site.server.as_ref().unwrap();
+    site.runtime.block_on(server.reload(&Site::config(&site.dir, &[]))).unwrap();
+    assert_eq!(me("Host: localhost\r\n"), 200, "the setting is taken anew on SIGHUP");
 }
 
 #[test]
@@ -124,9 +139,15 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
         config.listen.listen = config::Address("0.0.0.0:0".parse().unwrap());
         let data = dir.path().join("data");
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let limits = crate::Limits::default();
-        let settings =
-            crate::Settings { config, data, listen_given: true, agent_config: None, limits };
+        let limits = Limits::default();
+        let settings = crate::Settings {
+            config,
+            data,
+            passed: None,
+            listen_given: true,
+            agent_config: None,
+            limits,
+        };
         let started = runtime.block_on(Server::start(settings));
         (started.map(|server| runtime.block_on(server.stop())), dir)
     };

@@ -95,6 +95,8 @@ fn an_agents_certificate_is_its_token() {
         ask(&site, &authority, None, &format!("GET {path}"), "Host: localhost\r\n", b"").unwrap()
     };
     assert!(get("/metrics").text().contains(&format!("{before} 1")), "{}", get("/metrics").text());
+    let always = get("/api/v1/ready");
+    assert_eq!(always.header("strict-transport-security"), Some("max-age=31536000"));
     // Who speaks no TLS is not answered, and stops nobody.
     let mut plain = site.connect();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

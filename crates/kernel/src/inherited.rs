@@ -1,0 +1,54 @@
+//! A listening socket that the service manager opened and passes on: sd_listen_fds(3).
+//!
+//! The variables `LISTEN_PID` and `LISTEN_FDS` say for which process, and how many descriptors from 3 on. Such a
+//! socket outlives a crash of the server: nobody else gets its port meanwhile, and connections wait in it.
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The first descriptor that is passed on.
+const FIRST: RawFd = 3;
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The socket passed to this process, the first time that it is called. It does not block.
+///
+/// # Errors
+/// More than one descriptor is passed, or one that is no listening TCP socket.
+#[expect(unsafe_code, reason = "the descriptor is known by its number alone")]
+pub fn listener() -> io::Result<Option<TcpListener>> {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let own = variable("LISTEN_PID") == Some(std::process::id());
+    let count = variable("LISTEN_FDS").filter(|count| own && *count > 0);
+    let Some(count) = count.filter(|_| !TAKEN.swap(true, Ordering::SeqCst)) else {
+        return Ok(None);
+    };
+    if count > 1 {
+        let what = format!(
+            "LISTEN_FDS passes {count} sockets, and one is used; give the socket unit one address"
+        );
+        return Err(io::Error::other(what));
+    }
+    // SAFETY: the descriptor is only asked what it is, before this function ends; a number that is no open
+    // descriptor makes the first of these calls fail.
+    let passed = unsafe { BorrowedFd::borrow_raw(FIRST) };
+    let listens = sockopt::socket_acceptconn(passed)?;
+    let domain = sockopt::socket_domain(passed)?;
+    let of_internet =
+        domain == rustix::net::AddressFamily::INET || domain == rustix::net::AddressFamily::INET6;
+    if !listens || !of_internet {
+        let what = "LISTEN_FDS passes descriptor 3, and it is no listening TCP socket";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    // SAFETY: descriptor 3 is open, is the socket that the service manager passed to this process alone, and
+    // `TAKEN` lets this line run once, so nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    fcntl_setfd(socket.as_fd(), FdFlags::CLOEXEC)?;
+    let listener = TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(Some(listener))
+}

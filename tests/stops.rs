@@ -1,0 +1,79 @@
+//! An agent that SIGTERM ends is shown as stopped, whenever the signal comes: before the first batch, during a
+//! connection, between two batches; with TLS and without.
+
+use crate::programs::{Running, Server, agent, output, program, until};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Agents of each kind that `make test` stops; `STOPS` asks for more.
+const STOPS: u64 = 12;
+/// Agents that run at a time.
+const AT_A_TIME: u64 = 4;
+/// The last agent of a round is stopped so long after its start; the others are spread before it.
+const LATEST_MS: u64 = 2400;
+
+/// Starts agents, and stops each at another moment after its start. Returns the nodes that are not shown as stopped.
+fn not_stopped(server: &Server, dir: &Path, more: &[&str]) -> Vec<String> {
+    let stops = std::env::var("STOPS").map_or(STOPS, |stops| stops.parse().unwrap());
+    let start = |i: u64| {
+        let mut command = agent();
+        command.args(["--server", &server.url, "--period", "1s", "--device", &format!("n{i}")]);
+        command.arg("--spool").arg(dir.join(format!("spool-{i}"))).args(more);
+        Running::start(&mut command)
+    };
+    for first in (0..stops).step_by(4) {
+        let round = first..stops.min(first + AT_A_TIME);
+        std::thread::scope(|scope| {
+            for i in round {
+                scope.spawn(move || {
+                    let mut agent = start(i);
+                    // Its signal handlers are there before its spool is.
+                    until("the agent's spool", Duration::from_secs(20), || {
+                        dir.join(format!("spool-{i}/lock")).is_file().then_some(())
+                    });
+                    std::thread::sleep(Duration::from_millis(LATEST_MS * (i * 37 % 101) / 101));
+                    assert_eq!(agent.end(), 0, "n{i}");
+                });
+            }
+        });
+    }
+    let asked = ["nodes", "--server", &server.url];
+    let (_, out, errors) = output(Command::new(program("jobmeter")).args(asked).args(more));
+    println!("{out}{errors}");
+    let nodes: Vec<&str> =
+        out.lines().filter(|line| line.starts_with('n') && !line.starts_with("node")).collect();
+    // An agent that ends before its first reading has sent no sample, and is no node.
+    let enough = usize::try_from(stops / 2).unwrap();
+    assert!(nodes.len() >= enough, "{} of {stops} agents are known:\n{out}", nodes.len());
+    nodes.into_iter().filter(|line| !line.contains("stopped")).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_agent_that_ends_is_shown_as_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    assert_eq!(not_stopped(&server, dir.path(), &[]), [""; 0]);
+}
+
+#[test]
+fn an_agent_that_ends_over_tls_is_shown_as_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let (cert, key) = (file("cert", certificate.pem()), file("key", key.serialize_pem()));
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let ca = file("ca", authority.pem());
+    let server = Server::start(&dir.path().join("data"), &["--cert", &cert, "--key", &key]);
+    assert_eq!(not_stopped(&server, dir.path(), &["--ca", &ca]), [""; 0]);
+}
