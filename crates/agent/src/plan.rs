@@ -208,7 +208,7 @@ fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Opt
 
 /// Whether what a source gives may be kept: not where it gives something once and never again, nor where
 /// asking it is a program's or another computer's work.
-pub(crate) fn may_burst(source: &str) -> bool {
+pub fn may_burst(source: &str) -> bool {
     !matches!(source, "agent" | "exec" | "ipmi" | "process" | "taskstats")
 }
 

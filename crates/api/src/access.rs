@@ -109,6 +109,9 @@ pub struct AccountUser {
 /// number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccountChange {
+    /// Administrators only: creates the account if no scheduler has reported it. Without this, an unknown account is an error.
+    #[serde(default)]
+    pub create: bool,
     /// What its members see of each other's jobs: `nothing`, `jobs` or `all`.
     #[schemars(regex(pattern = "^(nothing|jobs|all)$"))]
     pub members_see: Option<String>,

@@ -55,6 +55,18 @@ pub struct Job {
     pub used: Resources,
     /// Devices it has or had.
     pub devices: Vec<String>,
+    /// What it used; absent without `usage` in the request, and of a job whose samples the caller may not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What a job used, in short: of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// Processor time over all its devices; `null`: not known.
+    pub cpu_seconds: Option<f64>,
+    /// Largest memory on any of its devices; `null`: not known.
+    pub memory_peak_bytes: Option<f64>,
 }
 
 /// How much was asked for, or used; what nobody tells is `null`, or left out.

@@ -26,7 +26,7 @@ pub use demand::{
 };
 pub use jobs::{
     Allocation, End, Job, JobEnd, JobReport, NodeShare, OomKill, Register, Registered, ReportLine,
-    Resources, Run, SeriesRef, Step, Totals,
+    Resources, Run, SeriesRef, Step, Totals, Usage,
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,

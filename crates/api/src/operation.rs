@@ -150,7 +150,7 @@ const JOBS: &[Param] = &[
         "Only parts of the array, or heterogeneous job, of this number.",
     ),
     param("user", Form::Text, "Only jobs of this user: a login name, or a number."),
-    param("account", Form::Text, "Only jobs on this account."),
+    param("account", Form::Text, "Only jobs on this account: `NAME` or `CLUSTER:NAME`."),
     param("project", Form::Text, "Only jobs of this project."),
     param("queue", Form::Text, "Only jobs of this queue or partition."),
     param("name", Form::Text, "Only jobs of this name."),
@@ -164,6 +164,11 @@ const JOBS: &[Param] = &[
          `start`, or its `submit` where it has not started.",
     ),
     param("limit", Form::Count, "Most jobs told; 1000 when left out."),
+    param(
+        "usage",
+        Form::Truth,
+        "Adds `usage` to each job that the caller sees all of; at most 1000 jobs.",
+    ),
 ];
 const GET_METRICS: &[Param] = &[
     param("job_id", Form::Job, "What was counted for this job, and on its devices for none."),
@@ -362,7 +367,12 @@ operations! {
     /// What an account's members see of each other's jobs, and who they are.
     ChangeAccount Post "/api/v1/accounts/{account}" {
         body: Body::Json(|g| g.subschema_for::<AccountChange>()),
-        answer: Answer::Json(|g| g.subschema_for::<Account>()),
+        answer: Answer::Json(|g| g.subschema_for::<Account>()), more: &[404],
+    }
+    /// Deletes an account with its members and permissions; for administrators. The next job that a scheduler reports
+    /// of it creates it again, without what people said of it.
+    DeleteAccount Delete "/api/v1/accounts/{account}" {
+        answer: Answer::Json(|g| g.subschema_for::<Account>()), more: &[404],
     }
     /// Who changed something, and who that may read everything read of others' jobs: the newest lines of the
     /// interval, a day when left out, the oldest first. For administrators and staff.

@@ -105,7 +105,11 @@ pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
             let remove = users(matches);
             change(client, matches, &api::AccountChange { remove, ..Default::default() })
         }
-        _ => bail!("say what: jobmeter account list, show, allow, add or remove"),
+        Some(("create", matches)) => {
+            change(client, matches, &api::AccountChange { create: true, ..Default::default() })
+        }
+        Some(("delete", matches)) => delete(client, matches),
+        _ => bail!("say what: jobmeter account list, show, allow, add, remove, create or delete"),
     }
 }
 
@@ -134,11 +138,56 @@ fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    let name = named(client, matches)?;
     let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
-    let found = accounts.iter().find(|one| format!("{}:{}", one.cluster, one.name) == name);
-    let account = found.with_context(|| format!("no account {name} of yours is known"))?;
+    let key = |one: &api::Account| format!("{}:{}", one.cluster, one.name);
+    let found = accounts.iter().find(|one| key(one) == name);
+    let account = found.with_context(|| {
+        let keys: Vec<String> = accounts.iter().map(key).collect();
+        let near = config::nearest(&name, keys.iter().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+        format!("no account {name} of yours is known{near}")
+    })?;
     write(account, matches.get_flag("json"))
+}
+
+/// The account that is named, with its cluster: `physics` alone is the one of that name.
+fn named(client: &Client, matches: &ArgMatches) -> anyhow::Result<String> {
+    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    if name.contains(':') {
+        return Ok(name);
+    }
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    of_name(&name, &accounts)
+}
+
+fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
+    let key = |one: &&api::Account| format!("{}:{}", one.cluster, one.name);
+    let found: Vec<String> =
+        accounts.iter().filter(|one| one.name == name).map(|one| key(&one)).collect();
+    match &*found {
+        [one] => Ok(one.clone()),
+        [] => {
+            let near = config::nearest(name, accounts.iter().map(|one| &*one.name));
+            let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            bail!(
+                "no account `{name}` of yours is known{near}; write CLUSTER:NAME for one that has no jobs yet"
+            )
+        }
+        several => {
+            bail!("several clusters have an account `{name}`: name one of {}", several.join(", "))
+        }
+    }
+}
+
+fn delete(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let name = named(client, matches)?;
+    let account: api::Account = client.delete(&format!("/api/v1/accounts/{}", escape(&name)))?;
+    if matches.get_flag("json") {
+        return write(&account, true);
+    }
+    writeln!(io::stdout().lock(), "{name} is deleted")?;
+    Ok(())
 }
 
 fn change(
@@ -146,7 +195,7 @@ fn change(
     matches: &ArgMatches,
     change: &api::AccountChange,
 ) -> anyhow::Result<()> {
-    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    let name = named(client, matches)?;
     let path = format!("/api/v1/accounts/{}", escape(&name));
     let account: api::Account = client.post(&path, change)?;
     write(&account, matches.get_flag("json"))
@@ -182,5 +231,26 @@ fn relative(seconds: f64) -> String {
         format!("{} ago", show::seconds(-seconds))
     } else {
         format!("in {}", show::seconds(seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_named_with_or_without_its_cluster() {
+        let account = |cluster: &str, name: &str| api::Account {
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+            members_see: "nothing".to_owned(),
+            role: None,
+            users: None,
+        };
+        let all = [account("slurm", "physics"), account("oar", "geo"), account("slurm", "geo")];
+        let of = |name| of_name(name, &all).map_err(|error| error.to_string());
+        assert_eq!(of("physics"), Ok("slurm:physics".to_owned()));
+        assert!(of("geo").unwrap_err().ends_with("name one of oar:geo, slurm:geo"));
+        assert!(of("phsics").unwrap_err().contains("is `physics` meant?"));
     }
 }

@@ -216,6 +216,10 @@ fn get() -> Command {
                 .long("rate")
                 .action(ArgAction::SetTrue)
                 .help("Counters as their rate a second"),
+            Arg::new("summary")
+                .long("summary")
+                .action(ArgAction::SetTrue)
+                .help("Averages of five minutes instead of samples"),
             format(),
             json().conflicts_with("format"),
         ])

@@ -80,6 +80,12 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         if named.is_empty() {
             bail!("--burst needs --source: which");
         }
+        if let Some(name) = named.iter().find(|name| !agent::may_burst(name)) {
+            bail!(
+                "--burst: the source `{name}` cannot have one: it reports some things once only, or reading it is \
+                 the work of a program or of another computer"
+            );
+        }
         let keep = time(matches, "keep")?.context("--burst needs --keep: how much is kept")?;
         let on = words(matches, "flush-on");
         let on = on.iter().map(|word| match word.as_str() {
@@ -147,19 +153,64 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
     table.write(out)?;
     for change in &changes {
         for refused in &change.refused {
-            writeln!(out, "{}: {} refuses: {}", change.number, refused.device, refused.why)?;
+            writeln!(
+                out,
+                "{}: {} refuses: {}",
+                change.number,
+                refused.device,
+                in_flags(&refused.why)
+            )?;
         }
     }
     Ok(())
+}
+
+/// The agents' keys at the beginning of a sentence as the options of `jobmeter set`.
+pub(crate) fn in_flags(why: &str) -> String {
+    let Some((key, what)) = why.split_once(": ") else { return why.to_owned() };
+    let parts: Vec<&str> = key.split('.').collect();
+    match &*parts {
+        ["until"] | ["burst", _, "until"] => format!("--for: {what}"),
+        ["sources", source, "period"] => format!("--period of {source}: {what}"),
+        ["sources", source, "enabled"] => format!("--enabled of {source}: {what}"),
+        ["sources", _, "events"] => format!("--perf: {what}"),
+        ["burst", source, "keep"] => format!("--keep of {source}: {what}"),
+        ["burst", source, "flush_on"] => format!("--flush-on of {source}: {what}"),
+        ["burst", source, ..] => format!("--burst of {source}: {what}"),
+        _ => why.to_owned(),
+    }
 }
 
 /// `jobmeter flush`.
 pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
     known(&source)?;
-    let made: Numbered = client.post("/api/v1/flushes", &api::FlushNow { nodes, source })?;
+    let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
+    let made: Numbered = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    told(matches, &mut out, &made, "is asked for")
+    told(matches, &mut out, &made, "is asked for")?;
+    if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: no change gives these nodes a burst of {source}: only nodes that have one by their own file \
+             send something (`jobmeter set --source {source} --burst 100ms --keep 60s --nodes ... --for ...` makes one)"
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether a change that holds gives some of these nodes a burst of a source.
+fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
+    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
+    let list = |nodes: &str| model::NodeList::new(nodes).ok();
+    let Some(asked) = list(nodes) else { return true };
+    let key = format!("burst.{source}.");
+    let bursts =
+        changes.iter().filter(|change| change.settings.iter().any(|one| one.starts_with(&key)));
+    bursts.filter_map(|change| list(&change.nodes)).any(|of_change| {
+        all.iter().any(|node| asked.has(&node.device) && of_change.has(&node.device))
+    })
 }
 
 /// `jobmeter promote`.
@@ -171,7 +222,8 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         told(matches, &mut out, &ended, "is ended")?;
         return Ok(out.flush()?);
     }
-    let promoted: Vec<Promoted> = if matches.get_flag("list") {
+    let is_list = matches.get_flag("list");
+    let promoted: Vec<Promoted> = if is_list {
         client.get(PATH)?
     } else {
         let metric = text(matches, "metric")
@@ -180,6 +232,11 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
         client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
     };
+    if !is_list {
+        for one in nothing_matches(client, &promoted)? {
+            writeln!(io::stderr(), "jobmeter: {one}")?;
+        }
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
         return Ok(out.flush()?);
@@ -207,6 +264,33 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         }
     }
     Ok(out.flush()?)
+}
+
+/// What of new promotions names no metric that is known, and no node that has reported.
+fn nothing_matches(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec<String>> {
+    let Some(first) = promoted.first() else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    let catalogue: Vec<api::MetricInfo> = client.get("/api/v1/catalogue")?;
+    if let Ok(pattern) = config::MetricPattern::new(&first.metric) {
+        // An optional metric is in the catalogue once it was collected.
+        let declared =
+            crate::describe::all().flat_map(|spec| spec.metrics).map(|metric| &metric.name);
+        let known = catalogue.iter().any(|metric| pattern.matches(&metric.name));
+        if !known && !declared.into_iter().any(|name| pattern.matches(name)) {
+            lines.push(format!(
+                "`{}` matches no metric that is known; it is a regular expression of whole names, such as perf_.*",
+                first.metric
+            ));
+        }
+    }
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    for one in promoted {
+        let list = model::NodeList::new(&one.nodes);
+        if list.is_ok_and(|list| !nodes.iter().any(|node| list.has(&node.device))) {
+            lines.push(format!("no node `{}` has reported", one.nodes));
+        }
+    }
+    Ok(lines)
 }
 
 fn told(
@@ -278,9 +362,29 @@ mod tests {
         let error = |words: &str| parse(words).unwrap_err().to_string();
         let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
         assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
+        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
+        assert!(told.starts_with("--burst: the source `taskstats` cannot have one"), "{told}");
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
         assert!(told.contains("nosuch: there is no such source"), "{told}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
+    }
+
+    #[test]
+    fn refusals_name_options() {
+        for (why, told) in [
+            (
+                "sources.load.period: `remote.allow` has no `periods`",
+                "--period of load: `remote.allow` has no `periods`",
+            ),
+            (
+                "until: it ends sooner: `remote.time_max` is 1h",
+                "--for: it ends sooner: `remote.time_max` is 1h",
+            ),
+            ("burst.exec: no burst", "--burst of exec: no burst"),
+            ("it takes no more, and is not told [x]", "it takes no more, and is not told [x]"),
+        ] {
+            assert_eq!(in_flags(why), told);
+        }
     }
 
     #[test]

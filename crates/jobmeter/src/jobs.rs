@@ -21,6 +21,8 @@ const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 /// What a list may be asked for: options of `jobs`, and parameters of `/api/v1/jobs`.
 pub(crate) const FILTERS: [&str; 10] =
     ["state", "cluster", "user", "account", "project", "queue", "name", "device", "after", "limit"];
+/// Longest list that shows what its jobs used.
+const WITH_USAGE_MAX: usize = 1000;
 /// Jobs of a page where nobody says how many.
 const LISTED: usize = 50;
 
@@ -41,7 +43,10 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
         _ => (name, text(matches, name)),
     });
     let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
-    let path = path("/api/v1/jobs", &[&filters[..], &span[..]].concat());
+    // What jobs used is read for lists of people's length.
+    let short = limit.parse().is_ok_and(|limit: usize| limit <= WITH_USAGE_MAX);
+    let usage = [("usage", short.then(|| "true".to_owned()))];
+    let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
@@ -71,7 +76,7 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
     }
     let header = [
         "job", "user", "account", "queue", "name", "state", "start", "end", "wall", "limit",
-        "cpus", "nodes",
+        "cpus", "memory", "nodes",
     ];
     let row = |job: &api::Job| {
         let wall = job
@@ -90,7 +95,8 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
             job.stop.map(|stop| times.show(stop)),
             wall,
             job.requested.wall_seconds.map(show::seconds),
-            job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string()),
+            cores(job, times.now()),
+            memory(job),
             Some(nodes(&job.devices)),
         ];
         cells.map(Option::unwrap_or_default)
@@ -107,6 +113,28 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         table.row(pick(row));
     }
     table.write(out)
+}
+
+/// Cores that a job kept busy, of those it has.
+fn cores(job: &api::Job, now: f64) -> Option<String> {
+    let wall = job.start.map(|start| job.stop.unwrap_or(now) - start).filter(|wall| *wall > 0.0);
+    let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
+    let used = seconds.zip(wall).map(|(seconds, wall)| format!("{:.1}", seconds / wall));
+    let has = job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string());
+    of(used, has)
+}
+
+/// Memory that a job had at most, of what it may have.
+fn memory(job: &api::Job) -> Option<String> {
+    let used = job.usage.and_then(|usage| usage.memory_peak_bytes).map(show::bytes);
+    of(used, job.requested.memory_bytes.map(|bytes| show::bytes(bytes as f64)))
+}
+
+fn of(used: Option<String>, has: Option<String>) -> Option<String> {
+    match (used, has) {
+        (Some(used), Some(has)) => Some(format!("{used} of {has}")),
+        (used, has) => used.or_else(|| has.map(|has| format!("- of {has}"))),
+    }
 }
 
 fn nodes(devices: &[String]) -> String {
@@ -259,6 +287,7 @@ mod tests {
             requested: api::Resources::default(),
             used: api::Resources::default(),
             devices: vec!["n1".to_owned()],
+            usage: None,
         }
     }
 
@@ -287,8 +316,14 @@ mod tests {
             lines[0],
             ["job", "user", "account", "queue", "state", "start", "wall", "cpus", "nodes"]
         );
-        assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "64"]);
+        assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "-", "of", "64"]);
         assert!(shown(&[]).starts_with("no job"));
+        let mut used = job(9);
+        used.usage =
+            Some(api::Usage { cpu_seconds: Some(15.0), memory_peak_bytes: Some(1048576.0) });
+        (used.requested.cpus, used.requested.memory_bytes) = (Some(4), Some(8 << 30));
+        let text = shown(&[used]);
+        assert!(text.contains("3.0 of 4  1.0 MiB of 8.0 GiB"), "{text}");
     }
 
     #[test]

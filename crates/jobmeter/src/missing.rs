@@ -66,6 +66,33 @@ pub(crate) fn read_no_more(
     Ok(explained.iter().map(|one| if is_read(one) { None } else { why(one) }).collect())
 }
 
+/// Of each series: what its node did not do of changes that concern its source, as far as the caller may see them.
+pub(crate) fn not_done(client: &Client, explained: &[api::Explanation]) -> Vec<Vec<String>> {
+    let changes: Vec<api::SetChange> = client.get("/api/v1/settings").unwrap_or_default();
+    explained.iter().map(|one| not_done_of(one, &changes)).collect()
+}
+
+fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String> {
+    let declared = || source_of(&one.series.metric).map(|spec| spec.name);
+    let Some(source) = one.source.as_deref().or_else(declared) else { return Vec::new() };
+    let is_of = |text: &str| {
+        [format!("sources.{source}."), format!("burst.{source}.")]
+            .iter()
+            .any(|key| text.starts_with(key))
+    };
+    let of_it =
+        changes.iter().filter(|change| change.settings.iter().any(|setting| is_of(setting)));
+    let mut lines = Vec::new();
+    for change in of_it {
+        for refused in change.refused.iter().filter(|refused| *refused.device == *one.series.device)
+        {
+            let why = crate::demand::in_flags(&refused.why);
+            lines.push(format!("{} of {} is not done as a whole: {why}", change.number, change.by));
+        }
+    }
+    lines
+}
+
 /// Whether samples of it come: the newest is no older, when its node was heard last, than three of its periods.
 fn is_read(one: &api::Explanation) -> bool {
     let heard = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);

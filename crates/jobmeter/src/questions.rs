@@ -38,11 +38,18 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         ("metrics", text(matches, "metric")),
         ("start_time", span.from.map(parameter)),
         ("end_time", span.to.map(parameter)),
+        ("summary", matches.get_flag("summary").then(|| "true".to_owned())),
         ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
     ];
     let format = Format::of(matches);
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
+    let of_all = text(matches, "job").filter(|_| span == Span::default());
+    let mut seen = Seen::default();
+    let body = Watched { body, seen: &mut seen };
     if print(body, format, |cell| times.show_text(cell))? {
+        if let Some(job) = of_all {
+            writeln!(io::stderr(), "jobmeter: {}", whole(&job, &seen, &times))?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     // Kwollect's answer to a name that nobody has is the empty one. Here a slip of the pen is told.
@@ -51,6 +58,66 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         writeln!(io::stderr(), "jobmeter: {what}")?;
     }
     Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+}
+
+/// What `get` of a job returned where no time was named.
+fn whole(job: &str, seen: &Seen, times: &Times) -> String {
+    let show = |text: Option<String>| text.map(|text| times.show_text(&text));
+    let span = match (show(seen.first()), show(seen.last())) {
+        (Some(first), Some(last)) => format!(" from {first} to {last}"),
+        _ => String::new(),
+    };
+    format!("all samples of job {job}{span}; --since, --until or --last choose fewer")
+}
+
+/// The beginning and the end of an answer, where its first and its last time stand.
+#[derive(Debug, Default)]
+struct Seen {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// Bytes of each: a row has far fewer.
+const SEEN_BYTES: usize = 16 << 10;
+
+impl Seen {
+    fn take(&mut self, piece: &[u8]) {
+        let room = SEEN_BYTES.saturating_sub(self.head.len()).min(piece.len());
+        self.head.extend_from_slice(piece.get(..room).unwrap_or_default());
+        self.tail.extend_from_slice(piece);
+        self.tail.drain(..self.tail.len().saturating_sub(SEEN_BYTES));
+    }
+
+    fn first(&self) -> Option<String> {
+        instants(&self.head).into_iter().next()
+    }
+
+    fn last(&self) -> Option<String> {
+        instants(&self.tail).pop()
+    }
+}
+
+/// Times of the form that the server writes, by their date, `T` and offset.
+fn instants(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let words = text.split(|c: char| !(c.is_ascii_digit() || "-:.+T".contains(c)));
+    let is_one =
+        |word: &&str| word.len() >= 25 && word.get(10..11) == Some("T") && word.ends_with("+00:00");
+    words.filter(is_one).map(str::to_owned).collect()
+}
+
+/// A body of which the ends are remembered.
+struct Watched<'a, R> {
+    body: R,
+    seen: &'a mut Seen,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.body.read(into)?;
+        self.seen.take(into.get(..count).unwrap_or_default());
+        Ok(count)
+    }
 }
 
 /// Which time is meant: without a word the last five minutes, of a job all of its time.
@@ -174,6 +241,29 @@ fn pass(mut body: impl Read, out: &mut impl Write) -> io::Result<Passed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ends_of_an_answer_are_told() {
+        let zone = jiff::tz::TimeZone::get("Europe/Paris").unwrap();
+        let times = Times::at(model::Timestamp::from_seconds(1_767_706_500), zone);
+        let mut seen = Seen::default();
+        let mut body = String::from("timestamp,device_id\n2026-01-06T13:00:00+00:00,n1\n");
+        body.push_str(&"2026-01-06T13:10:00.5+00:00,n1\n".repeat(2000));
+        body.push_str("2026-01-06T13:20:00+00:00,n1\n");
+        let mut out = Vec::new();
+        pass(Watched { body: body.as_bytes(), seen: &mut seen }, &mut out).unwrap();
+        assert_eq!(
+            whole("7", &seen, &times),
+            "all samples of job 7 from 2026-01-06 14:00:00 to 2026-01-06 14:20:00; --since, --until or --last \
+             choose fewer"
+        );
+        let mut seen = Seen::default();
+        seen.take(b"[{\"timestamp\":\"2026-01-06T13:00:00+00:00\",\"device_id\":\"n1\"}]");
+        assert_eq!(
+            (seen.first(), seen.first()),
+            (seen.last(), Some("2026-01-06T13:00:00+00:00".to_owned()))
+        );
+    }
 
     #[test]
     fn whether_an_answer_has_rows() {

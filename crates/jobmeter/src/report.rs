@@ -24,7 +24,8 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     // What never started used nothing.
     if job.start.is_some() {
         totals(&report.totals, out)?;
-        origins(report, out)?;
+        origins(report, times, out)?;
+        efficiency(report, out)?;
     }
     if !report.steps.is_empty() {
         writeln!(out, "  steps:")?;
@@ -53,7 +54,7 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
 }
 
 /// Writes what restricts the totals: notes on their origins, and nodes that they do not cover.
-fn origins(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
+fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
     let note = |origin: &api::TotalOrigin| {
         let what = match &*origin.total {
             "cpu_seconds" => "processor time",
@@ -67,13 +68,30 @@ fn origins(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
     let notes: Vec<String> = report.origins.iter().filter_map(note).collect();
     line(out, "note", Some(notes.join(", ")))?;
     let coverage = &report.coverage;
-    let text = (coverage.nodes < coverage.of).then(|| coverage.text(instant));
+    let text = (coverage.nodes < coverage.of).then(|| coverage.text(|at| times.show(at)));
     line(out, "covers", text)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "whole seconds are printed")]
-fn instant(at: f64) -> String {
-    model::Timestamp::from_seconds(at as i64).to_string()
+/// Writes how much of its cores and memory the job used.
+fn efficiency(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
+    let (job, totals) = (&report.job, &report.totals);
+    let by_node: u32 = report.nodes.iter().filter_map(|node| node.cpus).sum();
+    let cores = job.used.cpus.or(job.requested.cpus).or((by_node > 0).then_some(by_node));
+    let share = |part: f64, whole: f64| format!("{:.1} %", part / whole * 100.0);
+    let cores = cores.filter(|cores| *cores > 0).map(f64::from);
+    let cpu = totals.cores_used.zip(cores);
+    line(
+        out,
+        "processor efficiency",
+        cpu.map(|(used, cores)| format!("{} of {cores:.0} cores", share(used, cores))),
+    )?;
+    let limit = job.requested.memory_bytes.filter(|limit| *limit > 0).map(|limit| limit as f64);
+    let memory = totals.memory_peak_bytes.zip(limit);
+    line(
+        out,
+        "memory efficiency",
+        memory.map(|(peak, limit)| format!("{} of {}", share(peak, limit), bytes(limit))),
+    )
 }
 
 fn ended_by(end: &JobEnd) -> String {
@@ -243,17 +261,39 @@ mod tests {
             "lines":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let mut out = Vec::new();
-        let times =
-            Times::at(model::Timestamp::from_seconds(1_767_706_500), jiff::tz::TimeZone::UTC);
+        let times = Times::at(model::Timestamp::from_seconds(3), jiff::tz::TimeZone::UTC);
         write(&report, &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("  note                  peak memory: largest task\n"), "{text}");
         assert!(
-            text.contains(
-                "  covers                1 of 2 nodes; n2 silent since 1970-01-01T00:00:02"
-            ),
+            text.contains("  covers                1 of 2 nodes; n2 silent since 00:00:02"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn how_a_job_ended_and_how_much_of_its_share_it_used() {
+        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":"alice","uid":1000,
+            "account":null,"project":null,"name":null,"queue":null,"state":"failed","state_word":null,
+            "submit":null,"start":1767700000,"stop":1767700100,"exit_code":137,"part_of":null,"array_index":null,
+            "types":[],"requested":{"cpus":4,"memory_bytes":8589934592},"used":{},"devices":["n1"]},"runs":[],
+            "allocations":[],"nodes":[],"steps":[],"totals":{"wall_seconds":100,"cpu_seconds":100,"cores_used":1,
+            "memory_peak_bytes":2147483648},"lines":[],"series":[],"gaps":[]}"#;
+        let report: JobReport = serde_json::from_str(report).unwrap();
+        let times =
+            Times::at(model::Timestamp::from_seconds(1_767_706_500), jiff::tz::TimeZone::UTC);
+        let mut out = Vec::new();
+        write(&report, &times, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for line in [
+            "  start                 11:46:40",
+            "  end                   11:48:20",
+            "  exit code             137",
+            "  processor efficiency  25.0 % of 4 cores",
+            "  memory efficiency     25.0 % of 8.0 GiB",
+        ] {
+            assert!(text.lines().any(|is| is == line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -129,6 +129,7 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     }
     let health: api::Health = client.get("/api/v1/health")?;
     let unread = missing::read_no_more(client, &explained)?;
+    let unfit = missing::not_done(client, &explained);
     for (place, (one, unread)) in explained.iter().zip(unread).enumerate() {
         if place > 0 {
             writeln!(out)?;
@@ -136,6 +137,9 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
         write(&mut out, one, health.now)?;
         if let Some(why) = unread {
             writeln!(out, "  {:<9}not read: {why}", "now")?;
+        }
+        for line in unfit.get(place).into_iter().flatten() {
+            writeln!(out, "  {:<9}{line}", "change")?;
         }
     }
     if explained.len() >= TOLD_MAX {

@@ -282,6 +282,21 @@ impl Registry {
         changed.ok_or_else(|| RegistryError::Damaged(key.to_string()))
     }
 
+    /// Deletes an account with its people; `None`: it is not known. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn delete_account(&self, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let step = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let deleted = account(&step, key)?;
+        let named = [key.cluster.as_str(), &*key.name];
+        step.execute("DELETE FROM account_users WHERE cluster = ?1 AND name = ?2", named)?;
+        step.execute("DELETE FROM accounts WHERE cluster = ?1 AND name = ?2", named)?;
+        step.commit()?;
+        Ok(deleted)
+    }
+
     /// Takes those out of accounts of whom only jobs told that they are in it, and whose last job there began
     /// before an instant and runs or waits no more. How many left. They are back with their next job.
     ///

@@ -3,9 +3,9 @@
 use crate::by_job::SLACK;
 use crate::lists::gap;
 use crate::shown::{allocation, share, shown, step};
-use crate::totals::{ByNode, NodeSum, totals};
+use crate::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
 use crate::{Asker, QueryError, Questions, ended};
-use jobs::{JobName, Listed, Sees, Whole};
+use jobs::{Filter, JobName, Listed, Sees, Whole};
 use model::{ClusterId, DeviceId, Gap, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,6 +79,55 @@ impl Questions {
             coverage,
             lines,
             series,
+        })
+    }
+
+    /// The jobs of a list, each that the asker sees all of with what it used.
+    ///
+    /// # Errors
+    /// The registry fails; a block cannot be read; it was cancelled.
+    pub fn jobs_with_usage(
+        &self,
+        filter: &Filter,
+        asker: &Asker,
+    ) -> Result<Vec<api::Job>, QueryError> {
+        let mut jobs = Vec::new();
+        for listed in self.listed(filter, asker)? {
+            let seen = self.registry.sees_run(asker.reader, &listed.job)? == Sees::All;
+            let usage = match listed.job.start {
+                Some(start) if seen => Some(self.usage(&listed, start, asker)?),
+                _ => None,
+            };
+            jobs.push(api::Job { usage, ..shown(listed) });
+        }
+        Ok(jobs)
+    }
+
+    /// What a run used, from the metrics of [`USAGE_METRICS`] alone.
+    fn usage(
+        &self,
+        listed: &Listed,
+        start: Timestamp,
+        asker: &Asker,
+    ) -> Result<api::Usage, QueryError> {
+        let stop = listed.job.stop.unwrap_or(asker.now);
+        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let select = Selector {
+            devices: Some(listed.devices.iter().cloned().collect()),
+            metrics: Some(USAGE_METRICS.into_iter().map(Arc::from).collect()),
+            job: JobSelector::Is(listed.job.key.clone()),
+            labels: Vec::new(),
+        };
+        let mut used = Used::new(from, 0);
+        for chunk in self.store.snapshot().scan(&select, from, to) {
+            asker.cancel.check()?;
+            used.take(&chunk?);
+        }
+        let (by_node, ..) = used.finish();
+        let (totals, _) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
+        Ok(api::Usage {
+            cpu_seconds: totals.cpu_seconds,
+            memory_peak_bytes: totals.memory_peak_bytes,
         })
     }
 

@@ -28,6 +28,7 @@ pub fn shown(listed: Listed) -> api::Job {
         requested: resources(&job.requested),
         used: resources(&job.used),
         devices: listed.devices.iter().map(DeviceId::to_string).collect(),
+        usage: None,
     }
 }
 

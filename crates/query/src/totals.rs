@@ -93,6 +93,23 @@ const MEMORY_PEAK: Origins = &[
     (EXITS, |node| node.most("taskstats_hiwater_rss_bytes").filter(|bytes| *bytes > 0.0)),
     (RUN, |node| node.most("run_memory_resident_bytes")),
 ];
+/// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of.
+pub(crate) const USAGE_METRICS: [&str; 14] = [
+    "cgroup_cpu_seconds_total",
+    "cgroup_cpu_user_seconds_total",
+    "cgroup_cpu_system_seconds_total",
+    "taskstats_cpu_run_virtual_seconds_total",
+    "taskstats_cpu_user_seconds_total",
+    "taskstats_cpu_system_seconds_total",
+    "run_cpu_seconds_total",
+    "run_cpu_user_seconds_total",
+    "run_cpu_system_seconds_total",
+    "cgroup_memory_peak_bytes",
+    "cgroup_memory_bytes",
+    "taskstats_hiwater_rss_bytes",
+    "run_memory_resident_bytes",
+    UNREAD,
+];
 const IO_READ: Origins = &[
     (CGROUP, |node| node.grew("cgroup_io_read_bytes_total")),
     (EXITS, |node| node.grew("taskstats_read_bytes_total")),

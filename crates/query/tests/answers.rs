@@ -161,6 +161,16 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap();
     assert_eq!((line(cgroup).devices, line(cgroup).increase), (2, Some(57.0)));
     assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
+    // A list shows the same of each job that its reader sees all of.
+    let listed = |reader| {
+        let questions = lab.questions(Settings::default());
+        questions.jobs_with_usage(&Filter::default(), &asker(reader)).unwrap()
+    };
+    let all = listed(Reader::Everything);
+    let usage = all.iter().find(|one| one.id == report.job.id).unwrap().usage.unwrap();
+    assert_eq!(usage.cpu_seconds, report.totals.cpu_seconds);
+    assert_eq!(usage.memory_peak_bytes, report.totals.memory_peak_bytes);
+    assert!(listed(Reader::User(4242)).iter().all(|one| one.usage.is_none()));
 }
 
 #[test]

@@ -57,10 +57,52 @@ pub(crate) async fn change(
         let users = app.registry.users();
         let known = app.registry.account(&key).map_err(refusal)?;
         let change = permitted(&asked, known.as_ref(), &caller, &users)?;
+        if known.is_none() && !asked.create {
+            return Err(unknown(app, &key));
+        }
         let changed = app.registry.change_account(&key, &change).map_err(refusal)?;
         Ok::<_, Refusal>(told(&changed, &caller, true, &users))
     });
     wrote(json(&changed.await??)?, &more)
+}
+
+/// `DELETE /api/v1/accounts/{CLUSTER:NAME}`: for administrators.
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::DeleteAccount)?;
+    if !caller.rights.is_admin() {
+        return Err(Refusal::forbidden("only administrators delete accounts"));
+    }
+    let key: AccountKey = part(name)?.parse().map_err(wrong)?;
+    let more = serde_json::json!({"account": key.to_string()});
+    let deleted = app.with_registry(move |app| {
+        let deleted = app.registry.delete_account(&key).map_err(refusal)?;
+        let deleted = deleted.ok_or_else(|| unknown(app, &key))?;
+        Ok::<_, Refusal>(told(&deleted, &caller, true, &app.registry.users()))
+    });
+    wrote(json(&deleted.await??)?, &more)
+}
+
+/// An account that nobody has reported or created, with the name that was probably meant.
+fn unknown(app: &App, key: &AccountKey) -> Refusal {
+    let name = key.to_string();
+    let known: Vec<String> = app
+        .registry
+        .accounts(None)
+        .unwrap_or_default()
+        .iter()
+        .map(|account| account.key.to_string())
+        .collect();
+    let near = config::nearest(&name, known.iter().map(String::as_str));
+    let hint = near.map_or_else(
+        || format!("`jobmeter account create {name}` creates one before its first job"),
+        |near| format!("is `{near}` meant?"),
+    );
+    Refusal::not_found(format!("no account {name} is known")).hint(Some(hint))
 }
 
 /// What is to change, if this caller may change it.
@@ -74,6 +116,9 @@ fn permitted(
     // Who comes with a token that only reads is no manager by it.
     let manages =
         caller.rights.registers_for().is_some_and(|uid| role(known, uid) == Some(Role::Manager));
+    if asked.create && !admin {
+        return Err(Refusal::forbidden("only administrators create accounts"));
+    }
     if !admin && !manages {
         let message = "what an account's members see is said by its managers and by administrators";
         return Err(Refusal::forbidden(message));

@@ -75,13 +75,65 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
             continue;
         }
         shown.nodes_taken += 1;
-        if let Some(why) = agent.refused
-            && shown.refused.len() < LISTED_MAX
-        {
-            shown.refused.push(api::SetRefused { device: agent.device.to_string(), why });
+        let text = String::from_utf8_lossy(&told.text);
+        let refused = agent.refused.iter().flat_map(|why| refusals(why, &text));
+        for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
+            if shown.refused.len() < LISTED_MAX {
+                let (device, why) = (agent.device.to_string(), format!("{key}: {what}"));
+                shown.refused.push(api::SetRefused { device, why });
+            }
         }
     }
     shown
+}
+
+/// What an agent rejected of a text: each sentence with the key that it is about.
+fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
+    let sentences = why.strip_prefix("server:").unwrap_or(why).split("; server:");
+    let one = |sentence: &str| {
+        // `LINE:COLUMN: what`, or a key in words.
+        let mut parts = sentence.splitn(3, ':');
+        let line = parts.next().and_then(|line| line.trim().parse().ok());
+        match (line, parts.next(), parts.next()) {
+            (Some(line), Some(_), Some(what)) => (key_at(text, line), what.trim().to_owned()),
+            _ => (named(sentence), sentence.trim().to_owned()),
+        }
+    };
+    sentences.map(one).collect()
+}
+
+/// The first word of a sentence in backticks.
+fn named(sentence: &str) -> String {
+    sentence.split('`').nth(1).unwrap_or_default().to_owned()
+}
+
+/// The key on a line of TOML, with its section.
+fn key_at(text: &str, line: usize) -> String {
+    let mut section = "";
+    for (place, text) in text.lines().enumerate() {
+        let text = text.trim();
+        if let Some(name) = text.strip_prefix('[') {
+            section = name.trim_matches(['[', ']']);
+        }
+        if place + 1 == line {
+            let key = text.split_once('=').map_or("", |(key, _)| key.trim());
+            let keys = [section, key].into_iter().filter(|part| !part.is_empty());
+            return keys.collect::<Vec<_>>().join(".");
+        }
+    }
+    String::new()
+}
+
+/// Whether a key that an agent rejected is one of a change's: `until` at the top ends all of its sources.
+fn concerns(change: &Change, key: &str) -> bool {
+    change.entries.iter().any(|entry| match key {
+        "until" => entry.section.starts_with("sources."),
+        key => {
+            let own = format!("{}.{}", entry.section, entry.key);
+            // A burst is rejected as a whole, and its end is not a key of the change.
+            own == key || entry.section.starts_with("burst.") && key.starts_with(&*entry.section)
+        }
+    })
 }
 
 /// `POST /api/v1/settings`: changes settings of nodes for a time.
@@ -370,6 +422,39 @@ mod tests {
                 "burst.cpu.flush_on = [\"job_end\"]",
             ]
         );
+    }
+
+    #[test]
+    fn a_refusal_is_shown_for_its_own_change_alone() {
+        let text = "until = \"2026-01-06T14:00:00Z\"\n[sources.load]\nperiod = \"1s\"\nenabled = true\n\
+                    [burst.cpu]\nperiod = \"1s\"\nuntil = 5\n[[promote]]\nmetric = \"x\"\n";
+        let why = "server:1:9: it ends sooner: `remote.time_max` is 1h; server:3:10: `remote.allow` has no \
+                   `periods`; server: `burst.exec`: `exec` has no burst; server:7:9: it ends sooner: a; b; \
+                   server:9:10: `remote.allow` has no `promotions`";
+        let found = refusals(why, text);
+        let keys: Vec<&str> = found.iter().map(|(key, _)| &**key).collect();
+        let expected =
+            ["until", "sources.load.period", "burst.exec", "burst.cpu.until", "promote.metric"];
+        assert_eq!(keys, expected);
+        assert_eq!(found[1].1, "`remote.allow` has no `periods`");
+        assert_eq!(found[3].1, "it ends sooner: a; b");
+        let change = |section: &str, key: &str| {
+            let entry = Entry { section: section.into(), key: key.into(), value: "1".into() };
+            let nodes = NodeList::new("n1").unwrap();
+            let (made, until) = (Timestamp(0), Timestamp(1));
+            Change { number: 1, nodes, entries: vec![entry], made, until, by: "root".into() }
+        };
+        let of = |change: Change| {
+            found
+                .iter()
+                .filter(|one| concerns(&change, &one.0))
+                .map(|one| &*one.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(change("sources.load", "period")), ["until", "sources.load.period"]);
+        assert_eq!(of(change("sources.memory", "period")), ["until"]);
+        assert_eq!(of(change("burst.cpu", "keep")), ["burst.cpu.until"]);
+        assert_eq!(of(change("burst.exec", "keep")), ["burst.exec"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::params::Params;
 use crate::problem::{Refusal, Why};
 use crate::router::part;
 use crate::selection::{Span, job, wrong};
-use crate::series::known;
+use crate::series::{known, truth};
 use crate::slow::Asked;
 use api::Operation;
 use axum::Extension;
@@ -49,7 +49,16 @@ pub(crate) async fn list(
 ) -> Result<Response, Refusal> {
     let params = known(query, Operation::Jobs)?;
     let filter = filter(&app, &params)?;
-    ask(&app, &caller, move |questions, asker| questions.jobs(&filter, asker)).await
+    if !truth(&params, "usage")?.unwrap_or(false) {
+        return ask(&app, &caller, move |questions, asker| questions.jobs(&filter, asker)).await;
+    }
+    if filter.limit.is_some_and(|limit| limit > LISTED) {
+        return Err(Refusal::malformed(format!("with `usage`, `limit` is {LISTED} at most")));
+    }
+    let asked = Asked::new(&app, "jobs usage", &caller, "");
+    let list =
+        move |questions: &Questions, asker: &Asker| questions.jobs_with_usage(&filter, asker);
+    ask_long(&app, &caller, asked, Vec::len, list).await
 }
 
 fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
@@ -72,13 +81,14 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         number.ok_or_else(|| Refusal::malformed(message()))
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
+    let (cluster, account) = of_account(cluster.map_err(wrong)?, params.text("account")?)?;
     let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
     let mut filter = Filter {
         state: state.transpose()?,
-        cluster: cluster.map_err(wrong)?,
+        cluster,
         part_of: part_of.transpose()?,
         user: params.text("user")?,
-        account: params.text("account")?,
+        account,
         project: params.text("project")?,
         queue: params.text("queue")?,
         name: params.text("name")?,
@@ -92,6 +102,22 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
     filter.from = start.then_some(span.from);
     filter.to = end.then_some(span.to);
     Ok(filter)
+}
+
+/// The cluster and the account's name there of `NAME` or `CLUSTER:NAME`.
+fn of_account(
+    cluster: Option<ClusterId>,
+    account: Option<String>,
+) -> Result<(Option<ClusterId>, Option<String>), Refusal> {
+    let named = account.as_deref().and_then(|text| text.split_once(':'));
+    let Some((of, name)) = named.and_then(|(of, name)| Some((ClusterId::new(of).ok()?, name)))
+    else {
+        return Ok((cluster, account));
+    };
+    if cluster.is_some_and(|cluster| cluster != of) {
+        return Err(Refusal::malformed("`account` and `cluster` name two clusters"));
+    }
+    Ok((Some(of), Some(name.to_owned())))
 }
 
 /// Where a list goes on: `CLUSTER:ID@START` of the job that was told last.
@@ -317,6 +343,7 @@ fn what_became(job: api::Job) -> api::Job {
         requested: api::Resources::default(),
         used: api::Resources::default(),
         devices: Vec::new(),
+        usage: None,
         ..job
     }
 }

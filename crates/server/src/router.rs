@@ -86,6 +86,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::RevokeToken => on(method, token_routes::revoke),
         Operation::Accounts => on(method, account_routes::list),
         Operation::ChangeAccount => on(method, account_routes::change),
+        Operation::DeleteAccount => on(method, account_routes::delete),
         Operation::Audit => on(method, audit_lines::audit),
         Operation::Metrics => on(method, exposition::metrics),
     }

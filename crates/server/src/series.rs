@@ -144,7 +144,7 @@ fn most(text: &str) -> Result<usize, Refusal> {
 }
 
 /// A truth value as PostgreSQL reads them.
-fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal> {
+pub(crate) fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal> {
     let Some(text) = params.text(name)? else { return Ok(None) };
     match text.to_ascii_lowercase().as_str() {
         "true" | "t" | "yes" | "y" | "on" | "1" => Ok(Some(true)),

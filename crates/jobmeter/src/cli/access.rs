@@ -36,8 +36,8 @@ pub(super) fn token() -> Command {
 /// `jobmeter account`.
 pub(super) fn account() -> Command {
     let account = || {
-        let help = "The account, such as slurm:physics";
-        Arg::new("account").required(true).value_name("CLUSTER:NAME").help(help)
+        let help = "The account, such as slurm:physics; physics alone where one cluster has it";
+        Arg::new("account").required(true).value_name("[CLUSTER:]NAME").help(help)
     };
     let users = || {
         let help = "Login names or numbers";
@@ -75,11 +75,19 @@ pub(super) fn account() -> Command {
         .about("Takes people out of an account, whatever the scheduler tells")
         .args([account(), users(), json()])
         .after_help("Example: jobmeter account remove slurm:physics bob");
+    let create = Command::new("create")
+        .about("Creates an account that no scheduler has reported yet; administrators do")
+        .args([account(), json()])
+        .after_help("Example: jobmeter account create slurm:physics");
+    let delete = Command::new("delete")
+        .about("Deletes an account, its members and what they see; administrators do. Its next job creates it again")
+        .args([account(), json()])
+        .after_help("Example: jobmeter account delete slurm:physics");
     Command::new("account")
         .about("Who belongs to an account, and what its members see of each other's jobs")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([list, show, allow, add, remove])
+        .subcommands([list, show, allow, add, remove, create, delete])
         .after_help("Example: jobmeter account allow slurm:physics all")
 }
 

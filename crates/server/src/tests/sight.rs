@@ -44,7 +44,7 @@ pub(super) fn site(flags: &[(&str, &str)]) -> Site {
     };
     of("token-of-bob", "POST /api/v1/jobs", "{\"device\": \"bobs-node\", \"name\": \"bobs\"}");
     of("token-of-bob", "POST /api/v1/tokens", "{\"scope\": \"read\", \"note\": \"bobs\"}");
-    let managers = "{\"managers\": [\"2000\"], \"members\": [\"1000\"], \"remove\": [\"1000\"]}";
+    let managers = "{\"create\": true, \"managers\": [\"2000\"], \"members\": [\"1000\"], \"remove\": [\"1000\"]}";
     of("token-of-admins", "POST /api/v1/accounts/slurm:bobs", managers);
     let promote = "{\"job\": \"slurm:2\", \"metric\": \"load_.*\"}";
     of("token-of-bob", "POST /api/v1/promotions", promote);
@@ -264,7 +264,8 @@ fn members_of_an_account_see_what_its_manager_allows() {
     let db = rusqlite::Connection::open(site.dir.path().join("data/jobs.sqlite")).unwrap();
     db.execute("UPDATE runs SET account = 'physics' WHERE cluster = 'slurm'", []).unwrap();
     let account = "POST /api/v1/accounts/slurm:physics";
-    let manager = asks(&site, "token-of-admins", account, b"{\"managers\": [\"2000\"]}");
+    let manager =
+        asks(&site, "token-of-admins", account, b"{\"create\": true, \"managers\": [\"2000\"]}");
     assert_eq!(manager.status, 200, "{manager:?}");
     let told = |operation| answered(&site, operation, "token-of-ann");
     assert_eq!([told(Operation::Jobs), told(Operation::Report)], ["200", "403"]);
@@ -283,6 +284,39 @@ fn members_of_an_account_see_what_its_manager_allows() {
     let ann = asks(&site, "token-of-ann", "GET /api/v1/accounts", b"").json();
     assert_eq!((&ann[0]["name"], &ann[0]["role"]), (&"physics".into(), &"told".into()));
     assert!(ann[0]["users"].is_null() && ann.as_array().unwrap().len() == 1);
+}
+
+#[test]
+fn an_account_is_created_on_purpose_only_and_can_be_deleted() {
+    let site = site(&[]);
+    let asks = |token: &str, line: &str, body: &str| asks(&site, token, line, body.as_bytes());
+    let accounts = || {
+        let all = asks("token-of-admins", "GET /api/v1/accounts", "").json();
+        let all: Vec<_> = all.as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        all.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let add = "{\"members\": [\"1000\"]}";
+    let refused = asks("token-of-admins", "POST /api/v1/accounts/slurm:bob", add);
+    assert_eq!((refused.status, accounts()), (404, vec!["bobs".to_owned()]));
+    assert_eq!(refused.json()["hint"], "is `slurm:bobs` meant?");
+    let create = "{\"create\": true}";
+    assert_eq!(asks("token-of-bob", "POST /api/v1/accounts/slurm:new", create).status, 403);
+    assert_eq!(asks("token-of-admins", "POST /api/v1/accounts/slurm:new", create).status, 200);
+    assert_eq!(accounts(), ["bobs", "new"]);
+    assert_eq!(asks("token-of-bob", "DELETE /api/v1/accounts/slurm:bobs", "").status, 403);
+    assert_eq!(asks("token-of-admins", "DELETE /api/v1/accounts/slurm:bobs", "").status, 200);
+    assert_eq!(accounts(), ["new"]);
+    assert_eq!(asks("token-of-admins", "DELETE /api/v1/accounts/slurm:bobs", "").status, 404);
+    // A list of jobs takes the same name.
+    let tell = "{\"cluster\": \"slurm\", \"id\": 9, \"uid\": 2000, \"account\": \"new\", \"state\": \"waiting\"}";
+    assert_eq!(asks("token-of-admins", "POST /api/v1/jobs", tell).status, 200);
+    for (name, jobs) in [("new", 1), ("slurm:new", 1), ("oar:new", 0), ("slurm:ne", 0)] {
+        let listed =
+            asks("token-of-admins", &format!("GET /api/v1/jobs?account={name}"), "").json();
+        assert_eq!(listed.as_array().unwrap().len(), jobs, "{name}");
+    }
+    let two = "GET /api/v1/jobs?account=slurm:new&cluster=oar";
+    assert_eq!(asks("token-of-admins", two, "").status, 400);
 }
 
 #[test]
@@ -331,7 +365,8 @@ fn who_sees_a_job_promotes_nothing_for_it() {
     assert_eq!((&mark["kind"], &mark["nodes"]), (&"promoted".into(), &"n1".into()));
     assert_eq!(asks("token-of-admins", "POST /api/v1/jobs", tell).status, 200);
     let account = "POST /api/v1/accounts/slurm:physics";
-    assert_eq!(asks("token-of-admins", account, change).status, 200);
+    let change = change.replacen('{', "{\"create\": true, ", 1);
+    assert_eq!(asks("token-of-admins", account, &change).status, 200);
     assert_eq!(asks("token-of-ann", "GET /api/v1/jobs/slurm:2", "").status, 200);
     for body in [
         "{\"job\": \"slurm:2\", \"metric\": \"x_.*\"}",

@@ -48,6 +48,7 @@ fn job(id: i64, name: Option<&str>, devices: &[&str]) -> api::Job {
         requested: api::Resources::default(),
         used: api::Resources::default(),
         devices: devices.iter().map(|device| (*device).to_owned()).collect(),
+        usage: None,
     }
 }
 

@@ -70,6 +70,10 @@ pub(super) fn case(operation: Operation) -> Case {
             let change = "{\"members_see\": \"nothing\"}";
             ("slurm:bobs", change, BOBS)
         }
+        Operation::DeleteAccount => {
+            let unknown = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
+            ("slurm:nobodys", body, unknown)
+        }
         Operation::Settings | Operation::Audit => (body, body, STAFF),
         Operation::Set => {
             let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";
