@@ -58,6 +58,7 @@ fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Resul
     let note = |origin: &api::TotalOrigin| {
         let what = match &*origin.total {
             "cpu_seconds" => "processor time",
+            "cpu_user_seconds" => "user and system",
             "memory_peak_bytes" => "peak memory",
             "io_read_bytes" => "read",
             "io_write_bytes" => "written",

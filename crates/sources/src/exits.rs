@@ -12,6 +12,7 @@
 //! from then on, see the module `moves` of [`tree`]. One that joins and ends between two scans is not found; the
 //! job's own account has it.
 
+pub(crate) mod comm;
 pub(crate) mod look;
 mod refused;
 pub(crate) mod saved;

@@ -26,6 +26,9 @@ pub(crate) trait Reader: Send {
     /// As [`Source::collect`].
     fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
 
+    /// Something was drained.
+    fn drained(&mut self, _cx: &Context<'_>) {}
+
     /// Reads tasks that were just moved.
     fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>);
 
@@ -88,6 +91,7 @@ impl<R: Reader> Source for Listening<R> {
         let (exits, account) = self.0.told();
         let drained = exits.drain(cx, account);
         self.read_moved(cx);
+        self.0.drained(cx);
         drained
     }
 

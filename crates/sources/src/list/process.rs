@@ -28,6 +28,7 @@ use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSp
 use book::Book;
 use files::Files;
 use kernel::clock;
+use kernel::process::State;
 use metrics::{
     COUNT, HIWATER_RSS, IO_METRICS, METRICS, RSS, RSS_ANON, RSS_FILE, RSS_SHMEM, STALE, STATES,
     SWAP, THREADS, TOP_CPU, TOP_RSS, VM,
@@ -81,6 +82,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         top: usize::try_from(open.options.number("top")).unwrap_or(0),
         ranks: Vec::new(),
         pid_text: String::new(),
+        zombies_at: Timestamp(0),
         io_denied: false,
         io_told: None,
     })))
@@ -98,6 +100,8 @@ struct Processes {
     top: usize,
     ranks: Vec<Rank>,
     pid_text: String,
+    /// When zombies were told from others because too many processes ended.
+    zombies_at: Timestamp,
     /// Whether the io of a process was closed to us in this round.
     io_denied: bool,
     /// What was told of that last.
@@ -143,12 +147,21 @@ impl Reader for Processes {
         let exits = &self.exits;
         self.book.end_round(|no| exits.is_listed(no));
         let read = self.read_listed(cx);
+        self.find_zombies(cx);
         self.rank();
         for place in 0..self.exits.jobs().len() {
             self.publish(place, cx, out);
         }
         self.tell_io(out);
         drained.and(listed).and(read)
+    }
+
+    fn drained(&mut self, cx: &Context<'_>) {
+        let since_us = cx.now.since(self.zombies_at);
+        if self.book.is_crowded() && since_us.saturating_abs() >= Timestamp::SECOND {
+            self.zombies_at = cx.now;
+            self.find_zombies(cx);
+        }
     }
 
     fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>) {
@@ -262,6 +275,11 @@ impl Processes {
         }
     }
 
+    fn find_zombies(&mut self, cx: &Context<'_>) {
+        let files = &mut self.files;
+        self.book.keep_zombies(|pid| files.is_zombie(pid, cx.root));
+    }
+
     /// Orders the processes of each job, those that use most first.
     fn rank(&mut self) {
         self.ranks.clear();
@@ -280,11 +298,17 @@ impl Processes {
     fn publish(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
         let Some(Watched { no, key, start, .. }) = self.exits.jobs().get(place) else { return };
         let (no, start) = (*no, *start);
-        let totals = self.totals(no);
+        let mut totals = self.totals(no);
+        let zombies = self.book.zombies(no);
+        if let Some(place) = STATES.iter().position(|(state, _)| *state == State::Zombie)
+            && let Some(count) = totals.states.get_mut(place)
+        {
+            *count += u64::try_from(zombies).unwrap_or(0);
+        }
         // A job that never had a process gives no sample.
         let had_one = self.book.io_of(no).is_some_and(|io| io.iter().any(|it| *it > 0));
         let populated = cx.jobs.get(key).is_some_and(|job| job.populated);
-        if totals.count == 0 && !had_one && !populated {
+        if totals.count == 0 && zombies == 0 && !had_one && !populated {
             return;
         }
         self.publish_io(no, key, start, out);

@@ -15,8 +15,9 @@
 //! The kernel tells an end before the task gives back its memory, so that about 0.07 ms of processor time
 //! a process is missing here and is in the cgroup's own account. `taskstats_residual_cpu_seconds` is that
 //! account less the sum here: more than this says that tasks were missed. For the same reason the switch
-//! with which a task gives the processor away for good is missing, so that the voluntary switches of ended
-//! tasks are one a task below what getrusage(2) says; the kernel tells of it nowhere else.
+//! with which a task gives the processor away for good is missing in its last values; each task makes exactly
+//! one, which is added. The user and system times are sampled at clock ticks (`CONFIG_TICK_CPU_ACCOUNTING`; exact
+//! only with `CONFIG_VIRT_CPU_ACCOUNTING_GEN` and `nohz_full`): their split is untrue for short tasks.
 //!
 //! A task counts for a job from the moment it joins. One that came with the job used a little before that; the
 //! cgroup's account has not, so that the exact processor time is cut to it: the residual is never negative.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be done here fails the test")]
 
 mod cost;
+mod ends;
 mod moved;
 mod recorded;
 mod restart;

@@ -50,6 +50,8 @@ pub(crate) fn play() {
         "known" => work_and_tell(number),
         "threads" => work_in_threads(number),
         "sleepers" => sleep_in_threads(number),
+        "parent" => have_zombies(number),
+        "tell-switches" => tell_switches(number),
         "phases" => (0..number).for_each(|_| phase()),
         "expect-denied" => expect_denied(),
         "expect-exits-denied" => expect_exits_denied(),
@@ -88,6 +90,40 @@ fn work_in_threads(threads: u64) {
     std::thread::scope(|scope| {
         (0..threads).for_each(|n| drop(scope.spawn(move || work(n))));
     });
+}
+
+/// Starts a shell that ends at once.
+fn start_short() -> Child {
+    #[expect(clippy::disallowed_methods, reason = "the work to be measured is done by processes")]
+    let mut shell = Command::new("true");
+    shell.spawn().unwrap()
+}
+
+/// Has children that ended, says so, and waits for none of them.
+fn have_zombies(number: u64) {
+    let children: Vec<_> = (0..number).map(|_| start_short()).collect();
+    for child in &children {
+        let stat = format!("/proc/{}/stat", child.id());
+        while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    fs::write(told_by(std::process::id()), "").unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Runs short children and says how many voluntary switches they and this process made.
+fn tell_switches(number: u64) {
+    (0..number).for_each(|_| assert!(start_short().wait().unwrap().success()));
+    let children = kernel::rusage::of_children().voluntary_switches;
+    let own = |task: &str| -> u64 {
+        let status = fs::read_to_string(format!("/proc/self/task/{task}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let own: u64 = tasks.map(|task| own(task.unwrap().file_name().to_str().unwrap())).sum();
+    fs::write(told_by(std::process::id()), (children + own).to_string()).unwrap();
 }
 
 /// Processor time of a phase, in milliseconds.

@@ -2,6 +2,7 @@
 
 use super::files::Told;
 use super::metrics::IO;
+use crate::exits::comm::Comm;
 use crate::exits::saved::{Numbers, put};
 use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::process::{ProcessIo, ProcessStatus};
@@ -44,38 +45,6 @@ fn largest(a: &Io, b: &Io) -> Io {
         *largest = (*largest).max(*b);
     }
     largest
-}
-
-/// A process's name, as text that a label may hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Comm {
-    bytes: [u8; 16],
-    length: usize,
-}
-
-impl Comm {
-    /// Whatever is no printable text of a name in ASCII or UTF-8 becomes `?`.
-    pub(super) fn of(name: &[u8]) -> Self {
-        let is_text = std::str::from_utf8(name).is_ok();
-        let mut comm = Self { bytes: [0; 16], length: name.len().min(15) };
-        for (to, from) in comm.bytes.iter_mut().zip(name.iter().take(15)) {
-            let plain = from.is_ascii_graphic() || *from == b' ' || (is_text && !from.is_ascii());
-            *to = if plain { *from } else { b'?' };
-        }
-        comm
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        let name = self.bytes.get(..self.length).unwrap_or_default();
-        match std::str::from_utf8(name) {
-            Ok(name) => name,
-            // Cut within a letter.
-            Err(error) => {
-                let good = name.get(..error.valid_up_to()).unwrap_or_default();
-                std::str::from_utf8(good).unwrap_or_default()
-            }
-        }
-    }
 }
 
 /// What `stat` and `status` said of a process when it was last read; memory in KiB.
@@ -124,8 +93,14 @@ struct Job {
 pub(super) struct Book {
     jobs: FxHashMap<JobNo, Job>,
     processes: FxHashMap<u32, Process>,
+    /// Processes that ended since they were last looked at, and those that were zombies then: no list of a
+    /// cgroup has these.
+    ended: Vec<(u32, JobNo)>,
     pub(super) round: u32,
 }
+
+/// Most ended processes that may be zombies.
+const ENDED_MAX: usize = 1024;
 
 impl Book {
     /// Whether a job is listed for the first time; then its io begins here.
@@ -150,6 +125,21 @@ impl Book {
         job.hiwater_kib
     }
 
+    /// Whether zombies should be told from the other ended processes soon.
+    pub(super) const fn is_crowded(&self) -> bool {
+        self.ended.len() >= ENDED_MAX / 2
+    }
+
+    /// Keeps the zombies among the ended processes.
+    pub(super) fn keep_zombies(&mut self, mut is_zombie: impl FnMut(u32) -> bool) {
+        self.ended.retain(|(pid, _)| is_zombie(*pid));
+    }
+
+    /// The zombies of a job.
+    pub(super) fn zombies(&self, no: JobNo) -> usize {
+        self.ended.iter().filter(|(_, job)| *job == no).count()
+    }
+
     /// Every process.
     pub(super) fn processes(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.processes.iter().map(|(pid, process)| (*pid, process))
@@ -170,7 +160,7 @@ impl Book {
 
     /// Ends a round of lists: the processes of the jobs listed whole that none had have ended.
     pub(super) fn end_round(&mut self, listed: impl Fn(JobNo) -> bool) {
-        let Self { jobs, processes, round } = self;
+        let Self { jobs, processes, round, .. } = self;
         processes.retain(|_, process| {
             let stays = process.round == *round || !listed(process.job);
             if !stays {
@@ -270,7 +260,11 @@ impl Account for Book {
         }
         if is_over {
             process.settle(&mut self.jobs.entry(process.job).or_default().io);
+            let job = process.job;
             self.processes.remove(&pid);
+            if self.ended.len() < ENDED_MAX {
+                self.ended.push((pid, job));
+            }
         }
     }
 
@@ -287,6 +281,7 @@ impl Account for Book {
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
         self.jobs.retain(|job, _| is_there(*job));
         self.processes.retain(|_, process| is_there(process.job));
+        self.ended.retain(|(_, job)| is_there(*job));
     }
 
     fn save_job(&self, job: JobNo, out: &mut Vec<u8>) {
@@ -459,20 +454,5 @@ mod tests {
         let mut book = Book { round: 1, ..Book::default() };
         end(&mut book, 7, None, 2048, false);
         assert_eq!((written(&book), book.processes.len()), (2048, 0));
-    }
-
-    #[test]
-    fn names_become_labels() {
-        for (name, label) in [
-            (&b"cat"[..], "cat"),
-            (b"a b", "a b"),
-            (b"a\nb\x7f", "a?b?"),
-            ("é".as_bytes(), "é"),
-            (b"\xff\xfe", "??"),
-            (b"kworker/0:1-events", "kworker/0:1-eve"),
-            ("ééééééééé".as_bytes(), "ééééééé"),
-        ] {
-            assert_eq!(Comm::of(name).as_str(), label);
-        }
     }
 }

@@ -1,9 +1,10 @@
 //! Reading the files of a process.
 
-use super::book::{Comm, Io, io_of_process};
+use super::book::{Io, io_of_process};
 use crate::SourceError;
+use crate::exits::comm::Comm;
 use crate::file::broken;
-use kernel::process::{EXITING, ProcessStatus, process_io, process_stat, process_status};
+use kernel::process::{EXITING, ProcessStatus, State, process_io, process_stat, process_status};
 use kernel::{ReadError, Root};
 use std::fmt::Write as _;
 
@@ -51,6 +52,12 @@ impl Files {
             Err(error) => return Err(error.into()),
         };
         Ok(Some(Told { comm, start_ticks, cpu_ticks, is_ending, status, io }))
+    }
+
+    /// Whether a process has ended and waits for its parent.
+    pub(super) fn is_zombie(&mut self, pid: u32, root: &Root) -> bool {
+        let text = self.file(pid, "stat", root).ok().flatten();
+        text.and_then(|text| process_stat(text).ok()).is_some_and(|it| it.state == State::Zombie)
     }
 
     fn file(&mut self, pid: u32, name: &str, root: &Root) -> Result<Option<&[u8]>, ReadError> {

@@ -48,12 +48,13 @@ pub(super) static READ_BYTES: Metric =
 /// Bytes to storage.
 pub(super) static WRITE_BYTES: Metric = bytes(
     "process_write_bytes_total",
-    "Bytes that the job's processes caused to be sent to storage.",
+    "Bytes that the job's processes caused to be sent to storage, those that were cancelled later included.",
 );
 /// Bytes that were not sent after all.
 pub(super) static CANCELLED_WRITE_BYTES: Metric = bytes(
     "process_cancelled_write_bytes_total",
-    "Bytes that the job's processes kept from being sent to storage by truncating files.",
+    "Bytes that the job's processes kept from being sent to storage by deleting or truncating files; written \
+     bytes less these were sent.",
 );
 
 /// The io counters, in the order in which they are added up.
@@ -119,7 +120,14 @@ pub(super) static STATES: [(State, Metric); 8] = [
     ),
     (State::Stopped, count("process_stopped", "Processes of the job that a signal stopped.")),
     (State::Traced, count("process_traced", "Processes of the job that a debugger stopped.")),
-    (State::Zombie, count("process_zombies", "Processes of the job whose first thread has ended.")),
+    (
+        State::Zombie,
+        count(
+            "process_zombies",
+            "Processes of the job that have ended and wait for their parents, or whose first thread has \
+             ended; at most 1024 of a node are found.",
+        ),
+    ),
     (State::Dead, count("process_dying", "Processes of the job that are going away.")),
     (State::Other, count("process_other", "Processes of the job in any other state.")),
 ];

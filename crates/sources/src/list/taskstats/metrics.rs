@@ -104,13 +104,15 @@ pub(super) static ROWS: [Row; Counter::COUNT] = [
         Counter::UserTime,
         MICROS,
         "taskstats_cpu_user_seconds_total",
-        "Processor time of the job's tasks in user mode, sampled at clock ticks.",
+        "Processor time of the job's tasks in user mode, sampled at clock ticks (1 to 10 ms): untrue for \
+         tasks shorter than some ticks.",
     ),
     time(
         Counter::SystemTime,
         MICROS,
         "taskstats_cpu_system_seconds_total",
-        "Processor time of the job's tasks in the kernel, sampled at clock ticks.",
+        "Processor time of the job's tasks in the kernel, sampled at clock ticks (1 to 10 ms): untrue for \
+         tasks shorter than some ticks.",
     ),
     count(
         Counter::MinorFaults,
@@ -161,18 +163,19 @@ pub(super) static ROWS: [Row; Counter::COUNT] = [
     bytes(
         Counter::WriteBytes,
         "taskstats_write_bytes_total",
-        "Bytes that the job's tasks caused to be sent to storage; whole KiB of each task.",
+        "Bytes that the job's tasks caused to be sent to storage, those that were cancelled later \
+         included; whole KiB of each task.",
     ),
     bytes(
         Counter::CancelledWriteBytes,
         "taskstats_cancelled_write_bytes_total",
-        "Bytes that the job's tasks kept from being sent to storage by truncating files.",
+        "Bytes that the job's tasks kept from being sent to storage by deleting or truncating files; \
+         written bytes less these were sent.",
     ),
     count(
         Counter::VoluntarySwitches,
         "taskstats_voluntary_switches_total",
-        "How often the job's tasks gave the processor away, to wait for something; not the last time, \
-         at its end, of each that ended.",
+        "How often the job's tasks gave the processor away, to wait for something or to end.",
     ),
     count(
         Counter::InvoluntarySwitches,

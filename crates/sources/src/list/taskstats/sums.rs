@@ -114,11 +114,17 @@ impl Account for Sums {
         let sum = self.jobs.entry(job).or_default();
         sum.see(task.stats);
         sum.ended += 1;
-        match self.living.remove(&task.no) {
-            Some(last) => sum.add(&last, &task.stats.counters),
-            None if task.from_start => sum.add(&Counters::ZERO, &task.stats.counters),
-            None => {}
+        let last = match self.living.remove(&task.no) {
+            Some(last) => last,
+            None if task.from_start => Counters::ZERO,
+            None => return,
+        };
+        let mut now = task.stats.counters;
+        // The end is reported before the switch with which each task gives the processor away for good.
+        if let Some(switches) = now.0.get_mut(Counter::VoluntarySwitches.place()) {
+            *switches = switches.saturating_add(1);
         }
+        sum.add(&last, &now);
     }
 
     fn forgotten(&mut self, task: TaskNo) {

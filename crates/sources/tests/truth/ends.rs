@@ -1,0 +1,51 @@
+//! What only the ends of tasks tell: zombies, and the switch with which each task ends.
+
+use super::roles::told_by;
+use super::{Observer, alone, say};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::Duration;
+
+#[test]
+fn zombies_are_found_and_forgotten() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside("process", 81) else { return };
+    let mut parent = group.start("parent 3");
+    // It says when its children have ended.
+    while fs::metadata(told_by(parent.id())).is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+        observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
+    }
+    fs::remove_file(told_by(parent.id())).unwrap();
+    observer.collect();
+    let value = |observer: &Observer, metric| observer.value(metric, Some(&group)).unwrap();
+    assert_eq!(value(&observer, "process_zombies"), 3.0);
+    assert_eq!(value(&observer, "process_count"), 1.0);
+    // With their parent they are gone.
+    kill_process(Pid::from_raw(parent.id().cast_signed()).unwrap(), Signal::KILL).unwrap();
+    parent.wait().unwrap();
+    for _ in 0..100 {
+        observer.collect();
+        if value(&observer, "process_zombies") == 0.0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} zombies", value(&observer, "process_zombies"));
+}
+
+#[test]
+fn the_last_switch_of_each_task_counts() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside("taskstats", 82) else { return };
+    let child = group.start("tell-switches 40");
+    let pid = child.id();
+    observer.watch_child(child);
+    observer.end(&group);
+    let told: f64 = fs::read_to_string(told_by(pid)).unwrap().parse().unwrap();
+    fs::remove_file(told_by(pid)).unwrap();
+    let found = observer.value("taskstats_voluntary_switches_total", Some(&group)).unwrap();
+    say(&format!("{found} voluntary switches, {told} by getrusage before the end"));
+    // The rest is the end of the process that tells, and of the thread of its test.
+    assert!(found >= told && found <= told + 20.0, "{found} of {told}");
+}
