@@ -36,6 +36,7 @@ mod programs;
 mod readers;
 mod sensors;
 mod slurm;
+mod statements;
 mod stolen_port;
 mod stops;
 mod tidy;

@@ -13,6 +13,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod code;
 pub mod command;
+pub mod confine;
 pub mod cpuinfo;
 pub mod cpulist;
 pub mod diskstats;

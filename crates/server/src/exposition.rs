@@ -281,13 +281,16 @@ fn statements(load: &sql::Load, page: &mut Page) {
     let (running, waiting) = (load.running, load.waiting);
     page.gauge("jobmeter_sql_statements", "Statements of SQL that run.", running);
     page.gauge("jobmeter_sql_statements_waiting", "Statements that wait for their turn.", waiting);
-    let help = "Memory that statements hold, of what `query.memory_bytes_max` allows.";
+    let help = "Memory that statements may use, of what `query.memory_bytes_max` allows.";
     page.gauge("jobmeter_sql_memory_bytes", help, load.memory_bytes);
     let name = "jobmeter_sql_limits_total";
     page.head(name, "counter", "Statements that ended at a limit, by which.");
     for (limit, count) in &load.ended {
         page.sample(name, &format!("{{limit=\"{}\"}}", limit.word()), count);
     }
+    let name = "jobmeter_sql_worker_deaths_total";
+    page.head(name, "counter", "Processes for SQL that died of their statement.");
+    page.sample(name, "", load.deaths);
 }
 
 fn store(stats: &Stats, claims: usize, page: &mut Page) {

@@ -58,6 +58,7 @@ mod selection;
 mod series;
 mod settings;
 mod slow;
+pub mod sql_worker;
 mod staff_groups;
 mod statements;
 mod table;

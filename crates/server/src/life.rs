@@ -22,6 +22,7 @@ use crate::rounds::{Rounds, Take};
 use crate::router::router;
 use crate::seats::Seats;
 use crate::settings::Limits;
+use crate::sql_worker;
 use crate::tasks::Tasks;
 use crate::told_jobs::ToldJobs;
 use crate::work::Work;
@@ -31,7 +32,7 @@ use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
 use query::Questions;
-use sql::{Sql, SqlError};
+use sql::{Launch, Sql, SqlError};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -65,6 +66,8 @@ pub struct Settings {
     pub agent_config: Option<PathBuf>,
     /// Limits that no configuration sets.
     pub limits: Limits,
+    /// Program of the processes that answer SQL; without one, as in tests, threads do.
+    pub sql_worker: Option<PathBuf>,
 }
 
 /// Why a server does not start.
@@ -135,7 +138,7 @@ impl Server {
     /// # Errors
     /// The configuration cannot be run, another server has the data, or the address is taken.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { config, data, passed, listen_given, agent_config, limits } = settings;
+        let Settings { config, data, passed, listen_given, agent_config, limits, .. } = settings;
         let asked = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
         let root = Root::live()?;
         // Before anything is touched: a server that others could reach without a token starts nothing.
@@ -151,7 +154,8 @@ impl Server {
         let (address, listener) =
             listened.map_err(|error| StartError::Listen { address: asked, error })?;
         let (stopping, stopped) = watch::channel(false);
-        let mut app = app(&config, limits, live, opened, stopped)?;
+        let launch = sql_worker::launch(settings.sql_worker);
+        let mut app = app(&config, limits, live, (opened, launch), stopped)?;
         app.schedulers = rounds.iter().map(Rounds::course).collect();
         let app = Arc::new(app);
         let tasks = Arc::new(Tasks::default());
@@ -357,7 +361,7 @@ fn app(
     config: &ServerConfig,
     limits: Limits,
     live: Live,
-    opened: Opened,
+    (opened, launch): (Opened, Launch),
     stopping: watch::Receiver<bool>,
 ) -> Result<App, StartError> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -380,7 +384,7 @@ fn app(
         live: RwLock::new(Arc::new(live)),
         registry,
         registry_turns: Arc::new(Semaphore::new(REGISTRY_TURNS)),
-        sql: Sql::new(questions.clone(), sql_limits).map_err(StartError::Sql)?,
+        sql: Sql::new(questions.clone(), sql_limits, launch).map_err(StartError::Sql)?,
         store,
         on_demand,
         watching,

@@ -15,12 +15,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const THREADS_TIME: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(server::sql_worker::ARGUMENT) {
+        return sql_worker(arguments.next().and_then(|threads| threads.parse().ok()));
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without standard error there is nobody to tell.
             writeln!(io::stderr(), "jobmeter-server: {error:#}").ok();
             ExitCode::from(2)
+        }
+    }
+}
+
+/// A process that answers one statement. What it writes here, the server reads when it has died.
+fn sql_worker(threads: Option<usize>) -> ExitCode {
+    match server::sql_worker::run(threads.unwrap_or(1)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            writeln!(io::stderr(), "{error}").ok();
+            ExitCode::FAILURE
         }
     }
 }
@@ -91,6 +106,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         listen_given,
         agent_config: config.keep.agent_config.clone(),
         limits: Limits::default(),
+        // This very file, even if another has replaced it meanwhile.
+        sql_worker: Some("/proc/self/exe".into()),
     };
     let server = tokio::select! {
         started = Server::start(settings) => started?,

@@ -7,7 +7,6 @@ use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
 use crate::series::known;
 use crate::slow::{Asked, Taken};
-use crate::table::Writer;
 use api::Operation;
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -25,9 +24,7 @@ const HELD_BYTES: usize = 64 << 10;
 /// An answer on its way.
 struct Told {
     rows: SqlRows,
-    writer: Writer,
     taken: Taken,
-    ended: bool,
 }
 
 /// Takes a statement.
@@ -61,11 +58,9 @@ async fn answer(
     taken: &mut Taken,
 ) -> Result<Response, Refusal> {
     let asker = app.asker(caller)?;
-    let rows = app.sql.query(statement, asker).await?;
+    let rows = app.sql.query(statement, asker, format).await?;
     taken.reads = rows.reads().clone();
-    let taken = taken.clone();
-    let (writer, mut begin) = Writer::new(format, &rows.schema());
-    let mut told = Told { writer, ended: false, rows, taken };
+    let (mut told, mut begin) = (Told { rows, taken: taken.clone() }, Vec::new());
     // What fails before so many bytes is told with its own status.
     while begin.len() < HELD_BYTES {
         match told.next().await {
@@ -90,26 +85,11 @@ async fn answer(
 impl Told {
     /// The next piece of the answer's text.
     async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
-        if self.ended {
-            return None;
-        }
-        match self.rows.next().await {
-            Some(Ok(batch)) => {
-                self.taken.told(batch.num_rows());
-                let text = self.writer.rows(&batch);
-                let text = text.map_err(|error| SqlError::Internal(error.to_string()));
-                self.ended = text.is_err();
-                Some(text.map(Bytes::from))
-            }
-            Some(Err(error)) => {
-                self.ended = true;
-                Some(Err(error))
-            }
-            None => {
-                self.ended = true;
-                Some(Ok(Bytes::from_static(self.writer.end())))
-            }
-        }
+        let piece = self.rows.next().await?;
+        Some(piece.map(|piece| {
+            self.taken.told(usize::try_from(piece.rows).unwrap_or(usize::MAX));
+            Bytes::from(piece.text)
+        }))
     }
 }
 
@@ -125,7 +105,10 @@ impl From<SqlError> for Refusal {
             SqlError::NotSelect(_) => Why::Rights,
             SqlError::Busy(_) => Why::Busy,
             SqlError::TooSlow(_) => Why::TooSlow,
-            SqlError::TooLong(..) | SqlError::TooManyRows(_) | SqlError::Memory(_) => Why::TooLarge,
+            SqlError::TooLong(..)
+            | SqlError::TooComplex(_)
+            | SqlError::TooManyRows(_)
+            | SqlError::Memory(_) => Why::TooLarge,
             _ => Why::Malformed,
         };
         Self::new(status, error.code(), why, error.to_string())

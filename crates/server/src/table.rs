@@ -4,6 +4,7 @@ use crate::csv;
 use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::TimeZone;
 use query::Format;
+use sql::Encode;
 use sql::arrow::array::{Array, AsArray, RecordBatch};
 use sql::arrow::datatypes::{
     DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
@@ -32,6 +33,25 @@ enum Column<'a> {
     Text(ArrayFormatter<'a>, &'a dyn Array),
 }
 
+/// An encoder for the answers of SQL.
+pub(crate) fn encoder(format: Format, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    let (writer, begin) = Writer::new(format, schema);
+    (Box::new(writer), begin)
+}
+
+impl Encode for Writer {
+    fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+        self.text(batch)
+    }
+
+    fn end(&self) -> &'static [u8] {
+        match self.format {
+            Format::Json => b"]",
+            Format::Csv => b"",
+        }
+    }
+}
+
 impl Writer {
     /// A writer, and what stands before the first row.
     pub(crate) fn new(format: Format, schema: &Schema) -> (Self, Vec<u8>) {
@@ -54,8 +74,7 @@ impl Writer {
         (Self { format, keys, first: true }, begin.into_bytes())
     }
 
-    /// The rows of a batch.
-    pub(crate) fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+    fn text(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
         let options = FormatOptions::default();
         let columns = batch.columns().iter().map(|column| Column::of(column, &options));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
@@ -67,14 +86,6 @@ impl Writer {
             }
         }
         Ok(out.into_bytes())
-    }
-
-    /// What stands after the last row.
-    pub(crate) const fn end(&self) -> &'static [u8] {
-        match self.format {
-            Format::Json => b"]",
-            Format::Csv => b"",
-        }
     }
 
     fn json(

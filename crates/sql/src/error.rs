@@ -16,6 +16,9 @@ pub enum SqlError {
     /// The text is longer than a statement may be.
     #[error("the statement has {0} bytes; {1} at most")]
     TooLong(usize, usize),
+    /// The statement is nested too deeply, or has too many parts.
+    #[error("the statement is too complex: {0}")]
+    TooComplex(String),
     /// As many statements run and wait as may, or none of them ended in time.
     #[error("{0} statements run already, and others wait; come again in a moment")]
     Busy(usize),
@@ -25,9 +28,9 @@ pub enum SqlError {
     /// It took too long.
     #[error("the statement took more than {0} s; ask for less time or fewer devices")]
     TooSlow(u64),
-    /// It needs more memory than is left for statements.
+    /// It needs more memory than its part of that of all statements, in MiB.
     #[error(
-        "the statements that run need more than {0} MiB of memory; ask for less time or fewer devices"
+        "the statement needs more than {0} MiB of memory; ask for less time or fewer devices, or later, alone"
     )]
     Memory(usize),
     /// A value that the statement met while it ran, such as a text that is no number.
@@ -36,6 +39,9 @@ pub enum SqlError {
     /// The rows cannot be read.
     #[error(transparent)]
     Query(QueryError),
+    /// The engine broke at this statement, or its worker did.
+    #[error("the engine broke at this statement: {0}; write it in another way")]
+    Died(String),
     /// A fault of ours.
     #[error("the statement failed: {0}")]
     Internal(String),
@@ -45,9 +51,13 @@ impl SqlError {
     /// The status of HTTP.
     pub const fn status(&self) -> u16 {
         match self {
-            Self::Statement(_) | Self::Value(_) => 400,
+            Self::Statement(_) | Self::Value(_) | Self::Died(_) => 400,
             Self::NotSelect(_) => 403,
-            Self::TooLong(..) | Self::TooManyRows(_) | Self::TooSlow(_) | Self::Memory(_) => 413,
+            Self::TooLong(..)
+            | Self::TooComplex(_)
+            | Self::TooManyRows(_)
+            | Self::TooSlow(_)
+            | Self::Memory(_) => 413,
             Self::Busy(_) => 429,
             Self::Query(error) => error.status(),
             Self::Internal(_) => 500,
@@ -60,12 +70,13 @@ impl SqlError {
             Self::Statement(_) => "42601",
             Self::NotSelect(_) => "42501",
             Self::TooLong(..) | Self::TooManyRows(_) => "54000",
+            Self::TooComplex(_) => "54001",
             Self::Busy(_) => "53400",
             Self::TooSlow(_) => "57014",
             Self::Memory(_) => "53200",
             Self::Value(_) => "22000",
             Self::Query(error) => error.code(),
-            Self::Internal(_) => "58000",
+            Self::Died(_) | Self::Internal(_) => "58000",
         }
     }
 
@@ -91,6 +102,20 @@ impl SqlError {
                 Some(first) => Self::of(first, memory_mib),
                 None => Self::Internal("no error was given".to_owned()),
             },
+            other => Self::other(&other),
+        }
+    }
+
+    /// An engine that cannot answer a statement says so in its own words: the statement is at fault, not the server.
+    fn other(error: &DataFusionError) -> Self {
+        match error {
+            DataFusionError::Internal(text) => {
+                Self::Statement(format!("the engine cannot do this: {}", first_line(text)))
+            }
+            DataFusionError::ExecutionJoin(error) => Self::Died(first_line(&error.to_string())),
+            DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
+                Self::Statement(words::of_plan(&first_line(text)))
+            }
             other => Self::Internal(first_line(&other.strip_backtrace())),
         }
     }
@@ -118,7 +143,7 @@ impl SqlError {
             },
             DataFusionError::Execution(text) => Self::Value(first_line(text)),
             DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
-            other => Self::Internal(first_line(&other.strip_backtrace())),
+            other => Self::other(other),
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! What is explained is planned as if it were asked: by the same limits and rights. Each line is a row.
 
-use crate::provider::Scope;
-use crate::{Limits, SqlError};
+use crate::SqlError;
+use crate::worker::link::Link;
+use crate::worker::messages::Begin;
 use datafusion::arrow::array::StringViewArray;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -15,7 +16,6 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::{ExplainStatement, Statement as Parsed};
 use futures::StreamExt;
-use jobs::Reader;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -54,17 +54,18 @@ pub(crate) fn plan(plan: &Arc<dyn ExecutionPlan>) -> Result<SendableRecordBatchS
 pub(crate) fn analysis(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
-    scope: Arc<Scope>,
-    limits: Arc<Limits>,
+    begin: &Begin,
+    link: &Arc<Link>,
 ) -> Result<SendableRecordBatchStream> {
     let began = Instant::now();
     let mut rows = execute_stream(Arc::clone(&plan), context)?;
+    let (rows_max, reports_reads, link) = (begin.rows_max, begin.reports_reads, Arc::clone(link));
     Ok(stream(async move {
         let mut count = 0_u64;
         while let Some(batch) = rows.next().await {
             count = count.saturating_add(u64::try_from(batch?.num_rows()).unwrap_or(u64::MAX));
-            if count > limits.rows_max {
-                let error = SqlError::TooManyRows(limits.rows_max);
+            if count > rows_max {
+                let error = SqlError::TooManyRows(rows_max);
                 return Err(DataFusionError::External(Box::new(error)));
             }
         }
@@ -72,8 +73,8 @@ pub(crate) fn analysis(
         let mut lines = Lines::of(&DisplayableExecutionPlan::with_metrics(plan.as_ref()));
         lines.add("rows", &count.to_string());
         // How much was read tells of rows that others may not see: those are read, too, and left out.
-        if scope.asker.reader == Reader::Everything {
-            let read = scope.reads.counts();
+        if reports_reads {
+            let read = link.read_so_far();
             let (bytes, rows, groups) = (read.bytes, read.rows, read.row_groups);
             let text = format!("{bytes} bytes, {rows} rows, {groups} row groups of blocks");
             lines.add("read", &text);

@@ -6,6 +6,7 @@
 //! is answered. What a statement may take is bounded by [`Limits`]. The tables are described in `docs/reference/tables.md`.
 
 mod columns;
+mod complexity;
 mod engine;
 mod error;
 mod exec;
@@ -13,20 +14,25 @@ mod explain;
 mod functions;
 mod guard;
 mod meant;
+mod memory;
 mod narrow;
 mod of_jobs;
 mod provider;
 mod run;
 mod schema;
 mod small;
+mod state;
 mod texts;
 mod turns;
 mod words;
+mod worker;
 
 pub use datafusion::arrow;
-pub use engine::{Limits, Sql, SqlRows};
+pub use engine::{Limits, Piece, Sql, SqlRows};
 pub use error::SqlError;
 pub use turns::{Limit, Load, NoTurn, Turn, Turns};
+pub use worker::child::{Encode, NewEncoder, WorkerBounds, run as run_worker};
+pub use worker::pool::Launch;
 
 /// The names of the tables.
 pub fn tables() -> impl Iterator<Item = &'static str> {

@@ -1,7 +1,7 @@
 //! What is asked of the store for the conditions of a statement.
 
 use crate::narrow::Narrow;
-use crate::provider::Scope;
+use crate::worker::scan::Scope;
 use jobs::Window;
 use model::{ClusterId, JobId, JobKey};
 use query::{QueryError, RowQuestion, View};

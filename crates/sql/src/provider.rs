@@ -4,35 +4,26 @@ use crate::exec::TableExec;
 use crate::narrow::Narrow;
 use crate::of_jobs;
 use crate::schema::Table;
+use crate::worker::link::Link;
+use crate::worker::messages::ScanRequest;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use query::{Asker, Questions};
 use std::sync::Arc;
-use store::Reads;
-
-/// For whom a statement is answered, and of what.
-#[derive(Clone, Debug)]
-pub(crate) struct Scope {
-    pub(crate) questions: Questions,
-    pub(crate) asker: Asker,
-    /// What is read for it.
-    pub(crate) reads: Reads,
-}
 
 /// A table, for one statement.
 #[derive(Debug)]
 pub(crate) struct Provider {
     table: Table,
     schema: SchemaRef,
-    scope: Arc<Scope>,
+    link: Arc<Link>,
 }
 
 impl Provider {
-    pub(crate) fn new(table: Table, zone: &Arc<str>, scope: &Arc<Scope>) -> Self {
-        Self { table, schema: table.schema(zone), scope: Arc::clone(scope) }
+    pub(crate) fn new(table: Table, zone: &Arc<str>, link: &Arc<Link>) -> Self {
+        Self { table, schema: table.schema(zone), link: Arc::clone(link) }
     }
 
     /// Whether it is of jobs, and conditions on it reach the registry.
@@ -89,7 +80,7 @@ impl TableProvider for Provider {
         let kept = projection.cloned().unwrap_or_else(every);
         let schema = Arc::new(self.schema.project(&kept)?);
         let narrow = if self.is_of_jobs() { of_jobs::narrow(filters) } else { Narrow::of(filters) };
-        let scope = Arc::clone(&self.scope);
-        Ok(Arc::new(TableExec::new(self.table, kept, schema, narrow, limit, scope)))
+        let request = ScanRequest { table: self.table, kept, narrow, limit };
+        Ok(Arc::new(TableExec::new(request, schema, Arc::clone(&self.link))))
     }
 }

@@ -1,11 +1,13 @@
-//! A statement at work, on the engine's own threads.
+//! A statement at work, in a worker.
 
+use crate::SqlError;
 use crate::explain::{self, Wanted};
-use crate::provider::Scope;
+use crate::guard::Guard;
+use crate::state::state;
 use crate::texts::Texts;
-use crate::turns::Turn;
-use crate::{Limits, SqlError};
-use datafusion::arrow::datatypes::SchemaRef;
+use crate::worker::child::{Encode, NewEncoder};
+use crate::worker::link::Link;
+use crate::worker::messages::{self, Begin};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
@@ -16,80 +18,60 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
+use query::{Cancel, QueryError};
+use std::io;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Most tables in a statement, one named twice counted twice: each is read by a thread.
+/// Most tables in a statement, one named twice counted twice: each is read by a thread of the server.
 pub(crate) const TABLES_MAX: usize = 16;
-
-/// What a statement's thread tells.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// Some rows.
-    Rows(RecordBatch),
-    /// These were all.
-    End,
-    /// There will be no more.
-    Failed(SqlError),
-}
+/// Rows that are written as text at once.
+const ENCODED_ROWS: usize = 1024;
+/// Bytes of text in one message.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A statement to be worked on.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) text: String,
-    pub(crate) state: SessionState,
-    pub(crate) scope: Arc<Scope>,
-    pub(crate) texts: Arc<Texts>,
-    pub(crate) deadline: Instant,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) to_rows: mpsc::Sender<Message>,
-    /// Held until the end: so many statements run at once.
-    pub(crate) permit: Turn,
+    pub(crate) begin: Begin,
+    pub(crate) link: Arc<Link>,
+    pub(crate) encoder: NewEncoder,
+    pub(crate) threads: usize,
+    pub(crate) cancel: Cancel,
 }
 
 impl Work {
-    /// Plans, tells the columns or why there are none, and then the rows.
-    pub(crate) async fn run(self, to_schema: oneshot::Sender<Result<SchemaRef, SqlError>>) {
-        let stream = match timeout_at(self.deadline, self.start()).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                to_schema.send(Err(error)).ok();
-                return;
-            }
-            Err(_) => {
-                to_schema.send(Err(self.too_slow())).ok();
-                return;
-            }
+    /// Plans, sends the rows as text, and returns what stands behind them.
+    pub(crate) async fn run(self) -> Result<&'static [u8], SqlError> {
+        let deadline = Instant::now() + Duration::from_millis(self.begin.left_ms);
+        let seconds = self.begin.seconds;
+        let guard = Arc::new(Guard { cancel: self.cancel.clone(), deadline, seconds });
+        let memory = usize::try_from(self.begin.memory_bytes).unwrap_or(usize::MAX);
+        let texts = Arc::new(Texts::new(Arc::clone(&guard), memory, self.threads));
+        let state = state(&self.begin, self.threads, &self.link, guard, &texts)?;
+        let answer = async {
+            let stream = self.start(&state, &texts).await?;
+            self.send_rows(stream).await
         };
-        if to_schema.send(Ok(stream.schema())).is_err() {
-            return;
-        }
-        let last = match timeout_at(self.deadline, self.send_rows(stream)).await {
-            Ok(Ok(())) => Message::End,
-            Ok(Err(error)) => Message::Failed(error),
-            Err(_) => Message::Failed(self.too_slow()),
-        };
-        drop(self.permit);
-        self.to_rows.send(last).await.ok();
-    }
-
-    fn too_slow(&self) -> SqlError {
-        SqlError::TooSlow(self.limits.seconds())
+        timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
     }
 
     fn failed(&self, error: DataFusionError) -> SqlError {
-        SqlError::of(error, self.limits.memory_mib())
+        SqlError::of(error, self.begin.memory_mib())
     }
 
-    async fn start(&self) -> Result<SendableRecordBatchStream, SqlError> {
-        let statement = self
-            .state
-            .sql_to_statement(&self.text, &self.state.config_options().sql_parser.dialect)
+    async fn start(
+        &self,
+        state: &SessionState,
+        texts: &Texts,
+    ) -> Result<SendableRecordBatchStream, SqlError> {
+        let statement = state
+            .sql_to_statement(&self.begin.text, &state.config_options().sql_parser.dialect)
             .map_err(|error| self.failed(error))?;
         let (wanted, statement) = explain::wanted(statement)?;
         only_select(wanted, &statement)?;
-        let plan = self.state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
+        let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
         // Said again of the plan: `SELECT … INTO` makes a table, and plans may hold what no text shows.
         SQLOptions::new()
             .with_allow_ddl(false)
@@ -102,33 +84,55 @@ impl Work {
             let text = format!("the statement names {tables} tables; {TABLES_MAX} at most");
             return Err(SqlError::Statement(text));
         }
-        self.texts.look(&plan).map_err(|error| self.failed(error))?;
-        let plan = self.state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
-        let context = self.state.task_ctx();
+        texts.look(&plan).map_err(|error| self.failed(error))?;
+        let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
+        let context = state.task_ctx();
         let rows = match wanted {
             Wanted::Rows => execute_stream(plan, context),
             Wanted::Plan => explain::plan(&plan),
-            Wanted::Analysis => {
-                let (scope, limits) = (Arc::clone(&self.scope), Arc::clone(&self.limits));
-                explain::analysis(plan, context, scope, limits)
-            }
+            Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
         };
         rows.map_err(|error| self.failed(error))
     }
 
-    async fn send_rows(&self, mut stream: SendableRecordBatchStream) -> Result<(), SqlError> {
+    async fn send_rows(
+        &self,
+        mut stream: SendableRecordBatchStream,
+    ) -> Result<&'static [u8], SqlError> {
+        let (mut encoder, begins) = (self.encoder)(self.begin.format(), &stream.schema());
+        self.send(&messages::begins(&begins))?;
         let mut rows = 0_u64;
         while let Some(batch) = stream.next().await {
             let batch = batch.map_err(|error| self.failed(error))?;
-            rows = rows.saturating_add(u64::try_from(batch.num_rows()).unwrap_or(u64::MAX));
-            if rows > self.limits.rows_max {
-                return Err(SqlError::TooManyRows(self.limits.rows_max));
-            }
-            if batch.num_rows() > 0 && self.to_rows.send(Message::Rows(batch)).await.is_err() {
-                break;
+            let mut first = 0;
+            while first < batch.num_rows() {
+                let count = (batch.num_rows() - first).min(ENCODED_ROWS);
+                rows = rows.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+                if rows > self.begin.rows_max {
+                    return Err(SqlError::TooManyRows(self.begin.rows_max));
+                }
+                self.send_text(&mut *encoder, &batch.slice(first, count))?;
+                first += count;
+                // The encoder never waits: others on this thread may.
+                tokio::task::yield_now().await;
             }
         }
+        Ok(encoder.end())
+    }
+
+    fn send_text(&self, encoder: &mut dyn Encode, batch: &RecordBatch) -> Result<(), SqlError> {
+        let text = encoder.rows(batch).map_err(|error| SqlError::Value(error.to_string()))?;
+        let mut rows = u64::try_from(batch.num_rows()).unwrap_or(u64::MAX);
+        for piece in text.chunks(PIECE_BYTES) {
+            self.send(&messages::text(std::mem::take(&mut rows), piece))?;
+        }
         Ok(())
+    }
+
+    /// Fails when the server is gone.
+    fn send(&self, message: &[u8]) -> Result<(), SqlError> {
+        let gone = |_: io::Error| SqlError::Query(QueryError::Cancelled);
+        self.link.send(message).map_err(gone)
     }
 }
 

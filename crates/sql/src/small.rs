@@ -4,8 +4,8 @@
 use crate::columns::Cell;
 use crate::meant::question;
 use crate::narrow::Narrow;
-use crate::provider::Scope;
 use crate::schema::Table;
+use crate::worker::scan::Scope;
 use jobs::{Filter, Interval, JobName, Window};
 use model::{JobId, JobKey, Timestamp};
 use query::{QueryError, SeenMark, View};

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 pub enum Limit {
     /// The text is too long.
     Length,
+    /// The statement is nested too deeply, or has too many parts.
+    Complexity,
     /// Too many run and wait already.
     Statements,
     /// It took too long.
@@ -25,13 +27,14 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 5] =
-        [Self::Length, Self::Statements, Self::Time, Self::Memory, Self::Rows];
+    pub const ALL: [Self; 6] =
+        [Self::Length, Self::Complexity, Self::Statements, Self::Time, Self::Memory, Self::Rows];
 
     /// The word by which it is told.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Length => "length",
+            Self::Complexity => "complexity",
             Self::Statements => "statements",
             Self::Time => "time",
             Self::Memory => "memory",
@@ -42,6 +45,7 @@ impl Limit {
     const fn of(error: &SqlError) -> Option<Self> {
         match error {
             SqlError::TooLong(..) => Some(Self::Length),
+            SqlError::TooComplex(_) => Some(Self::Complexity),
             SqlError::Busy(_) => Some(Self::Statements),
             SqlError::TooSlow(_) => Some(Self::Time),
             SqlError::Memory(_) => Some(Self::Memory),
@@ -58,10 +62,12 @@ pub struct Load {
     pub running: usize,
     /// Statements that wait for their turn.
     pub waiting: usize,
-    /// Memory that they hold, in bytes.
+    /// Memory that they may use, in bytes.
     pub memory_bytes: usize,
     /// Statements that ended at a limit, since the start.
     pub ended: Vec<(Limit, u64)>,
+    /// Workers that died of their statement, since the start.
+    pub deaths: u64,
 }
 
 /// Counts statements that end at a limit.

@@ -2,15 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
 
-use futures::StreamExt;
+use asked::engine;
 use jobs::Reader;
-use lab::{Lab, Told, at, key};
-use query::Asker;
-use query::Settings;
-use sql::arrow::array::{Array, StringViewArray};
+use lab::{Lab, Told, key};
 use sql::{Limits, Sql, SqlError};
 use std::time::Duration;
 
@@ -31,26 +29,14 @@ fn filled() -> Lab {
     lab
 }
 
-fn engine(lab: &Lab, limits: Limits) -> Sql {
-    Sql::new(lab.questions(Settings::default()), limits).unwrap()
-}
-
 /// Kinds and lines.
 async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
-    let mut rows = sql.query(text, Asker::new(reader, at(7200.0))).await?;
-    let names: Vec<_> = rows.schema().fields().iter().map(|f| f.name().clone()).collect();
-    assert_eq!(names, ["plan_type", "plan"]);
-    let mut lines = Vec::new();
-    while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        let text = |column: usize, row: usize| {
-            let texts = batch.column(column).as_any().downcast_ref::<StringViewArray>().unwrap();
-            assert!(texts.is_valid(row));
-            texts.value(row).to_owned()
-        };
-        lines.extend((0..batch.num_rows()).map(|row| (text(0, row), text(1, row))));
-    }
-    Ok(lines)
+    let lines = asked::ask_as(sql, reader, text).await?;
+    let pair = |line: &String| {
+        let (kind, text) = line.split_once(' ').unwrap();
+        (kind.to_owned(), text.to_owned())
+    };
+    Ok(lines.iter().map(pair).collect())
 }
 
 /// The line of a table in a plan.

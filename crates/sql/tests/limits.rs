@@ -9,7 +9,7 @@ mod lab;
 use asked::{ask, ask_as, engine, refused};
 use jobs::Reader;
 use lab::{Lab, Told, at, key};
-use query::Asker;
+use query::{Asker, Format};
 use sql::{Limits, Sql};
 use std::time::Duration;
 
@@ -98,7 +98,8 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
     let limits = Limits { statements_max: 1, waiting_max: 1, ..Limits::default() };
     let sql = engine(&lab, limits);
     let text = "SELECT * FROM metrics";
-    let first = sql.query(text, Asker::new(Reader::Everything, at(7200.0))).await.unwrap();
+    let first =
+        sql.query(text, Asker::new(Reader::Everything, at(7200.0)), Format::Json).await.unwrap();
     let last = async {
         while sql.load().waiting == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -150,7 +151,7 @@ async fn texts_that_grow_are_bounded_and_others_are_what_they_were() {
         format!("{} SELECT length(upper(s)) FROM t", doubled.replace("50000000", "5000000")),
     ] {
         let (status, message) = refused(&sql, &text).await;
-        assert_eq!((status, message.contains("64 MiB")), (413, true), "{text}: {message}");
+        assert_eq!((status, message.contains("32 MiB")), (413, true), "{text}: {message}");
     }
     for (text, want) in [
         ("SELECT 'a' || 'b', 'a' || NULL, 'a' || 1, concat('a', NULL, 2)", "ab - a1 a2"),

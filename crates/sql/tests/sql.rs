@@ -6,7 +6,7 @@ mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
 
-use asked::{ask, ask_as, engine, refused};
+use asked::{ask, ask_as, engine, engine_with, refused};
 use jobs::{NodeShare, Reader, Record};
 use lab::{Lab, Told, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
@@ -250,7 +250,7 @@ async fn times_without_a_zone_are_the_servers() {
     let lab = filled();
     let zone = query::parse_zone("Europe/Paris").unwrap();
     let settings = Settings { zone, ..Settings::default() };
-    let sql = Sql::new(lab.questions(settings), Limits::default()).unwrap();
+    let sql = engine_with(&lab, settings, Limits::default());
     let text = "SELECT timestamp FROM metrics WHERE timestamp > '2026-01-06T01:00:25'";
     assert_eq!(ask(&sql, text).await, ["2026-01-06T01:00:30+01:00"]);
 }

@@ -1,17 +1,18 @@
 //! What is said of a statement that is wrong.
 
+mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
 
+use asked::{ask_as, engine};
 use jobs::Reader;
-use lab::{Lab, at};
-use query::{Asker, Settings};
-use sql::{Limits, Sql};
+use lab::Lab;
+use sql::Limits;
 
 #[tokio::test]
 async fn what_is_wrong_is_told_in_words_of_ours() {
     let lab = Lab::new();
-    let sql = Sql::new(lab.questions(Settings::default()), Limits::default()).unwrap();
+    let sql = engine(&lab, Limits::default());
     for (text, want) in [
         ("SELECT * FROM metric", "there is no table `metric`; the tables are metrics, "),
         ("SELECT * FROM nope.nope", "there is no table `nope.nope`; the tables are metrics, "),
@@ -25,7 +26,7 @@ async fn what_is_wrong_is_told_in_words_of_ours() {
             "several tables have a column `job_id`; write TABLE.COLUMN",
         ),
     ] {
-        let error = sql.query(text, Asker::new(Reader::Everything, at(7200.0))).await.unwrap_err();
+        let error = ask_as(&sql, Reader::Everything, text).await.unwrap_err();
         let message = error.to_string();
         assert_eq!(error.status(), 400, "{text}: {message}");
         assert!(message.starts_with(want), "{text}: {message}");

@@ -82,6 +82,7 @@ impl Site {
             listen_given: true,
             agent_config,
             limits,
+            sql_worker: None,
         };
         let server = runtime.block_on(Server::start(settings)).unwrap();
         let address = server.address();

@@ -5,32 +5,56 @@
 use crate::lab::{Lab, at};
 use futures::StreamExt;
 use jobs::Reader;
-use query::{Asker, Settings};
+use query::{Asker, Format, Settings};
+use sql::arrow::array::RecordBatch;
+use sql::arrow::datatypes::Schema;
+use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Limits, Sql, SqlError};
+use sql::{Encode, Launch, Limits, Sql, SqlError};
+
+/// Writes each row on a line of its own, its values separated by blanks.
+struct Lines;
+
+pub(crate) fn lines(_: Format, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    (Box::new(Lines), Vec::new())
+}
+
+impl Encode for Lines {
+    fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+        let options = FormatOptions::default().with_null("-");
+        let columns =
+            batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let mut text = String::new();
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            text.push_str(&cells.join(" "));
+            text.push('\n');
+        }
+        Ok(text.into_bytes())
+    }
+
+    fn end(&self) -> &'static [u8] {
+        b""
+    }
+}
 
 pub(crate) fn engine(lab: &Lab, limits: Limits) -> Sql {
-    Sql::new(lab.questions(Settings::default()), limits).unwrap()
+    engine_with(lab, Settings::default(), limits)
+}
+
+pub(crate) fn engine_with(lab: &Lab, settings: Settings, limits: Limits) -> Sql {
+    Sql::new(lab.questions(settings), limits, Launch::Threads(lines)).unwrap()
 }
 
 /// The rows as texts, one line each, values divided by blanks.
 pub(crate) async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
-    let mut rows = sql.query(text, Asker::new(reader, at(7200.0))).await?;
-    let options = FormatOptions::default().with_null("-");
-    let mut lines = Vec::new();
-    while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        let columns: Vec<ArrayFormatter<'_>> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
-            .collect();
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
-            lines.push(cells.join(" "));
-        }
+    let mut rows = sql.query(text, Asker::new(reader, at(7200.0)), Format::Json).await?;
+    let mut text = Vec::new();
+    while let Some(piece) = rows.next().await {
+        text.extend(piece?.text);
     }
-    Ok(lines)
+    Ok(String::from_utf8(text).unwrap().lines().map(str::to_owned).collect())
 }
 
 pub(crate) async fn ask(sql: &Sql, text: &str) -> Vec<String> {

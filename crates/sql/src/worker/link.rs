@@ -1,0 +1,151 @@
+//! A worker's end of the socket: scans are requested through it, and their rows come back.
+
+use super::bytes::read_message;
+use super::messages::{self, CREDIT, ROWS_AT, ReadSoFar, ScanRequest, TO_WORKER_MAX, ToWorker};
+use super::rows;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use futures::Stream;
+use query::{Cancel, QueryError};
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// What comes for a scan.
+#[derive(Debug)]
+enum Event {
+    Rows(Vec<u8>),
+    End,
+    Failed,
+}
+
+/// A worker's end of the socket.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: Mutex<UnixStream>,
+    scans: Mutex<HashMap<u32, mpsc::Sender<Event>>>,
+    next: AtomicU32,
+    read: Mutex<ReadSoFar>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(crate) fn new(socket: UnixStream) -> Self {
+        Self {
+            socket: Mutex::new(socket),
+            scans: Mutex::default(),
+            next: AtomicU32::new(0),
+            read: Mutex::default(),
+        }
+    }
+
+    /// Sends a message. A server that does not read holds the worker up: it has nothing else to do.
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
+        locked(&self.socket).write_all(message)
+    }
+
+    /// What the server has read from blocks, as far as it reported it.
+    pub(crate) fn read_so_far(&self) -> ReadSoFar {
+        *locked(&self.read)
+    }
+
+    /// Passes messages on to their scans until the server closes the socket.
+    pub(crate) fn receive(&self, mut from: impl io::Read) -> io::Result<()> {
+        while let Some(message) = read_message(&mut from, TO_WORKER_MAX)? {
+            let (scan, event) = match ToWorker::read(&message) {
+                Some(ToWorker::Rows(scan)) => (scan, Event::Rows(message)),
+                Some(ToWorker::ScanEnd(scan, read)) => {
+                    *locked(&self.read) = read;
+                    (scan, Event::End)
+                }
+                Some(ToWorker::ScanFailed(scan)) => (scan, Event::Failed),
+                Some(ToWorker::Begin(_)) | None => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown message"));
+                }
+            };
+            // A scan that has been stopped meanwhile is not there. Its credit bounds what waits for one that is.
+            if let Some(to) = locked(&self.scans).get(&scan) {
+                to.try_send(event).ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a table.
+    pub(crate) fn scan(
+        self: &Arc<Self>,
+        request: ScanRequest,
+        schema: SchemaRef,
+    ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + 'static> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        // Its credit, and the end.
+        let (to, events) = mpsc::channel(CREDIT + 1);
+        locked(&self.scans).insert(id, to);
+        let scan = Scan { link: Arc::clone(self), id, events, request, schema };
+        self.send(&messages::scan(id, &scan.request)).map_err(gone)?;
+        Ok(futures::stream::unfold(Some(scan), async |scan| {
+            let mut scan = scan?;
+            match scan.next().await {
+                Ok(Some(batch)) => Some((Ok(batch), Some(scan))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        }))
+    }
+}
+
+/// The server has closed the socket: nobody waits for the answer.
+fn gone(_: io::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(QueryError::Cancelled))
+}
+
+/// A scan of a worker, until it is dropped.
+#[derive(Debug)]
+struct Scan {
+    link: Arc<Link>,
+    id: u32,
+    events: mpsc::Receiver<Event>,
+    request: ScanRequest,
+    schema: SchemaRef,
+}
+
+impl Scan {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        match self.events.recv().await {
+            Some(Event::Rows(message)) => {
+                let rows = message.get(ROWS_AT..).unwrap_or_default();
+                let ScanRequest { table, kept, .. } = &self.request;
+                let batch = rows::batch(rows, *table, kept, &self.schema)?;
+                self.link.send(&messages::more(self.id)).map_err(gone)?;
+                Ok(Some(batch))
+            }
+            Some(Event::End) => Ok(None),
+            // The server knows the reason, and reports it itself.
+            Some(Event::Failed) | None => Err(gone(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        locked(&self.link.scans).remove(&self.id);
+        self.link.send(&messages::stop(self.id)).ok();
+    }
+}
+
+/// Cancels a statement when its server is gone.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop(pub(crate) Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
