@@ -130,7 +130,7 @@ mod tests {
         assert!(rejected(&format!("SELECT 1 FROM metrics WHERE {}", any(520))));
         let columns = vec!["max(value) AS v"; 1000].join(", ");
         assert!(!rejected(&format!("SELECT {columns} FROM metrics")));
-        let tables = vec!["(VALUES (1)) a"; 600].join(", ");
+        let tables = vec!["(VALUES (1)) a"; 700].join(", ");
         assert!(rejected(&format!("SELECT 1 FROM {tables}")));
     }
 

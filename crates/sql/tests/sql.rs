@@ -11,7 +11,7 @@ use jobs::{NodeShare, Reader, Record};
 use lab::{Lab, Told, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
-use sql::{Limits, Sql};
+use sql::Limits;
 
 /// Jobs 7 and 8 on n1 at once, the node itself, and a port that is n1's by alias.
 fn filled() -> Lab {

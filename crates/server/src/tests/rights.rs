@@ -144,6 +144,7 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
             config,
             data,
             passed: None,
+            sql_worker: None,
             listen_given: true,
             agent_config: None,
             limits,

@@ -40,13 +40,14 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Held {
     worker: Option<Worker>,
-    turn: Option<(Turn, Grant)>,
+    /// The memory comes back before the turn, so that who has a turn finds memory.
+    turn: Option<(Grant, Turn)>,
     runtime: Handle,
 }
 
 impl Held {
     pub(crate) const fn new(turn: Turn, grant: Grant, runtime: Handle) -> Self {
-        Self { worker: None, turn: Some((turn, grant)), runtime }
+        Self { worker: None, turn: Some((grant, turn)), runtime }
     }
 }
 
