@@ -16,6 +16,8 @@ pub(crate) struct Connect {
 struct State {
     settings: ServerSettings,
     spool_bytes_per_second: u64,
+    /// Whether samples stay here, so that no server is looked for.
+    local: bool,
     /// Where the last client sends to.
     used: Option<ServerUrl>,
 }
@@ -24,13 +26,21 @@ impl Connect {
     pub(crate) fn new(config: &AgentConfig) -> Self {
         let settings = config.server.clone();
         let spool_bytes_per_second = config.spool.spool_send_bytes_per_second.0;
-        Self { state: Mutex::new(State { settings, spool_bytes_per_second, used: None }) }
+        Self {
+            state: Mutex::new(State {
+                settings,
+                spool_bytes_per_second,
+                local: config.local,
+                used: None,
+            }),
+        }
     }
 
     /// Takes other settings.
     pub(crate) fn set(&self, config: &AgentConfig) {
         let mut state = self.state();
         state.settings = config.server.clone();
+        state.local = config.local;
         state.spool_bytes_per_second = config.spool.spool_send_bytes_per_second.0;
     }
 
@@ -44,6 +54,10 @@ impl Connect {
     pub(crate) fn client(&self) -> Option<Http> {
         let mut state = self.state();
         let Some(url) = state.url() else {
+            if state.local {
+                log::info!("samples stay here; `--server` on the command line sends them");
+                return None;
+            }
             log::warn!("no server: none is set and none runs here; give `server`");
             return None;
         };
@@ -78,6 +92,6 @@ impl Connect {
 
 impl State {
     fn url(&self) -> Option<ServerUrl> {
-        server_asked(&self.settings)
+        if self.local { None } else { server_asked(&self.settings) }
     }
 }

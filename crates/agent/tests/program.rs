@@ -8,6 +8,7 @@ mod server;
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Reply, Server, answer};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,6 +147,45 @@ fn wrong_settings_are_all_told_and_end_it() {
     assert!(String::from_utf8(stderr).unwrap().contains("'--period'"));
     let Output { status, stderr, .. } = command(&["--root", "/no/such/dir"]).output().unwrap();
     assert_eq!((status.code(), String::from_utf8(stderr).unwrap().lines().count()), (Some(1), 1));
+}
+
+/// A recorded machine, or a tick that is printed, never reaches the store that a file, a variable or a server of
+/// this machine names.
+#[test]
+fn samples_for_reading_are_sent_only_by_the_command_line() {
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let (machine, dir) = (machine(), tempfile::tempdir().unwrap());
+    let (root, spool) = (machine.path().to_str().unwrap(), dir.path().join("spool"));
+    let file = dir.path().join("agent.toml");
+    let text = format!("server = \"{}\"\nspool = \"{}\"\n", server.url, spool.display());
+    fs::write(&file, text).unwrap();
+    fs::create_dir_all(dir.path().join("jobmeter")).unwrap();
+    fs::write(dir.path().join("jobmeter/server"), &server.url).unwrap();
+    let agent = |words: &[&str]| {
+        let mut command = command(words);
+        command.args(["--config", file.to_str().unwrap(), "--period", "200ms", "-v"]);
+        command.env("JOBMETER_SERVER", &server.url).env("XDG_RUNTIME_DIR", dir.path());
+        command
+    };
+    for words in [&["--once", "--print", "--root", root][..], &["--once", "--root", root]] {
+        let Output { status, stderr, .. } = agent(words).output().unwrap();
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    }
+    let once = ["--once", "--print", "--sources-load-enabled=true"];
+    assert!(agent(&once).output().unwrap().status.success());
+    // One that runs on: it has read three ticks when it is ended.
+    let mut child = agent(&["--root", root, "--print"]).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.filter(|line| line.starts_with("load_1m")).take(3).count(), 3);
+    kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(status.success() && said.contains("samples stay here"), "{said}");
+    assert!(server.posts().is_empty(), "{} requests", server.posts().len());
+    assert!(!spool.exists(), "nothing is kept for a later agent to send");
+    let sends = ["--once", "--print", "--root", root, "--server", &server.url];
+    assert!(agent(&sends).output().unwrap().status.success());
+    assert_eq!(server.posts().len(), 1);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod nodes;
 mod openapi;
 mod operation;
 mod param;
+mod reported;
 mod rows;
 mod samples;
 mod time;
@@ -35,6 +36,7 @@ pub use nodes::{
 pub use openapi::openapi;
 pub use operation::{Access, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
+pub use reported::{REPORTED, Reported};
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,

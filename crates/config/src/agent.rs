@@ -1,6 +1,6 @@
 //! What an agent can be told.
 
-use crate::load::{ConfigError, Values};
+use crate::load::{ConfigError, Origin, Values};
 use crate::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::text::{Bytes, Raw, ServerUrl, Spool};
 use crate::{FlushOn, LogConfig, MetricPattern, Setting, log_settings};
@@ -152,11 +152,13 @@ settings! {
 settings! {
     /// What an agent does once, instead of running on.
     RunSettings, RUN, "One run" {
-        /// Recorded machine to read instead of this one; each further one is the next tick.
+        /// Recorded machine to read instead of this one; each further one is the next tick. Its samples are sent
+        /// only where the command line has `--server`.
         "root" root: Vec<PathBuf> = "" or "this machine", Kind::List("DIR");
         /// Whether to read once, for each root, and end.
         "once" once: bool = "false", Kind::Switch;
-        /// Whether to print each sample before it is sent.
+        /// Whether to print each sample before it is sent; with `once`, samples are sent only where the command
+        /// line has `--server`.
         "print" print: bool = "false", Kind::Switch;
         /// The time of the first tick, where the machine is a recorded one.
         "now" now: Option<Timestamp> = "" or "the clock's", Kind::Text("TIME");
@@ -201,6 +203,9 @@ pub struct AgentConfig {
     pub log: LogConfig,
     /// Each source, by its name.
     pub sources: BTreeMap<String, SourceConfig>,
+    /// Whether samples stay here: a recorded machine, or one tick that is printed, must never reach the live
+    /// store because a file or this machine names a server. `--server` on the command line asks for it.
+    pub local: bool,
 }
 
 /// Every setting of an agent with these sources, in the order of the manual.
@@ -239,9 +244,25 @@ impl AgentConfig {
             run: run?,
             log: log?,
             sources: sources?,
+            local: false,
         };
         config.check_together(values, errors);
-        Some(config)
+        Some(config.kept_local(values))
+    }
+
+    /// Without server and spool where samples stay here. A spool that the command line names stays: it is not the
+    /// one of the agent that runs here.
+    fn kept_local(mut self, values: &Values) -> Self {
+        let is_flag = |key| matches!(values.raw(key), Some((_, Origin::Flag(_))));
+        let for_reading = !self.run.root.is_empty() || (self.run.once && self.run.print);
+        self.local = for_reading && !is_flag("server");
+        if self.local {
+            self.server.server = None;
+            if !is_flag("spool") {
+                self.spool.spool = Some(Spool::None);
+            }
+        }
+        self
     }
 
     /// What two settings say together.

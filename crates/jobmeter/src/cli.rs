@@ -125,8 +125,8 @@ fn run() -> Command {
             Arg::new("command")
                 .required(true)
                 .num_args(1..)
+                // What comes before it is ours: an unknown option there is no command.
                 .trailing_var_arg(true)
-                .allow_hyphen_values(true)
                 .value_name("COMMAND")
                 .value_hint(ValueHint::CommandWithArguments)
                 .value_parser(clap::value_parser!(std::ffi::OsString))
@@ -436,9 +436,29 @@ mod tests {
         let matches = parse(&["jobmeter", "job", "end", "local:7", "--exit-code", "3"]).unwrap();
         let end = matches.subcommand_matches("job").unwrap().subcommand_matches("end").unwrap();
         assert_eq!(end.get_one::<String>("exit-code").unwrap(), "3");
-        let words = ["jobmeter", "run", "--json", "--", "sh", "-c", "exit 3"];
-        let matches = parse(&words).unwrap();
-        let run = matches.subcommand_matches("run").unwrap();
-        assert_eq!(run.get_many::<std::ffi::OsString>("command").unwrap().count(), 3);
+    }
+
+    #[test]
+    fn options_of_run_end_where_the_command_begins() {
+        let command_of = |words: &[&str]| -> Result<Vec<String>, clap::Error> {
+            let matches = command().try_get_matches_from([&["jobmeter", "run"], words].concat())?;
+            let run = matches.subcommand_matches("run").unwrap();
+            let words = run.get_many::<std::ffi::OsString>("command").unwrap();
+            Ok(words.map(|word| word.to_str().unwrap().to_owned()).collect())
+        };
+        for words in [&["--nmae", "x", "--", "true"][..], &["--nmae", "true"], &["-n", "true"]] {
+            let error = command_of(words).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument, "{words:?}");
+        }
+        assert!(
+            command_of(&["--nmae", "x", "--", "true"]).unwrap_err().to_string().contains("--name")
+        );
+        let shell = ["sh", "-c", "exit 3"];
+        assert_eq!(command_of(&["--json", "--", "sh", "-c", "exit 3"]).unwrap(), shell);
+        assert_eq!(command_of(&["--json", "sh", "-c", "exit 3"]).unwrap(), shell);
+        // The command's own options are its own, those with our names too.
+        let ours = ["make", "--name", "-j2", "--", "--nmae"];
+        assert_eq!(command_of(&ours).unwrap(), ours);
+        assert_eq!(command_of(&["--", "--odd-name", "-x"]).unwrap(), ["--odd-name", "-x"]);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Look {
 
 /// Every source with a manual: the agent's, with what the agent tells of itself, and that of `jobmeter run`.
 pub(crate) fn all() -> impl Iterator<Item = &'static SourceSpec> {
-    agent::sources().chain([&crate::run::tree::SPEC])
+    agent::sources().chain([&crate::run::reported::SPEC])
 }
 
 /// The generated reference of every source.

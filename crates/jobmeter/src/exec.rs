@@ -1,22 +1,32 @@
 //! The step between a fork and the program that is wanted: joins cgroups, ends with its parent, and
 //! becomes the program.
 //!
-//! `jobmeter __exec [--end-with PID] [--listen] [--join FILE]... -- PROGRAM ARGUMENTS...`, started by `up` and `run`
-//! alone. A process of its own does this, as code between fork and exec may do next to nothing; so
+//! `jobmeter __exec [--end-with PID] [--listen] [--beside FD] [--join FILE]... -- PROGRAM ARGUMENTS...`, started by
+//! `up` and `run` alone. A process of its own does this, as code between fork and exec may do next to nothing; so
 //! everything the program does is counted in its cgroup, and nothing of ours.
+//!
+//! With `--beside` it begins a sibling, which becomes the program, and ends: the kernel counts for the program what
+//! its process used before, such as the largest memory of a process that it was forked from, and this one's is
+//! small. The descriptor is a socket: the sibling writes a line when it has joined, waits for one byte, and writes when
+//! it begins and what it had used by then ([`sibling::Begun`]).
 
 use anyhow::{Context, bail};
+use kernel::sibling::{self, Side};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The hidden word.
 pub(crate) const WORD: &str = "__exec";
+/// The hidden word of a process that removes directories after some milliseconds: `__remove MS DIR...`.
+pub(crate) const REMOVE: &str = "__remove";
 
 /// The first descriptor that a service manager passes on.
 const LISTEN_FD: RawFd = 3;
@@ -26,6 +36,8 @@ const LISTEN_FD: RawFd = 3;
 pub(crate) struct Steps {
     /// Files `cgroup.procs` to join.
     pub(crate) join: Vec<PathBuf>,
+    /// The socket of a sibling that becomes the program.
+    pub(crate) beside: Option<i32>,
     /// Whether to be told to end when this process is gone.
     pub(crate) end_with_us: bool,
     /// Whether standard input is a listening socket, which the program gets as sd_listen_fds(3) says.
@@ -49,6 +61,9 @@ impl Steps {
         if self.listen {
             command.arg("--listen");
         }
+        if let Some(number) = self.beside {
+            command.args(["--beside", &number.to_string()]);
+        }
         for file in &self.join {
             command.arg("--join").arg(file);
         }
@@ -59,7 +74,7 @@ impl Steps {
 
 /// Does the steps and becomes the program; returns only when that fails.
 pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
-    let (mut words, mut listens) = (words.iter(), false);
+    let (mut words, mut files, mut beside, mut listens) = (words.iter(), Vec::new(), None, false);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--end-with") => end_with(words.next())?,
@@ -67,21 +82,57 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
                 pass_stdin_on()?;
                 listens = true;
             }
-            Some("--join") => join(Path::new(words.next().context("--join wants a file")?))?,
+            Some("--beside") => beside = Some(Beside::take(words.next())?),
+            Some("--join") => files.push(Path::new(words.next().context("--join wants a file")?)),
             Some("--") => break,
             _ => bail!("`{}` is no step before a program", word.to_string_lossy()),
         }
     }
-    let program = words.next().context("no program is named")?;
+    let words = words.as_slice();
+    let (program, arguments) = words.split_first().context("no program is named")?;
+    if beside.is_some()
+        && let Side::First(_) = sibling::begin().context("beginning another process")?
+    {
+        std::process::exit(0);
+    }
+    for file in files {
+        join(file)?;
+    }
+    let error = match beside {
+        Some(beside) => beside.begin(words),
+        None => exec(program, arguments, listens),
+    };
+    let program = program.to_string_lossy().into_owned();
+    Err(NotStarted { missing: is_missing(&error), program, error }.into())
+}
+
+fn exec(program: &OsStr, arguments: &[OsString], listens: bool) -> io::Error {
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     let mut command = Command::new(program);
     if listens {
         // The program keeps this process's number.
         command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", "1");
     }
-    let error = command.args(words).exec();
-    let program = program.to_string_lossy().into_owned();
-    Err(NotStarted { missing: is_missing(&error), program, error }.into())
+    command.args(arguments).exec()
+}
+
+/// The socket of a sibling that becomes the program.
+struct Beside(File);
+
+impl Beside {
+    fn take(number: Option<&OsString>) -> anyhow::Result<Self> {
+        let number = number.and_then(|number| number.to_str()?.parse().ok());
+        let file = sibling::inherited(number.context("--beside wants a number")?);
+        Ok(Self(file.context("--beside")?))
+    }
+
+    /// Says that all is joined, waits to be let go, and becomes the program; returns only when that fails.
+    fn begin(mut self, words: &[OsString]) -> io::Error {
+        match self.0.write_all(b"joined\n").and_then(|()| self.0.read_exact(&mut [0])) {
+            Ok(()) => sibling::become_program(words, &self.0),
+            Err(error) => error,
+        }
+    }
 }
 
 /// Why a program did not start.
@@ -145,6 +196,31 @@ fn executable(file: &Path) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, "not executable"))
         }
         other => Ok(other?),
+    }
+}
+
+/// Starts a process that removes empty directories after a time. It has nothing of the terminal and of the pipes that
+/// this one writes to, so that nobody waits for it.
+pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<()> {
+    let own = std::env::current_exe().context("finding this program's own file")?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it outlives this process, to remove its cgroups"
+    )]
+    let mut command = Command::new(own);
+    command.args([REMOVE, &after.as_millis().to_string()]).args(dirs).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.spawn().context("starting what removes the job's cgroup")?;
+    Ok(())
+}
+
+/// Removes directories after a time; those that still have a process stay.
+pub(crate) fn remove(words: &[OsString]) {
+    let Some((after, dirs)) = words.split_first() else { return };
+    let after = after.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    std::thread::sleep(Duration::from_millis(after));
+    for dir in dirs {
+        std::fs::remove_dir(dir).unwrap_or_default();
     }
 }
 

@@ -54,6 +54,12 @@ fn main() -> ExitCode {
         let Err(error) = exec::become_program(rest);
         return fail(&error);
     }
+    if let [_, word, rest @ ..] = &words[..]
+        && word == exec::REMOVE
+    {
+        exec::remove(rest);
+        return ExitCode::SUCCESS;
+    }
     let matches = cli::command().get_matches_from(words);
     match dispatch(&matches) {
         Ok(code) => code,
@@ -69,7 +75,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if broken_pipe {
         return ExitCode::SUCCESS;
     }
-    eprintln!("jobmeter: {error:#}");
+    // A closed or full standard error changes nothing of the exit code.
+    writeln!(io::stderr(), "jobmeter: {error:#}").ok();
     let not_started = error.chain().find_map(|cause| cause.downcast_ref::<exec::NotStarted>());
     ExitCode::from(not_started.map_or(FAILED, exec::NotStarted::exit_code))
 }

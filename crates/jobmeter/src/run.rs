@@ -6,8 +6,9 @@
 mod child;
 mod measure;
 mod place;
+pub(crate) mod reported;
 mod send;
-pub(crate) mod tree;
+mod tree;
 
 use crate::client::{Client, Refused};
 use anyhow::Context;
@@ -15,6 +16,7 @@ use api::Totals;
 use child::Command;
 use clap::ArgMatches;
 use kernel::Root;
+use kernel::clock::monotonic_us;
 use measure::Measure;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use place::{Limits, Place};
@@ -24,14 +26,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often the kernel's queues are emptied, and the command is looked at.
+/// How often the kernel's queues are emptied while nothing ends.
 const STEP: Duration = Duration::from_millis(50);
-/// Steps between two readings.
-const STEPS_PER_READING: u32 = 20;
-
-/// How long an agent gets to read the last of a job before its cgroup goes: three times what it takes to
-/// see a cgroup of version 1 empty.
-const AGENT_READS: Duration = Duration::from_millis(300);
+/// Time between two readings.
+const READ_EVERY_US: u64 = 1_000_000;
 
 /// The report, as `--json` prints it.
 #[derive(Serialize)]
@@ -79,7 +77,11 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let exit_code = result.as_ref().map_or(127, |(code, _)| *code);
     end(client, &job, exit_code, &mut left_out);
     let (exit_code, totals) = result?;
-    report(matches.get_flag("json"), &job, &words, exit_code, totals, left_out)?;
+    let reported = report(matches.get_flag("json"), &job, &words, exit_code, totals, left_out);
+    if let Err(error) = reported {
+        // Scripts rely on the command's own exit code, whether or not there is a place for the report.
+        writeln!(io::stderr(), "jobmeter: cannot write the report: {error}").ok();
+    }
     Ok(ExitCode::from(u8::try_from(exit_code).unwrap_or(1)))
 }
 
@@ -145,26 +147,36 @@ fn measured(
     let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
     let key = JobKey { cluster: ClusterId::local(), id };
-    job.start = crate::clock();
-    measure.begin(&key, &place, job.start);
+    measure.begin(&key, &place, crate::clock());
     let mut sender =
         send::Sender::new(client, job.id.map(|_| &key), &job.device, !place.is_empty());
-    let mut command = Command::start(words, place.join_files(root))?;
-    let exit_code = follow(&mut command, &mut measure, &mut sender, &place);
-    let stop = crate::clock();
+    // What counts by task knows the command before it runs, however short that is.
+    let joined = || measure.collect(crate::clock());
+    let mut command = Command::start(words, place.join_files(root), joined)?;
+    job.start = Timestamp(command.begun().wall_us);
+    let Ended { exit_code, wall } = follow(&mut command, &mut measure, &mut sender, &place);
+    // By the clock that is never set.
+    let stop = job.start.plus(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX));
     job.stop = Some(stop);
     measure.end(&key, stop);
+    let totals = measure.totals(wall);
+    measure.report(&totals, &key, stop);
     sender.send(&mut measure, true);
     left_out.append(&mut place.left_out);
     left_out.append(&mut measure.left_out);
-    let micros = u64::try_from(stop.since(job.start)).unwrap_or(0);
-    let totals = measure.totals(Duration::from_micros(micros));
-    if sender.agent_sees() {
-        std::thread::sleep(AGENT_READS);
+    // An agent reads the last of the job meanwhile; nobody waits for that.
+    if !(sender.agent_sees() && place.remove_later()) {
+        place.remove();
     }
     left_out.extend(sender.trouble());
-    place.remove();
     Ok((exit_code, totals))
+}
+
+/// How a command ended.
+struct Ended {
+    exit_code: i32,
+    /// From its start to the end of all it started.
+    wall: Duration,
 }
 
 /// Reads until the command and all it started have ended, or the user has waited long enough for what
@@ -174,30 +186,37 @@ fn follow(
     measure: &mut Measure,
     sender: &mut send::Sender<'_>,
     place: &Place,
-) -> i32 {
-    let (mut steps, mut told) = (0_u32, false);
+) -> Ended {
+    let (begun_us, mut told) = (command.begun().steady_us, false);
+    let mut read_us = begun_us;
     loop {
+        // Before anything is looked at: what ended has ended by now.
+        let (now, steady_us) = (crate::clock(), monotonic_us());
         let enough = command.tend();
+        measure.set_ended(command.ended());
         if let Some(exit_code) = command.exit_code() {
-            let alive = measure.alive(place);
+            let alive =
+                if command.is_childless() && place.is_empty() { 0 } else { measure.alive(place) };
             if alive == 0 || enough {
-                return exit_code;
+                let wall = Duration::from_micros(steady_us.saturating_sub(begun_us));
+                return Ended { exit_code, wall };
             }
             if !told {
                 told = true;
-                eprintln!(
+                writeln!(
+                    io::stderr(),
                     "jobmeter: the command ended with {exit_code}; waiting for {alive} that it started (Ctrl-C ends the waiting)"
-                );
+                )
+                .ok();
             }
         }
-        std::thread::sleep(STEP);
-        steps += 1;
-        let now = crate::clock();
         measure.drain(now);
-        if steps.is_multiple_of(STEPS_PER_READING) {
+        if steady_us.saturating_sub(read_us) >= READ_EVERY_US {
+            read_us = steady_us;
             measure.collect(now);
             sender.send(measure, false);
         }
+        command.wait(STEP);
     }
 }
 

@@ -11,10 +11,15 @@ use rustix::param::page_size;
 /// cache at their next use, for about a microsecond each sixteen; those that only the start needed do not. For a
 /// program that measures itself by its memory. Where it cannot be done nothing changes.
 pub fn give_back() {
-    let Ok(maps) = std::fs::read("/proc/self/maps") else { return };
-    for (start, end) in lines(&maps).filter_map(code_of_a_file) {
+    for (start, end) in ranges() {
         drop_pages(start, end);
     }
+}
+
+/// Begin and end of each mapping of code.
+pub(crate) fn ranges() -> Vec<(usize, usize)> {
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    lines(&maps).filter_map(code_of_a_file).collect()
 }
 
 /// Begin and end of a mapping that is code of a file and cannot be written.
@@ -33,7 +38,7 @@ fn code_of_a_file(line: &[u8]) -> Option<(usize, usize)> {
 }
 
 #[expect(unsafe_code, reason = "madvise has no safe wrapper")]
-fn drop_pages(start: usize, end: usize) {
+pub(crate) fn drop_pages(start: usize, end: usize) {
     // SAFETY: the range is a private mapping of a file that nobody may write, so each page of it that is
     // dropped is read again from the same file, with the same bytes, when it is next used; the kernel checks
     // the range itself. A page that a debugger wrote into would lose what it wrote. That it may fail, as for

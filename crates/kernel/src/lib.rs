@@ -41,6 +41,7 @@ pub mod process;
 mod root;
 pub mod rusage;
 pub mod schedstat;
+pub mod sibling;
 pub mod sockets;
 pub mod softirqs;
 pub mod stat;

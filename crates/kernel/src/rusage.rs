@@ -1,8 +1,7 @@
-//! What ended children used (getrusage(2); kernel/sys.c, Linux 6.18).
+//! What ended children used (wait4(2), getrusage(2); kernel/exit.c and kernel/sys.c, Linux 6.18).
 //!
-//! `RUSAGE_CHILDREN` sums over the children that were waited for and, through them, over the
-//! descendants that they waited for. A process that adopts orphans (`PR_SET_CHILD_SUBREAPER`) and waits
-//! for each of them so has the sum over everything it started.
+//! wait4 tells of each child what it used, and what the descendants did that it waited for. A process that adopts
+//! orphans (`PR_SET_CHILD_SUBREAPER`) and waits for each of them so has everything it started, child by child.
 
 /// Times and counts of `struct rusage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,20 +26,81 @@ pub struct Usage {
     pub involuntary_switches: u64,
 }
 
-/// What the ended and waited-for descendants of this process used.
-pub fn of_children() -> Usage {
-    of(libc::RUSAGE_CHILDREN)
+impl Usage {
+    /// Adds another process: what is counted adds up, of the largest resident sets the larger one holds.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            user_us: self.user_us.saturating_add(other.user_us),
+            system_us: self.system_us.saturating_add(other.system_us),
+            max_rss_kib: self.max_rss_kib.max(other.max_rss_kib),
+            minor_faults: self.minor_faults.saturating_add(other.minor_faults),
+            major_faults: self.major_faults.saturating_add(other.major_faults),
+            blocks_read: self.blocks_read.saturating_add(other.blocks_read),
+            blocks_written: self.blocks_written.saturating_add(other.blocks_written),
+            voluntary_switches: self.voluntary_switches.saturating_add(other.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_add(other.involuntary_switches),
+        }
+    }
+
+    /// What was used since an earlier reading of the same process; the largest resident set has no difference.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            user_us: self.user_us.saturating_sub(earlier.user_us),
+            system_us: self.system_us.saturating_sub(earlier.system_us),
+            max_rss_kib: self.max_rss_kib,
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            blocks_read: self.blocks_read.saturating_sub(earlier.blocks_read),
+            blocks_written: self.blocks_written.saturating_sub(earlier.blocks_written),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
+        }
+    }
 }
 
-fn of(whose: libc::c_int) -> Usage {
+/// What there is of children that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// One ended: its number, its exit code or 128 plus its signal, and what it and all that it waited for used.
+    Ended(i32, i32, Usage),
+    /// All children live.
+    Alive,
+    /// There is no child.
+    Childless,
+}
+
+/// Takes one ended child of this process, whichever it is (wait4(2)).
+pub fn reap() -> Reaped {
+    let mut status: libc::c_int = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    #[expect(unsafe_code, reason = "getrusage has no safe wrapper in rustix")]
-    // SAFETY: the kernel writes one `struct rusage` through a valid pointer to one, and nothing else;
-    // all its fields are integers, for which the zeroes are valid where the call fails.
-    let usage = unsafe {
-        libc::getrusage(whose, usage.as_mut_ptr());
-        usage.assume_init()
+    #[expect(unsafe_code, reason = "wait4 has no safe wrapper in rustix")]
+    // SAFETY: the kernel writes one integer and one `struct rusage` through valid pointers to them; all fields are
+    // integers, for which the zeroes are valid where nothing is written.
+    let (pid, usage) = unsafe {
+        let pid = libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr());
+        (pid, usage.assume_init())
     };
+    match pid {
+        0 => Reaped::Alive,
+        1.. => {
+            let code = if libc::WIFSIGNALED(status) {
+                128 + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            };
+            Reaped::Ended(pid, code, read(&usage))
+        }
+        _ => Reaped::Childless,
+    }
+}
+
+pub(crate) fn read(usage: &libc::rusage) -> Usage {
     let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
     let micros = |t: libc::timeval| count(t.tv_sec) * 1_000_000 + count(t.tv_usec);
     Usage {
@@ -61,13 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "a child whose use is known")]
-    fn a_child_that_was_waited_for_counts() {
-        let before = of_children();
-        let status = std::process::Command::new("true").status().unwrap();
-        assert!(status.success());
-        let after = of_children();
-        assert!(after.minor_faults > before.minor_faults);
-        assert!(after.max_rss_kib > 0);
+    fn what_was_used_adds_up_and_is_taken_off() {
+        let one = Usage { user_us: 5, max_rss_kib: 7, minor_faults: 3, ..Usage::default() };
+        let two = Usage { user_us: 6, max_rss_kib: 4, minor_faults: 1, ..Usage::default() };
+        let both = one.and(two);
+        assert_eq!((both.user_us, both.max_rss_kib, both.minor_faults), (11, 7, 4));
+        assert_eq!(both.since(two).user_us, 5);
+        assert_eq!(two.since(one), Usage { user_us: 1, max_rss_kib: 4, ..Usage::default() });
     }
 }

@@ -10,6 +10,9 @@ const EXITS: &str = "exits";
 /// Read by `jobmeter run` of a command without a cgroup.
 const RUN: &str = "run";
 
+/// What `jobmeter run` reported at its end.
+const REPORT: &str = "report";
+
 /// A later origin wins only beyond this: smaller differences are two readings of one value.
 const SAME: f64 = 1.001;
 
@@ -241,7 +244,23 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
     };
     let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Join::Largest);
     let unread_seconds = made.total("unread_seconds", NOT_READ, Join::Largest);
-    (api::Totals { memory_peak_bytes, unread_seconds, ..totals }, made.origins)
+    let mut totals = api::Totals { memory_peak_bytes, unread_seconds, ..totals };
+    // Of a command of `jobmeter run` its own report holds: everybody answers with the same numbers.
+    let report =
+        |metric: &str| made.nodes.iter().filter_map(|node| node.most(metric)).reduce(f64::max);
+    let reported = totals.take_reported(report);
+    if !reported.is_empty() {
+        made.origins.retain(|origin| {
+            !reported.contains(&&*origin.total) && origin.total != "unread_seconds"
+        });
+        made.origins.extend(reported.into_iter().map(|total| api::TotalOrigin {
+            total: total.to_owned(),
+            origins: vec![REPORT.to_owned()],
+            note: None,
+            nodes: 1,
+        }));
+    }
+    (totals, made.origins)
 }
 
 #[cfg(test)]

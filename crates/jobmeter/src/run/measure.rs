@@ -1,10 +1,12 @@
 //! What a job used, read by the same sources that an agent reads.
 
 use super::place::Place;
+use super::reported;
 use super::tree::{self, Tree};
 use api::Totals;
 use cgroups::{JobCgroup, Jobs};
-use kernel::{Root, rusage};
+use kernel::Root;
+use kernel::rusage::Usage;
 use model::{DeviceId, JobKey, Timestamp};
 use sources::{Context, Open, Options, Sink, Source, SourceError};
 use std::collections::BTreeMap;
@@ -24,8 +26,8 @@ pub(crate) struct Measure {
     jobs: Jobs,
     parts: Vec<Part>,
     tree: Option<Tree>,
-    /// The tree's samples.
-    tree_sink: Sink,
+    /// Samples of this program's own: the tree's, and the report.
+    own_sink: Sink,
     last: BTreeMap<Last, f64>,
     /// What had to be left out, and why.
     pub(crate) left_out: Vec<String>,
@@ -50,7 +52,7 @@ impl Measure {
             jobs: Jobs::default(),
             parts: Vec::new(),
             tree: None,
-            tree_sink: Sink::new(device.clone()),
+            own_sink: Sink::new(device.clone()),
             last: BTreeMap::new(),
             left_out: Vec::new(),
         };
@@ -139,9 +141,9 @@ impl Measure {
             keep_last(&part.sink, &mut self.last);
         }
         if let Some(tree) = &mut self.tree {
-            self.tree_sink.begin(now);
-            errors.extend(call(tree, &cx, &mut self.tree_sink).err());
-            keep_last(&self.tree_sink, &mut self.last);
+            self.own_sink.begin(now);
+            errors.extend(call(tree, &cx, &mut self.own_sink).err());
+            keep_last(&self.own_sink, &mut self.last);
         }
         for error in errors.iter().map(ToString::to_string) {
             if !self.left_out.contains(&error) {
@@ -152,8 +154,20 @@ impl Measure {
 
     /// The sinks with their sources' names, for the one who sends or drops what they hold.
     pub(crate) fn sinks(&mut self) -> impl Iterator<Item = (&'static str, &mut Sink)> {
-        let tree = self.tree.is_some().then_some((tree::SPEC.name, &mut self.tree_sink));
-        self.parts.iter_mut().map(|part| (part.name, &mut part.sink)).chain(tree)
+        let own = (reported::SPEC.name, &mut self.own_sink);
+        self.parts.iter_mut().map(|part| (part.name, &mut part.sink)).chain([own])
+    }
+
+    /// Takes what ended processes of a job without a cgroup used.
+    pub(crate) const fn set_ended(&mut self, ended: Usage) {
+        if let Some(tree) = &mut self.tree {
+            tree.ended = ended;
+        }
+    }
+
+    /// Has the report sent beside the samples.
+    pub(crate) fn report(&mut self, totals: &Totals, job: &JobKey, now: Timestamp) {
+        reported::push(totals, job, now, &mut self.own_sink);
     }
 
     /// Processes of the job that are alive; of a job with a cgroup those in it.
@@ -203,7 +217,7 @@ impl Measure {
 
     /// By what the kernel tells of ended children: exact for all that was waited for.
     fn of_tree(&self) -> Totals {
-        let usage = rusage::of_children();
+        let usage = self.tree.as_ref().map_or_else(Usage::default, |tree| tree.ended);
         let blocks = |blocks: u64| Some(blocks as f64 * 512.0);
         let count = |count: u64| Some(count as f64);
         let largest = usage.max_rss_kib as f64 * 1024.0;

@@ -28,6 +28,10 @@ const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
 /// A job's directory that is older and has no process was left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
+/// How long an agent gets to read the last of a job before its cgroup goes: three times what it takes to
+/// see a cgroup of version 1 empty.
+const AGENT_READS: Duration = Duration::from_millis(300);
+
 /// Limits that the user asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
@@ -172,6 +176,17 @@ impl Place {
             return "this machine has none".to_owned();
         }
         self.left_out.join("; ")
+    }
+
+    /// Has them removed when an agent has read the last of them, by a process that nobody waits for. False: it could
+    /// not be started.
+    pub(crate) fn remove_later(&mut self) -> bool {
+        let started =
+            self.made.is_empty() || crate::exec::remove_later(AGENT_READS, &self.made).is_ok();
+        if started {
+            self.made.clear();
+        }
+        started
     }
 
     /// Removes the directories; those that still have a process stay.

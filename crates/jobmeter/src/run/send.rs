@@ -47,9 +47,10 @@ impl<'a> Sender<'a> {
     pub(crate) fn send(&mut self, measure: &mut Measure, last: bool) {
         match &mut self.batches {
             Some(batches) if last || !self.agent => {
-                // What an agent reads too is sent of the cgroup alone.
+                // What an agent reads too is sent of the cgroup alone; the report is our own.
                 let agent = self.agent;
-                let sinks = measure.sinks().filter(|(name, _)| !agent || *name == "cgroup");
+                let sinks = measure.sinks();
+                let sinks = sinks.filter(|(name, _)| !agent || matches!(*name, "cgroup" | "run"));
                 for batch in batches.seal(sinks.map(|(_, sink)| sink)) {
                     let mut frame = Vec::new();
                     match self.encoder.encode(&batch, &mut frame) {

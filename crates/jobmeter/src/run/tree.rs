@@ -2,23 +2,11 @@
 //! children leave behind.
 
 use kernel::process::{process_io, process_stat, process_status};
-use kernel::{NodeKind, Root, rusage};
+use kernel::rusage::Usage;
+use kernel::{NodeKind, Root};
 use model::{Metric, Timestamp, Unit};
-use sources::{Context, Every, Sink, Source, SourceError, SourceSpec};
+use sources::{Context, Sink, Source, SourceError};
 use std::collections::{HashMap, HashSet};
-
-/// What `jobmeter run` measures of a command without a cgroup, as any source declares it.
-pub(crate) static SPEC: SourceSpec = SourceSpec {
-    name: "run",
-    help: "What a command of `jobmeter run` uses where no cgroup can be made for it.",
-    reads: &["/proc/PID/stat", "/proc/PID/status", "/proc/PID/io", "getrusage(RUSAGE_CHILDREN)"],
-    cost: "one file for each process of the node, one more for each of the command",
-    every: Every::Tick,
-    metrics: &[&CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN],
-    sane: &[],
-    options: &[],
-    open: |_| Err(SourceError::absent("a command that `jobmeter run` started without a cgroup")),
-};
 
 pub(crate) static CPU: Metric = Metric::counter(
     "run_cpu_seconds_total",
@@ -38,20 +26,21 @@ pub(crate) static CPU_SYSTEM: Metric = Metric::counter(
     "Processor time of the command in the kernel.",
 )
 .steps(1_000_000);
-static MEMORY: Metric = Metric::gauge(
+pub(super) static MEMORY: Metric = Metric::gauge(
     "run_memory_resident_bytes",
     Unit::Bytes,
     "Resident memory summed over the command's processes; pages that they share count once for each.",
 );
-static PROCESSES: Metric =
+pub(super) static PROCESSES: Metric =
     Metric::gauge("run_processes", Unit::Count, "Processes of the command, zombies left out.");
-static THREADS: Metric = Metric::gauge("run_threads", Unit::Count, "Threads of the command.");
-static READ: Metric = Metric::counter(
+pub(super) static THREADS: Metric =
+    Metric::gauge("run_threads", Unit::Count, "Threads of the command.");
+pub(super) static READ: Metric = Metric::counter(
     "run_io_read_bytes_total",
     Unit::Bytes,
     "Bytes that the command's processes caused to be read from disks, as far as they were seen alive.",
 );
-static WRITTEN: Metric = Metric::counter(
+pub(super) static WRITTEN: Metric = Metric::counter(
     "run_io_write_bytes_total",
     Unit::Bytes,
     "Bytes that the command's processes caused to be written to disks, as far as they were seen alive.",
@@ -67,6 +56,8 @@ pub(crate) struct Tree {
     buf: Vec<u8>,
     /// Last seen (read, written) bytes of each process, by pid and start; those of ended ones stay.
     io: HashMap<(u64, u64), (u64, u64)>,
+    /// What ended and was waited for by us.
+    pub(crate) ended: Usage,
     /// Largest resident memory seen at one reading.
     pub(crate) resident_bytes_max: f64,
 }
@@ -89,6 +80,7 @@ impl Tree {
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             buf: Vec::new(),
             io: HashMap::new(),
+            ended: Usage::default(),
             resident_bytes_max: 0.0,
         }
     }
@@ -164,7 +156,7 @@ impl Source for Tree {
         }
         // What ended and was waited for by us, plus what the living used and what they inherited from the
         // children they waited for. A zombie is in neither until somebody waits for it.
-        let ended = rusage::of_children();
+        let ended = self.ended;
         let living = |ticks: fn(&Seen) -> u64| {
             seen.iter().map(ticks).sum::<u64>() as f64 / self.ticks_per_second
         };

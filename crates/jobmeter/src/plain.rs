@@ -1,0 +1,192 @@
+//! Text of others made harmless for a terminal: names, helps, labels and details come from users, nodes and schedulers.
+//!
+//! A control character can move the cursor, change the title or answer for the user; one of direction can show a text
+//! in another order than it has. Each is shown as `\u001b`, which JSON reads back as the character itself.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Whether a terminal may act on a character: control characters, U+0080 to U+009F, marks of direction, and those that
+/// end a line.
+const fn acts(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}')
+}
+
+/// A value for one line of a terminal.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    made_plain(text, |_| false)
+}
+
+/// Several lines for a terminal.
+pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
+    made_plain(text, |c| matches!(c, '\n' | '\t'))
+}
+
+fn made_plain(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let bad = |c: char| acts(c) && !keep(c);
+    if !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if bad(c) {
+            // Writing to a string cannot fail.
+            write!(out, "\\u{:04x}", u32::from(c)).ok();
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// JSON of which every string, once read, is [`plain`].
+pub(crate) fn plain_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(|c| c == '\\' || acts(c)) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    let mut rest = json;
+    while let Some(place) = rest.find('\\') {
+        let (before, escape) = rest.split_at(place);
+        raw(before, &mut out);
+        rest = escaped(escape, &mut out);
+    }
+    raw(rest, &mut out);
+    Cow::Owned(out)
+}
+
+/// A part of JSON without escapes: what acts there stands within a string, but for the blanks around values.
+fn raw(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' | '\t' => out.push(c),
+            _ if acts(c) => {
+                write!(out, "\\\\u{:04x}", u32::from(c)).ok();
+            }
+            _ => out.push(c),
+        }
+    }
+}
+
+/// The escape that a text begins with; what follows it.
+fn escaped<'a>(text: &'a str, out: &mut String) -> &'a str {
+    let length = if text.starts_with("\\u") { 6 } else { 2 };
+    let Some((escape, rest)) = text.split_at_checked(length) else {
+        // No JSON: its reader says so.
+        out.push_str(text);
+        return "";
+    };
+    let code = match escape {
+        "\\n" => Some(0x0a),
+        "\\r" => Some(0x0d),
+        "\\t" => Some(0x09),
+        "\\b" => Some(0x08),
+        "\\f" => Some(0x0c),
+        _ => escape.strip_prefix("\\u").and_then(|digits| u32::from_str_radix(digits, 16).ok()),
+    };
+    match code.and_then(char::from_u32).filter(|c| acts(*c)) {
+        Some(c) => {
+            write!(out, "\\\\u{:04x}", u32::from(c)).ok();
+        }
+        None => out.push_str(escape),
+    }
+    rest
+}
+
+/// Passes text on to a terminal, several lines of it, with what acts there shown. In JSON that changes no value.
+pub(crate) struct Plain<W> {
+    out: W,
+    /// The beginning of a character that is not complete.
+    part: Vec<u8>,
+}
+
+impl<W: Write> Plain<W> {
+    pub(crate) const fn new(out: W) -> Self {
+        Self { out, part: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for Plain<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut all = std::mem::take(&mut self.part);
+        all.extend_from_slice(bytes);
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.out.write_all(plain_lines(chunk.valid()).as_bytes())?;
+            let invalid = chunk.invalid();
+            if chunks.peek().is_none() && is_begun(invalid) {
+                self.part = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                self.out.write_all("\u{fffd}".as_bytes())?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Whether bytes can be the beginning of a character.
+fn is_begun(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOSTILE: &str = "a\x1b]0;x\x07\r\u{9b}2J\u{202e}b\n\u{7f}\u{2066}é";
+
+    #[test]
+    fn what_acts_on_a_terminal_is_shown() {
+        let shown = "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u202eb\\u000a\\u007f\\u2066é";
+        assert_eq!(plain(HOSTILE), shown);
+        assert_eq!(plain_lines(HOSTILE), shown.replace("\\u000a", "\n"));
+        assert!(matches!(plain("an ordinary é"), Cow::Borrowed(_)));
+        let mut out = Vec::new();
+        let mut writer = Plain::new(&mut out);
+        // A character may come in two pieces.
+        for byte in HOSTILE.as_bytes() {
+            writer.write_all(&[*byte]).unwrap();
+        }
+        assert_eq!(String::from_utf8(out).unwrap(), plain_lines(HOSTILE));
+        let mut out = Vec::new();
+        Plain::new(&mut out).write_all(b"a\x9b2Jb").unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a\u{fffd}2Jb");
+    }
+
+    #[test]
+    fn json_is_read_as_plain_text_or_as_it_was() {
+        let body = serde_json::json!({ "name": HOSTILE, "quote": "\"\\\\n", "n": [1, null] });
+        for body in [body.to_string(), serde_json::to_string_pretty(&body).unwrap()] {
+            let read: serde_json::Value = serde_json::from_str(&plain_json(&body)).unwrap();
+            assert_eq!(read["name"], *plain(HOSTILE));
+            assert_eq!((&read["quote"], &read["n"]), (&"\"\\\\n".into(), &serde_json::json!([1, null])));
+            let mut out = Vec::new();
+            Plain::new(&mut out).write_all(body.as_bytes()).unwrap();
+            let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            assert_eq!(read["name"], HOSTILE);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_of_json(text: String) {
+            let body = serde_json::json!({ "a": text }).to_string();
+            let read: serde_json::Value = serde_json::from_str(&plain_json(&body)).unwrap();
+            prop_assert_eq!(&read["a"], &*plain(&text));
+            prop_assert!(!plain(&text).contains(acts));
+        }
+
+        #[test]
+        fn any_text(text: String) {
+            plain_json(&text);
+        }
+    }
+}

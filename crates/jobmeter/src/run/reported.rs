@@ -1,0 +1,75 @@
+//! The numbers of a report as metrics, which the server answers with: `jobmeter job` shows what `jobmeter run` said.
+
+use super::tree::{CPU, CPU_SYSTEM, CPU_USER, MEMORY, PROCESSES, READ, THREADS, WRITTEN};
+use api::Totals;
+use model::{JobKey, Metric, Timestamp, Unit};
+use sources::{Every, Sink, SourceError, SourceSpec};
+
+macro_rules! reported {
+    ($($name:ident $metric:literal $unit:ident $help:literal;)*) => {
+        $(static $name: Metric = Metric::gauge($metric, Unit::$unit, $help);)*
+
+        /// The report's metrics.
+        static REPORT: &[&Metric] = &[$(&$name),*];
+
+        /// What `jobmeter run` measures itself, as any source declares it.
+        pub(crate) static SPEC: SourceSpec = SourceSpec {
+            name: "run",
+            help: "What `jobmeter run` reports of a command and, where no cgroup can be made for it, measures meanwhile.",
+            reads: &["/proc/PID/stat", "/proc/PID/status", "/proc/PID/io", "wait4(2)"],
+            cost: "without a cgroup one file for each process of the node, and two more for each of the command",
+            every: Every::Tick,
+            metrics: &[
+                &CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN, $(&$name),*
+            ],
+            sane: &[],
+            options: &[],
+            open: |_| Err(SourceError::absent("a command that `jobmeter run` started")),
+        };
+    };
+}
+
+reported! {
+    WALL "run_report_wall_seconds" Seconds
+        "Wall time of the command, from its start to the end of all it started.";
+    CPU_OF "run_report_cpu_seconds" Seconds "Processor time of the command and all it started.";
+    USER_OF "run_report_cpu_user_seconds" Seconds "Processor time of the command in user mode.";
+    SYSTEM_OF "run_report_cpu_system_seconds" Seconds "Processor time of the command in the kernel.";
+    PEAK "run_report_memory_peak_bytes" Bytes
+        "Largest memory: of the command's cgroup; without one, of a process or of all at one reading.";
+    READ_OF "run_report_io_read_bytes" Bytes "Bytes that the command caused to be read from disks.";
+    WRITTEN_OF "run_report_io_write_bytes" Bytes "Bytes that the command caused to be written to disks.";
+    MINOR "run_report_minor_faults" Count "Page faults of the command that needed no disk.";
+    MAJOR "run_report_major_faults" Count "Page faults of the command that needed the disk.";
+    VOLUNTARY "run_report_voluntary_switches" Count "Context switches that the command's tasks asked for.";
+    FORCED "run_report_involuntary_switches" Count "Context switches that were forced on the command's tasks.";
+    THROTTLED "run_report_throttled_seconds" Seconds
+        "Time that the command's tasks were held back by a processor limit.";
+    PRESSURE_CPU "run_report_pressure_cpu_seconds" Seconds "Time that some task of the command waited for a processor.";
+    PRESSURE_MEMORY "run_report_pressure_memory_seconds" Seconds "Time that some task of the command waited for memory.";
+    PRESSURE_IO "run_report_pressure_io_seconds" Seconds "Time that some task of the command waited for a disk.";
+}
+
+/// Puts a report into a sink.
+pub(super) fn push(totals: &Totals, job: &JobKey, now: Timestamp, sink: &mut Sink) {
+    sink.begin(now);
+    let mut out = sink.of_job(job);
+    for number in api::REPORTED {
+        let metric = REPORT.iter().find(|metric| metric.name == number.metric);
+        if let Some((metric, value)) = metric.zip((number.get)(totals)) {
+            out.gauge(metric, &[], value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_of_a_report_is_a_metric() {
+        let names: Vec<&str> = REPORT.iter().map(|metric| &*metric.name).collect();
+        let wanted: Vec<&str> = api::REPORTED.iter().map(|number| number.metric).collect();
+        assert_eq!(names, wanted);
+    }
+}

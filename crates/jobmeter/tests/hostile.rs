@@ -1,0 +1,222 @@
+//! No command lets a server's data act on the terminal: names, helps, labels and details come from users, nodes and
+//! schedulers.
+#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+
+/// Changes the title, clears the screen, turns the direction round, and goes back to the line's beginning.
+const HOSTILE: &str = "HOSTILE\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\r\n\u{7f}";
+
+fn gap() -> Value {
+    json!({"origin": "H", "device": "H", "source": "H", "from": 1.0, "to": 2.0, "cause": "H", "detail": "H", "job": null})
+}
+
+fn job() -> Value {
+    json!({"cluster": "local", "id": 7, "spelling": "7", "user": "H", "uid": 1000, "account": "H", "project": "H",
+        "name": "H", "queue": "H", "state": "H", "state_word": "H", "submit": 1.0, "start": 1.0, "stop": 2.0,
+        "exit_code": 0, "part_of": null, "array_index": null, "types": ["H"], "requested": {}, "used": {},
+        "devices": ["H"]})
+}
+
+fn series() -> Value {
+    json!({"device": "H", "metric": "H", "cluster": "local", "job": 7, "labels": {"H": "H"}, "unit": "H", "kind": "H"})
+}
+
+fn node() -> Value {
+    json!({"device": "H", "alive": false, "stopped": false, "last_seen": 1.0, "period_seconds": 5.0,
+        "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_refused": "H",
+        "troubles": [{"source": "H", "state": "H", "why": "H"}], "unread": [], "series": 1, "jobs": [],
+        "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null})
+}
+
+fn with(mut value: Value, more: Value) -> Value {
+    value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    value
+}
+
+/// The answer to a path, with `H` where hostile text stands.
+fn answer(path: &str) -> Value {
+    let token = json!({"id": 1, "scope": "H", "uid": 1, "note": "H", "made_by": "H", "made": 1.0, "expires": 2.0,
+        "revoked": null, "used": null});
+    let report = json!({"job": job(), "runs": [], "allocations": [], "nodes": [{"device": "H"}],
+        "steps": [{"id": "H", "name": "H", "state_word": "H", "start": 1.0, "stop": 2.0, "exit_code": 0}],
+        "totals": {"wall_seconds": 1.0}, "lines": [], "series": [], "gaps": [gap()],
+        "origins": [{"total": "cpu_seconds", "origins": ["H"], "note": "H", "nodes": 1}]});
+    let explanation = json!({"help": "H", "source": "H", "source_errors": 1.0,
+        "last_error": {"time": 1.0, "state": "H", "why": "H"}, "senders": [{"origin": "H", "last_seen": 1.0}],
+        "period_seconds": 5.0, "samples": 1, "time": 1.0, "value": 1.0, "counted_from": null, "gaps": [gap()],
+        "gaps_count": 1});
+    let known = [
+        (
+            "/api/v1/health",
+            json!({"version": "", "build": "", "ready": true, "uptime_seconds": 1.0, "now": 3.0,
+            "nodes_alive": 0, "nodes": 1, "jobs_running": 0}),
+        ),
+        (
+            "/api/v1/jobs/check",
+            json!([{"cluster": "H", "id": 7, "device": "H", "difference": "H", "since": 1.0,
+            "scheduler": "H", "node": "H"}]),
+        ),
+        ("/api/v1/jobs/refused", Value::Null),
+        ("/api/v1/jobs/", report),
+        ("/api/v1/jobs", json!([job()])),
+        ("/api/v1/nodes", json!([node()])),
+        ("/api/v1/explain", json!([with(series(), explanation)])),
+        (
+            "/api/v1/settings",
+            json!([{"number": 1, "nodes": "H", "settings": ["H"], "made": 1.0, "by": "H",
+            "until": 2.0, "nodes_known": 1, "nodes_taken": 0, "refused": [{"device": "H", "why": "H"}]}]),
+        ),
+        (
+            "/api/v1/promotions",
+            json!([{"number": 1, "metric": "H", "nodes": "H", "job": "H", "made": 1.0,
+            "by": "H", "until": 2.0, "nodes_known": 1}]),
+        ),
+        ("/api/v1/tokens", json!([token])),
+        (
+            "/api/v1/accounts",
+            json!([{"cluster": "H", "name": "H", "members_see": "H", "role": "H",
+            "users": [{"uid": 1, "user": "H", "role": "H"}]}]),
+        ),
+        (
+            "/api/v1/audit",
+            json!([{"time": 1.0, "who": "H", "from": "H", "did": "H", "job": "H", "note": "H"}]),
+        ),
+        ("/api/v1/catalogue", json!([{"name": "H", "unit": "H", "kind": "H", "help": "H"}])),
+        ("/api/v1/series", json!([series()])),
+        ("/api/v1/last", json!([])),
+    ];
+    known
+        .into_iter()
+        .find(|(known, _)| path.starts_with(known))
+        .map_or(Value::Null, |(_, value)| value)
+}
+
+/// The hostile text in the place of each `H`.
+fn fill(value: &mut Value) {
+    match value {
+        Value::String(text) if text == "H" => *text = HOSTILE.to_owned(),
+        Value::Array(all) => all.iter_mut().for_each(fill),
+        Value::Object(fields) => {
+            fields.iter_mut().for_each(|(_, value)| fill(value));
+            if let Some(value) = fields.remove("H") {
+                fields.insert(HOSTILE.to_owned(), value);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Status and body for a path; rows for those that answer with a table.
+fn body(path: &str, accept: &str) -> (&'static str, String) {
+    if path.starts_with("/rpc/get_metrics") || path.starts_with("/api/v1/sql") {
+        return match accept {
+            "text/csv" => ("200 OK", format!("{0},b\n\"{1}\",1\n", "a\u{9b}", HOSTILE)),
+            _ => ("200 OK", json!([{ "a": HOSTILE }]).to_string().replace("\\u009b", "\u{9b}")),
+        };
+    }
+    let mut value = answer(path);
+    fill(&mut value);
+    match value {
+        Value::Null => {
+            let refused =
+                json!({"code": "X", "message": HOSTILE, "details": HOSTILE, "hint": HOSTILE});
+            ("404 Not Found", refused.to_string())
+        }
+        value => ("200 OK", value.to_string()),
+    }
+}
+
+fn serve() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while reader.read_line(&mut head).unwrap() > 2 {}
+            let field = |name: &str| {
+                let lines = head.lines().filter_map(|line| line.split_once(": "));
+                lines
+                    .filter(|(key, _)| key.eq_ignore_ascii_case(name))
+                    .map(|(_, value)| value)
+                    .next()
+            };
+            let length = field("content-length").map_or(0, |length| length.parse().unwrap());
+            reader.take(length).read_to_end(&mut Vec::new()).unwrap();
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let (status, body) = body(path, field("accept").unwrap_or_default());
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).ok();
+        }
+    });
+    url
+}
+
+/// Both outputs of a command.
+fn said(url: &str, words: &[&str]) -> String {
+    #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
+    let output = command.args(["--server", url]).args(words).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn nothing_that_a_server_sends_acts_on_the_terminal() {
+    let url = serve();
+    let select = ["sql", "SELECT 1"];
+    let commands: &[&[&str]] = &[
+        &["jobs"],
+        &["jobs", "--check"],
+        &["jobs", "--json"],
+        &["job", "7"],
+        &["job", "7", "--json"],
+        &["job", "refused"],
+        &["nodes"],
+        &["nodes", "--json"],
+        &["explain", "load_1m"],
+        &["explain", "load_1m", "--json"],
+        &["set", "--list"],
+        &["set", "--list", "--json"],
+        &["promote", "--list"],
+        &["promote", "--list", "--json"],
+        &["token", "list"],
+        &["token", "list", "--json"],
+        &["token", "revoke", "7"],
+        &["account", "list"],
+        &["account", "list", "--json"],
+        &["audit"],
+        &["audit", "--json"],
+        &["get", "--metric", "load_1m"],
+        &["get", "--metric", "load_1m", "--json"],
+        &select,
+        &["sql", "SELECT 1", "--json"],
+        &["flush", "--nodes", "n1", "--source", "cpu"],
+        &["run", "--", "true"],
+    ];
+    for words in commands {
+        let text = said(&url, words);
+        assert!(text.contains("HOSTILE"), "{words:?} prints none of it: {text}");
+        let acts = |c: char| {
+            c != '\n'
+                && (c.is_control()
+                    || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+        };
+        assert!(!text.contains(acts), "{words:?}: {text:?}");
+        // Nor begins a line of its own.
+        assert!(!text.contains("HOSTILE\n"), "{words:?}: {text:?}");
+        if words.contains(&"--json") {
+            let line = text.lines().next().unwrap();
+            let value: Value = serde_json::from_str(line).unwrap();
+            assert!(value.to_string().contains("HOSTILE\\u001b"), "{words:?}: {value}");
+        }
+    }
+}
