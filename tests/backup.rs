@@ -1,10 +1,62 @@
 //! A copy of a data folder, made while its server writes, is a data folder.
 
 use crate::line::jobmeter;
-use crate::programs::{Running, Server, output, program, until};
+use crate::programs::{Running, Server, output, program, root, until};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// Every path below a folder, with its mode, owner and group.
+fn rights(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u32)> {
+    let (mut found, mut waiting) = (BTreeMap::new(), vec![PathBuf::new()]);
+    while let Some(below) = waiting.pop() {
+        let path = dir.join(&below);
+        let about = std::fs::symlink_metadata(&path).unwrap();
+        if about.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap();
+            waiting.extend(entries.map(|entry| below.join(entry.unwrap().file_name())));
+        }
+        found.insert(below, (about.mode() & 0o7777, about.uid(), about.gid()));
+    }
+    found
+}
+
+#[test]
+fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
+    let mut server = Server::start(&data, &[]);
+    let (code, _, errors) = jobmeter(&server.url, &["run", "--", "true"]);
+    assert_eq!(code, 0, "{errors}");
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+    if root("the owner of a copy") {
+        let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&data).status().unwrap();
+        assert!(status.success());
+    }
+    // As most users have it, and an administrator's shell.
+    let mut backup = Command::new("sh");
+    backup.args(["-c", "umask 022; exec \"$@\"", "sh"]).arg(program("jobmeter"));
+    backup.arg("backup").arg("--data").arg(&data).arg("--to").arg(&copy);
+    let (code, _, errors) = output(&mut backup);
+    assert_eq!(code, 0, "{errors}");
+    let (original, copied) = (rights(&data), rights(&copy));
+    for (path, is) in &copied {
+        let open = is.0 & 0o077;
+        assert_eq!(open, 0, "others may read {}: mode {:o}", path.display(), is.0);
+        if let Some(was) = original.get(path) {
+            assert_eq!(is, was, "{}", path.display());
+        }
+    }
+    for file in ["audit.log", "jobs.sqlite", "demand.sqlite", "samples"] {
+        assert!(copied.contains_key(Path::new(file)), "{file}: {copied:?}");
+    }
+    let audit = |dir: &Path| std::fs::read_to_string(dir.join("audit.log")).unwrap();
+    assert!(audit(&copy).contains("POST /api/v1/jobs"), "{}", audit(&copy));
+    assert_eq!(audit(&copy), audit(&data));
+}
 
 const COUNTED: &str = "SELECT count(*) AS n, count(DISTINCT timestamp) AS ticks FROM metrics";
 
