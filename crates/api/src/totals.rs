@@ -9,7 +9,7 @@ pub struct TotalOrigin {
     /// The field of `totals`.
     pub total: String,
     /// `cgroup`: read from the job's cgroup. `exits`: the kernel's accounting of its tasks (taskstats). `run`: read
-    /// by `jobmeter run`. Several where the nodes differ: on each node the largest value counts.
+    /// by `jobmeter run`. `report`: what `jobmeter run` reported at the end, which holds over the others. Several where the nodes differ: on each node the largest value counts.
     pub origins: Vec<String>,
     /// What restricts the value, for people: `largest task`.
     pub note: Option<String>,

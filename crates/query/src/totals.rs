@@ -361,4 +361,20 @@ mod tests {
         assert_eq!(totals.io_write_bytes, Some(4096.0));
         assert_eq!(origin(&origins, "io_write_bytes").origins, ["cgroup"]);
     }
+
+    #[test]
+    fn the_report_of_jobmeter_run_holds_over_samples() {
+        let samples = [
+            ("cgroup_cpu_seconds_total", 3.0),
+            ("cgroup_memory_peak_bytes", 5e8),
+            ("cgroup_unread_seconds", 0.5),
+            ("run_report_wall_seconds", 1.5),
+            ("run_report_cpu_seconds", 2.0),
+        ];
+        let (totals, origins) = totals(&nodes(&[("n1", &samples)]), 1.75);
+        assert_eq!((totals.wall_seconds, totals.cpu_seconds), (1.5, Some(2.0)));
+        assert_eq!((totals.memory_peak_bytes, totals.unread_seconds), (Some(5e8), None));
+        let of = |name: &str| &origins.iter().find(|origin| origin.total == name).unwrap().origins;
+        assert_eq!((&*of("cpu_seconds")[0], &*of("memory_peak_bytes")[0]), ("report", "cgroup"));
+    }
 }
