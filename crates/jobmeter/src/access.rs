@@ -120,7 +120,7 @@ fn users(matches: &ArgMatches) -> Vec<String> {
 fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("json") {
-        writeln!(out, "{}", client.text("/api/v1/accounts", "application/json")?)?;
+        writeln!(out, "{}", machine(&client.text("/api/v1/accounts", "application/json")?))?;
         return Ok(out.flush()?);
     }
     let mut table = Table::new(&["account", "members see", "you are"]);

@@ -1,5 +1,6 @@
 //! The server, as a command asks it.
 
+use crate::plain::plain_json;
 use crate::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
@@ -72,13 +73,13 @@ impl Client {
         self.understood(path, &body)
     }
 
-    /// What an answer in JSON says.
+    /// What an answer in JSON says, its texts such as a terminal may have them.
     pub(crate) fn understood<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &str,
     ) -> anyhow::Result<T> {
-        serde_json::from_str(body).with_context(|| self.strange(path))
+        serde_json::from_str(&plain_json(body)).with_context(|| self.strange(path))
     }
 
     /// Asks for JSON and gives it as the server wrote it.
@@ -87,6 +88,13 @@ impl Client {
         let mut reader = self.stream(path, accept)?.take(ANSWER_BYTES_MAX);
         reader.read_to_string(&mut body).with_context(|| self.strange(path))?;
         Ok(body)
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &str, body: Body) -> anyhow::Result<T> {
+        let mut text = String::new();
+        let read = body.take(ANSWER_BYTES_MAX).read_to_string(&mut text);
+        read.with_context(|| self.strange(path))?;
+        self.understood(path, &text)
     }
 
     /// Asks, and gives the body as it comes.
@@ -114,14 +122,14 @@ impl Client {
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
         let reader = self.post_stream(path, body, "application/json")?;
-        serde_json::from_reader(reader.take(ANSWER_BYTES_MAX)).with_context(|| self.strange(path))
+        self.read(path, reader)
     }
 
     /// Ends something, and reads JSON.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let request = self.agent.delete(format!("{}{path}", self.url));
         let body = self.check(self.authorised(request).call())?;
-        serde_json::from_reader(body.take(ANSWER_BYTES_MAX)).with_context(|| self.strange(path))
+        self.read(path, body)
     }
 
     /// Sends frames of batches.

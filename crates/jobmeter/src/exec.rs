@@ -245,7 +245,7 @@ fn pass_stdin_on() -> anyhow::Result<()> {
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
     // The program owns it from now on.
     std::mem::forget(socket);
-    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(())
 }
 

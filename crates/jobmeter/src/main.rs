@@ -16,6 +16,7 @@ mod exec;
 mod jobs;
 mod manual;
 mod missing;
+mod plain;
 mod probe;
 mod questions;
 mod report;
@@ -76,7 +77,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // A closed or full standard error changes nothing of the exit code.
-    writeln!(io::stderr(), "jobmeter: {error:#}").ok();
+    let error_text = format!("{error:#}");
+    writeln!(io::stderr(), "jobmeter: {}", plain::plain_lines(&error_text)).ok();
     let not_started = error.chain().find_map(|cause| cause.downcast_ref::<exec::NotStarted>());
     ExitCode::from(not_started.map_or(FAILED, exec::NotStarted::exit_code))
 }

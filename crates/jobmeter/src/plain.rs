@@ -167,7 +167,10 @@ mod tests {
         for body in [body.to_string(), serde_json::to_string_pretty(&body).unwrap()] {
             let read: serde_json::Value = serde_json::from_str(&plain_json(&body)).unwrap();
             assert_eq!(read["name"], *plain(HOSTILE));
-            assert_eq!((&read["quote"], &read["n"]), (&"\"\\\\n".into(), &serde_json::json!([1, null])));
+            assert_eq!(
+                (&read["quote"], &read["n"]),
+                (&"\"\\\\n".into(), &serde_json::json!([1, null]))
+            );
             let mut out = Vec::new();
             Plain::new(&mut out).write_all(body.as_bytes()).unwrap();
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -1,11 +1,12 @@
 //! Commands that ask the server: get, sql.
 
 use crate::client::{Client, path};
+use crate::plain::Plain;
 use crate::show::Table;
 use crate::times::{Span, Times, parameter};
 use crate::unknown;
 use clap::ArgMatches;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
 
 /// Rows by which the columns of a table get their widths; later rows may be wider.
@@ -175,9 +176,12 @@ fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyh
     let mut out = BufWriter::new(io::stdout().lock());
     let any = match format {
         Format::Table => print_table(body, &mut out, cell)?,
+        Format::Csv if io::stdout().is_terminal() => {
+            pass(body, &mut Plain::new(&mut out))?.lines > 1
+        }
         Format::Csv => pass(body, &mut out)?.lines > 1,
         Format::Json => {
-            let passed = pass(body, &mut out)?;
+            let passed = pass(body, &mut Plain::new(&mut out))?;
             writeln!(out)?;
             // Without a row it is `[]`.
             passed.marks > 2

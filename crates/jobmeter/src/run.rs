@@ -11,6 +11,7 @@ mod send;
 mod tree;
 
 use crate::client::{Client, Refused};
+use crate::plain::plain;
 use anyhow::Context;
 use api::Totals;
 use child::Command;
@@ -250,7 +251,7 @@ fn report(
     writeln!(out, "job {number} {}, exit code {exit_code}", report.name)?;
     crate::report::totals(&report.totals, &mut out)?;
     for what in &report.left_out {
-        writeln!(out, "  left out: {what}")?;
+        writeln!(out, "  left out: {}", plain(what))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Numbers and tables for people.
 
+use crate::plain::plain;
 use std::io::{self, Write};
 
 /// A table: columns as wide as their widest cell, numbers to the right.
@@ -11,12 +12,15 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub(crate) fn new(header: &[&str]) -> Self {
-        Self { header: header.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+        Self {
+            header: header.iter().map(|cell| plain(cell).into_owned()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| plain(cell).into_owned()).collect());
     }
 
     /// Whether it has no row.

