@@ -279,15 +279,24 @@ fn throttling_by_the_jobs_own_limit_is_told() {
     let quota = if ground.is_v1() { "20000" } else { "20000 100000" };
     fs::write(ground.file((Hierarchy::Cpu, "cpu.cfs_quota_us"), "cpu.max"), quota).unwrap();
     let mut child = ground.run("while :; do :; done");
-    std::thread::sleep(Duration::from_millis(1500));
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
-    let told = tick(&mut *source, &root, &jobs, &mut sink);
+    // On a busy machine others keep it from its limit for a while.
+    let mut told = BTreeMap::new();
+    for _ in 0..300 {
+        std::thread::sleep(Duration::from_millis(200));
+        told = tick(&mut *source, &root, &jobs, &mut sink);
+        if told["cgroup_cpu_throttled_seconds_total"] > 0.1 {
+            break;
+        }
+    }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(told["cgroup_cpu_periods_total"] >= 5.0, "{told:?}");
-    assert!(told["cgroup_cpu_throttled_periods_total"] >= 3.0);
-    assert!(told["cgroup_cpu_throttled_seconds_total"] > 0.1);
-    assert!(told["cgroup_cpu_seconds_total"] < 0.8);
+    assert!(told["cgroup_cpu_throttled_seconds_total"] > 0.1, "{told:?}");
+    let periods = told["cgroup_cpu_periods_total"];
+    let throttled = told["cgroup_cpu_throttled_periods_total"];
+    assert!(throttled >= 1.0 && throttled <= periods, "{told:?}");
+    // 20 ms in each period, a tick of 10 ms more where the kernel notices late, and the shell before its limit.
+    assert!(told["cgroup_cpu_seconds_total"] <= 0.03 * (periods + 2.0) + 0.05, "{told:?}");
 }
 
 #[test]

@@ -13,22 +13,35 @@
 //! those of the agent's own network namespace. A driver that keeps 32 bits begins at 0 again after 4 GiB;
 //! what was counted between the last reading and that moment is lost. An interface that appears after the
 //! first reading counts from the reading before it. InfiniBand carries its traffic past these counters.
+//!
+//! Of jobs, those with a network namespace to themselves have bytes: see `network/jobs.rs`.
 
+mod jobs;
+
+use crate::exits::DRAIN_EVERY;
 use crate::file::{TickFile, broken};
 use crate::parts::{InterfaceChoice, Roster};
 use crate::sink::Of;
-use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Quiet, Sink, Source, SourceError, SourceSpec};
+use jobs::OfJobs;
 use kernel::net_dev::{Interface, net_dev};
-use model::{Metric, Timestamp, Unit};
+use model::{JobKey, Metric, Timestamp, Unit};
+use std::time::Duration;
 
 const PATH: &str = "proc/net/dev";
+/// How long no drain is needed while no job comes.
+const NO_DRAIN: Duration = Duration::from_hours(1);
 /// There wherever interfaces can be told apart: every network namespace has `lo`.
 const LOOPBACK: &str = "sys/class/net/lo/uevent";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "network",
     help: "Bytes, packets and errors of each network interface.",
-    reads: &["/proc/net/dev", "/sys/class/net/*/device/uevent"],
+    reads: &[
+        "/proc/net/dev",
+        "/sys/class/net/*/device/uevent",
+        "/proc/PID/ns/net and /proc/PID/net/dev of jobs",
+    ],
     cost: "about 4 µs on 2 virtual cores, Linux 6.18, with 1 interface and 3 virtual ones; grows with them",
     every: Every::Tick,
     metrics: &[
@@ -48,6 +61,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &TRANSMITTED[5],
         &TRANSMITTED[6],
         &TRANSMITTED[7],
+        &jobs::RECEIVED,
+        &jobs::TRANSMITTED,
     ],
     sane: &[],
     options: &[InterfaceChoice::INCLUDE, InterfaceChoice::EXCLUDE, InterfaceChoice::VIRTUAL],
@@ -105,6 +120,7 @@ struct Network {
     file: TickFile,
     choice: InterfaceChoice,
     roster: Roster,
+    jobs: OfJobs,
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -112,11 +128,13 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         file: TickFile::open(open.root, PATH)?,
         choice: InterfaceChoice::of(open.options, open.root.stat(LOOPBACK).is_err()),
         roster: Roster::default(),
+        jobs: OfJobs::default(),
     }))
 }
 
 impl Source for Network {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+        self.jobs.collect(cx, out);
         let mut out = out.of_device();
         self.roster.begin(cx.boot);
         for interface in net_dev(self.file.read()?).map_err(|e| broken(PATH, e))? {
@@ -127,6 +145,30 @@ impl Source for Network {
             }
         }
         self.roster.end(cx.now);
+        Ok(())
+    }
+
+    fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
+        self.jobs.discover(cx);
+        Ok(())
+    }
+
+    fn drain_every(&self) -> Option<Duration> {
+        Some(DRAIN_EVERY)
+    }
+
+    fn quiet(&self) -> Option<Quiet<'_>> {
+        // A job that comes wakes all that wait.
+        Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
+    }
+
+    fn job_ended(
+        &mut self,
+        job: &JobKey,
+        cx: &Context<'_>,
+        out: &mut Sink,
+    ) -> Result<(), SourceError> {
+        self.jobs.ended(job, cx, out);
         Ok(())
     }
 }
