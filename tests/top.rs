@@ -110,7 +110,8 @@ fn load(window: &Window, flags: &str) -> String {
         let pid = pids.lines().next()?;
         let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let (_, rest) = cgroups.split_once("/jobmeter/job_")?;
-        Some(format!("local:{}", rest.lines().next()?))
+        let (number, _server) = rest.lines().next()?.split_once('@')?;
+        Some(format!("local:{number}"))
     })
 }
 

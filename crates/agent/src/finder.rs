@@ -56,6 +56,8 @@ impl Finder {
     ) -> Self {
         let presence = config.presence;
         let mut discovery = Discovery::new(config);
+        // Until the server states its identity, no job that carries one is known to be its own.
+        discovery.set_server("");
         discovery.recall(known);
         let (mine, jobs) = (Jobs::default(), Arc::default());
         let (gone, open) = (BTreeSet::new(), Vec::new());
@@ -102,6 +104,7 @@ impl Finder {
     /// was told.
     pub(crate) fn set_told(&mut self, told: WantedJobs) {
         self.discovery.set_registered(told.local);
+        self.discovery.set_server(&told.server);
         self.open = told.open;
     }
 

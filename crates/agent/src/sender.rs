@@ -41,6 +41,8 @@ pub(crate) struct WantedJobs {
     pub(crate) local: Vec<(JobId, u32)>,
     /// Jobs that are here as far as it was told, and since when.
     pub(crate) open: Vec<(JobKey, Timestamp)>,
+    /// The identity of the server.
+    pub(crate) server: String,
 }
 
 /// What the server wants of the node.
@@ -213,9 +215,11 @@ impl Sender {
         if generation != self.generation && (generation == 0 || !answer.config.is_empty()) {
             self.want(Wanted::Config { generation, text: answer.config.clone() });
         }
-        let Answer { local_jobs, open_jobs, .. } = answer;
-        if (local_jobs, open_jobs) != (&self.jobs.local, &self.jobs.open) {
-            let jobs = WantedJobs { local: local_jobs.clone(), open: open_jobs.clone() };
+        let Answer { local_jobs, open_jobs, server, .. } = answer;
+        let have = &self.jobs;
+        if (local_jobs, open_jobs, server) != (&have.local, &have.open, &have.server) {
+            let (local, open) = (local_jobs.clone(), open_jobs.clone());
+            let jobs = WantedJobs { local, open, server: server.clone() };
             if self.want(Wanted::Jobs(jobs.clone())) {
                 self.jobs = jobs;
             }

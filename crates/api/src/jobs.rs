@@ -315,6 +315,9 @@ pub struct Registered {
     pub cluster: String,
     /// Its number.
     pub id: i64,
+    /// The identity of the server: part of the name of the job's cgroup. Empty for a scheduler's job.
+    #[serde(default)]
+    pub server: String,
 }
 
 /// Body of `POST /api/v1/jobs/{[CLUSTER:]ID}/end`.

@@ -30,6 +30,7 @@ const SLUID_TRIES: u32 = 240;
 pub struct Discovery {
     config: Config,
     registered: Vec<(JobId, u32)>,
+    server: Option<Box<str>>,
     notify: Option<Inotify>,
     mounts_file: Option<MountsFile>,
     hierarchies: Hierarchies,
@@ -82,6 +83,7 @@ impl Discovery {
         Self {
             config,
             registered: Vec::new(),
+            server: None,
             notify: None,
             mounts_file: None,
             hierarchies: Hierarchies::default(),
@@ -118,6 +120,16 @@ impl Discovery {
         registered.sort_unstable();
         if self.registered != registered {
             self.registered = registered;
+            self.tree.forget_refused();
+            self.last_full = None;
+        }
+    }
+
+    /// The identity of the server: a directory of `jobmeter run` with another one is no job of it. Before the first
+    /// call the jobs of every server count.
+    pub fn set_server(&mut self, server: &str) {
+        if self.server.as_deref() != Some(server) {
+            self.server = Some(server.into());
             self.tree.forget_refused();
             self.last_full = None;
         }
@@ -271,6 +283,7 @@ impl Discovery {
             trusted: &self.places.trusted,
             local: self.config.local.as_ref(),
             registered: &self.registered,
+            server: self.server.as_deref(),
             counts: &mut self.counts,
         };
         self.tree.scan(&mut looking);

@@ -45,6 +45,8 @@ pub(crate) struct Name<'a> {
     pub(crate) user: Option<&'a str>,
     /// The user's number.
     pub(crate) uid: Option<u32>,
+    /// The identity of the server that numbered it.
+    pub(crate) server: Option<&'a str>,
 }
 
 /// A layout at a place of the hierarchies.
@@ -146,6 +148,7 @@ mod tests {
         "system.slice/n1_slurmstepd.scope/job_12",
         "hpc.slice/slurmstepd.scope/job_12",
         "jobmeter/job_12",
+        "jobmeter/job_12@3f2a91bc0d1e",
         "pbs/12.server",
     ];
 

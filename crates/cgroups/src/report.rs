@@ -15,6 +15,9 @@ pub enum Refusal {
     /// number.
     #[error("belongs to user {0}, for whom the server registered no such job")]
     Unregistered(u32),
+    /// It was started by `jobmeter run` of another server.
+    #[error("belongs to `jobmeter run` of another server")]
+    OtherServer,
     /// It is a symbolic link or a file.
     #[error("is no directory")]
     NoDirectory,

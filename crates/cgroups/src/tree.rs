@@ -45,6 +45,8 @@ pub(crate) struct What {
     pub(crate) unit: bool,
     /// It is a job's.
     pub(crate) claim: Option<Claim>,
+    /// It is a job of `jobmeter run`, of the server with this identity.
+    pub(crate) server: Option<Box<str>>,
     /// It is a job's, of this cluster, by its SLUID, and the number is not known.
     pub(crate) sluid: Option<ClusterId>,
     /// It has a job's name and is none.
@@ -72,6 +74,8 @@ pub(crate) struct Looking<'a> {
     pub(crate) trusted: &'a [u32],
     pub(crate) local: Option<&'a ClusterId>,
     pub(crate) registered: &'a [(JobId, u32)],
+    /// The identity of the server; `None`: jobs of every server count.
+    pub(crate) server: Option<&'a str>,
     pub(crate) counts: &'a mut Counts,
 }
 
@@ -359,6 +363,7 @@ pub(crate) fn judge(places: &[Place], parts: &[&str]) -> Option<What> {
             Step::Unit => what.unit = true,
             Step::Sluid => what.sluid = what.sluid.or_else(|| Some(place.cluster.clone())),
             Step::Job(name) => {
+                what.server = what.server.or_else(|| name.server.map(Into::into));
                 what.claim = what.claim.or_else(|| {
                     Some(Claim {
                         key: JobKey { cluster: place.cluster.clone(), id: name.id },
@@ -381,6 +386,8 @@ fn refuse(looking: &Looking<'_>, what: &mut What, fact: Fact) {
     let why = if fact.kind != NodeKind::Directory {
         what.unit = false;
         Refusal::NoDirectory
+    } else if looking.server.is_some_and(|own| what.server.as_deref().is_some_and(|it| it != own)) {
+        Refusal::OtherServer
     } else if fact.uid == 0 || looking.trusted.contains(&fact.uid) {
         return;
     } else if let Some(claim) = &mut what.claim

@@ -337,6 +337,22 @@ fn a_users_own_directory_counts_if_it_is_registered() {
 }
 
 #[test]
+fn a_job_of_another_server_is_none_of_this_agents() {
+    let mut machine = Machine::new(V2, Config::default());
+    let (own, other) = ("sys/fs/cgroup/jobmeter/job_3@aaa", "sys/fs/cgroup/jobmeter/job_3@bbb");
+    machine.mkdir(own);
+    machine.mkdir(other);
+    machine.discovery.set_server("");
+    machine.update();
+    assert!(machine.keys().is_empty(), "the server has not stated its identity yet");
+    machine.discovery.set_server("aaa");
+    assert_eq!(machine.update().started, [key("local", 3)]);
+    let job = machine.job("local", 3).unwrap();
+    assert_eq!((job.dirs[0].path.as_str(), &*job.spelling), (own, "3"));
+    assert_eq!(machine.refused(), [(format!("/{other}"), Refusal::OtherServer)]);
+}
+
+#[test]
 fn a_sites_own_layout() {
     let cluster = ClusterId::new("pbs").unwrap();
     let pattern = Pattern::new(cluster, r"pbspro\.slice/pbspro-(?<job>\d+)\..*\.slice").unwrap();

@@ -52,6 +52,8 @@ struct Report {
 
 struct Job {
     id: Option<JobId>,
+    /// The identity of the server that numbered it; empty: it has none.
+    server: String,
     name: String,
     device: DeviceId,
     start: Timestamp,
@@ -71,9 +73,12 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     }
     let root = Root::live()?;
     let start = crate::clock();
-    let (id, unknown) = register(client, &name, &device, start);
-    let mut job = Job { id, name, device, start, stop: None };
-    let mut left_out: Vec<String> = unknown.into_iter().collect();
+    let mut left_out = Vec::new();
+    let (id, server) = register(client, &name, &device, start).unwrap_or_else(|unknown| {
+        left_out.push(unknown);
+        Default::default()
+    });
+    let mut job = Job { id, server, name, device, start, stop: None };
     let result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
     let exit_code = result.as_ref().map_or(127, |(code, _)| *code);
     end(client, &job, exit_code, &mut left_out);
@@ -102,21 +107,21 @@ fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
     })
 }
 
-/// The job's number, or why it has none.
+/// The job's number and the server's identity, or why it has none.
 fn register(
     client: &Client,
     name: &str,
     device: &DeviceId,
     start: Timestamp,
-) -> (Option<JobId>, Option<String>) {
+) -> Result<(Option<JobId>, String), String> {
     let register = api::Register {
         name: Some(name.to_owned()),
         device: device.as_str().to_owned(),
         start: Some(start.seconds()),
     };
     match client.post::<api::Registered>("/api/v1/jobs", &register) {
-        Ok(registered) => (JobId::new(registered.id), None),
-        Err(error) => (None, Some(format!("a number from the server: {error:#}"))),
+        Ok(registered) => Ok((JobId::new(registered.id), registered.server)),
+        Err(error) => Err(format!("a number from the server: {error:#}")),
     }
 }
 
@@ -140,8 +145,11 @@ fn measured(
     left_out: &mut Vec<String>,
 ) -> anyhow::Result<(i32, Totals)> {
     // Without a number from a server the directory's name is none that an agent takes for a job.
-    let dir =
-        job.id.map_or_else(|| format!("run_{}", std::process::id()), |id| format!("job_{id}"));
+    let dir = match job.id {
+        Some(id) if job.server.is_empty() => format!("job_{id}"),
+        Some(id) => format!("job_{id}@{}", job.server),
+        None => format!("run_{}", std::process::id()),
+    };
     let boot = agent::boot_of(root)?;
     let mut measure = Measure::open(root, boot, &job.device);
     let mut place = Place::make(root, &dir, limits)?;

@@ -19,6 +19,7 @@ mod asked;
 mod check;
 mod demand;
 mod error;
+mod identity;
 mod join;
 mod latched;
 mod list;

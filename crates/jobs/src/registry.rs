@@ -59,6 +59,7 @@ pub struct Registry {
     pub(crate) reader: Mutex<Connection>,
     pub(crate) limits: Limits,
     pub(crate) users: AskUsers,
+    identity: Box<str>,
 }
 
 impl fmt::Debug for Registry {
@@ -80,7 +81,14 @@ impl Registry {
     ) -> Result<Self, RegistryError> {
         let writer = Mutex::new(schema::open(path)?);
         let reader = Mutex::new(schema::open_to_read(path)?);
-        Ok(Self { writer, reader, limits, users: Box::new(users) })
+        // Without one, jobs are told apart by their numbers alone.
+        let identity = crate::identity::of(path).unwrap_or_default();
+        Ok(Self { writer, reader, limits, users: Box::new(users), identity })
+    }
+
+    /// The identity of the server with this registry; empty where its file cannot be made.
+    pub const fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// What bounds it.

@@ -317,7 +317,8 @@ async fn answer(
     let config = if wanted != 0 && at != Some(wanted) { told.text.clone() } else { Vec::new() };
     let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
     let (local_jobs, open_jobs) = (local, open);
-    Ok(Answer { acks: progress.acks, config_generation: wanted, config, local_jobs, open_jobs })
+    let (acks, server) = (progress.acks, app.registry.identity().to_owned());
+    Ok(Answer { acks, config_generation: wanted, config, local_jobs, open_jobs, server })
 }
 
 /// The jobs of the devices that these origins are.

@@ -217,7 +217,8 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         return Err(refusal(full));
     }
     log::info!("job {key} was told of");
-    let registered = api::Registered { cluster: key.cluster.to_string(), id: key.id.get() };
+    let (cluster, server) = (key.cluster.to_string(), String::new());
+    let registered = api::Registered { cluster, id: key.id.get(), server };
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
@@ -252,7 +253,8 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
         return Err(Refusal::busy(message));
     };
     log::info!("job {key} of user {uid} begins");
-    let registered = api::Registered { cluster: key.cluster.to_string(), id: key.id.get() };
+    let (cluster, server) = (key.cluster.to_string(), app.registry.identity().to_owned());
+    let registered = api::Registered { cluster, id: key.id.get(), server };
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 

@@ -54,7 +54,12 @@ pub struct Answer {
     pub local_jobs: Vec<(JobId, u32)>,
     /// Jobs on the sender's device, as far as the server was told, each with when its cgroup was made.
     pub open_jobs: Vec<(JobKey, Timestamp)>,
+    /// The identity of the server, which names the cgroups of its `jobmeter run`; at most 64 bytes.
+    pub server: String,
 }
+
+/// Longest identity of a server that is taken.
+const SERVER_MAX: usize = 64;
 
 impl Answer {
     /// The answer's bytes.
@@ -77,6 +82,7 @@ impl Answer {
             config: self.config.clone(),
             local_job: self.local_jobs.iter().map(local_job).collect(),
             open_job: self.open_jobs.iter().map(open_job).collect(),
+            server: self.server.clone(),
         };
         answer.encode_to_vec()
     }
@@ -112,6 +118,7 @@ impl Answer {
                 .into_iter()
                 .map(opened)
                 .collect::<Result<_, LimitError>>()?,
+            server: Some(answer.server).filter(|id| id.len() <= SERVER_MAX).unwrap_or_default(),
         })
     }
 }
@@ -155,10 +162,11 @@ mod tests {
         };
         let config = b"x = 1".to_vec();
         let local_jobs = vec![(JobId::new(7).unwrap(), 1000)];
+        let server = "3f2a91bc0d1e".to_owned();
         let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(8).unwrap() };
         let open_jobs = vec![(key, Timestamp(1_767_225_600_000_000))];
         let answer =
-            Answer { acks: vec![ack], config_generation: 4, config, local_jobs, open_jobs };
+            Answer { acks: vec![ack], config_generation: 4, config, local_jobs, open_jobs, server };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         assert!(Answer::decode(b"\xff").is_err());
     }

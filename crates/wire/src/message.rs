@@ -95,6 +95,8 @@ pub(crate) struct Answer {
     pub(crate) local_job: Vec<LocalJob>,
     #[prost(message, repeated, tag = "5")]
     pub(crate) open_job: Vec<OpenJob>,
+    #[prost(string, tag = "6")]
+    pub(crate) server: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

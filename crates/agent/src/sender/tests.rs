@@ -189,7 +189,7 @@ fn what_the_server_wants_is_told_once_and_its_generation_sent_back() {
     assert_eq!(wanted, Wanted::Config { generation: 7, text });
     let jobs = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
     let local = vec![(JobId::new(12).unwrap(), 1000)];
-    assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, open: Vec::new() }));
+    assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, ..WantedJobs::default() }));
     let refused = "line 1: no\nsuch thing".to_owned();
     rig.orders.send(Order::Generation { generation: 7, refused }).unwrap();
     rig.orders.send(Order::Unread("load server".to_owned())).unwrap();

@@ -45,7 +45,8 @@ fn numbered<'a>(stem: &str, name: &'a str) -> Option<Name<'a>> {
     let (user, rest) = rest.split_once("-j")?;
     let (job, connection) = rest.split_once('-').map_or((rest, None), |(job, c)| (job, Some(c)));
     let known = unit && connection.is_none_or(|connection| connection.starts_with('s'));
-    let name = Name { id: job_id(job)?, spelling: job, user: None, uid: Some(uid(user)?) };
+    let (id, uid) = (job_id(job)?, Some(uid(user)?));
+    let name = Name { id, spelling: job, user: None, uid, server: None };
     known.then_some(name)
 }
 
@@ -54,7 +55,13 @@ fn named(name: &str) -> Option<Name<'_>> {
     let (name, _) = unit_stem(name);
     let (user, job) = name.rsplit_once('_')?;
     let id = job_id(job)?;
-    (!user.is_empty()).then_some(Name { id, spelling: job, user: Some(user), uid: None })
+    (!user.is_empty()).then_some(Name {
+        id,
+        spelling: job,
+        user: Some(user),
+        uid: None,
+        server: None,
+    })
 }
 
 #[cfg(test)]

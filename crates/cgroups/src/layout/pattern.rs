@@ -117,7 +117,7 @@ impl Pattern {
         match job.and_then(|digits| Some((digits, job_id(digits)?))) {
             Some((spelling, id)) => {
                 let user = user.filter(|user| !user.is_empty());
-                Step::Job(Name { id, spelling, user, uid: user_number.and_then(uid) })
+                Step::Job(Name { id, spelling, user, uid: user_number.and_then(uid), server: None })
             }
             None => Step::No,
         }

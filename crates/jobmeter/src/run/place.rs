@@ -1,4 +1,5 @@
-//! The cgroup of a job that `jobmeter run` starts: `jobmeter/job_N` at the root of each hierarchy.
+//! The cgroup of a job that `jobmeter run` starts: `jobmeter/job_N@SERVER` at the root of each
+//! hierarchy, with the identity of the server that numbered the job.
 
 use anyhow::{Context, bail};
 use cgroups::{Hierarchies, Hierarchy, JobDir};
@@ -52,7 +53,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes the directories of a job's name, `job_7`.
+    /// Makes the directories of a job's name, `job_7@3f2a91bc0d1e`.
     ///
     /// # Errors
     /// A limit was asked for and cannot be set: a job must not run without the limit it was given.

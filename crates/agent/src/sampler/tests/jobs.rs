@@ -41,8 +41,8 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
     };
     let open = [(7, Timestamp(START - 9)), (8, Timestamp(START - 7)), (9, second(3))];
     let told = || WantedJobs {
-        local: Vec::new(),
         open: open.iter().map(|(id, start)| (job(*id), *start)).collect(),
+        ..WantedJobs::default()
     };
     bench.sampler.set_jobs(told());
     bench.pass(2_000_000);
