@@ -5,6 +5,7 @@
 use super::{Group, Observer};
 use kernel::Root;
 use kernel::clock::thread_cpu_us;
+use kernel::rusage::{Reaped, reap};
 use model::Timestamp;
 use sources::{Open, Options, PartState, SourceError};
 use std::fs;
@@ -114,8 +115,19 @@ fn have_zombies(number: u64) {
 
 /// Runs short children and says how many voluntary switches they and this process made.
 fn tell_switches(number: u64) {
-    (0..number).for_each(|_| assert!(start_short().wait().unwrap().success()));
-    let children = kernel::rusage::of_children().voluntary_switches;
+    let run = |_| {
+        drop(start_short());
+        loop {
+            match reap() {
+                Reaped::Ended(_, code, usage) => {
+                    assert_eq!(code, 0);
+                    return usage.voluntary_switches;
+                }
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    };
+    let children: u64 = (0..number).map(run).sum();
     let own = |task: &str| -> u64 {
         let status = fs::read_to_string(format!("/proc/self/task/{task}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
