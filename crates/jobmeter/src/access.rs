@@ -1,6 +1,7 @@
 //! Commands about who may see what: token, account.
 
 use crate::client::{Client, escape};
+use crate::csv_rows;
 use crate::show::{self, Table};
 use crate::times::{machine, machine_value};
 use anyhow::{Context, bail};
@@ -46,6 +47,9 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 
 fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(matches, || client.text("/api/v1/tokens", "application/json"), &mut out)? {
+        return Ok(());
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text("/api/v1/tokens", "application/json")?))?;
         return Ok(out.flush()?);
@@ -82,6 +86,10 @@ fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let path = format!("/api/v1/tokens/{}/revoke", escape(&id));
     let token: api::Token = client.post(&path, &serde_json::json!({}))?;
     let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&token)?))?;
+        return Ok(());
+    }
     writeln!(out, "token {} of `{}` is good no more", token.id, token.scope)?;
     Ok(())
 }
@@ -119,6 +127,10 @@ fn users(matches: &ArgMatches) -> Vec<String> {
 
 fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(matches, || client.text("/api/v1/accounts", "application/json"), &mut out)?
+    {
+        return Ok(());
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text("/api/v1/accounts", "application/json")?))?;
         return Ok(out.flush()?);

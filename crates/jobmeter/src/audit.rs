@@ -1,6 +1,7 @@
 //! `jobmeter audit`: who changed something, and who read others' jobs.
 
 use crate::client::{Client, path};
+use crate::csv_rows;
 use crate::show::Table;
 use crate::times::{Times, machine, parameter};
 use clap::ArgMatches;
@@ -26,6 +27,9 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
         ],
     );
     let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(matches, || client.text(&path, "application/json"), &mut out)? {
+        return Ok(());
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         return Ok(out.flush()?);

@@ -17,6 +17,7 @@ const FILE_MODE: u32 = 0o600;
 /// Copies, and says what.
 pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     let data = data_dir(matches)?;
+    let _progress = crate::progress::Progress::start("copying");
     let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
     // Nobody else reads the copy while it is made.
     rustix::process::umask(Mode::from_bits_truncate(0o077));

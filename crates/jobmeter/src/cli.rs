@@ -58,6 +58,15 @@ fn json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).help("Answers as JSON, for scripts")
 }
 
+/// For lists.
+fn csv() -> Arg {
+    Arg::new("csv")
+        .long("csv")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("json")
+        .help("Answers as CSV, for scripts and spreadsheets")
+}
+
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(word).help(help)
 }
@@ -139,7 +148,7 @@ fn jobs() -> Command {
     Command::new("jobs")
         .about("Lists jobs, the newest first")
         .args([
-            value("state", "STATE", "Only jobs that are waiting, running, ended or failed"),
+            value("state", "STATE", "Only jobs in this state").value_parser(api::JOB_STATES),
             value("cluster", "NAME", "Only jobs of this cluster"),
             value("user", "USER", "Only jobs of this user, by name or number"),
             value("account", "NAME", "Only jobs on this account"),
@@ -159,6 +168,7 @@ fn jobs() -> Command {
                 .conflicts_with_all(["since", "until", "last"])
                 .help("Where schedulers and nodes disagree; exit code 1 where they do"),
             json(),
+            csv(),
         ])
         .after_help("Example: jobmeter jobs --account physics --state failed")
 }
@@ -222,6 +232,7 @@ fn get() -> Command {
                 .help("Averages of five minutes instead of samples"),
             format(),
             json().conflicts_with("format"),
+            csv().conflicts_with("format"),
         ])
         .after_help("Example: jobmeter get --device node-1 --metric load_1m --last 5m")
 }
@@ -229,7 +240,7 @@ fn get() -> Command {
 fn nodes() -> Command {
     Command::new("nodes")
         .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent")
-        .args([json()])
+        .args([json(), csv()])
         .after_help("Example: jobmeter nodes --json")
 }
 
@@ -283,7 +294,7 @@ Keys: c m r w order by processor time, memory, bytes read, bytes written; t n u 
 the second column; the same key again the other way round. Arrows and page keys choose a row. Enter shows a \
 job's processes, of a server the nodes of a job or the jobs of a node. j shows all jobs; p all processes of \
 this node; d all nodes of a server. / keeps the rows that have what is typed, escape drops that, then goes \
-back to the jobs. q or Ctrl-C ends.";
+back to the jobs. ? shows the keys. q or Ctrl-C ends.";
 
 fn sources() -> Command {
     Command::new("sources")
@@ -296,9 +307,10 @@ fn sources() -> Command {
             Arg::new("markdown")
                 .long("markdown")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["name", "root", "json"])
+                .conflicts_with_all(["name", "root", "json", "csv"])
                 .help("The reference of all sources, as Markdown"),
             json(),
+            csv(),
         ])
         .after_help("Example: jobmeter sources cgroup")
 }

@@ -34,10 +34,40 @@ pub(crate) struct Refused {
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.problem.message)?;
+        f.write_str(&in_options(&self.problem.message))?;
         let more = [&self.problem.details, &self.problem.hint];
-        more.into_iter().flatten().try_for_each(|text| write!(f, "; {text}"))
+        more.into_iter().flatten().try_for_each(|text| write!(f, "; {}", in_options(text)))
     }
+}
+
+/// Names of the API's fields with the options that give them.
+const OPTIONS: [(&str, &str); 21] = [
+    ("Missing 'devices', 'nodes' or 'job_id' argument", "name nodes or a job: --device or --job"),
+    ("summary=true", "--summary"),
+    ("`for_seconds`", "--for"),
+    ("`expires_in_seconds`", "--for"),
+    ("`period_seconds`", "--period or --burst"),
+    ("`keep_seconds`", "--keep"),
+    ("`flush_on`", "--flush-on"),
+    ("`start`", "--since"),
+    ("`end`", "--until"),
+    ("`job_id`", "--job"),
+    ("`job`", "--job"),
+    ("`cluster`", "--cluster"),
+    ("`device`", "--device"),
+    ("`nodes`", "--nodes"),
+    ("`limit`", "--limit"),
+    ("`after`", "--after"),
+    ("`state`", "--state"),
+    ("`labels`", "--label"),
+    ("`events`", "--perf"),
+    ("`members_see`", "what members see"),
+    ("`sources` or `bursts`", "--period, --enabled, --perf or --burst"),
+];
+
+/// A sentence of the server in the words of the command line.
+fn in_options(text: &str) -> String {
+    OPTIONS.iter().fold(text.to_owned(), |text, (field, option)| text.replace(field, option))
 }
 
 impl std::error::Error for Refused {}
@@ -209,6 +239,22 @@ pub(crate) fn path(base: &str, parameters: &[(&str, Option<String>)]) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_read_options_and_no_fields() {
+        for (field, option) in [
+            ("`for_seconds` is 1 to 2592000 seconds", "--for is 1 to 2592000 seconds"),
+            ("`start` is after `end`", "--since is after --until"),
+            (
+                "`nodes` or `job` says where metrics are promoted",
+                "--nodes or --job says where metrics are promoted",
+            ),
+            ("fewer devices or metrics, or summary=true", "fewer devices or metrics, or --summary"),
+            ("there is no source `load`", "there is no source `load`"),
+        ] {
+            assert_eq!(in_options(field), option);
+        }
+    }
 
     #[test]
     fn parameters_are_escaped() {

@@ -1,6 +1,7 @@
 //! `jobmeter set`, `flush` and `promote`: what is asked of nodes for a time.
 
 use crate::client::{Client, escape};
+use crate::csv_rows;
 use crate::show::{self, Table};
 use crate::times::{Times, machine, machine_value};
 use anyhow::{Context, bail};
@@ -129,6 +130,9 @@ fn read_at_each_tick() -> Vec<String> {
 
 fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
     const PATH: &str = "/api/v1/settings";
+    if csv_rows::written(matches, || client.text(PATH, "application/json"), out)? {
+        return Ok(());
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text(PATH, "application/json")?))?;
         return Ok(());
@@ -232,6 +236,9 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
         client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
     };
+    if csv_rows::written(matches, || Ok(serde_json::to_string(&promoted)?), &mut out)? {
+        return Ok(());
+    }
     if !is_list {
         for one in nothing_matches(client, &promoted)? {
             writeln!(io::stderr(), "jobmeter: {one}")?;

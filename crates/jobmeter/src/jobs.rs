@@ -1,6 +1,7 @@
 //! Commands about jobs: which there are, what one used, and what is said of one in a scheduler's place.
 
 use crate::client::{Client, escape, path};
+use crate::csv_rows;
 use crate::show::{self, Table};
 use crate::times::{Times, machine, machine_value, parameter};
 use anyhow::{Context, bail};
@@ -33,7 +34,7 @@ fn text(matches: &ArgMatches, name: &str) -> Option<String> {
 /// `jobmeter jobs`.
 pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_flag("check") {
-        return check(client, matches.get_flag("json"));
+        return check(client, matches);
     }
     let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
     let times = Times::of(client)?;
@@ -48,6 +49,9 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let usage = [("usage", short.then(|| "true".to_owned()))];
     let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
     let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(matches, || client.text(&path, "application/json"), &mut out)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         out.flush()?;
@@ -144,10 +148,12 @@ fn nodes(devices: &[String]) -> String {
 }
 
 /// `jobmeter jobs --check`.
-fn check(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
+fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
     let mut out = BufWriter::new(io::stdout().lock());
-    if json {
+    if csv_rows::written(matches, || Ok(serde_json::to_string(&found)?), &mut out)? {
+        // As a table it ends with the same code.
+    } else if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
     } else if found.is_empty() {
         writeln!(out, "schedulers and nodes agree")?;

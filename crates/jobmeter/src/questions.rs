@@ -2,6 +2,7 @@
 
 use crate::client::{Client, path};
 use crate::plain::Plain;
+use crate::progress::Progress;
 use crate::show::Table;
 use crate::times::{Span, Times, parameter};
 use crate::unknown;
@@ -43,10 +44,11 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
     ];
     let format = Format::of(matches);
+    let progress = Progress::start("waiting for the server's answer");
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
     let of_all = text(matches, "job").filter(|_| span == Span::default());
     let mut seen = Seen::default();
-    let body = Watched { body, seen: &mut seen };
+    let body = Watched { body, seen: &mut seen, progress: Some(progress) };
     if print(body, format, |cell| times.show_text(cell))? {
         if let Some(job) = of_all {
             writeln!(io::stderr(), "jobmeter: {}", whole(&job, &seen, &times))?;
@@ -111,11 +113,14 @@ fn instants(text: &[u8]) -> Vec<String> {
 struct Watched<'a, R> {
     body: R,
     seen: &'a mut Seen,
+    /// Until the first rows are there.
+    progress: Option<Progress>,
 }
 
 impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.body.read(into)?;
+        self.progress = None;
         self.seen.take(into.get(..count).unwrap_or_default());
         Ok(count)
     }
@@ -139,7 +144,9 @@ pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let query = text(matches, "query").unwrap_or_default();
     let format = Format::of(matches);
     let question = api::SqlQuestion { query };
+    let progress = Progress::start("waiting for the server's answer");
     let body = client.post_stream("/api/v1/sql", &question, format.accept())?;
+    drop(progress);
     print(body, format, str::to_owned)?;
     Ok(())
 }
@@ -156,6 +163,7 @@ impl Format {
     fn of(matches: &ArgMatches) -> Self {
         match matches.get_one::<String>("format").map(String::as_str) {
             _ if matches.get_flag("json") => Self::Json,
+            _ if matches.try_get_one::<bool>("csv").ok().flatten() == Some(&true) => Self::Csv,
             Some("json") => Self::Json,
             Some("csv") => Self::Csv,
             _ => Self::Table,
@@ -255,7 +263,7 @@ mod tests {
         body.push_str(&"2026-01-06T13:10:00.5+00:00,n1\n".repeat(2000));
         body.push_str("2026-01-06T13:20:00+00:00,n1\n");
         let mut out = Vec::new();
-        pass(Watched { body: body.as_bytes(), seen: &mut seen }, &mut out).unwrap();
+        pass(Watched { body: body.as_bytes(), seen: &mut seen, progress: None }, &mut out).unwrap();
         assert_eq!(
             whole("7", &seen, &times),
             "all samples of job 7 from 2026-01-06 14:00:00 to 2026-01-06 14:20:00; --since, --until or --last \

@@ -1,7 +1,8 @@
 //! Numbers and tables for people.
 
 use crate::plain::plain;
-use std::io::{self, Write};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write};
 
 /// A table: columns as wide as their widest cell, numbers to the right.
 pub(crate) struct Table {
@@ -28,8 +29,14 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Writes it.
+    /// Writes it, with colours where standard output is a terminal.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let variable = |name: &str| std::env::var_os(name);
+        let is_terminal = !cfg!(test) && io::stdout().is_terminal();
+        self.write_as(is_terminal && may_colour(variable("NO_COLOR"), variable("TERM")), out)
+    }
+
+    fn write_as(&self, is_coloured: bool, out: &mut impl Write) -> io::Result<()> {
         let wide = |text: &String| text.chars().count();
         let mut widths: Vec<usize> = self.header.iter().map(wide).collect();
         for row in &self.rows {
@@ -43,11 +50,36 @@ impl Table {
                 let number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
                 let pad = " ".repeat(width.saturating_sub(wide(cell)));
                 let (left, right) = if number { (&*pad, "") } else { ("", &*pad) };
-                line.push_str(&format!("{left}{cell}{right}  "));
+                match colour(cell).filter(|_| is_coloured) {
+                    Some(colour) => {
+                        line.push_str(&format!("\x1b[{colour}m{left}{cell}{right}\x1b[0m  "))
+                    }
+                    None => line.push_str(&format!("{left}{cell}{right}  ")),
+                }
             }
-            writeln!(out, "{}", line.trim_end())?;
+            let line = line.trim_end();
+            if is_coloured && std::ptr::eq(row, &self.header) {
+                writeln!(out, "\x1b[1m{line}\x1b[0m")?;
+            } else {
+                writeln!(out, "{line}")?;
+            }
         }
         Ok(())
+    }
+}
+
+/// Whether a terminal may show colours: <https://no-color.org>.
+fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
+    no_color.is_none_or(|text| text.is_empty()) && term.is_none_or(|term| term != "dumb")
+}
+
+/// The colour of a state: red for trouble, yellow for what is over early, green for what is well.
+fn colour(cell: &str) -> Option<&'static str> {
+    match cell.split(' ').next()? {
+        "failed" | "silent" | "broken" | "denied" => Some("31"),
+        "revoked" | "expired" | "stopped" => Some("33"),
+        "running" | "alive" | "ok" | "good" => Some("32"),
+        _ => None,
     }
 }
 
@@ -116,6 +148,19 @@ mod tests {
         assert_eq!(seconds(365.0 * 86_400.0), "365 d");
         assert_eq!(count(1_234_567.0), "1 234 567");
         assert_eq!(count(12.0), "12");
+    }
+
+    #[test]
+    fn a_terminal_has_colours_unless_it_wants_none() {
+        let mut table = Table::new(&["job", "state"]);
+        table.row(vec!["x".to_owned(), "failed".to_owned()]);
+        let mut out = Vec::new();
+        table.write_as(true, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "\x1b[1mjob  state\x1b[0m\nx    \x1b[31mfailed\x1b[0m\n");
+        let no = |no_color: &str, term: &str| may_colour(Some(no_color.into()), Some(term.into()));
+        assert!(no("", "xterm") && may_colour(None, None));
+        assert!(!no("1", "xterm") && !no("", "dumb"));
     }
 
     #[test]

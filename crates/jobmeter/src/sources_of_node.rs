@@ -1,6 +1,7 @@
 //! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
 
 use crate::agent_file;
+use crate::csv_rows;
 use crate::describe::{self, Look};
 use crate::probe::{Probe, Site, Told};
 use crate::show::Table;
@@ -59,6 +60,9 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         }
     }
     let lines = probe(&asked, &site);
+    if csv_rows::written(matches, || Ok(serde_json::to_string(&lines)?), &mut out)? {
+        return Ok(());
+    }
     if json {
         writeln!(out, "{}", serde_json::to_string(&lines)?)?;
     } else if !lines.is_empty() {
@@ -150,5 +154,6 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     let site = Site::new(root_of(matches)?.recording(), device)?;
+    let _progress = crate::progress::Progress::start("recording");
     crate::capture::capture(&sources, find, &site, out)
 }

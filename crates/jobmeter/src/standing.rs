@@ -1,6 +1,7 @@
 //! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
 
 use crate::client::{Client, path};
+use crate::csv_rows;
 use crate::missing;
 use crate::show::{self, Table};
 use crate::times::machine;
@@ -23,6 +24,9 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
     let all_well = nodes.iter().all(|node| node.alive || node.stopped);
     let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
+    if csv_rows::written(matches, || Ok(text.clone()), &mut out)? {
+        return Ok(code);
+    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&text))?;
         out.flush()?;

@@ -8,6 +8,7 @@ mod local;
 mod rates;
 mod table;
 mod terminal;
+mod users;
 
 use crate::client::Client;
 use crate::probe::Site;

@@ -38,6 +38,7 @@ struct Found {
 /// Checks, tells, and exits with 1 if something is lost.
 pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let data = data_dir(matches)?;
+    let progress = crate::progress::Progress::start("checking");
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
     let cost = "jobs, their users and their nodes; samples are untouched";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));
@@ -47,6 +48,7 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         let cost = "what was asked of agents, and the marks of it; samples are untouched";
         verified.findings.extend(database(&demand, cost));
     }
+    drop(progress);
     let good = verified.is_good();
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {

@@ -1,6 +1,6 @@
 //! The words of the commands about who may see what.
 
-use super::{json, last, since, until, value};
+use super::{csv, json, last, since, until, value};
 use clap::{Arg, ArgAction, Command};
 
 /// `jobmeter token`.
@@ -19,11 +19,12 @@ pub(super) fn token() -> Command {
         .after_help("Example: jobmeter token create --for 30d --note laptop > ~/.jobmeter-token");
     let list = Command::new("list")
         .about("Lists your tokens; of administrators and staff, all")
-        .arg(json())
+        .args([json(), csv()])
         .after_help("Example: jobmeter token list");
     let revoke = Command::new("revoke")
         .about("Ends a token now")
         .arg(Arg::new("id").required(true).value_name("TOKEN").help("Its number in the list"))
+        .arg(json())
         .after_help("Example: jobmeter token revoke 7");
     Command::new("token")
         .about("Makes, lists and revokes tokens, by which programs elsewhere ask as you")
@@ -45,7 +46,7 @@ pub(super) fn account() -> Command {
     };
     let list = Command::new("list")
         .about("Lists your accounts; of administrators and staff, all")
-        .arg(json())
+        .args([json(), csv()])
         .after_help("Example: jobmeter account list");
     let show = Command::new("show")
         .about("Tells of an account what its members see and, for its managers, who they are")
@@ -104,6 +105,7 @@ pub(super) fn audit() -> Command {
             last("Only what was done within this time before now"),
             value("limit", "N", "The newest so many, 10000 at most [default: 1000]"),
             json(),
+            csv(),
         ])
         .after_help("Example: jobmeter audit --who ann --since 7d")
 }

@@ -25,6 +25,19 @@ pub(super) struct Usage {
     pub(super) read: Option<f64>,
     pub(super) written: Option<f64>,
     pub(super) tasks: Option<f64>,
+    /// The same of its tasks, for a job whose cgroup counts no transfers.
+    pub(super) read_of_tasks: Option<f64>,
+    pub(super) written_of_tasks: Option<f64>,
+}
+
+impl Usage {
+    pub(super) fn read(&self) -> Option<f64> {
+        self.read.or(self.read_of_tasks)
+    }
+
+    pub(super) fn written(&self) -> Option<f64> {
+        self.written.or(self.written_of_tasks)
+    }
 }
 
 /// What a job uses of a node: the job's key, empty for the node itself, and the node.
@@ -42,7 +55,9 @@ pub(super) struct Answer {
     pub(super) nodes_left_out: usize,
 }
 
-const JOB_METRICS: [&str; 5] = [
+const JOB_METRICS: [&str; 7] = [
+    "taskstats_read_bytes_total",
+    "taskstats_write_bytes_total",
     "cgroup_cpu_seconds_total",
     "cgroup_memory_bytes",
     "cgroup_io_read_bytes_total",
@@ -54,7 +69,7 @@ const NODE_METRICS: [&str; 2] = ["vmstat_paged_in_bytes_total", "vmstat_paged_ou
 /// Most jobs that are shown.
 const JOBS_MAX: u64 = 10_000;
 /// Series that a job has on a node as a rule: some are one for each disk.
-const SERIES_OF_JOB: usize = 7;
+const SERIES_OF_JOB: usize = 9;
 /// Series of one question; a server tells 2000 at most.
 const SERIES_MAX: usize = 1500;
 /// Bytes of the names in one question; an address may have 64 KiB.
@@ -202,6 +217,8 @@ fn add(range: &api::Range, usage: &mut HashMap<Pair, Usage>) {
             "cgroup_io_read_bytes_total" | "vmstat_paged_in_bytes_total" => &mut usage.read,
             "cgroup_io_write_bytes_total" | "vmstat_paged_out_bytes_total" => &mut usage.written,
             "cgroup_tasks" => &mut usage.tasks,
+            "taskstats_read_bytes_total" => &mut usage.read_of_tasks,
+            "taskstats_write_bytes_total" => &mut usage.written_of_tasks,
             _ => &mut usage.cpu,
         };
         *part = Some(part.unwrap_or(0.0) + value);
@@ -241,6 +258,8 @@ mod tests {
                 line("cgroup_io_read_bytes_total", Some(7), &[Some(8.0), Some(2.0), None]),
                 line("cgroup_io_read_bytes_total", Some(7), &[Some(1.0)]),
                 line("cgroup_tasks", Some(7), &[None]),
+                line("taskstats_read_bytes_total", Some(7), &[Some(9.0)]),
+                line("taskstats_write_bytes_total", Some(7), &[Some(4.0)]),
             ],
             gaps: Vec::new(),
             truncated: false,
@@ -249,7 +268,12 @@ mod tests {
         add(&range, &mut usage);
         let of = |key: &str| usage[&(key.to_owned(), "n1".to_owned())];
         assert_eq!(of(""), Usage { cpu: Some(0.75), ..Usage::default() });
-        assert_eq!(of("slurm:7"), Usage { read: Some(3.0), ..Usage::default() });
+        let job = of("slurm:7");
+        assert_eq!(
+            (job.read(), job.written()),
+            (Some(3.0), Some(4.0)),
+            "the cgroup's, else the tasks'"
+        );
     }
 
     #[test]

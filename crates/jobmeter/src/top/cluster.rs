@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// The line of help.
 const HELP: &str =
-    "q quit  c m r w t n u order  / filter  enter what belongs to it  j jobs  d nodes";
+    "q quit  ? help  c m r w t n u order  / filter  enter what belongs to it  j jobs  d nodes";
 /// An answer that takes longer is spoken of.
 const LONG_US: u64 = 10_000_000;
 
@@ -247,8 +247,8 @@ fn add(row: &mut Row, usage: &Usage) {
     for (sum, part) in [
         (&mut row.cpu, usage.cpu),
         (&mut row.memory, usage.memory),
-        (&mut row.read, usage.read),
-        (&mut row.written, usage.written),
+        (&mut row.read, usage.read()),
+        (&mut row.written, usage.written()),
         (&mut row.tasks, usage.tasks),
     ] {
         if let Some(part) = part {

@@ -7,7 +7,8 @@ use crate::probe::Site;
 use model::Timestamp;
 
 /// The line of help.
-const HELP: &str = "q quit  c m r w t n u order  / filter  enter processes of job  p all  j jobs";
+const HELP: &str =
+    "q quit  ? help  c m r w t n u order  / filter  enter processes of job  p all  j jobs";
 
 /// What is shown of this node.
 pub(super) struct Here {

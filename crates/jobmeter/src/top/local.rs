@@ -2,6 +2,7 @@
 
 use super::rates::{Rates, Values};
 use super::table::{Head, Row};
+use super::users::Users;
 use crate::probe::{Probe, Site};
 use cgroups::{Discovery, Jobs, Members};
 use kernel::process::{process_io, process_stat, process_status};
@@ -11,7 +12,7 @@ use sources::Options;
 use std::time::Duration;
 
 /// The sources that the screen is made of.
-const SOURCES: [&str; 6] = ["cgroup", "cpu", "memory", "load", "rapl", "hwmon"];
+const SOURCES: [&str; 7] = ["cgroup", "taskstats", "cpu", "memory", "load", "rapl", "hwmon"];
 /// Processor time that a reading should not pass.
 const BUDGET: Duration = Duration::from_millis(200);
 /// Most processes that are read; the rest is left out, and told.
@@ -43,6 +44,7 @@ pub(super) struct Local {
     rates: Rates<Series>,
     of_processes: Rates<(u32, &'static str)>,
     members: Members,
+    users: Users,
     hz: f64,
 }
 
@@ -57,6 +59,7 @@ impl Local {
             rates: Rates::new(),
             of_processes: Rates::new(),
             members: Members::default(),
+            users: Users::of(&site.root),
             hz: user_hz(&site.root) as f64,
             site,
         }
@@ -78,11 +81,14 @@ impl Local {
             Row {
                 id: job.key.to_string(),
                 name: job.spelling.to_string(),
-                user: user.or_else(|| job.uid.map(|uid| uid.to_string())).unwrap_or_default(),
+                user: user.or_else(|| job.uid.map(|uid| self.users.name(uid))).unwrap_or_default(),
                 cpu: get("cgroup_cpu_seconds_total"),
                 memory: get("cgroup_memory_bytes"),
-                read: get("cgroup_io_read_bytes_total"),
-                written: get("cgroup_io_write_bytes_total"),
+                // Without the io controller, or where a cgroup counts none, the tasks' own accounts.
+                read: get("cgroup_io_read_bytes_total")
+                    .or_else(|| get("taskstats_read_bytes_total")),
+                written: get("cgroup_io_write_bytes_total")
+                    .or_else(|| get("taskstats_write_bytes_total")),
                 tasks: get("cgroup_tasks"),
             }
         });
@@ -174,7 +180,7 @@ impl Local {
         Some(Row {
             id: pid.to_string(),
             name,
-            user: owner.uid.to_string(),
+            user: self.users.name(owner.uid),
             cpu,
             memory: status.and_then(|status| status.vm_rss).map(|kib| kib as f64 * 1024.0),
             read: io.and_then(|io| rate("read", io.read_bytes)),

@@ -72,6 +72,23 @@ const COLUMNS_WIDE: usize = 80;
 const NAME_ROOM_MAX: usize = 40;
 /// Lines that are not rows: two of the head, one that tells what is shown, the headings, the help.
 const OTHER_LINES: usize = 5;
+/// What `?` shows.
+const KEYS: [&str; 14] = [
+    "",
+    "c m r w t  order by processor, memory, bytes read, bytes written, last column",
+    "n u        order by name, second column; the same key again reverses",
+    "arrows     choose a row; page keys move a page",
+    "enter      what belongs to the row: processes of a job, nodes, jobs of a node",
+    "j p d      jobs; processes of this node; nodes of a server",
+    "/          filter; enter keeps it, escape drops it",
+    "escape     drops the filter, then goes back to the jobs",
+    "q Ctrl-C   end",
+    "",
+    "CPU % of jobs, processes and the machine: 100 % is one core.",
+    "-          is not known, or not read yet.",
+    "",
+    "any key goes back",
+];
 /// Longest filter.
 const FILTER_MAX: usize = 40;
 
@@ -108,6 +125,7 @@ pub(super) struct Shown {
     reversed: bool,
     filter: String,
     is_typing: bool,
+    is_help: bool,
     chosen: String,
     page: usize,
 }
@@ -119,6 +137,7 @@ impl Shown {
             reversed: false,
             filter: String::new(),
             is_typing: false,
+            is_help: false,
             chosen: String::new(),
             page: 1,
         }
@@ -129,8 +148,12 @@ impl Shown {
         if self.is_typing {
             return self.typed(key);
         }
+        if std::mem::take(&mut self.is_help) && !matches!(key, Key::Char('q') | Key::Interrupt) {
+            return None;
+        }
         match key {
             Key::Char('q') | Key::Interrupt => return Some(Asked::Quit),
+            Key::Char('?') => self.is_help = true,
             Key::Char('j') => return Some(Asked::Jobs),
             Key::Char('p') => return Some(Asked::Processes),
             Key::Char('d') => return Some(Asked::Nodes),
@@ -234,6 +257,12 @@ impl Shown {
         let first = place.saturating_sub(room - 1);
         let mut screen = vec![machine(head), usage(head), self.told(title, rows.len())];
         screen.iter_mut().for_each(|line| cut(line, columns));
+        if self.is_help {
+            screen.extend(KEYS.iter().map(|line| (*line).to_owned()));
+            screen.iter_mut().for_each(|line| cut(line, columns));
+            screen.truncate(lines.max(1));
+            return screen;
+        }
         screen.push(marked(self.headings(words, columns), columns));
         for (number, row) in rows.iter().enumerate().skip(first).take(room) {
             let mut line = cells(row, columns);
@@ -344,7 +373,12 @@ fn machine(head: &Head) -> String {
 fn usage(head: &Head) -> String {
     let mut parts = Vec::new();
     if let (Some(busy), Some(cores)) = (head.busy, head.cores.filter(|cores| *cores > 0.0)) {
-        parts.push(format!("cpu {:.1} % of {cores:.0} cores", busy / cores * 100.0));
+        // As in the rows, 100 % is one core.
+        parts.push(format!(
+            "cpu {:.1} % of {:.0} %, {cores:.0} cores",
+            busy * 100.0,
+            cores * 100.0
+        ));
     }
     if let (Some(used), Some(memory)) = (head.memory_used, head.memory) {
         parts.push(format!("memory {} of {}", bytes(used), bytes(memory)));

@@ -87,12 +87,19 @@ fn eighty_columns_are_enough_for_every_column() {
     };
     let screen = Shown::new().draw(&head, "jobs", &WORDS, &[full], (80, 24));
     assert_eq!(screen.len(), 24);
-    assert_eq!(screen[1], "cpu 50.0 % of 2 cores   memory 953.7 MiB of 3.7 GiB");
+    assert_eq!(screen[1], "cpu 100.0 % of 200 %, 2 cores   memory 953.7 MiB of 3.7 GiB");
     assert_eq!(
         screen[4],
         "\x1b[7mslurm:123456          0           1234.5    2.7 TiB  953.7 MiB    2.0 KiB  12345\x1b[0m"
     );
     assert!(screen[3].contains("CPU %v"), "{}", screen[3]);
+    let mut shown = Shown::new();
+    assert_eq!(shown.key(Key::Char('?'), &[]), None);
+    let help = shown.draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24)).join("\n");
+    assert!(help.contains("100 % is one core") && help.contains("any key goes back"), "{help}");
+    assert_eq!(shown.key(Key::Char('m'), &[]), None);
+    let screen = shown.draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24)).join("\n");
+    assert!(screen.contains("CPU %v"), "the key closes the help, and orders nothing: {screen}");
     let unknown = Shown::new().draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24));
     assert!(unknown[4].contains(" - "), "what is not known is no zero: {}", unknown[4]);
 }
