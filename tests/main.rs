@@ -11,6 +11,7 @@
     reason = "tests end at the first surprise, start programs, and take the time"
 )]
 
+mod agent_size;
 mod backup;
 mod conservation;
 mod demand;
@@ -35,6 +36,7 @@ mod outputs;
 mod page;
 mod programs;
 mod readers;
+mod restarts;
 mod runs;
 mod sensors;
 mod slurm;

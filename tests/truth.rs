@@ -126,7 +126,7 @@ fn stored_once(up: &Up, dir: &Path, run: impl Fn(&[&str]) -> Value) {
 
 /// The interpreter itself: a wrapper around it would start processes that nobody waits for, so that
 /// getrusage(2) does not have them.
-fn python() -> String {
+pub(crate) fn python() -> String {
     let name = ["-c", "import sys; print(sys.executable)"];
     let (code, out, errors) = output(Command::new("python3").args(name));
     assert_eq!(code, 0, "{errors}");
