@@ -387,3 +387,14 @@ fn nobody_sees_more_than_a_user() {
     assert!(told.contains("access-anonymous") && told.contains("say `none`"), "{told}");
     assert!(load(&[("access.nodes", "mine")]).is_err());
 }
+
+#[test]
+fn a_server_that_knows_nobody_by_loopback_needs_tokens_or_certificates() {
+    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
+    let none = ("access.loopback", "none");
+    let error = load(&[none]).unwrap_err().to_string();
+    assert!(error.contains("access-loopback") && error.contains("`token_file`"), "{error}");
+    let loaded = load(&[none, ("token_file", "/etc/jobmeter/tokens")]).unwrap();
+    assert_eq!(loaded.config.access.loopback, Loopback::None);
+    assert_eq!(load(&[]).unwrap().config.access.loopback, Loopback::User);
+}
