@@ -144,7 +144,12 @@ settings! {
             Kind::Number { min: 1, max: 100_000_000 };
         /// Most series that all origins may have at a time.
         "series_max" series_max: u64 = "2000000", Kind::Number { min: 1, max: 1_000_000_000 };
-        /// Most agents, pollers and runs of users that are known at a time.
+        /// Most samples per second that one origin, or one user's commands together, may send; one that sent less
+        /// before may send a minute's worth at once. What exceeds it becomes a gap.
+        "samples_per_second_max" samples_per_second_max: u64 = "200000",
+            Kind::Number { min: 100, max: 1_000_000_000 };
+        /// Most agents, pollers and runs of users that are known at a time. Runs have a quarter of this and of
+        /// `series_max`.
         "origins_max" origins_max: u64 = "20000", Kind::Number { min: 1, max: 10_000_000 };
         /// Memory for samples that are not in blocks yet; at half of it a block is begun. With millions of
         /// series, more of it makes fewer blocks of more samples a series, which cost less.

@@ -7,7 +7,12 @@ use std::process::Command;
 
 /// Whether a file of `docs/reference` is this text.
 fn fresh(name: &str, text: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    fresh_at(&format!("docs/reference/{name}"), text);
+}
+
+/// Whether a file of the repository is this text.
+fn fresh_at(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&file, text).unwrap();
     }
@@ -64,5 +69,30 @@ fn the_reference_of_sources() {
     let mut jobmeter = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
     let output = jobmeter.args(["sources", "--markdown"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fresh("sources.md", &String::from_utf8(output.stdout).unwrap());
+    let text = String::from_utf8(output.stdout).unwrap();
+    fresh("sources.md", &text);
+    fresh_at("crates/server/src/declared_metrics.tsv", &declared_metrics(&text));
+}
+
+/// The metrics of the reference, a line each: the server may not use the crate that declares them.
+fn declared_metrics(reference: &str) -> String {
+    let mut text = String::from(
+        "# Metrics that sources declare: name, kind, unit, source, help. Generated from the sources by \
+         `make docs`.\n",
+    );
+    let mut source = "";
+    for line in reference.lines() {
+        source = line.strip_prefix("## ").unwrap_or(source);
+        let cells: Vec<String> = line
+            .replace("\\|", "\0")
+            .split('|')
+            .map(|cell| cell.trim().replace('\0', "|"))
+            .collect();
+        let [_, name, kind, unit, help, _] = &*cells else { continue };
+        if matches!(&**kind, "counter" | "gauge") {
+            let name = name.trim_matches('`');
+            text.push_str(&format!("{name}\t{kind}\t{unit}\t{source}\t{help}\n"));
+        }
+    }
+    text
 }

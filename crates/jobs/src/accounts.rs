@@ -425,13 +425,3 @@ const fn enough(least: Sees) -> &'static str {
 fn number(reader: Reader) -> Value {
     reader.uid().map_or(Value::Null, |uid| Value::Integer(uid.into()))
 }
-
-/// When somebody sees a job of a number that may have been given several times: the spans of the runs that
-/// he sees all of, and whether these are all the runs there are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunsSeen {
-    /// From when until when; `None` while it lasts.
-    pub spans: Vec<(Timestamp, Option<Timestamp>)>,
-    /// Whether there is no other run.
-    pub every: bool,
-}

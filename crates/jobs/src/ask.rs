@@ -1,5 +1,6 @@
 //! Questions to the registry: which jobs, and what is known of each.
 
+use crate::granted::Grants;
 use crate::registry::lock;
 use crate::stays::stays_of;
 use crate::store_records::{resources, shares, state, steps, types};
@@ -9,7 +10,7 @@ use crate::{
 };
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
     r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue, o.state_word,
@@ -44,21 +45,23 @@ impl Registry {
     /// No job has the name, or it is that of the whole of several, or jobs of several clusters have it; or
     /// SQLite fails.
     pub fn resolve(&self, name: &JobName) -> Result<JobKey, RegistryError> {
-        let reader = lock(&self.reader);
-        let mut found = match name.id() {
-            Some(id) => keys(&reader, "id = ?1", &Value::Integer(id.get()))?,
-            None => Vec::new(),
-        };
-        if found.is_empty() {
-            found = keys(&reader, "spelling = ?1", &Value::Text(name.spelling.to_string()))?;
-        }
+        self.resolve_seen(name, Reader::Everything)
+    }
+
+    /// The same among the jobs of which a reader may know: another's job is unknown to the reader, and makes no
+    /// name ambiguous.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_seen(&self, name: &JobName, reader_of: Reader) -> Result<JobKey, RegistryError> {
+        let mut found = self.keys_seen(name, reader_of)?;
         if let Some(cluster) = &name.cluster {
             found.retain(|key| key.cluster == *cluster);
         } else if found.iter().any(|key| key.cluster != ClusterId::local()) {
             found.retain(|key| key.cluster != ClusterId::local());
         }
         match found.as_slice() {
-            [] if is_whole(&reader, name)? => {
+            [] if is_whole(&lock(&self.reader), name, reader_of)? => {
                 let number = name.id().map_or(0, JobId::get);
                 Err(RegistryError::Parts { name: name.to_string(), number })
             }
@@ -69,6 +72,24 @@ impl Registry {
                 clusters: several.iter().map(|key| key.cluster.clone()).collect(),
             }),
         }
+    }
+
+    /// The jobs of a number or, where there are none, of a spelling, of which a reader may know.
+    fn keys_seen(&self, name: &JobName, reader_of: Reader) -> Result<Vec<JobKey>, RegistryError> {
+        let by_id = name.id().map(|id| ("id = ?1", Value::Integer(id.get())));
+        let by_spelling = ("spelling = ?1", Value::Text(name.spelling.to_string()));
+        for (clause, value) in by_id.into_iter().chain([by_spelling]) {
+            let mut found = Vec::new();
+            let keys = keys(&lock(&self.reader), clause, &value)?;
+            for key in keys {
+                found.push((self.sees_any(reader_of, &key)? != Sees::Nothing, key));
+            }
+            found.retain(|(is_seen, _)| *is_seen);
+            if !found.is_empty() {
+                return Ok(found.into_iter().map(|(_, key)| key).collect());
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// The newest run of a job.
@@ -137,7 +158,8 @@ impl Registry {
         for run in self.runs(key)? {
             if self.sees_run(reader, &run)? == Sees::All {
                 // A job that has not started was nowhere.
-                seen.spans.extend(run.start.map(|start| (start, run.stop)));
+                let span = run.start.map(|start| (start, run.stop));
+                seen.runs.push((span, self.granted(reader, &run)?));
             } else {
                 seen.every = false;
             }
@@ -198,7 +220,9 @@ impl Registry {
                 break (row, job);
             }
         };
-        let allocations = stays_of(&reader, key, row.get(0)?)?;
+        let mut allocations = stays_of(&reader, key, row.get(0)?)?;
+        let granted = Grants::new(self, &reader, reader_of).of(row.get(0)?)?;
+        allocations.retain(|allocation| granted.has(&allocation.device));
         let (mut nodes, mut done) = (Vec::new(), Vec::new());
         if let Some(record) = row.get(1)? {
             (nodes, done) = (shares(&reader, record)?, steps(&reader, record)?);
@@ -289,13 +313,20 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
     Ok(keys)
 }
 
-/// Whether a name's number stands for the whole of several jobs.
-fn is_whole(db: &Connection, name: &JobName) -> rusqlite::Result<bool> {
-    let cluster = name.cluster.as_ref().map(ClusterId::as_str);
-    let mut find = db.prepare_cached(
-        "SELECT 1 FROM records WHERE part_of = ?1 AND (?2 IS NULL OR cluster = ?2) LIMIT 1",
-    )?;
-    find.exists(params![name.id().map(JobId::get), cluster])
+/// Whether a name's number stands for the whole of several jobs, of which a reader may know one.
+fn is_whole(db: &Connection, name: &JobName, reader: Reader) -> rusqlite::Result<bool> {
+    let Some(id) = name.id() else { return Ok(false) };
+    let mut clauses = Clauses::default();
+    clauses.and("o.part_of = ?", Value::Integer(id.get()));
+    if let Some(cluster) = &name.cluster {
+        clauses.and("o.cluster = ?", Value::Text(cluster.to_string()));
+    }
+    accounts::narrow(&mut clauses, reader, Sees::Listed);
+    let sql = format!(
+        "SELECT 1 FROM records o INDEXED BY records_part_of JOIN runs r ON r.record = o.record{} LIMIT 1",
+        clauses.text
+    );
+    db.prepare_cached(&sql)?.exists(params_from_iter(clauses.values))
 }
 
 pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {

@@ -1,6 +1,6 @@
 //! What can go wrong with the registry.
 
-use model::ClusterId;
+use model::{ClusterId, DeviceId};
 use std::path::PathBuf;
 
 /// Why the registry cannot answer.
@@ -60,6 +60,18 @@ pub enum RegistryError {
     /// More of something than there may be.
     #[error("there are {0} {1}, and no more may be")]
     TooManyOf(i64, &'static str),
+    /// A user has as many registered jobs on a device as may be open there.
+    #[error(
+        "user {uid} has {max} local jobs on {device} that have not ended, the limit; end some of them"
+    )]
+    OpenLocal {
+        /// The user.
+        uid: u32,
+        /// The device.
+        device: DeviceId,
+        /// The limit.
+        max: i64,
+    },
     /// More rows than the question may give.
     #[error("more than {0} jobs match; ask for less time, one device or one job")]
     TooMany(usize),

@@ -19,6 +19,7 @@ mod asked;
 mod check;
 mod demand;
 mod error;
+mod granted;
 mod identity;
 mod join;
 mod latched;
@@ -43,7 +44,7 @@ mod tokens_kept;
 mod users;
 mod visits;
 
-pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role, RunsSeen};
+pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
 pub use amend::{Amendment, Followed};
 pub use ask::Whole;
 pub use check::{Difference, Disagreement, PATIENCE};
@@ -53,6 +54,7 @@ pub use demand::{
     Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use error::RegistryError;
+pub use granted::{Granted, RunsSeen};
 pub use latched::{LATCHES_MAX, Latch};
 pub use list::{Filter, Listed, Place};
 pub use local::Registration;

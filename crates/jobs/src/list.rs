@@ -8,6 +8,7 @@
 //! those that had begun before, which are found by [`crate::paths`].
 
 use crate::ask::{COLUMNS, Clauses, RUNS, device, job};
+use crate::granted::Grants;
 use crate::paths::FAILED;
 use crate::registry::lock;
 use crate::visits::TOGETHER;
@@ -114,9 +115,13 @@ impl Registry {
         let reader = reader.unchecked_transaction()?;
         let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
         let mut listed = Vec::new();
+        let mut grants = Grants::new(self, &reader, filter.reader);
         for run in found(&reader, filter, limit)? {
             let (job, record) = run_of(&reader, run)?;
-            listed.push(Listed { job, devices: devices(&reader, run, record)? });
+            let mut devices = devices(&reader, run, record)?;
+            let granted = grants.of(run)?;
+            devices.retain(|device| granted.has(device));
+            listed.push(Listed { job, devices });
         }
         Ok(listed)
     }

@@ -7,7 +7,7 @@ use crate::{Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-/// Most local jobs told to a device: those that began last.
+/// Most local jobs told to a device.
 const TOLD_MAX: i64 = 4096;
 
 /// A local job that begins.
@@ -38,6 +38,7 @@ impl Registry {
         if count(&change, "visits")? >= self.limits.visits_max {
             return Err(RegistryError::Full(self.limits.visits_max));
         }
+        check_open(&change, job, self.limits.open_local_max)?;
         let id = draw(&change)?;
         let user = job.user.clone().or_else(|| (self.users)().name(job.uid).map(Box::from));
         let run = change
@@ -66,7 +67,7 @@ impl Registry {
     }
 
     /// Ends a local job, with what its command ended with. An end that a node told before stays; the
-    /// exit code that came first stays.
+    /// exit code that came first stays. Says whether anything changed.
     ///
     /// # Errors
     /// SQLite fails, or no local job of that number was registered.
@@ -75,7 +76,7 @@ impl Registry {
         id: JobId,
         stop: Timestamp,
         exit_code: Option<i32>,
-    ) -> Result<(), RegistryError> {
+    ) -> Result<bool, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: Option<(i64, i64, Option<i64>)> = change
@@ -94,24 +95,29 @@ impl Registry {
         if stopped.is_none() {
             stop_registered(&change, run, stop.0.max(start))?;
         }
-        change
-            .prepare_cached("UPDATE runs SET exit_code = coalesce(exit_code, ?2) WHERE run = ?1")?
+        let coded = change
+            .prepare_cached(
+                "UPDATE runs SET exit_code = ?2
+                 WHERE run = ?1 AND exit_code IS NULL AND ?2 IS NOT NULL",
+            )?
             .execute(params![run, exit_code])?;
         change.commit()?;
-        Ok(())
+        Ok(stopped.is_none() || coded > 0)
     }
 
     /// The local jobs registered for a device that have not ended, with the user of each: what an agent
-    /// there is told. At most 4096, those that began last.
+    /// there is told. At most 4096: of each user those that began last, as many of one as of another.
     ///
     /// # Errors
     /// SQLite fails.
     pub fn local_jobs_of(&self, device: &DeviceId) -> Result<Vec<(JobId, u32)>, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
-            "SELECT r.id, r.uid FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
-             WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1
-             ORDER BY r.id DESC LIMIT ?2",
+            "SELECT id, uid FROM (
+                 SELECT r.id, r.uid, row_number() OVER (PARTITION BY r.uid ORDER BY r.id DESC) AS place
+                 FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
+                 WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1)
+             ORDER BY place, id DESC LIMIT ?2",
         )?;
         let mut rows = find.query(params![device.as_str(), TOLD_MAX])?;
         let mut jobs = Vec::new();
@@ -155,6 +161,19 @@ impl Registry {
         }
         Ok(jobs)
     }
+}
+
+/// Checks that a user may have one more registered job on a device.
+fn check_open(db: &Connection, job: &Registration, max: i64) -> Result<(), RegistryError> {
+    let mut count = db.prepare_cached(
+        "SELECT count(*) FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
+         WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1 AND r.uid = ?2",
+    )?;
+    let open: i64 = count.query_row(params![job.device.as_str(), job.uid], |row| row.get(0))?;
+    if open < max {
+        return Ok(());
+    }
+    Err(RegistryError::OpenLocal { uid: job.uid, device: job.device.clone(), max })
 }
 
 /// The next number that no local job has, be it one that a node told of and nobody registered.

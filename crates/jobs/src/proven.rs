@@ -51,7 +51,8 @@ impl Registry {
     pub fn proven(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let reader = lock(&self.reader);
         let (limit, mut proven) = (self.limits.rows_max, Vec::new());
-        each_stay(&reader, window, limit, |stay| {
+        let owner = self.owner_of(&reader, window)?;
+        each_stay(&reader, (window, owner), limit, |stay| {
             proven.extend(prove(&reader, stay)?);
             Ok(())
         })?;
@@ -68,7 +69,8 @@ impl Registry {
         let limit = self.limits.rows_max.saturating_mul(10);
         let (mut spans, mut count) = (HashMap::<DeviceId, Vec<Span>>::new(), 0_usize);
         let reader = lock(&self.reader);
-        each_stay(&reader, window, usize::MAX, |stay| {
+        let owner = self.owner_of(&reader, window)?;
+        each_stay(&reader, (window, owner), usize::MAX, |stay| {
             let Some(stay) = prove(&reader, stay)? else { return Ok(()) };
             let of_device = spans.entry(stay.device).or_default();
             match of_device.last_mut() {

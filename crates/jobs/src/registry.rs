@@ -18,6 +18,8 @@ pub struct Limits {
     /// Most records of schedulers, over all time. About 400 bytes of disk each, and 100 for each of its
     /// nodes.
     pub records_max: u64,
+    /// Most registered jobs of one user on one device that have not ended.
+    pub open_local_max: i64,
     /// Most rows that a question gives.
     pub rows_max: usize,
 }
@@ -28,6 +30,7 @@ impl Default for Limits {
             visits_max: 20_000_000,
             visits_per_job_max: 65_536,
             records_max: 20_000_000,
+            open_local_max: 512,
             rows_max: 100_000,
         }
     }

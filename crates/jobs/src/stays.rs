@@ -3,6 +3,7 @@
 //! it corrects late is right for everything that was measured before.
 
 use crate::ask::{Clauses, device, key};
+use crate::granted::Owner;
 use crate::registry::lock;
 use crate::{Reader, Registry, RegistryError, Sees, accounts};
 use model::{Allocation, DeviceId, JobKey, Timestamp};
@@ -92,7 +93,8 @@ impl Registry {
     /// SQLite fails, or there are more than the registry's limit of rows.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
-        each_stay(&lock(&self.reader), window, limit, |stay| {
+        let db = lock(&self.reader);
+        each_stay(&db, (window, self.owner_of(&db, window)?), limit, |stay| {
             intervals.push(stay);
             Ok(())
         })?;
@@ -100,14 +102,27 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The owner whose jobs a window is limited to, if it is.
+    pub(crate) fn owner_of(
+        &self,
+        db: &Connection,
+        window: &Window,
+    ) -> rusqlite::Result<Option<Owner>> {
+        let uid = window.reader.uid().or(window.uid);
+        uid.map(|uid| Owner::new(self, db, uid)).transpose()
+    }
+}
+
 /// Shows the stays within a window, ordered by device, start and job; `limit` and one more at most.
 pub(crate) fn each_stay(
     db: &Connection,
-    window: &Window,
+    (window, owner): (&Window, Option<Owner>),
     limit: usize,
     mut show: impl FnMut(Interval) -> Result<(), RegistryError>,
 ) -> Result<(), RegistryError> {
-    let (seen, unseen) = (within(window, &VISITS), within(window, &SHARES));
+    let owner = owner.as_ref();
+    let (seen, unseen) = (within(window, &VISITS, owner), within(window, &SHARES, owner));
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (of_seen, of_unseen) = if window.shares {
         ("s.cpus, s.gpus, s.memory_bytes", "t.cpus, t.gpus, t.memory_bytes")
@@ -167,7 +182,7 @@ const SHARES: Stays = Stays {
 
 /// Where stays of a window are looked for, and what they must be: from the job, from the device, from the runs
 /// that the reader or the user has, or from all that were there.
-fn within(window: &Window, stays: &Stays) -> Clauses {
+fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
     let Stays { name, of_run, runs, by_device, by_time, stop, share } = stays;
     let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
     let between = (from.map_or(i64::MIN, |from| from.0), to);
@@ -208,6 +223,10 @@ fn within(window: &Window, stays: &Stays) -> Clauses {
     }
     if let Some(uid) = window.uid {
         clauses.and("r.uid = ?", Value::Integer(uid.into()));
+    }
+    if let Some(owner) = owner {
+        let (clause, values) = owner.narrow(*name == VISITS.name);
+        clauses.and_all(&clause, values);
     }
     if let Some(device) = &window.device {
         clauses.and("t.device = ?", Value::Text(device.to_string()));

@@ -183,7 +183,7 @@ fn link(
         "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
              user = CASE WHEN o.user IS NULL AND o.uid <> node_uid THEN NULL
                  ELSE coalesce(o.user, node_user) END,
-             uid = CASE WHEN o.uid IS NULL AND o.user <> node_user THEN NULL
+             uid = CASE WHEN o.uid IS NULL AND o.user IS NOT NULL AND o.user IS NOT node_user THEN NULL
                  ELSE coalesce(o.uid, node_uid) END,
              account = o.account, project = o.project, name = o.name, queue = o.queue,
              exit_code = o.exit_code, told_start = o.start, told_stop = o.stop

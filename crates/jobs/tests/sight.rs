@@ -21,6 +21,10 @@ fn key(cluster: &str, id: i64) -> JobKey {
     JobKey { cluster: ClusterId::new(cluster).unwrap(), id: JobId::new(id).unwrap() }
 }
 
+fn device(name: &str) -> DeviceId {
+    DeviceId::new(name).unwrap()
+}
+
 fn open(dir: &Path) -> Registry {
     Registry::open(&dir.join("jobs.sqlite"), Limits::default(), Users::default).unwrap()
 }
@@ -119,9 +123,9 @@ fn a_number_that_was_given_twice_is_seen_for_the_time_of_ones_own_run() {
     job(&registry, 1, 1000, 10, Some(100));
     job(&registry, 1, 2000, 1000, None);
     let ann = registry.runs_seen(Reader::User(1000), &key("slurm", 1)).unwrap();
-    assert_eq!((ann.spans, ann.every), (vec![(at(10), Some(at(100)))], false));
+    assert_eq!(ann.on(&device("n1")), (vec![(at(10), Some(at(100)))], false));
     let bob = registry.runs_seen(Reader::User(2000), &key("slurm", 1)).unwrap();
-    assert_eq!((bob.spans, bob.every), (vec![(at(1000), None)], false));
+    assert_eq!(bob.on(&device("n1")), (vec![(at(1000), None)], false));
     assert!(registry.runs_seen(Reader::Everything, &key("slurm", 1)).unwrap().every);
     assert_eq!(registry.sees(Reader::User(1000), &key("slurm", 1)).unwrap(), Sees::Nothing);
 }
@@ -276,9 +280,9 @@ fn a_job_that_waits_is_seen_by_its_own_and_was_nowhere() {
     (waiting.state, waiting.start) = (JobState::Waiting, None);
     registry.tell(&[waiting], at(5000)).unwrap();
     let ann = registry.runs_seen(Reader::Tenant(1000), &key("slurm", 1)).unwrap();
-    assert_eq!((ann.spans, ann.every), (vec![], true));
+    assert_eq!(ann.elsewhere(), (vec![], true));
     let bob = registry.runs_seen(Reader::Tenant(2000), &key("slurm", 1)).unwrap();
-    assert_eq!((bob.spans, bob.every), (vec![], false));
+    assert_eq!(bob.elsewhere(), (vec![], false));
     let window = Window { reader: Reader::Tenant(1000), ..Window::default() };
     assert_eq!(registry.intervals(&window).unwrap(), []);
 }
@@ -357,4 +361,128 @@ fn who_has_left_an_account_sees_no_more_of_it() {
     allow(vec![(1000, Role::Removed)]);
     registry.tell(&[record(5, "ann", "physics", (4 * day, None))], at(4 * day)).unwrap();
     assert_eq!(ann(), Sees::Nothing);
+}
+
+/// What a node reports of the job slurm:1.
+fn reported(node: &str, user: Option<&str>, uid: Option<u32>, start: i64) -> JobEvent {
+    JobEvent {
+        key: key("slurm", 1),
+        spelling: "1".into(),
+        device: device(node),
+        user: user.map(Into::into),
+        uid,
+        start: at(start),
+        stop: None,
+        monitor: None,
+    }
+}
+
+/// The nodes on which a user reads the job slurm:1: by its samples, by where it is, and by its report.
+fn read_on(registry: &Registry, uid: u32) -> [Vec<&'static str>; 3] {
+    let reader = Reader::User(uid);
+    let nodes = ["n1", "n2", "n3"];
+    let seen = registry.runs_seen(reader, &key("slurm", 1)).unwrap();
+    let by_samples = nodes.into_iter().filter(|node| !seen.on(&device(node)).0.is_empty());
+    let stays = registry.intervals(&Window { reader, ..Window::default() }).unwrap();
+    let of_job = Window { job: Some(key("slurm", 1)), uid: Some(uid), ..Window::default() };
+    let spans = registry.spans(&of_job).unwrap();
+    let by_stays = nodes.into_iter().filter(|node| {
+        let found = stays.iter().any(|stay| stay.device == device(node));
+        assert_eq!(found, spans.contains_key(&device(node)), "{node}");
+        found
+    });
+    let whole = registry.whole_seen(&key("slurm", 1), None, reader).unwrap();
+    let allocations = whole.map(|whole| whole.allocations).unwrap_or_default();
+    let by_report =
+        nodes.into_iter().filter(|node| allocations.iter().any(|one| one.device == device(node)));
+    [by_samples.collect(), by_stays.collect(), by_report.collect()]
+}
+
+#[test]
+fn a_nodes_word_on_the_owner_opens_that_node_alone() {
+    // On n2 the job is Alice's (1000). n1 says that it is Bob's (2000): in whatever way the real node names her.
+    for (real_user, real_uid) in [(None, None), (Some("alice"), None), (None, Some(1000))] {
+        for first in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let registry = open(dir.path());
+            let real =
+                [reported("n2", real_user, real_uid, 10), reported("n3", real_user, real_uid, 11)];
+            let fake = [reported("n1", None, Some(2000), 12)];
+            let (one, two) = if first { (&fake[..], &real[..]) } else { (&real[..], &fake[..]) };
+            registry.apply(one, at(20)).unwrap();
+            registry.apply(two, at(20)).unwrap();
+            let bob = read_on(&registry, 2000);
+            for way in &bob {
+                assert!(!way.contains(&"n2") && !way.contains(&"n3"), "{real_user:?} {bob:?}");
+            }
+            assert_eq!(bob[0], ["n1"], "what n1 counted it may give to whom it likes");
+            let listed = registry.list(&Filter { reader: Reader::User(2000), ..Filter::default() });
+            assert_eq!(listed.unwrap()[0].devices, [device("n1")]);
+            if real_uid.is_some() {
+                let alice = vec!["n2", "n3"];
+                assert_eq!(read_on(&registry, 1000), [alice.clone(), alice.clone(), alice]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_without_a_number_takes_none_from_a_node_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    let told = Record { uid: None, ..record(1, "alice", "physics", (10, None)) };
+    let told = Record { nodes: Vec::new(), ..told };
+    registry.tell(&[told], at(20)).unwrap();
+    registry.apply(&[reported("n1", None, Some(2000), 10)], at(20)).unwrap();
+    registry.apply(&[reported("n2", Some("alice"), None, 10)], at(20)).unwrap();
+    for way in read_on(&registry, 2000) {
+        assert!(!way.contains(&"n2"), "{way:?}");
+    }
+    // The name service says who Alice is: the record grants her the whole run.
+    registry.number_user("alice", 1000, at(30)).unwrap();
+    for way in read_on(&registry, 1000) {
+        assert!(way.contains(&"n1") && way.contains(&"n2"), "{way:?}");
+    }
+}
+
+/// 4 100 registrations of one user, as a registry of an earlier version may hold them, hide nobody else's.
+#[test]
+fn one_users_open_jobs_are_bounded_and_hide_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(dir.path());
+    let register = |uid, node: &str| {
+        let job = jobs::Registration {
+            uid,
+            user: None,
+            name: None,
+            device: device(node),
+            start: at(10),
+            is_proven: false,
+        };
+        registry.register_local(&job)
+    };
+    let first = register(2000, "n1").unwrap();
+    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
+    db.execute_batch(&format!(
+        "BEGIN;
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4100)
+         INSERT INTO runs (cluster, id, start, last_start, spelling, uid, registered)
+             SELECT 'local', 1000 + i, {start}, {start}, 1000 + i, 1000, 1 FROM n;
+         INSERT INTO visits (run, device, start)
+             SELECT run, 'n1', start FROM runs WHERE uid = 1000;
+         COMMIT;",
+        start = at(20).0
+    ))
+    .unwrap();
+    let last = register(3000, "n1").unwrap();
+    let listed = registry.local_jobs_of(&device("n1")).unwrap();
+    assert_eq!(listed.len(), 4096);
+    for (key, uid) in [(first, 2000), (last, 3000)] {
+        assert!(listed.contains(&(key.id, uid)), "{key} of {uid}");
+    }
+    let refused = register(1000, "n1").unwrap_err();
+    assert!(matches!(refused, RegistryError::OpenLocal { uid: 1000, max: 512, .. }), "{refused}");
+    let elsewhere = register(1000, "n2").unwrap();
+    assert!(registry.end_local(elsewhere.id, at(30), Some(0)).unwrap());
+    assert!(!registry.end_local(elsewhere.id, at(40), Some(1)).unwrap(), "nothing changes");
 }

@@ -5,7 +5,7 @@
 mod told;
 
 use jobs::{Amendment, Filter, Heard, Reader, Record, Registry, Sees};
-use model::{JobEvent, JobState};
+use model::{DeviceId, JobEvent, JobState};
 use proptest::prelude::*;
 use told::{at, event, key, open, record, seconds};
 
@@ -40,7 +40,8 @@ fn a_number_given_again_is_the_next_users() {
     assert_eq!((listed(&registry, 1000), listed(&registry, 65534)), (1, 1));
     assert_eq!(registry.sees(Reader::User(65534), &key(7)).unwrap(), Sees::All);
     let seen = registry.runs_seen(Reader::User(1000), &key(7)).unwrap();
-    assert_eq!(seen.spans, [(at(100), Some(at(900)))]);
+    let n1_seen = seen.on(&DeviceId::new("n1").unwrap());
+    assert_eq!(n1_seen.0, [(at(100), Some(at(900)))]);
     // What comes late of the first run is of that run, and makes all runs anew.
     registry.apply(&[of(1000, "n2", 110, Some(800))], at(90_010)).unwrap();
     let both = vec!["n1".to_owned(), "n2".to_owned()];

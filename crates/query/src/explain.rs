@@ -130,7 +130,9 @@ impl Questions {
                 continue;
             }
             let seen = match origin.origin.as_run() {
-                Some((_, id)) => sight.of_job(&JobKey { cluster: ClusterId::local(), id })?,
+                Some((_, id)) => {
+                    sight.of_job(device, &JobKey { cluster: ClusterId::local(), id })?
+                }
                 None => sight.of_node(device)?,
             };
             if seen.at(asker.now.0) {

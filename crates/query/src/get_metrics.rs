@@ -330,7 +330,11 @@ impl Questions {
             stay.from = stay.from.min(start);
             stay.to = stay.to.max(stop);
             stay.runs.push((start.0, stop.0));
+            let granted = self.registry.granted(asker.reader, &run)?;
             for allocation in self.registry.allocations(key, start)? {
+                if !granted.has(&allocation.device) {
+                    continue;
+                }
                 let span = (allocation.start.0, allocation.stop.unwrap_or(now).0);
                 stay.spans.entry(allocation.device.clone()).or_default().push(span);
                 stay.devices.insert(allocation.device);

@@ -1,7 +1,8 @@
 //! What was asked of nodes, when and by whom, as far as a reader may know of it.
 //!
-//! A mark is told of the nodes that its reader sees at that time; who asked, and for which job, to himself and
-//! to those who read everything. What a reader does not see is passed over before anything is counted.
+//! A reader sees the marks of administrators' changes on the nodes that the reader sees at that time, without who
+//! made them. Marks of a user's promotions and requests say what the user measures: the user and those who read
+//! everything see them, nobody else. What a reader does not see is passed over before anything is counted.
 
 use crate::sight::NodeSight;
 use crate::{Asker, QueryError, Questions};
@@ -64,6 +65,10 @@ fn nodes<'a>(mark: &Mark, reader: Reader, sight: &'a NodeSight) -> Option<BTreeS
 
 /// Whether a reader is told of a mark when he asks for these devices.
 fn is_seen(mark: &Mark, reader: Reader, sight: &NodeSight, devices: Option<&[DeviceId]>) -> bool {
+    let is_of_user = mark.uid.is_some() || mark.job.is_some();
+    if is_of_user && !reader.knows_of(mark.uid) {
+        return false;
+    }
     match (nodes(mark, reader, sight), devices) {
         (None, None) => true,
         (None, Some(devices)) => devices.iter().any(|one| mark.nodes.has(one.as_str())),

@@ -59,8 +59,9 @@ impl Questions {
         }
         for last in self.store.snapshot().last(&Selector::default()) {
             let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
-            if !asker.reader.sees_every_node() {
-                let series = &last.series.series;
+            let series = &last.series.series;
+            let may_be_hidden = series.job.is_some() || !asker.reader.sees_every_node();
+            if may_be_hidden && !asker.reader.sees_every_job() {
                 if !sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
                     continue;
                 }

@@ -182,9 +182,9 @@ impl Questions {
     /// # Errors
     /// There is none, there are several, or it is somebody else's.
     pub fn job_key(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
-        let key = self.registry.resolve(name)?;
+        let key = self.registry.resolve_seen(name, asker.reader)?;
         let sees = self.registry.sees(asker.reader, &key)?;
-        self.judged(key, sees, asker)
+        self.judged(name, key, sees, asker)
     }
 
     /// The job that a name means, if this reader may see any run of it: for what is told of it, which is of
@@ -193,16 +193,23 @@ impl Questions {
     /// # Errors
     /// There is none, there are several, or each of its runs is somebody else's.
     pub fn job_seen(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
-        let key = self.registry.resolve(name)?;
+        let key = self.registry.resolve_seen(name, asker.reader)?;
         let sees = self.registry.sees_any(asker.reader, &key)?;
-        self.judged(key, sees, asker)
+        self.judged(name, key, sees, asker)
     }
 
-    fn judged(&self, key: JobKey, sees: Sees, asker: &Asker) -> Result<JobKey, QueryError> {
+    fn judged(
+        &self,
+        name: &JobName,
+        key: JobKey,
+        sees: Sees,
+        asker: &Asker,
+    ) -> Result<JobKey, QueryError> {
         match sees {
             Sees::All => {}
             Sees::Listed => return Err(QueryError::Listed(key)),
-            Sees::Nothing => return Err(QueryError::Denied(key)),
+            // As if there were none: its status and its words do not say that there is.
+            Sees::Nothing => return Err(QueryError::UnknownJob(name.to_string())),
         }
         if let Some(watch) = &asker.watch {
             watch.names(&key, self.registry.owner(&key)?);

@@ -94,6 +94,28 @@ impl Seen {
     }
 }
 
+/// When a job is seen: on devices whose own nodes alone name its owner, and on all others.
+#[derive(Debug)]
+struct JobSeen {
+    on: HashMap<DeviceId, Seen>,
+    elsewhere: Seen,
+}
+
+impl JobSeen {
+    fn on(&self, device: &DeviceId) -> Seen {
+        self.on.get(device).unwrap_or(&self.elsewhere).clone()
+    }
+}
+
+/// When runs are seen that have these spans; always, where there is no other run.
+fn seen_during((spans, every): (Vec<jobs::Span>, bool)) -> Seen {
+    if every && !spans.is_empty() {
+        return Seen::Always;
+    }
+    let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.plus(SLACK).0);
+    Seen::within(spans.iter().map(|(a, b)| (a.plus(-SLACK).0, until(*b))).collect())
+}
+
 /// What a reader may see.
 #[derive(Debug)]
 pub(crate) struct Sight {
@@ -101,7 +123,7 @@ pub(crate) struct Sight {
     asker: Asker,
     /// What stays are asked for.
     window: Window,
-    jobs: HashMap<JobKey, Seen>,
+    jobs: HashMap<JobKey, JobSeen>,
     /// Of each device where jobs are that the reader sees; asked for when first needed.
     devices: Option<HashMap<DeviceId, Seen>>,
 }
@@ -129,29 +151,27 @@ impl Sight {
         job: Option<&JobKey>,
     ) -> Result<Seen, QueryError> {
         match job {
-            Some(job) => self.of_job(job),
+            Some(job) => self.of_job(device, job),
             None => self.of_node(device),
         }
     }
 
-    /// When the reader sees what was counted for a job.
-    pub(crate) fn of_job(&mut self, job: &JobKey) -> Result<Seen, QueryError> {
+    /// When the reader sees what was counted for a job on a device.
+    pub(crate) fn of_job(&mut self, device: &DeviceId, job: &JobKey) -> Result<Seen, QueryError> {
         if self.asker.reader.sees_every_job() {
             self.asker.meets(job);
             return Ok(Seen::Always);
         }
         if let Some(seen) = self.jobs.get(job) {
-            return Ok(seen.clone());
+            return Ok(seen.on(device));
         }
         let runs = self.registry.runs_seen(self.asker.reader, job)?;
-        let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.plus(SLACK).0);
-        let seen = if runs.every && !runs.spans.is_empty() {
-            Seen::Always
-        } else {
-            Seen::within(runs.spans.iter().map(|(a, b)| (a.plus(-SLACK).0, until(*b))).collect())
-        };
-        self.jobs.insert(job.clone(), seen.clone());
-        Ok(seen)
+        let devices = runs.devices().into_iter();
+        let on = devices.map(|device| (device.clone(), seen_during(runs.on(device)))).collect();
+        let seen = JobSeen { on, elsewhere: seen_during(runs.elsewhere()) };
+        let here = seen.on(device);
+        self.jobs.insert(job.clone(), seen);
+        Ok(here)
     }
 
     /// When the reader sees what is counted on a device for no job.
@@ -170,7 +190,8 @@ impl Sight {
     pub(crate) fn of_gap(&mut self, gap: Gap) -> Result<Vec<Gap>, QueryError> {
         let seen = match gap.origin.as_run() {
             Some((_, id)) if self.asker.reader != Reader::Everything => {
-                self.of_job(&JobKey { cluster: model::ClusterId::local(), id })?
+                let job = JobKey { cluster: model::ClusterId::local(), id };
+                self.of_job(&gap.device, &job)?
             }
             Some(_) => Seen::Always,
             None => self.of_node(&gap.device)?,

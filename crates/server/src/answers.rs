@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::caller::Caller;
-use crate::gate::Wrote;
+use crate::gate::{Unchanged, Wrote};
 use crate::problem::{Refusal, Why};
 use crate::slow::Asked;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -50,6 +50,12 @@ pub(crate) async fn ask_long<T: Serialize>(
 /// An answer to somebody who changed this.
 pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, Refusal> {
     answer.extensions_mut().insert(Wrote(what.clone()));
+    Ok(answer)
+}
+
+/// An answer to somebody whose request changed nothing.
+pub(crate) fn unchanged(mut answer: Response) -> Result<Response, Refusal> {
+    answer.extensions_mut().insert(Unchanged);
     Ok(answer)
 }
 

@@ -15,6 +15,7 @@ use crate::own_device::OwnDevice;
 use crate::problem::Refusal;
 use crate::rounds::Course;
 use crate::seats::Seats;
+use crate::send_limits::SendLimits;
 use crate::settings::Limits;
 use crate::told_jobs::ToldJobs;
 use crate::work::Work;
@@ -62,6 +63,7 @@ pub(crate) struct App {
     pub(crate) other_bodies: Budget,
     pub(crate) agents: Agents,
     pub(crate) own_device: OwnDevice,
+    pub(crate) send_limits: SendLimits,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -4,6 +4,9 @@
 //! {"did":"GET /api/v1/jobs/slurm:7","from":"127.0.0.1","job":"slurm:7","owner":1000,"time":1767657600.25,"who":"uid 0"}
 //! ```
 //!
+//! Entries of ordinary users have files of their own (`audit-users.log`), so that they never displace an
+//! administrator's, and a limit: of one user so many within an hour, then one entry that counts the rest.
+//!
 //! A job read again by the same one in the same way within the hour is told once, so that a page that asks
 //! every few seconds makes a line an hour. The lines are written by a thread of their own: a disk that
 //! hangs holds up no answer; what finds no room on the way there is counted.
@@ -13,7 +16,7 @@ use crate::counts::Counter;
 use model::Timestamp;
 use query::Watch;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -32,6 +35,10 @@ const LINES_AHEAD: usize = 1024;
 /// Reads of one hour that are remembered; beyond, they are told again.
 const READS_MAX: usize = 10_000;
 const HOUR: i64 = 3600 * Timestamp::SECOND;
+/// Entries of one user within an hour; the rest is counted.
+const OF_USER_MAX: u64 = 200;
+/// Users whose entries are counted; entries of further ones are counted together.
+const USERS_MAX: usize = 10_000;
 
 /// Who does something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +51,25 @@ pub(crate) struct Doer {
     pub(crate) from: Arc<str>,
     /// Method and path.
     pub(crate) what: Arc<str>,
+}
+
+/// Whose entry it is: which file keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Administrators, staff, schedulers' scripts and the server itself.
+    Trusted,
+    /// Ordinary users.
+    Users,
+}
+
+/// An entry on its way to its file.
+type Entry = (Lane, String);
+
+/// The entries of users within an hour.
+#[derive(Debug, Default)]
+struct OfUsers {
+    hour: i64,
+    counts: HashMap<Arc<str>, u64>,
 }
 
 impl Doer {
@@ -60,11 +86,14 @@ impl Doer {
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<Entry>>,
     writer: Option<JoinHandle<()>>,
     reads: Mutex<Reads>,
+    of_users: Mutex<OfUsers>,
     /// Lines that were not written.
     pub(crate) lost: Arc<Counter>,
+    /// Entries of users beyond their limit, of which one entry tells the number.
+    pub(crate) limited: Counter,
 }
 
 /// What was read within an hour.
@@ -79,22 +108,58 @@ impl Audit {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let lost = Arc::new(Counter::default());
         let (lines, received) = sync_channel(LINES_AHEAD);
-        let mut file = Rotated::open(path)?;
+        let mut files = [Rotated::open(path)?, Rotated::open(&of_users(path))?];
         let failed = Arc::clone(&lost);
-        let write = move || file.write_all(&received, &failed);
+        let write = move || write_all(&mut files, &received, &failed);
         let writer = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
-        let reads = Mutex::new(Reads::default());
-        Ok(Self { path: path.to_owned(), lines: Some(lines), writer: Some(writer), reads, lost })
+        let (lines, writer, path) = (Some(lines), Some(writer), path.to_owned());
+        let (reads, of_users) = (Mutex::default(), Mutex::default());
+        Ok(Self { path, lines, writer, reads, of_users, lost, limited: Counter::default() })
     }
 
-    /// The files with lines, the newest first.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        files(&self.path, ASIDE)
+    /// The files with entries, those of users apart from all others; of each the newest first.
+    pub(crate) fn files(&self) -> [Vec<PathBuf>; 2] {
+        [files(&self.path, ASIDE), files(&of_users(&self.path), ASIDE)]
     }
 
     /// Somebody changed something.
     pub(crate) fn wrote(&self, doer: &Doer, now: Timestamp, more: &Value) {
-        self.line(doer, now, more);
+        self.line(Lane::Trusted, doer, now, more);
+    }
+
+    /// An ordinary user changed something.
+    pub(crate) fn wrote_as_user(&self, doer: &Doer, now: Timestamp, more: &Value) {
+        let whose =
+            doer.uid.map_or_else(|| Arc::clone(&doer.who), |uid| format!("uid {uid}").into());
+        let mut of_users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        let hour = now.0.div_euclid(HOUR);
+        if of_users.hour != hour {
+            self.tell_limited(&mut of_users, now);
+            of_users.hour = hour;
+        }
+        let is_known = of_users.counts.contains_key(&whose);
+        let whose =
+            if is_known || of_users.counts.len() < USERS_MAX { whose } else { "others".into() };
+        let count = of_users.counts.entry(whose).or_default();
+        *count += 1;
+        if *count <= OF_USER_MAX {
+            drop(of_users);
+            self.line(Lane::Users, doer, now, more);
+        } else {
+            self.limited.add(1);
+        }
+    }
+
+    /// Writes for each user how many entries were beyond the limit.
+    fn tell_limited(&self, of_users: &mut OfUsers, now: Timestamp) {
+        for (who, count) in of_users.counts.drain() {
+            let beyond = count.saturating_sub(OF_USER_MAX);
+            if beyond > 0 {
+                let what = format!("{beyond} more changes within an hour").into();
+                let doer = Doer { who, uid: None, from: "".into(), what };
+                self.line(Lane::Users, &doer, now, &json!({"count": beyond}));
+            }
+        }
     }
 
     /// Somebody read of a job that is not his, or of any.
@@ -106,17 +171,18 @@ impl Audit {
             *reads = Reads { hour, told: HashSet::new() };
         }
         if reads.told.insert(key) {
-            self.line(doer, now, &json!({"job": job, "owner": owner}));
+            self.line(Lane::Trusted, doer, now, &json!({"job": job, "owner": owner}));
         }
     }
 
-    fn line(&self, doer: &Doer, now: Timestamp, more: &Value) {
+    fn line(&self, lane: Lane, doer: &Doer, now: Timestamp, more: &Value) {
         let Doer { who, from, what, .. } = doer;
         let mut line = json!({"time": now.seconds(), "who": who, "from": from, "did": what});
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
             line.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
-        let sent = self.lines.as_ref().is_some_and(|to| to.try_send(format!("{line}\n")).is_ok());
+        let entry = (lane, format!("{line}\n"));
+        let sent = self.lines.as_ref().is_some_and(|to| to.try_send(entry).is_ok());
         if !sent {
             self.lost.add(1);
         }
@@ -126,11 +192,29 @@ impl Audit {
 /// What was told is written before the server ends.
 impl Drop for Audit {
     fn drop(&mut self) {
+        let of_users = self.of_users.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut of_users = std::mem::take(of_users);
+        self.tell_limited(&mut of_users, crate::clock::now());
         drop(self.lines.take());
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
             log::error!("the thread that writes the audit panicked");
+        }
+    }
+}
+
+/// The file of users' entries, beside the one of all others.
+fn of_users(path: &Path) -> PathBuf {
+    path.with_file_name("audit-users.log")
+}
+
+fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost: &Counter) {
+    for (lane, line) in lines {
+        let file = if lane == Lane::Users { &mut *users } else { &mut *trusted };
+        if let Err(error) = file.write(&line) {
+            lost.add(1);
+            log::error!("{}: {error}; what should stand there is lost", file.path.display());
         }
     }
 }
@@ -147,15 +231,6 @@ impl Rotated {
         let file = File::options().create(true).append(true).mode(0o600).open(path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, bytes })
-    }
-
-    fn write_all(&mut self, lines: &Receiver<String>, lost: &Counter) {
-        for line in lines {
-            if let Err(error) = self.write(&line) {
-                lost.add(1);
-                log::error!("{}: {error}; what should stand there is lost", self.path.display());
-            }
-        }
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
@@ -260,6 +335,33 @@ mod tests {
         let seven: Value = "local:7".into();
         assert_eq!(jobs, [(&root, &seven), (&root, &seven), (&"uid 5".into(), &"*".into())]);
         assert_eq!((&told[0]["owner"], &told[0]["from"]), (&1000.into(), &"127.0.0.1".into()));
+    }
+
+    #[test]
+    fn one_users_entries_are_limited_and_displace_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(&path).unwrap();
+        audit.wrote(&doer(0), Timestamp(1), &json!({"account": "physics"}));
+        for number in 0..OF_USER_MAX + 300 {
+            audit.wrote_as_user(&doer(1000), Timestamp(2), &json!({"job": number}));
+            if number % 100 == 0 {
+                // The thread that writes keeps up.
+                while !of_users(&path).metadata().is_ok_and(|about| about.len() > 0) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        audit.wrote_as_user(&doer(1001), Timestamp(2), &json!({}));
+        assert_eq!((audit.limited.get(), audit.lost.get()), (300, 0));
+        audit.wrote_as_user(&doer(1000), Timestamp(2 + HOUR), &json!({}));
+        drop(audit);
+        assert_eq!(lines(&path).len(), 1, "the administrator's alone");
+        let of_users = lines(&of_users(&path));
+        let of = |who: &str| of_users.iter().filter(|line| line["who"] == who).count();
+        assert_eq!((of("uid 1000"), of("uid 1001")), (202, 1));
+        let counted = of_users.iter().find(|line| line["count"] == 300).unwrap();
+        assert_eq!(counted["did"], "300 more changes within an hour");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) async fn audit(
     let files = app.audit.files();
     let cancel = asker.cancel.clone();
     let lines =
-        app.work.answer(&asker.whose, asker.cancel, move || Ok(read(&files, &wanted, &cancel)));
+        app.work.answer(&asker.whose, asker.cancel, move || Ok(read_all(&files, &wanted, &cancel)));
     json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
 }
 
@@ -102,6 +102,20 @@ fn has_words(text: &str, words: &str) -> bool {
             ends(before.and_then(|text| text.chars().next_back()))
                 && ends(after.and_then(|text| text.chars().next()))
         })
+}
+
+/// The newest lines of several rows of files, the oldest of them first.
+fn read_all(
+    files: &[Vec<PathBuf>],
+    wanted: &Wanted,
+    cancel: &Cancel,
+) -> io::Result<Vec<AuditLine>> {
+    let mut all = Vec::new();
+    for files in files {
+        all.extend(read(files, wanted, cancel)?);
+    }
+    all.sort_by(|one, other| one.time.total_cmp(&other.time));
+    Ok(all.split_off(all.len().saturating_sub(wanted.most)))
 }
 
 /// The newest lines that are wanted, the oldest of them first. The files come newest first.

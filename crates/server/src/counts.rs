@@ -84,6 +84,8 @@ words! {
         Malformed "malformed",
         /// Its sender may not send it.
         Forbidden "forbidden",
+        /// Its sender sends more than its limit.
+        Limited "limited",
         /// Not now.
         Later "later",
     }
@@ -274,7 +276,7 @@ mod tests {
             counts.frames.add(frame, n);
         }
         let told: Vec<u64> = Frame::ALL.into_iter().map(|frame| counts.frames.get(frame)).collect();
-        assert_eq!(told, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(told, [0, 1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

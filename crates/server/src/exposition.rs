@@ -106,6 +106,9 @@ fn about(app: &App, page: &mut Page) {
     page.head(name, "counter", "Configurations read anew, taken or kept out.");
     page.sample(name, "{outcome=\"taken\"}", good.get());
     page.sample(name, "{outcome=\"refused\"}", bad.get());
+    let name = "jobmeter_audit_limited_total";
+    let help = "Changes of users beyond their limit within an hour, which the audit counts only.";
+    page.counter(name, help, app.audit.limited.get());
     let name = "jobmeter_audit_lost_total";
     page.counter(name, "Lines of the audit that could not be written.", app.audit.lost.get());
 }

@@ -69,13 +69,18 @@ pub(crate) async fn gate(
     let mut response = match admitted {
         Ok(caller) => {
             let (doer, changes) = (caller.doer.clone(), changes(&request));
+            let is_user = matches!(caller.rights, Rights::User(_) | Rights::StaffUser(_));
             request.extensions_mut().insert(caller);
             let response = next.run(request).await;
             let told = response.extensions().get::<Wrote>();
-            if response.status().is_success() && (changes || told.is_some()) {
+            let is_unchanged = response.extensions().get::<Unchanged>().is_some();
+            if response.status().is_success() && !is_unchanged && (changes || told.is_some()) {
                 let nothing = Wrote::default();
                 let Wrote(more) = told.unwrap_or(&nothing);
-                app.audit.wrote(&doer, app.now(), more);
+                match is_user {
+                    true => app.audit.wrote_as_user(&doer, app.now(), more),
+                    false => app.audit.wrote(&doer, app.now(), more),
+                }
             }
             response
         }
@@ -106,6 +111,10 @@ pub(crate) async fn gate(
 /// What a request changed: an extension of its answer, for the audit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wrote(pub(crate) serde_json::Value);
+
+/// The request changed nothing, though its form says so: an extension of its answer, for the audit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unchanged;
 
 /// Whether a request by its form changes something: not one that asks with a body, and no samples, which come
 /// every second. What changes something in another form says so in its answer.

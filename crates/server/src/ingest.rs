@@ -9,6 +9,7 @@ use crate::decoding::{Read, Slice};
 use crate::gate::nobody;
 use crate::own_device::Tells;
 use crate::problem::{Refusal, Why};
+use crate::send_limits::TooFast;
 use crate::told_jobs::DeviceJobs;
 use crate::users;
 use axum::Extension;
@@ -154,10 +155,11 @@ async fn store(
                 progress.settled |= !later;
                 acks.push(refused(Boot([0; 16]), 0, later, why));
             }
-            Read::Batch(decoded, bytes) => match may_send(app, caller, &decoded).await? {
-                Err(why) => {
-                    app.counts.frames.add(counts::Frame::Forbidden, 1);
-                    acks.push(refused(decoded.boot, decoded.seq, true, why));
+            Read::Batch(decoded, bytes) => match admit(app, caller, &decoded, received).await? {
+                Err(Rejected { fate, why, later }) => {
+                    app.counts.frames.add(fate, 1);
+                    progress.settled |= !later;
+                    acks.push(refused(decoded.boot, decoded.seq, later, why));
                 }
                 Ok(()) => {
                     debug(&decoded);
@@ -190,6 +192,42 @@ async fn store(
     }
     progress.acks.append(&mut acks);
     Ok(())
+}
+
+/// A batch that is not handed to the store.
+struct Rejected {
+    fate: counts::Frame,
+    why: String,
+    /// Whether its sender should send it again.
+    later: bool,
+}
+
+/// Whether this batch is one that its caller may send, and within the caller's limits.
+async fn admit(
+    app: &Arc<App>,
+    caller: &Caller,
+    batch: &Decoded,
+    received: Timestamp,
+) -> Result<Result<(), Rejected>, Refusal> {
+    if let Err(why) = may_send(app, caller, batch).await? {
+        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later: true }));
+    }
+    let user = match caller.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => Some(uid),
+        _ => None,
+    };
+    if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
+        && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
+    {
+        return Ok(Err(Rejected { fate: counts::Frame::Limited, why, later: false }));
+    }
+    let sender =
+        user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
+    let taken = app.send_limits.take_samples(&sender, batch, received);
+    Ok(taken.map_err(|TooFast { why, later }| {
+        app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
+        Rejected { fate: counts::Frame::Limited, why, later }
+    }))
 }
 
 /// Whether the caller may send this batch; else why not.

@@ -1,7 +1,7 @@
 //! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what is said
 //! of schedulers' jobs in their place.
 
-use crate::answers::{ask, ask_long, json, wrote};
+use crate::answers::{ask, ask_long, json, unchanged, wrote};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::{Caller, Rights};
@@ -216,9 +216,12 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         let full = RegistryError::Full(app.registry.limits().records_max);
         return Err(refusal(full));
     }
-    log::info!("job {key} was told of");
     let (cluster, server) = (key.cluster.to_string(), String::new());
     let registered = api::Registered { cluster, id: key.id.get(), server };
+    if heard.new + heard.changed == 0 {
+        return unchanged(json(&registered)?);
+    }
+    log::info!("job {key} was told of");
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
@@ -278,25 +281,33 @@ pub(crate) async fn end(
     let asker = app.asker(&caller)?;
     let job = app.with_registry(move |app| {
         let key = app.questions.job_key(&name, &asker)?;
+        let is_changed;
         if key.cluster == ClusterId::local() {
             if !caller.rights.may_end(app.registry.owner(&key)?) {
                 return Err(QueryError::Denied(key));
             }
-            app.registry.end_local(key.id, stop, ended.exit_code)?;
-            app.told_jobs.changed();
+            is_changed = app.registry.end_local(key.id, stop, ended.exit_code)?;
+            if is_changed {
+                app.told_jobs.changed();
+            }
         } else if caller.rights.is_admin() {
             let (stop, exit_code) = (Some(stop), ended.exit_code);
             let said = Amendment { stop, exit_code, ..Amendment::new(key.clone()) };
-            if take(app, said, now)?.backwards > 0 {
+            let heard = take(app, said, now)?;
+            if heard.backwards > 0 {
                 return Ok(None);
             }
+            is_changed = heard.new + heard.changed > 0;
         } else {
             return Err(QueryError::Denied(key));
         }
         let job = ended_job(&app.registry, &key)?;
-        Ok(Some(job.ok_or(QueryError::UnknownJob(key.to_string()))?))
+        Ok(Some((job.ok_or(QueryError::UnknownJob(key.to_string()))?, is_changed)))
     });
-    let Some(job) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
+    let Some((job, is_changed)) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
+    if !is_changed {
+        return unchanged(json(&job)?);
+    }
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
     wrote(json(&job)?, &more)
 }
@@ -318,11 +329,15 @@ async fn end_told(
     let now = app.now();
     let job = app.with_registry(move |app| {
         let key = app.registry.resolve(&name)?;
-        take(app, Amendment { stop: Some(stop), exit_code, ..Amendment::new(key.clone()) }, now)?;
-        ended_job(&app.registry, &key)
+        let said = Amendment { stop: Some(stop), exit_code, ..Amendment::new(key.clone()) };
+        let heard = take(app, said, now)?;
+        Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
     });
-    let job = job.await?.map_err(QueryError::from)?;
+    let (job, is_changed) = job.await?.map_err(QueryError::from)?;
     let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
+    if !is_changed {
+        return unchanged(json(&what_became(job))?);
+    }
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
     wrote(json(&what_became(job))?, &more)
 }
@@ -364,6 +379,7 @@ fn refusal(error: RegistryError) -> Refusal {
             let status = StatusCode::INSUFFICIENT_STORAGE;
             Refusal::new(status, "53100", Why::Full, "the registry of jobs is full")
         }
+        RegistryError::OpenLocal { .. } => Refusal::busy(error.to_string()),
         error => QueryError::from(error).into(),
     }
 }

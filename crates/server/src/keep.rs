@@ -1,6 +1,7 @@
 //! How long and how much is kept: from the settings and the size of the file system; and how long that
 //! lasts, said at start.
 
+use crate::declared_metrics::declared;
 use config::{Bytes, RetentionSettings, ServerConfig};
 use model::Timestamp;
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         log_bytes_max: keep.log_bytes_max.0,
         series_per_origin_max: count(keep.series_per_origin_max),
         series_max: count(keep.series_max),
+        declared: declared(),
         origins_max: count(keep.origins_max),
         head_bytes_max: count(keep.head_bytes_max.0),
         // As many as may fill half of it.

@@ -15,7 +15,6 @@ use crate::made_tokens::MadeTokens;
 use crate::name_service::{GETENT, NameService};
 use crate::ondemand::OnDemand;
 use crate::ondemand::watch::Watching;
-use crate::own_device::OwnDevice;
 use crate::peer::Owners;
 use crate::plans::{PlanError, plans};
 use crate::rounds::{Rounds, Take};
@@ -405,7 +404,8 @@ fn app(
         batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
         other_bodies: Budget::new(limits.other_bodies_bytes_max),
         agents,
-        own_device: OwnDevice::default(),
+        own_device: crate::own_device::OwnDevice::default(),
+        send_limits: crate::send_limits::SendLimits::new(config.keep.samples_per_second_max),
         started: Instant::now(),
         stopping,
     })

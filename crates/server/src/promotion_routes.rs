@@ -191,7 +191,7 @@ fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<
     if job.is_none_or(|job| job.state != JobState::Running) {
         return Err(Refusal::not_found(format!("job {key} does not run")));
     }
-    let window = Window { job: Some(key), ..Window::default() };
+    let window = Window { job: Some(key), uid: of, ..Window::default() };
     // An administrator promotes anywhere, a user where more than his word says that his job is.
     let stays = match of {
         Some(_) => app.registry.proven(&window),

@@ -1,6 +1,7 @@
 //! What a user may send: the samples of his own jobs, as `jobmeter run` counts them where no agent does.
 
 use crate::app::App;
+use crate::declared_metrics::check_of_run;
 use crate::problem::Refusal;
 use jobs::Window;
 use model::{ClusterId, JobKey};
@@ -38,6 +39,9 @@ pub(crate) async fn may_send(
     if let Some(other) = table.entries.iter().find(|entry| !own(entry)) {
         let name = &other.metric.name;
         return Ok(Err(format!("{name} of {} is not counted for job {key}", other.device)));
+    }
+    if let Some(why) = table.entries.iter().find_map(|entry| check_of_run(entry).err()) {
+        return Ok(Err(why));
     }
     if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
         return Ok(Err("a user tells of no jobs, and of gaps of his job's device only".to_owned()));

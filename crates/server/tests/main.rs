@@ -178,7 +178,7 @@ fn another_user_of_the_machine_does_what_is_his() {
     let roots: serde_json::Value = serde_json::from_slice(&body).unwrap();
     let path = |job: &serde_json::Value| format!("GET /api/v1/jobs/local:{}", job["id"]);
     assert_eq!(program.ask_as(NOBODY, &path(&own), "", "").0, 200);
-    assert_eq!(program.ask_as(NOBODY, &path(&roots), "", "").0, 403);
+    assert_eq!(program.ask_as(NOBODY, &path(&roots), "", "").0, 404);
     assert_eq!(program.ask(&path(&own), "", b"").0, 200, "root sees everything");
     let jobs = program.json("/api/v1/jobs");
     let uids: Vec<_> = jobs.as_array().unwrap().iter().map(|job| job["uid"].as_u64()).collect();
@@ -262,7 +262,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     assert_eq!(ages(bob), (200, vec![55.0, 45.0, 35.0, 25.0, 15.0, 5.0]));
     assert_eq!(ages(carol).1.len(), 15, "staff sees all");
     let of = |uid, id| as_user(uid, &format!("GET /api/v1/jobs/local:{id}"), "").0;
-    assert_eq!([of(ann, of_bob), of(bob, of_bob), of(carol, of_bob)], [403, 200, 200]);
+    assert_eq!([of(ann, of_bob), of(bob, of_bob), of(carol, of_bob)], [404, 200, 200]);
     let line = format!("POST /api/v1/jobs/local:{of_bob}/end");
     assert_eq!(as_user(carol, &line, "{}").0, 403, "staff ends no job of others");
     let (status, body) = as_user(ann, "POST /api/v1/tokens", "{\"scope\": \"read\"}");

@@ -12,6 +12,7 @@ use crate::origins::OriginNumber;
 use crate::record::{RecordKind, put_record};
 use crate::shared::{Request, Shared, Work};
 use crate::table::Table;
+use crate::withheld::Withheld;
 use model::{Boot, Gap, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -106,6 +107,9 @@ impl Committer {
                 if !self.twins.insert((number, decoded.boot, decoded.seq)) {
                     return Step::Twin;
                 }
+                if let Some(withheld) = Withheld::record(&table, frame) {
+                    put_record(&mut self.records, RecordKind::Withheld, received, &withheld);
+                }
                 put_record(&mut self.records, RecordKind::Frame, received, frame);
                 Step::Store(number, table, Box::new(decoded), received)
             }
@@ -169,7 +173,7 @@ impl Committer {
                 (Step::Store(number, table, decoded, received), Ok(())) => {
                     self.oldest.get_or_insert(received);
                     let samples = decoded.values.len() as u64;
-                    let of = (number, &table);
+                    let of = (number, &table, None);
                     let settings = &shared.settings;
                     let outcome = self.intake.store(&mut books, of, *decoded, received, settings);
                     if let Outcome::Stored { samples_refused, .. } = &outcome {

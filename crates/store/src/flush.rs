@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest wait before a block that could not be written is tried again, in seconds.
-const RETRY_SECONDS_MAX: u64 = 60;
+/// Longest wait before a block that could not be written is tried again, in seconds: after a full disk, writing
+/// resumes within 5 s of free space. A try on a full disk ends with its first rows, so it costs little.
+const RETRY_SECONDS_MAX: u64 = 4;
 /// Segments that are set aside; the oldest goes when there are more.
 const QUARANTINE_MAX: usize = 16;
 
@@ -130,12 +131,16 @@ impl Flushing {
         slot.error = error.to_string();
         self.changed.notify_all();
         let wanted = slot.wanted;
-        let seconds = 1_u64.checked_shl(tries).unwrap_or(u64::MAX).min(RETRY_SECONDS_MAX);
-        let wait = Duration::from_secs(seconds);
+        let wait = retry_after(tries);
         let idle = |slot: &mut Slot| !slot.closing && slot.wanted == wanted;
         let waited = self.changed.wait_timeout_while(slot, wait, idle);
         !waited.unwrap_or_else(PoisonError::into_inner).0.closing
     }
+}
+
+/// How long to wait after a failed try, the first of which has the number 0.
+fn retry_after(tries: u32) -> Duration {
+    Duration::from_secs(1_u64.checked_shl(tries).unwrap_or(u64::MAX).min(RETRY_SECONDS_MAX))
 }
 
 /// Writes blocks and manifests.
@@ -314,4 +319,17 @@ pub(crate) fn blocks_dir(dir: &Path) -> PathBuf {
 /// Where damaged log segments lie.
 pub(crate) fn quarantine_dir(dir: &Path) -> PathBuf {
     dir.join("quarantine")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_tried_again_within_five_seconds_however_often_it_failed() {
+        for tries in (0..200).chain([u32::MAX]) {
+            let wait = retry_after(tries);
+            assert!((1..5).contains(&wait.as_secs()), "{tries}: {wait:?}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::table::{Table, Tables, source_of};
 use crate::window::Mark;
+use crate::withheld::Withheld;
 use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -145,11 +146,12 @@ impl Intake {
         self.groups.clear();
     }
 
-    /// Takes a batch that [`Books::judge`] said to store, and that the log holds by now.
+    /// Takes a batch that [`Books::judge`] said to store, and that the log holds by now. `withheld`: what was
+    /// refused of it when it was stored first.
     pub(crate) fn store(
         &mut self,
         books: &mut Books,
-        (number, table): (OriginNumber, &Arc<Table>),
+        (number, table, withheld): (OriginNumber, &Arc<Table>, Option<&Withheld>),
         decoded: Decoded,
         received: Timestamp,
         settings: &Settings,
@@ -159,7 +161,8 @@ impl Intake {
         let instants = ticks.iter().map(|tick| tick.at).filter(|at| is_possible(*at, received));
         let instants = instants.clone().min().zip(instants.max());
         let possible = Possible { received, settled: books.settled };
-        let (samples, refused) = sieve(Samples { ticks, index, values }, table, possible);
+        let (samples, refused) =
+            sieve(Samples { ticks, index, values }, (table, withheld), possible);
         let kept = samples.values.len() as u64;
         if kept > 0 {
             let group = self.group(number, hash, table);
@@ -307,9 +310,14 @@ impl RefusedSamples {
 }
 
 /// Parts the samples that can be kept from those that cannot.
-fn sieve(samples: Samples, table: &Table, possible: Possible) -> (Samples, RefusedSamples) {
+fn sieve(
+    samples: Samples,
+    (table, withheld): (&Table, Option<&Withheld>),
+    possible: Possible,
+) -> (Samples, RefusedSamples) {
     let mut refused = RefusedSamples::default();
-    if table.refused.is_empty() && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
+    let takes_all = table.refused.is_empty() && withheld.is_none();
+    if takes_all && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
         return (samples, refused);
     }
     let Samples { ticks, index, values } = samples;
@@ -320,7 +328,12 @@ fn sieve(samples: Samples, table: &Table, possible: Possible) -> (Samples, Refus
         let before = kept.index.len();
         for (place, value) in rest.by_ref().take(tick.samples as usize) {
             let series = table.places.get(place as usize).and_then(|place| place.series.as_ref());
+            let withheld = withheld.filter(|withheld| withheld.has(place));
             match (series, table.refusal(place)) {
+                (Some(info), None) if withheld.is_some() => {
+                    let why = || withheld.map(|withheld| withheld.why.clone()).unwrap_or_default();
+                    refused.add(&info.series.device, source_of(&info.series.metric), why);
+                }
                 (Some(_), _) if is_possible => {
                     kept.index.push(place);
                     kept.values.push(value);

@@ -16,6 +16,7 @@ mod ask;
 mod backup;
 mod block;
 mod by_time;
+mod catalogue;
 mod commit;
 mod disk;
 mod error;
@@ -53,6 +54,7 @@ mod verify;
 mod view;
 mod window;
 mod windows;
+mod withheld;
 
 pub use answer::{
     BootInfo, Chunk, Claim, CounterStart, LastValue, OriginInfo, ReadCounts, SeriesInfo, Stats,
@@ -68,7 +70,7 @@ pub use reads::Reads;
 pub use recovery::{Cut, Damage, Recovery};
 pub use scan::Scan;
 pub use select::{JobSelector, LabelMatch, Selector};
-pub use settings::{ArchiveSettings, Clock, Keep, Settings};
+pub use settings::{ArchiveSettings, Clock, DeclaredMetrics, Keep, Settings};
 pub use store::{Snapshot, Store};
 pub use verify::{Finding, Verified, verify};
 pub use windows::{WindowScan, Windows};

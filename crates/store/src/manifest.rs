@@ -12,7 +12,7 @@ use crate::archive::ArchiveNote;
 use crate::block::BlockNote;
 use crate::disk::Disk;
 use crate::error::{DiskError, OpenError};
-use crate::gaps::Gaps;
+use crate::gaps::{GapLimits, Gaps};
 use crate::json::{self, GapJson, MetricJson};
 use crate::origin::{OriginState, Received};
 use model::Timestamp;
@@ -158,9 +158,9 @@ impl Manifest {
         &self,
         disk: &dyn Disk,
         dir: &Path,
-        max: usize,
+        limits: GapLimits,
     ) -> Result<Gaps, OpenError> {
-        let Some(note) = &self.gaps else { return Ok(Gaps::new([], self.gaps_forgotten, max)) };
+        let Some(note) = &self.gaps else { return Ok(Gaps::new([], self.gaps_forgotten, limits)) };
         let path = dir.join(&note.file);
         let damaged = |why: &str| OpenError::Manifest { path: path.clone(), why: why.to_owned() };
         let bytes = read_whole(disk, &path)?.ok_or_else(|| damaged("it is missing"))?;
@@ -172,7 +172,7 @@ impl Manifest {
             .map(|line| serde_json::from_slice::<GapJson>(line).ok().and_then(GapJson::gap))
             .collect();
         let gaps = gaps.ok_or_else(|| damaged("a line is no gap that this version knows"))?;
-        Ok(Gaps::new(gaps, self.gaps_forgotten, max))
+        Ok(Gaps::new(gaps, self.gaps_forgotten, limits))
     }
 }
 

@@ -3,10 +3,12 @@
 use crate::answer::LastValue;
 use crate::archive::{Archive, archive_dir, strays};
 use crate::block::{Block, BlockNote, Meter};
+use crate::catalogue::Catalogue;
 use crate::commit::Committer;
 use crate::disk::Disk;
 use crate::error::{BlockError, DiskError, OpenError};
 use crate::flush::{Flusher, Job, blocks_dir, log_dir};
+use crate::gaps::GapLimits;
 use crate::head::Head;
 use crate::intake::{Books, Intake, Verdict};
 use crate::json::GapJson;
@@ -26,6 +28,7 @@ use crate::store::Store;
 use crate::table::{NO_START, Tables};
 use crate::tend::Tender;
 use crate::view::{LastInBlock, Lasts, View};
+use crate::withheld::Withheld;
 use model::Timestamp;
 use std::fmt::Debug;
 use std::io;
@@ -60,6 +63,8 @@ struct Opening {
     last: Option<Timestamp>,
     /// Events in [`Recovery::jobs`].
     job_events: usize,
+    /// What was refused of the frame that follows, with that frame's checksum.
+    withheld: Option<(u32, Withheld)>,
     trouble: Option<String>,
 }
 
@@ -178,16 +183,18 @@ impl Opening {
         let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();
         let books = Books {
             origins: Origins::new(origins.collect(), manifest.damage.clone()),
-            registry: Registry::new(metrics),
+            registry: Registry::new(Catalogue::new(settings.declared.clone(), metrics)),
             tables: Tables::default(),
-            gaps: manifest.read_gaps(&*disk, dir, settings.gaps_max)?,
+            gaps: manifest.read_gaps(&*disk, dir, GapLimits::of(&settings))?,
             // What stands in the log was acknowledged: it is kept, whatever was settled since.
             settled: Timestamp(i64::MIN),
         };
         let unlimited = Settings {
             series_max: usize::MAX,
             series_per_origin_max: usize::MAX,
+            series_per_run_max: usize::MAX,
             metrics_max: usize::MAX,
+            metrics_per_origin_max: usize::MAX,
             origins_max: usize::MAX,
             ..settings.clone()
         };
@@ -207,6 +214,7 @@ impl Opening {
             oldest: None,
             last: None,
             job_events: 0,
+            withheld: None,
             trouble: None,
         })
     }
@@ -361,7 +369,13 @@ impl Opening {
                 let Some(gap) = gap.ok().and_then(GapJson::gap) else { return false };
                 self.books.gaps.add(gap);
             }
+            RecordKind::Withheld => {
+                self.withheld = Withheld::read(record.payload);
+                return self.withheld.is_some();
+            }
             RecordKind::Frame => {
+                let crc = crc32c::crc32c(record.payload);
+                let withheld = self.withheld.take().filter(|(of, _)| *of == crc);
                 let Some(Ok(frame)) = Frames::of(record.payload).next() else { return false };
                 let Ok(decoded) = self.decoder.decode(&frame) else { return false };
                 self.jobs(&decoded, received);
@@ -370,7 +384,8 @@ impl Opening {
                 if let Verdict::Store(number, table) = verdict {
                     self.recovery.batches += 1;
                     self.recovery.samples += decoded.values.len() as u64;
-                    let of = (number, &table);
+                    let withheld = withheld.as_ref().map(|(_, withheld)| withheld);
+                    let of = (number, &table, withheld);
                     self.intake.store(&mut self.books, of, decoded, received, &self.unlimited);
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::answer::OriginInfo;
 use crate::origin::{LOG, OriginState, Received};
+use crate::registry::RUNS_SHARE;
 use crate::settings::Settings;
 use crate::window::Missing;
 use model::{DeviceId, Gap, Origin, Timestamp};
@@ -16,6 +17,8 @@ pub(crate) struct Origins {
     /// None: its number can be given to another.
     list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
+    /// How many of them are commands of `jobmeter run`.
+    runs: usize,
     /// Damaged places of the log, newest last.
     pub(crate) damage: Vec<Received>,
 }
@@ -23,7 +26,8 @@ pub(crate) struct Origins {
 impl Origins {
     pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
         let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
-        Self { list: list.into_iter().map(Some).collect(), by_name, damage }
+        let runs = list.iter().filter(|state| state.name.as_run().is_some()).count();
+        Self { list: list.into_iter().map(Some).collect(), by_name, runs, damage }
     }
 
     /// The number of a sender, which is given one if it has none and there is room.
@@ -31,9 +35,12 @@ impl Origins {
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
         }
-        if self.by_name.len() >= max {
+        let is_run = name.as_run().is_some();
+        let runs_max = max.div_ceil(RUNS_SHARE);
+        if self.by_name.len() >= max || (is_run && self.runs >= runs_max) {
             return None;
         }
+        self.runs += usize::from(is_run);
         // As many names as places: no place is free, and none is looked for.
         let full = self.by_name.len() == self.list.len();
         let free = if full { None } else { self.list.iter().position(Option::is_none) };
@@ -82,6 +89,7 @@ impl Origins {
                 state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
             given_up.extend(state.lost(missing, &self.damage));
             self.by_name.remove(&state.name);
+            self.runs = self.runs.saturating_sub(1);
             free.insert(number);
         }
         (free, given_up)
@@ -246,6 +254,17 @@ mod tests {
         let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
         let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
         assert_eq!(again.infos(), origins.infos());
+    }
+
+    #[test]
+    fn commands_of_users_have_a_quarter_of_the_origins() {
+        let mut origins = Origins::default();
+        let mut number = |name: String| origins.number(&Origin::new(&name).unwrap(), 8);
+        let runs = (1..9).filter_map(|run| number(format!("n1/run-{run}"))).count();
+        let agents = (0..9).filter_map(|node| number(format!("n{node}"))).count();
+        assert_eq!((runs, agents), (2, 6));
+        origins.forget_runs(Timestamp(i64::MAX));
+        assert_eq!(origins.runs, 0);
     }
 
     #[test]

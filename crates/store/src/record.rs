@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  what
 //! 0       4     "JMR1"
-//! 4       1     kind: 1 a frame, 2 a gap that the store itself found
+//! 4       1     kind: 1 a frame, 2 a gap that the store itself found, 3 what of the next frame was refused
 //! 5       3     zero
 //! 8       4     length of the payload, little endian
 //! 12      4     CRC-32C of the payload
@@ -31,6 +31,8 @@ pub(crate) enum RecordKind {
     Frame,
     /// A gap in the manifest's JSON.
     Gap,
+    /// Which series of the frame that follows were refused.
+    Withheld,
 }
 
 /// A good record.
@@ -50,6 +52,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, kind: RecordKind, received: Timestam
     let number = match kind {
         RecordKind::Frame => 1,
         RecordKind::Gap => 2,
+        RecordKind::Withheld => 3,
     };
     // A payload is a frame, whose length the wire has checked, or a gap of some hundred bytes.
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -90,6 +93,7 @@ pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let kind = match checked.get(4) {
         Some(1) => RecordKind::Frame,
         Some(2) => RecordKind::Gap,
+        Some(3) => RecordKind::Withheld,
         _ => return None,
     };
     let length = u32::from_le_bytes(*checked.get(8..)?.first_chunk()?) as usize;

@@ -5,11 +5,12 @@
 //! tables, the head and the last values; when only the registry still holds it, it is forgotten.
 
 use crate::answer::{Claim, SeriesInfo};
+use crate::catalogue::Catalogue;
 use crate::json::MetricJson;
 use crate::origins::{OriginNumber, Origins};
 use crate::settings::Settings;
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
@@ -22,11 +23,22 @@ pub(crate) enum Refusal {
     Series(usize),
     #[error("origin {origin} has {max} series, its limit")]
     OriginSeries { origin: Origin, max: usize },
-    #[error("the server has {0} metrics, its limit")]
+    #[error("the commands of `jobmeter run` have {0} series, their limit")]
+    RunSeries(usize),
+    #[error("the server has {0} metrics that no source declares, its limit")]
     Metrics(usize),
+    #[error("origin {origin} has {max} metrics that no source declares, its limit")]
+    OriginMetrics { origin: Origin, max: usize },
     #[error("{0}")]
     Meaning(String),
+    #[error("label `{0}` is reserved: the server writes it into answers")]
+    Label(&'static str),
 }
+
+/// Labels that answers add to a series; a sender that set one would say of which job a sample is.
+const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
+/// All commands of `jobmeter run` together have one part in so many of the series and origins that are kept.
+pub(crate) const RUNS_SHARE: usize = 4;
 
 /// A series as a key: found by its identity alone.
 #[derive(Debug)]
@@ -53,12 +65,6 @@ impl Hash for Key {
 }
 
 #[derive(Debug)]
-struct Known {
-    metric: Arc<Metric>,
-    by: Box<str>,
-}
-
-#[derive(Debug)]
 struct Shared {
     origins: BTreeSet<OriginNumber>,
     example: Arc<SeriesInfo>,
@@ -70,18 +76,17 @@ pub(crate) struct Registry {
     /// Each series with the origin that brought it, unless a block did.
     series: HashMap<Key, Option<OriginNumber>, FxBuildHasher>,
     by_origin: FxHashMap<OriginNumber, usize>,
-    /// By names that the series share.
-    metrics: BTreeMap<Arc<str>, Known>,
+    /// The origins that are commands of `jobmeter run`, and how many series they have together.
+    runs: FxHashSet<OriginNumber>,
+    run_series: usize,
+    catalogue: Catalogue,
     shared: BTreeMap<DeviceId, Shared>,
 }
 
 impl Registry {
-    /// A registry that knows these metrics.
-    pub(crate) fn new(metrics: impl IntoIterator<Item = (Metric, String)>) -> Self {
-        let known = |(metric, by): (Metric, String)| {
-            (Arc::from(&*metric.name), Known { metric: Arc::new(metric), by: by.into() })
-        };
-        Self { metrics: metrics.into_iter().map(known).collect(), ..Self::default() }
+    /// A registry with this catalogue.
+    pub(crate) fn new(catalogue: Catalogue) -> Self {
+        Self { catalogue, ..Self::default() }
     }
 
     /// The series of a table's entry, taken in if it is new.
@@ -95,8 +100,15 @@ impl Registry {
         entry: &SeriesEntry,
         settings: &Settings,
     ) -> Result<Arc<SeriesInfo>, Refusal> {
-        self.learn(&entry.metric, origin, settings)?;
+        if let Some(label) = reserved_label(entry) {
+            return Err(Refusal::Label(label));
+        }
+        self.catalogue.learn(&entry.metric, origin, settings)?;
         let series = entry.series();
+        let is_run = origin.as_run().is_some();
+        if is_run {
+            self.runs.insert(number);
+        }
         if let Some((Key(info), owner)) = self.series.get_key_value(&series) {
             let (info, owner) = (Arc::clone(info), *owner);
             if owner != Some(number) {
@@ -107,12 +119,15 @@ impl Registry {
         if self.series.len() >= settings.series_max {
             return Err(Refusal::Series(settings.series_max));
         }
-        let owned = self.by_origin.entry(number).or_default();
-        if *owned >= settings.series_per_origin_max {
-            let (origin, max) = (origin.clone(), settings.series_per_origin_max);
-            return Err(Refusal::OriginSeries { origin, max });
+        let max = if is_run { settings.series_per_run_max } else { settings.series_per_origin_max };
+        let max = max.min(settings.series_per_origin_max);
+        if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
+            return Err(Refusal::OriginSeries { origin: origin.clone(), max });
         }
-        *owned += 1;
+        if is_run && self.run_series >= settings.series_max.div_ceil(RUNS_SHARE) {
+            return Err(Refusal::RunSeries(self.run_series));
+        }
+        self.gain(number);
         let series = self.named(series);
         let Metric { unit, kind, divisor, .. } = *entry.metric;
         let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
@@ -131,45 +146,23 @@ impl Registry {
             let device = info.series.device.clone();
             let new = || Shared { origins: BTreeSet::new(), example: Arc::clone(info) };
             self.shared.entry(device).or_insert_with(new).origins.extend([owner, number]);
-            if let Some(owned) = self.by_origin.get_mut(&owner) {
-                *owned = owned.saturating_sub(1);
-            }
+            self.lose(owner, 1);
         }
-        *self.by_origin.entry(number).or_default() += 1;
+        self.gain(number);
         self.series.insert(Key(Arc::clone(info)), Some(number));
     }
 
-    /// Learns what a metric means, or checks that it means what it did.
-    fn learn(
-        &mut self,
-        metric: &Arc<Metric>,
-        by: &Origin,
-        settings: &Settings,
-    ) -> Result<(), Refusal> {
-        let count = self.metrics.len();
-        match self.metrics.get_mut(&*metric.name) {
-            Some(known) if (known.metric.unit, known.metric.kind) == (metric.unit, metric.kind) => {
-                if !metric.help.is_empty() && known.metric.help != metric.help {
-                    known.metric = Arc::clone(metric);
-                }
-                Ok(())
-            }
-            Some(known) => Err(Refusal::Meaning(format!(
-                "metric {} is a {} in {} since {} named it, and a {} in {} as {by} names it: rename \
-                 one",
-                metric.name,
-                known.metric.kind.word(),
-                unit_word(known.metric.unit),
-                known.by,
-                metric.kind.word(),
-                unit_word(metric.unit),
-            ))),
-            None if count >= settings.metrics_max => Err(Refusal::Metrics(count)),
-            None => {
-                let known = Known { metric: Arc::clone(metric), by: by.as_str().into() };
-                self.metrics.insert(Arc::from(&*metric.name), known);
-                Ok(())
-            }
+    fn gain(&mut self, number: OriginNumber) {
+        *self.by_origin.entry(number).or_default() += 1;
+        self.run_series += usize::from(self.runs.contains(&number));
+    }
+
+    fn lose(&mut self, number: OriginNumber, count: usize) {
+        if let Some(owned) = self.by_origin.get_mut(&number) {
+            let lost = count.min(*owned);
+            *owned -= lost;
+            let of_runs = if self.runs.contains(&number) { lost } else { 0 };
+            self.run_series = self.run_series.saturating_sub(of_runs);
         }
     }
 
@@ -190,7 +183,7 @@ impl Registry {
 
     /// The series by its metric's one name in memory: a million series have a few hundred.
     fn named(&self, series: Series) -> Series {
-        match self.metrics.get_key_value(&*series.metric) {
+        match self.catalogue.get(&series.metric) {
             Some((name, _)) => Series { metric: Arc::clone(name), ..series },
             None => series,
         }
@@ -199,9 +192,9 @@ impl Registry {
     fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
         // The manifest that names a block also names its metrics.
         let series = self.named(series);
-        let known = self.metrics.get(&*series.metric).map(|known| &known.metric);
+        let known = self.catalogue.get(&series.metric);
         let (unit, kind) =
-            known.map_or((Unit::Count, Kind::Gauge), |metric| (metric.unit, metric.kind));
+            known.map_or((Unit::Count, Kind::Gauge), |(_, metric)| (metric.unit, metric.kind));
         SeriesInfo { series, unit, kind, divisor }
     }
 
@@ -209,22 +202,26 @@ impl Registry {
     pub(crate) fn sweep(&mut self) {
         // The series' key and the example are the two that do not count as use.
         self.shared.retain(|_, shared| Arc::strong_count(&shared.example) > 2);
-        let by_origin = &mut self.by_origin;
+        let mut lost: FxHashMap<OriginNumber, usize> = FxHashMap::default();
         self.series.retain(|Key(info), owner| {
             let used = Arc::strong_count(info) > 1;
-            if let Some(owned) = owner.filter(|_| !used).and_then(|owner| by_origin.get_mut(&owner))
-            {
-                *owned = owned.saturating_sub(1);
+            if let Some(owner) = owner.filter(|_| !used) {
+                *lost.entry(owner).or_default() += 1;
             }
             used
         });
-        by_origin.retain(|_, owned| *owned > 0);
+        lost.into_iter().for_each(|(owner, count)| self.lose(owner, count));
+        self.by_origin.retain(|_, owned| *owned > 0);
     }
 
     /// Forgets who brought series, where it was one of these.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
         for owner in self.series.values_mut() {
             *owner = owner.filter(|owner| !origins.contains(owner));
+        }
+        for origin in origins {
+            self.lose(*origin, usize::MAX);
+            self.runs.remove(origin);
         }
         self.by_origin.retain(|origin, _| !origins.contains(origin));
         for shared in self.shared.values_mut() {
@@ -239,17 +236,17 @@ impl Registry {
 
     /// Metrics known.
     pub(crate) fn metrics_count(&self) -> usize {
-        self.metrics.len()
+        self.catalogue.count()
     }
 
     /// What every metric means, ordered by name.
     pub(crate) fn catalogue(&self) -> Vec<Arc<Metric>> {
-        self.metrics.values().map(|known| Arc::clone(&known.metric)).collect()
+        self.catalogue.all()
     }
 
     /// The catalogue as the manifest keeps it.
     pub(crate) fn catalogue_json(&self) -> Vec<MetricJson> {
-        self.metrics.values().map(|known| MetricJson::new(&known.metric, &known.by)).collect()
+        self.catalogue.json()
     }
 
     /// Devices of which several origins send the same series, and sent batches within `idle_us` of the
@@ -269,11 +266,12 @@ impl Registry {
     }
 }
 
-const fn unit_word(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Count => "count",
-        other => other.word(),
+fn reserved_label(entry: &SeriesEntry) -> Option<&'static str> {
+    // Few series have a label that begins with `_`: only those are parsed.
+    if !entry.labels.as_str().contains("\"_") {
+        return None;
     }
+    RESERVED_LABELS.into_iter().find(|label| entry.labels.get(label).is_some())
 }
 
 #[cfg(test)]
@@ -349,6 +347,50 @@ mod tests {
         assert!(resolve(1, "a", "n3").is_ok());
         assert_eq!(resolve(1, "a", "n4"), Err(Refusal::Series(3)));
         assert_eq!(resolve(1, "b", "n1"), Err(Refusal::Metrics(1)));
+    }
+
+    #[test]
+    fn commands_of_users_have_a_quarter_of_the_series_and_agents_the_rest() {
+        let mut registry = Registry::default();
+        let settings = Settings { series_max: 8, series_per_run_max: 2, ..Settings::default() };
+        let mut kept = Vec::new();
+        let mut resolve = |registry: &mut Registry, number, by, device: &str| {
+            let entry = entry("run_threads", Unit::Count, device);
+            let info = registry.resolve(number, &origin(by), &entry, &settings);
+            info.map(|info| kept.push(info))
+        };
+        for device in ["a", "b"] {
+            resolve(&mut registry, 0, "n1/run-1", device).unwrap();
+        }
+        let third = resolve(&mut registry, 0, "n1/run-1", "c");
+        assert!(matches!(third, Err(Refusal::OriginSeries { max: 2, .. })), "{third:?}");
+        assert_eq!(resolve(&mut registry, 1, "n1/run-2", "c"), Err(Refusal::RunSeries(2)));
+        for device in ["c", "d", "e", "f", "g", "h"] {
+            resolve(&mut registry, 2, "n1", device).unwrap();
+        }
+        registry.disown(&BTreeSet::from([0]));
+        assert_eq!(resolve(&mut registry, 3, "n1/run-3", "i"), Err(Refusal::Series(8)));
+        assert_eq!(registry.run_series, 0);
+    }
+
+    #[test]
+    fn labels_that_answers_add_are_rejected() {
+        let mut registry = Registry::default();
+        let settings = Settings::default();
+        for (label, rejected) in [
+            ("_job_id", true),
+            ("_cluster", true),
+            ("_device_orig", true),
+            ("_device_alias", false),
+        ] {
+            let mut entry = entry("a", Unit::Count, "n1");
+            entry.labels = Labels::new([(label, "7"), ("cpu", "0")]).unwrap();
+            let result = registry.resolve(0, &origin("n1"), &entry, &settings);
+            assert_eq!(result.is_err(), rejected, "{label}");
+        }
+        let mut value = entry("a", Unit::Count, "n1");
+        value.labels = Labels::new([("name", "_job_id")]).unwrap();
+        assert!(registry.resolve(0, &origin("n1"), &value, &settings).is_ok());
     }
 
     #[test]

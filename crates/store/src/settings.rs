@@ -1,6 +1,7 @@
 //! What bounds the store: everything has a limit, and reaching it is counted and said.
 
-use model::Timestamp;
+use model::{Metric, Timestamp};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,6 +32,28 @@ pub struct ArchiveSettings {
     pub keep: Keep,
 }
 
+/// The metrics that the program's own sources produce, with their meaning: no sender gives one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredMetrics(Arc<BTreeMap<Box<str>, Metric>>);
+
+impl DeclaredMetrics {
+    /// These metrics.
+    pub fn new(metrics: impl IntoIterator<Item = Metric>) -> Self {
+        let named = |metric: Metric| (Box::from(&*metric.name), metric);
+        Self(Arc::new(metrics.into_iter().map(named).collect()))
+    }
+
+    /// The declared metric of this name.
+    pub fn get(&self, name: &str) -> Option<&Metric> {
+        self.0.get(name)
+    }
+
+    /// Whether a metric of this name is declared.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
 /// The limits and sizes of a store. [`Settings::default`] suits one server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -53,8 +76,15 @@ pub struct Settings {
     pub series_max: usize,
     /// Most of them that one origin may have brought.
     pub series_per_origin_max: usize,
-    /// Most metrics in the catalogue.
+    /// Most series of one command of `jobmeter run`. All such commands together have a quarter of
+    /// [`Self::series_max`] and of [`Self::origins_max`].
+    pub series_per_run_max: usize,
+    /// Metrics with a built-in meaning, which need no place in the catalogue.
+    pub declared: DeclaredMetrics,
+    /// Most other metrics in the catalogue.
     pub metrics_max: usize,
+    /// Most of them that one origin names first. All commands of `jobmeter run` count as one origin.
+    pub metrics_per_origin_max: usize,
     /// Most origins known at once.
     pub origins_max: usize,
     /// A series without samples for so long is forgotten in memory; its blocks stay.
@@ -68,8 +98,13 @@ pub struct Settings {
     pub holes_max: usize,
     /// A hole in the numbers of a boot counts as a gap when it is so old.
     pub hole_grace_us: i64,
-    /// Most gaps kept; at it the oldest are forgotten, and counted.
+    /// Most gaps kept; at it the origin with the most gaps loses its oldest one, which is counted.
     pub gaps_max: usize,
+    /// Most gaps of one origin; at it the origin loses its oldest one.
+    pub gaps_per_origin_max: usize,
+    /// Most gaps of one command of `jobmeter run`. All such commands together have a quarter of
+    /// [`Self::gaps_max`].
+    pub gaps_per_run_max: usize,
     /// So many neighbouring blocks of one level are merged into one of the next.
     pub merge_blocks: usize,
     /// Most bytes of a block that others are merged into; one of half of it is merged no more.
@@ -107,7 +142,10 @@ impl Default for Settings {
             head_age_us: 30 * MINUTE,
             series_max: 2_000_000,
             series_per_origin_max: 200_000,
+            series_per_run_max: 20_000,
+            declared: DeclaredMetrics::default(),
             metrics_max: 20_000,
+            metrics_per_origin_max: 2_000,
             origins_max: 20_000,
             series_idle_us: 60 * MINUTE,
             window_us: 8 * DAY,
@@ -115,6 +153,8 @@ impl Default for Settings {
             holes_max: 4096,
             hole_grace_us: MINUTE,
             gaps_max: 200_000,
+            gaps_per_origin_max: 10_000,
+            gaps_per_run_max: 64,
             merge_blocks: 8,
             block_bytes_max: 512 << 20,
             settle_after_us: 7 * DAY,

@@ -6,6 +6,7 @@ use crate::block::{Block, BlockNote, Meter};
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::flush::{blocks_dir, log_dir, quarantine_dir};
+use crate::gaps::GapLimits;
 use crate::json::GapJson;
 use crate::log::{segment_name, segment_number};
 use crate::manifest::{Manifest, read_whole};
@@ -13,6 +14,7 @@ use crate::open::check_format;
 use crate::record::{RECORD_HEADER_BYTES, Record, RecordKind, is_cut_short};
 use crate::roll::rollups_dir;
 use crate::segment::{Findings, read_segment};
+use crate::withheld::Withheld;
 use model::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +116,7 @@ impl Verified {
 
     fn gaps(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
         if let (Some(note), Err(error)) =
-            (&manifest.gaps, manifest.read_gaps(disk, dir, usize::MAX))
+            (&manifest.gaps, manifest.read_gaps(disk, dir, GapLimits::NONE))
         {
             let cost = "the server does not start; samples are untouched, which are missing and why is lost";
             self.find(&dir.join(&note.file), &error, cost);
@@ -255,6 +257,7 @@ fn is_good(decoder: &mut Decoder, record: &Record<'_>) -> bool {
             let gap = serde_json::from_slice::<GapJson>(record.payload);
             gap.ok().and_then(GapJson::gap).is_some()
         }
+        RecordKind::Withheld => Withheld::read(record.payload).is_some(),
         RecordKind::Frame => match Frames::of(record.payload).next() {
             Some(Ok(frame)) => decoder.decode(&frame).is_ok(),
             _ => false,

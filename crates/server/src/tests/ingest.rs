@@ -152,6 +152,46 @@ fn an_agents_token_tells_of_its_own_node_only() {
     assert_eq!(site.get("/api/v1/jobs").json(), serde_json::json!([]));
 }
 
+/// Node n1 says that job 42 runs there and is 77's. On n2 it runs for 1234.
+#[test]
+fn a_node_that_lies_about_an_owner_opens_no_other_node() {
+    let site = Site::start();
+    let of_job = |node: &str, uid| {
+        let mut batch = batch(node, 0);
+        let mut entry = batch.table.entries[0].clone();
+        (entry.job, entry.device) = (Some(job_on(node).key), DeviceId::new(node).unwrap());
+        batch.table = Arc::new(SeriesTable { entries: vec![entry] });
+        batch.jobs.push(JobEvent { uid, ..job_on(node) });
+        frame(&batch)
+    };
+    let agents = "Authorization: Bearer token-of-agents\r\n";
+    assert_eq!(statuses(&post(&site, agents, &of_job("n2", None))), [Stored]);
+    let own = "Authorization: Bearer token-of-n1\r\n";
+    assert_eq!(statuses(&post(&site, own, &of_job("n1", Some(77)))), [Stored]);
+    for path in [
+        "/rpc/get_metrics?job_id=42",
+        "/api/v1/range?job=42",
+        "/api/v1/last?job=42",
+        "/api/v1/series?job=42",
+        "/api/v1/jobs/42",
+        "/api/v1/jobs",
+        "/api/v1/explain?job=42",
+    ] {
+        let headers = "Host: localhost\r\nAuthorization: Bearer token-of-77\r\n";
+        let answer = site.ask(&format!("GET {path}"), headers, b"");
+        assert!(answer.status == 200 && answer.text().contains("n1"), "{path} {answer:?}");
+        assert!(!answer.text().contains("n2"), "{path} {}", answer.text());
+    }
+    for table in ["metrics", "metrics_by_device", "metrics_by_job", "allocations"] {
+        let body = serde_json::json!({"query": format!("SELECT * FROM {table}")}).to_string();
+        let headers = "Host: localhost\r\nContent-Type: application/json\r\n\
+                       Authorization: Bearer token-of-77\r\n";
+        let answer = site.ask("POST /api/v1/sql", headers, body.as_bytes());
+        assert!(answer.status == 200 && answer.text().contains("n1"), "{table} {answer:?}");
+        assert!(!answer.text().contains("n2"), "{table} {}", answer.text());
+    }
+}
+
 #[test]
 fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
     let site = Site::start();
@@ -205,6 +245,7 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
     let of = |origin: &str, job: Option<&JobKey>, device: &str| {
         let mut batch = batch(origin, 0);
         let mut entry = batch.table.entries[0].clone();
+        entry.metric = Arc::new(Metric::gauge("run_threads", Unit::Count, ""));
         (entry.job, entry.device) = (job.cloned(), DeviceId::new(device).unwrap());
         batch.table = Arc::new(SeriesTable { entries: vec![entry] });
         frame(&batch)

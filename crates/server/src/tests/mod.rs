@@ -2,6 +2,7 @@
 
 mod connections;
 mod demand;
+mod hostile_senders;
 pub(crate) mod ingest;
 mod limits;
 mod questions;

@@ -31,11 +31,14 @@ fn the_same_rows_by_every_way() {
     let range = site.get("/api/v1/range?device=n1&metric=load_1m").json();
     assert_eq!(range["series"][0]["values"][0], 0.5);
     assert_eq!(site.get("/api/v1/series?device=n1").json()[0]["metric"], "load_1m");
-    assert_eq!(site.get("/api/v1/catalogue").json()[0]["help"], "Load.");
+    assert_eq!(
+        site.get("/api/v1/catalogue").json()[0]["help"],
+        "Tasks running, waiting for a processor or in uninterruptible sleep, averaged over 1 minute."
+    );
     let node = &site.get("/api/v1/nodes").json()[0];
     assert_eq!((&node["device"], &node["agent_version"]), (&"n1".into(), &"9.8.7".into()));
     let why = &site.get("/api/v1/explain?metric=load_1m").json()[0];
-    assert_eq!((&why["help"], &why["samples"]), (&"Load.".into(), &1.into()), "{why}");
+    assert_eq!((&why["help"], &why["samples"]), (&"Tasks running, waiting for a processor or in uninterruptible sleep, averaged over 1 minute.".into(), &1.into()), "{why}");
     assert_eq!((&why["senders"][0]["origin"], &why["source"]), (&"n1".into(), &().into()));
     let health = site.get("/api/v1/health").json();
     assert_eq!((&health["ready"], &health["nodes_alive"]), (&true.into(), &1.into()));

@@ -87,17 +87,44 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
         (format!("GET /api/v1/jobs/local:{id}"), format!("POST /api/v1/jobs/{id}/end"));
     let of = |token: &str, line: &str| site.ask(line, &with(token, JSON), b"{}");
 
-    assert_eq!(of("token-of-77", &report).status, 403);
-    assert_eq!(of("token-of-77", &end).status, 403);
-    assert_eq!(of("token-of-guests", &report).status, 403);
+    // For others the job does not exist: the same status and body as for an ID that nobody used.
+    for token in ["token-of-77", "token-of-guests"] {
+        for (before, after) in [
+            ("GET /api/v1/jobs/local:", ""),
+            ("GET /api/v1/jobs/", ""),
+            ("POST /api/v1/jobs/", "/end"),
+            ("GET /rpc/get_metrics?job_id=", ""),
+            ("GET /api/v1/range?job=", ""),
+            ("GET /api/v1/series?job=local:", ""),
+        ] {
+            let ask = |id: &str| {
+                let answer = of(token, &format!("{before}{id}{after}"));
+                (answer.status, answer.text().replace(id, "ID"))
+            };
+            let (theirs, no_job) = (ask(&id.to_string()), ask("987654"));
+            assert_eq!(theirs, no_job, "{token} {before}");
+        }
+    }
+    assert_eq!(of("token-of-77", &report).status, 404);
     assert_eq!(of("token-of-77", "GET /api/v1/jobs").json(), serde_json::json!([]));
     let path = format!("GET /rpc/get_metrics?job_id={id}");
-    assert_eq!(of("token-of-77", &path).status, 403);
     assert_eq!(of("token-of-1234", &path).status, 200);
     assert_eq!(of("token-of-1234", "GET /api/v1/jobs").json()[0]["uid"], 1234);
     let ended = of("token-of-1234", &end);
     assert_eq!((ended.status, ended.json()["state"].as_str()), (200, Some("ended")), "{ended:?}");
     assert_eq!(of("token-of-admins", &report).status, 200);
+    // Ended again and again: it changes nothing, and the audit does not tell it.
+    for _ in 0..20 {
+        assert_eq!(of("token-of-1234", &end).status, 200);
+    }
+    let audit = || of("token-of-admins", "GET /api/v1/audit").json();
+    let ends = || {
+        let audit = audit();
+        let lines = audit.as_array().unwrap().iter();
+        lines.filter(|line| line["did"].as_str().unwrap().ends_with("/end")).count()
+    };
+    super::until("the end is told", || ends() > 0);
+    assert_eq!(ends(), 1);
 }
 
 #[test]

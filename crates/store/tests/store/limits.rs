@@ -24,6 +24,37 @@ fn what_was_acknowledged_is_kept_by_a_server_with_lower_limits() {
 }
 
 #[test]
+fn a_sample_that_was_refused_does_not_return_when_the_log_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { series_max: 2, ..small() };
+    let sample = |metric, tick: i64| (spec("n1", metric), T0 + tick * S, 1.0);
+    let mut sender = Sender::new("n1", 1);
+    let before = {
+        let (store, _) = open(dir.path(), settings.clone());
+        for tick in 0..3 {
+            let batch = sender.batch(&["a", "b", "c", "d"].map(|metric| sample(metric, tick)));
+            let outcome = append(&store, vec![batch]);
+            assert!(matches!(outcome[..], [Outcome::Stored { samples_refused: 2, .. }]));
+        }
+        (all(&store), store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None))
+    };
+    assert_eq!((before.0.len(), before.1.len()), (6, 3));
+    // Replayed from the log, by a server with more room and by one with the same.
+    for series_max in [100, 2] {
+        let settings = Settings { series_max, ..settings.clone() };
+        let (store, _) = open(dir.path(), settings);
+        let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None);
+        assert_eq!((all(&store), gaps), before, "{series_max}");
+    }
+    // What there is room for later is stored, and stays.
+    let (store, _) = open(dir.path(), Settings { series_max: 100, ..settings.clone() });
+    assert_eq!(append(&store, vec![sender.batch(&[sample("d", 5)])]), [STORED]);
+    drop(store);
+    let (store, _) = open(dir.path(), settings);
+    assert_eq!(all(&store).len(), 7);
+}
+
+#[test]
 fn a_boot_that_left_the_window_is_refused_and_becomes_a_gap() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { boots_max: 2, ..small() };

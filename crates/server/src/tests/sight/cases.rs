@@ -10,7 +10,7 @@ const NODES: [&str; 9] = ["401", "403", "200+", "200", "200", "200+", "200+", "2
 /// The same of what is bob's job's.
 const JOBS: [&str; 9] = ["401", "403", "200", "200", "200", "200+", "200+", "200+", "403"];
 /// A question about bob's job.
-const OF_BOB: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "200+", "200+", "403"];
+const OF_BOB: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "200+", "200+", "403"];
 /// What bob may change, and administrators.
 const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
@@ -38,7 +38,10 @@ pub(super) fn case(operation: Operation) -> Case {
             let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
             (body, "{\"device\": \"n1\"}", registers)
         }
-        Operation::End => ("local:1", "{}", BOBS),
+        Operation::End => {
+            let ends = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
+            ("local:1", "{}", ends)
+        }
         Operation::JobsCheck => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
@@ -84,7 +87,8 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::Promotions => (body, body, JOBS),
         Operation::Promote => {
             let promote = "{\"job\": \"slurm:2\", \"metric\": \"numa_.*\"}";
-            (body, promote, BOBS)
+            let promotes = ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"];
+            (body, promote, promotes)
         }
         // Bob ends his own, so that the administrator finds none.
         Operation::Demote => {

@@ -1,0 +1,198 @@
+//! Senders that try to harm others: what they may not send, and what remains of it for anybody else.
+
+use super::ingest::{batch, frame, post, statuses};
+use super::{Answer, Site};
+use model::{
+    Batch, Cause, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, SeriesEntry,
+    SeriesTable, Tick, Timestamp, Unit,
+};
+use std::sync::Arc;
+use wire::AckStatus::{self, RefusedForGood, RefusedForNow, Stored};
+
+const USER: &str = "Authorization: Bearer token-of-1234\r\n";
+const NODE: &str = "Authorization: Bearer token-of-n1\r\n";
+
+fn metric(name: &str, unit: Unit, help: &str) -> Metric {
+    let (name, help) = (name.to_owned().into(), help.to_owned().into());
+    Metric { name, unit, kind: Kind::Gauge, help, divisor: 1 }
+}
+
+/// A batch with one sample of each of these metrics, for a job or for none.
+fn of_metrics(origin: &str, seq: u64, job: Option<&JobKey>, metrics: &[Metric]) -> Batch {
+    let mut batch = batch(origin, seq);
+    let entry = |metric: &Metric| SeriesEntry {
+        metric: Arc::new(metric.clone()),
+        device: DeviceId::new("n1").unwrap(),
+        job: job.cloned(),
+        labels: Labels::default(),
+        start: None,
+    };
+    let count = u32::try_from(metrics.len()).unwrap();
+    batch.table = Arc::new(SeriesTable { entries: metrics.iter().map(entry).collect() });
+    batch.ticks = vec![Tick { at: crate::now(), samples: count }];
+    (batch.index, batch.values) = ((0..count).collect(), vec![0.5; metrics.len()]);
+    batch
+}
+
+/// A local job of the user 1234, and the origin of its samples.
+fn job(site: &Site) -> (JobKey, String) {
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
+    let answer = site.ask("POST /api/v1/jobs", &headers, br#"{"device": "n1"}"#);
+    let id = answer.json()["id"].as_i64().unwrap();
+    let key = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
+    (key, format!("n1/run-{id}"))
+}
+
+fn catalogue(site: &Site) -> Vec<serde_json::Value> {
+    let page = site.get("/api/v1/catalogue").json();
+    page.as_array().unwrap().clone()
+}
+
+fn refused(answer: &Answer) -> u32 {
+    let acks = wire::Answer::decode(&answer.body).unwrap().acks;
+    acks.iter().map(|ack| ack.samples_refused).sum()
+}
+
+fn gap(origin: &str, from: Timestamp) -> Gap {
+    Gap {
+        origin: model::Origin::new(origin).unwrap(),
+        device: DeviceId::new("n1").unwrap(),
+        source: "".into(),
+        from,
+        to: from.plus(1),
+        cause: Cause::EventsLost,
+        detail: "invented".into(),
+    }
+}
+
+#[test]
+fn a_user_defines_no_metric_and_changes_none() {
+    let site = Site::start();
+    let (own, origin) = job(&site);
+    let send = |seq, metrics: &[Metric]| {
+        let body = frame(&of_metrics(&origin, seq, Some(&own), metrics));
+        statuses(&post(&site, USER, &body))
+    };
+    // 20 000 metrics, as many as the catalogue has places.
+    for part in 0..10 {
+        let names: Vec<Metric> =
+            (0..2000).map(|n| metric(&format!("mine_{part}_{n}"), Unit::Count, "Mine.")).collect();
+        assert_eq!(send(part, &names), [RefusedForNow]);
+    }
+    // A name that agents send later, with another unit; and one that `run` measures, as something else.
+    for (name, unit) in [
+        ("memory_available_bytes", Unit::Joules),
+        ("memory_available_bytes", Unit::Bytes),
+        ("run_threads", Unit::Seconds),
+    ] {
+        assert_eq!(send(20, &[metric(name, unit, "Mine.")]), [RefusedForNow], "{name}");
+    }
+    assert_eq!(catalogue(&site), [] as [serde_json::Value; 0]);
+    // What `run` measures is taken, and its help text is not the user's.
+    assert_eq!(send(20, &[metric("run_threads", Unit::Count, "Mine.")]), [Stored]);
+    let mut labelled =
+        of_metrics(&origin, 21, Some(&own), &[metric("run_threads", Unit::Count, "")]);
+    for label in ["_device_alias", "_job_id", "anything"] {
+        let mut entry = labelled.table.entries[0].clone();
+        entry.labels = Labels::new([(label, "n2")]).unwrap();
+        labelled.table = Arc::new(SeriesTable { entries: vec![entry] });
+        assert_eq!(statuses(&post(&site, USER, &frame(&labelled))), [RefusedForNow], "{label}");
+    }
+    // The node's agent comes last and has its metrics with their meaning.
+    let agents = of_metrics(
+        "n1",
+        0,
+        None,
+        &[metric("memory_available_bytes", Unit::Bytes, ""), metric("site_power", Unit::Watts, "")],
+    );
+    let answer = post(&site, NODE, &frame(&agents));
+    assert_eq!((statuses(&answer), refused(&answer)), (vec![Stored], 0));
+    let known = catalogue(&site);
+    let names: Vec<_> = known.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["memory_available_bytes", "run_threads", "site_power"]);
+    assert!(known.iter().all(|one| one["help"] != "Mine."), "{known:?}");
+}
+
+#[test]
+fn one_nodes_token_takes_no_metric_from_others() {
+    let site = Site::start();
+    let mut rejected = 0;
+    for part in 0..10 {
+        let names: Vec<Metric> =
+            (0..2000).map(|n| metric(&format!("mine_{part}_{n}"), Unit::Count, "Mine.")).collect();
+        rejected += refused(&post(&site, NODE, &frame(&of_metrics("n1", part, None, &names))));
+    }
+    assert_eq!(rejected, 18_000, "a tenth of the catalogue for one origin");
+    let taken = metric("memory_available_bytes", Unit::Joules, "Mine.");
+    let first = post(&site, NODE, &frame(&of_metrics("n1", 10, None, &[taken])));
+    assert_eq!(refused(&first), 1);
+    // Another node's agent has place for its own, declared or not, and nobody changes its help text.
+    let agents = "Authorization: Bearer token-of-agents\r\n";
+    let own = [
+        metric("memory_available_bytes", Unit::Bytes, "Other."),
+        metric("site_power", Unit::Watts, "Of n2."),
+    ];
+    let answer = post(&site, agents, &frame(&of_metrics("n2", 0, None, &own)));
+    assert_eq!((statuses(&answer), refused(&answer)), (vec![Stored], 0));
+    let changed = metric("site_power", Unit::Watts, "Mine.");
+    post(&site, NODE, &frame(&of_metrics("n1", 11, None, &[changed])));
+    let help = |name: &str| {
+        let all = catalogue(&site);
+        let one = all.into_iter().find(|one| one["name"] == name).unwrap();
+        one["help"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(help("site_power"), "Of n2.");
+    assert!(!["Mine.", "Other."].contains(&&*help("memory_available_bytes")));
+}
+
+#[test]
+fn invented_gaps_displace_no_other_gap() {
+    let site = Site::start();
+    let (own, origin) = job(&site);
+    let long_ago = crate::now().plus(-3600 * Timestamp::SECOND);
+    let mut real = batch("n2", 0);
+    real.gaps = vec![gap("n2", long_ago)];
+    let agents = "Authorization: Bearer token-of-agents\r\n";
+    assert_eq!(statuses(&post(&site, agents, &frame(&real))), [Stored]);
+    // The store's own test goes through 220 batches of each; here they are 30, for the memory of other tests.
+    const FLOOD: u64 = 30;
+    let mut taken = Vec::new();
+    for seq in 0..FLOOD {
+        let mut flood =
+            of_metrics(&origin, seq, Some(&own), &[metric("run_threads", Unit::Count, "")]);
+        let number = i64::try_from(seq).unwrap();
+        flood.gaps =
+            (0..1024).map(|n| gap(&origin, long_ago.plus(2 * (1024 * number + n)))).collect();
+        taken.extend(statuses(&post(&site, USER, &frame(&flood))));
+        let mut node = batch("n1", seq);
+        node.gaps = (0..1024).map(|n| gap("n1", long_ago.plus(2 * (1024 * number + n)))).collect();
+        assert_eq!(statuses(&post(&site, NODE, &frame(&node))), [Stored]);
+    }
+    assert_eq!(taken, vec![RefusedForGood; 30]);
+    let gaps = site.get("/api/v1/gaps").json();
+    let of =
+        |name: &str| gaps.as_array().unwrap().iter().filter(|gap| gap["origin"] == name).count();
+    assert_eq!((of("n2"), of(&origin)), (1, 0), "the real one is there");
+    assert!(of("n1") <= 10_000, "{}", of("n1"));
+}
+
+#[test]
+fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
+    let site = Site::with(crate::Limits::default(), &[("samples_per_second_max", "100")]);
+    let mut flood = batch("n1", 0);
+    flood.ticks = vec![Tick { at: crate::now(), samples: 4000 }];
+    (flood.index, flood.values) = (vec![0; 4000], vec![0.5; 4000]);
+    let send = |seq| {
+        let body = frame(&Batch { seq, ..flood.clone() });
+        statuses(&post(&site, NODE, &body))
+    };
+    let all: Vec<AckStatus> = (0..20).flat_map(send).collect();
+    let stored = all.iter().filter(|status| **status == Stored).count();
+    // 6000 at once, and 100 more for each second that the test takes.
+    assert!((1..10).contains(&stored), "{stored}");
+    assert!(all.iter().all(|status| [Stored, RefusedForGood].contains(status)), "{all:?}");
+    let agents = "Authorization: Bearer token-of-agents\r\n";
+    assert_eq!(statuses(&post(&site, agents, &frame(&batch("n2", 0)))), [Stored]);
+    let limited = site.metric("jobmeter_ingest_frames_total{outcome=\"limited\"}");
+    assert!(limited >= 10.0, "{limited}");
+}
