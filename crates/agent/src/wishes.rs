@@ -11,7 +11,7 @@ use crate::work::Machine;
 use cgroups::{JobCgroup, Jobs, Members, processes};
 use kernel::Root;
 use kernel::process::{variable, whole_entries};
-use model::{ClusterId, DeviceId, JobEvent, JobKey, Timestamp};
+use model::{ClusterId, DeviceId, JobEvent, JobKey, REJECTED_REQUEST, Timestamp};
 use std::sync::Arc;
 use wire::MONITOR_BYTES_MAX;
 
@@ -123,19 +123,18 @@ impl Looking {
     pub(crate) fn make(self) -> Looked {
         let Self { key, jobs, machine, device } = self;
         let found = jobs.get(&key).and_then(|job| find(&machine.root, job));
-        let event = match &found {
-            Some(Ok(value)) => {
-                log::info!("job {key} asks for metrics by its environment");
-                let told = event(&jobs, &key, &device, None);
-                told.map(|told| JobEvent { monitor: Some(value.clone()), ..told })
-            }
-            Some(Err(why)) => {
-                log::warn!("{VARIABLE} of job {key} is passed over: {why}");
-                None
-            }
-            None => None,
-        };
-        Looked { key, is_known: found.is_some(), event }
+        let is_known = found.is_some();
+        let event = found.and_then(|found| {
+            let value = found.unwrap_or_else(|why| {
+                log::warn!("{VARIABLE} of job {key} is rejected: {why}");
+                // The server shows it to the job's owner.
+                format!("{REJECTED_REQUEST}{VARIABLE}: {why}").into()
+            });
+            log::info!("job {key} asks for metrics by its environment");
+            let told = event(&jobs, &key, &device, None);
+            told.map(|told| JobEvent { monitor: Some(value), ..told })
+        });
+        Looked { key, is_known, event }
     }
 }
 
@@ -175,6 +174,9 @@ fn checked(value: &[u8]) -> Result<Box<str>, String> {
     }
     if value.chars().any(|letter| letter.is_control() && letter != '\t') {
         return Err("it has control characters".to_owned());
+    }
+    if value.starts_with(REJECTED_REQUEST) {
+        return Err(format!("it begins with `{REJECTED_REQUEST}`, which no metric's name has"));
     }
     Ok(value.into())
 }

@@ -169,8 +169,9 @@ pub(crate) fn insert_run(
     ])
 }
 
-/// Writes which run has which record, and a run for each record that no node saw. A record's name is not put
-/// beside the number of another whom the node names, nor its number beside another's name.
+/// Writes which run has which record, and a run for each record that no node saw. A record's number is not put beside
+/// the name of another whom the node names. A record's name takes its number from a scheduler or the name service, never
+/// from a node: it would say whose the job is on other nodes.
 fn link(
     db: &Connection,
     key: &JobKey,
@@ -183,8 +184,7 @@ fn link(
         "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
              user = CASE WHEN o.user IS NULL AND o.uid <> node_uid THEN NULL
                  ELSE coalesce(o.user, node_user) END,
-             uid = CASE WHEN o.uid IS NULL AND o.user IS NOT NULL AND o.user IS NOT node_user THEN NULL
-                 ELSE coalesce(o.uid, node_uid) END,
+             uid = CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, node_uid) END,
              account = o.account, project = o.project, name = o.name, queue = o.queue,
              exit_code = o.exit_code, told_start = o.start, told_stop = o.stop
          FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",

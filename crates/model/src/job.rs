@@ -121,7 +121,8 @@ pub struct JobEvent {
     /// When its cgroup went; `None` while it is there.
     pub stop: Option<Timestamp>,
     /// Which optional metrics its user asks for by the variable `JOBMETER_MONITOR` of its environment there: regular
-    /// expressions of their names, apart by blanks; empty: all; `None`: nobody read of any.
+    /// expressions of their names, apart by blanks; empty: all; `None`: nobody read of any. Where the agent rejected
+    /// the request, [`REJECTED_REQUEST`] and the reason.
     pub monitor: Option<Box<str>>,
     /// Tasks of the job that the kernel killed there since the last event, as memory was out.
     pub oom_kills: Vec<OomKill>,
@@ -143,6 +144,9 @@ pub struct OomKill {
     /// The limit that was met; `None`: the memory of the node.
     pub limit_bytes: Option<u64>,
 }
+
+/// Begins a request that holds no expressions but the reason why it was rejected: no metric's name has this letter.
+pub const REJECTED_REQUEST: char = '!';
 
 /// A part of a device given to a job for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]

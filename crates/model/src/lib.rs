@@ -26,7 +26,7 @@ pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, Ser
 pub use gap::{Cause, Gap};
 pub use hosts::{HostsError, expand_hosts};
 pub use increase::{Increase, Point, increase, increases};
-pub use job::{Allocation, Job, JobEvent, JobState, OomKill, Resources};
+pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST, Resources};
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};

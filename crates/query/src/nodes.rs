@@ -61,10 +61,11 @@ impl Questions {
             let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
             let series = &last.series.series;
             let may_be_hidden = series.job.is_some() || !asker.reader.sees_every_node();
-            if may_be_hidden && !asker.reader.sees_every_job() {
-                if !sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
-                    continue;
-                }
+            if may_be_hidden
+                && !asker.reader.sees_every_job()
+                && !sight.of(&series.device, series.job.as_ref())?.at(last.at.0)
+            {
+                continue;
             }
             node.series += 1;
             if last.series.series.job.is_none() {

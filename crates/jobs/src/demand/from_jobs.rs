@@ -4,7 +4,8 @@
 
 use super::Origin;
 use crate::{Filter, Listed, Registry, RegistryError};
-use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
+use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, REJECTED_REQUEST, Timestamp};
+use std::collections::BTreeSet;
 
 /// The word by which a job asks for optional metrics; alone it asks for all, with `=REGEX` for some.
 const WORD: &str = "monitor";
@@ -14,6 +15,8 @@ const ALL: &str = ".*";
 const EXPRESSIONS_MAX: usize = 20;
 /// Longest expression of a job's, in bytes: what is longer can be no expression that agents take.
 const EXPRESSION_BYTES_MAX: usize = 1000;
+/// Most reasons of one kind why something was dropped.
+const REASONS_MAX: usize = 4;
 /// Names of nodes in one promotion; a job with more has several.
 const NODES_IN_ONE: usize = 60;
 /// A scheduler lets a job run a little longer than its limit.
@@ -69,24 +72,38 @@ impl JobFacts {
         }
     }
 
-    /// The expressions that the job asks for.
-    fn expressions(&self) -> Vec<&str> {
+    /// The expressions that the job asks for. What is dropped of its request stands among them as a reason, which the
+    /// owner's list of promotions shows.
+    fn expressions(&self) -> Vec<String> {
         let words = self.types.iter().flat_map(|words| words.split_whitespace());
         let by_words = words.filter_map(|word| match word.strip_prefix(WORD)? {
             "" => Some(ALL),
             rest => rest.strip_prefix('='),
         });
-        let is_blank = |value: &str| value.trim().is_empty();
-        let blank = self.monitor.iter().any(|value| is_blank(value)).then_some(ALL);
-        let by_environment = self.monitor.iter().flat_map(|value| value.split_whitespace());
+        let is_rejected = |value: &&Box<str>| value.starts_with(REJECTED_REQUEST);
+        let requests = || self.monitor.iter().filter(|value| !is_rejected(value));
+        let blank = requests().any(|value| value.trim().is_empty()).then_some(ALL);
+        let by_environment = requests().flat_map(|value| value.split_whitespace());
         let asked = by_words.chain(blank).chain(by_environment);
-        let asked = asked.map(|regex| regex.trim_matches(['\'', '"']));
-        let mut asked: Vec<_> =
-            asked.filter(|it| (1..=EXPRESSION_BYTES_MAX).contains(&it.len())).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        asked.truncate(EXPRESSIONS_MAX);
-        asked
+        let asked = asked.map(|regex| regex.trim_matches(['\'', '"'])).filter(|it| !it.is_empty());
+        let (asked, long): (BTreeSet<&str>, BTreeSet<&str>) =
+            asked.partition(|it| it.len() <= EXPRESSION_BYTES_MAX);
+        let more = asked.len().saturating_sub(EXPRESSIONS_MAX);
+        let mut all: Vec<String> =
+            asked.into_iter().take(EXPRESSIONS_MAX).map(str::to_owned).collect();
+        let reason = |why: String| format!("{REJECTED_REQUEST}{why}");
+        if more > 0 {
+            let why = format!("{more} expressions are dropped: {EXPRESSIONS_MAX} per job at most");
+            all.push(reason(why));
+        }
+        let sizes: BTreeSet<usize> = long.iter().map(|text| text.len()).collect();
+        all.extend(sizes.into_iter().take(REASONS_MAX).map(|bytes| {
+            let most = EXPRESSION_BYTES_MAX;
+            reason(format!("an expression of {bytes} bytes is dropped: {most} bytes at most"))
+        }));
+        let rejected = self.monitor.iter().filter(is_rejected);
+        all.extend(rejected.take(REASONS_MAX).map(ToString::to_string));
+        all
     }
 }
 
@@ -202,7 +219,7 @@ pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
     for job in jobs {
         let user = job.user.as_deref().unwrap_or("the job's user");
         for metric in job.expressions() {
-            all.extend(of_job(job, None, metric, user, Origin::Job));
+            all.extend(of_job(job, None, &metric, user, Origin::Job));
         }
         for rule in rules.iter().filter(|rule| rule.is_of_jobs() && rule.is_for(job)) {
             let by = format!("rule {}", rule.name);
@@ -295,6 +312,25 @@ mod tests {
             assert_eq!(metrics, want);
             assert!(all.iter().all(|one| one.nodes.as_str() == "n1,n2"), "{all:?}");
         }
+    }
+
+    #[test]
+    fn what_is_dropped_of_a_request_leaves_a_reason() {
+        let many: Vec<String> = (0..EXPRESSIONS_MAX + 3).map(|n| format!("m{n:02}")).collect();
+        let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
+        let rejected = "!JOBMETER_MONITOR: it has 2000 bytes; 1024 at most";
+        let monitor = [&many.join(" "), &long, rejected].map(Into::into).to_vec();
+        let all = wanted(&[JobFacts { monitor, ..job(&[], &["n1"]) }], &[]);
+        let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
+        assert_eq!(metrics[..EXPRESSIONS_MAX], many[..EXPRESSIONS_MAX]);
+        assert_eq!(
+            metrics[EXPRESSIONS_MAX..],
+            [
+                "!3 expressions are dropped: 20 per job at most",
+                "!an expression of 1001 bytes is dropped: 1000 bytes at most",
+                rejected,
+            ]
+        );
     }
 
     #[test]

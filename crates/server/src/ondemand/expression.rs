@@ -1,6 +1,7 @@
 //! Regular expressions of promotions, as agents read them: the same engine, so that what is taken here is taken
 //! there. Its time is linear in the name, whatever the expression.
 
+use model::REJECTED_REQUEST;
 use regex_lite::Regex;
 
 /// Longest expression, in bytes.
@@ -8,6 +9,9 @@ const BYTES_MAX: usize = 200;
 
 /// Whether agents can match names of metrics against an expression; else why not, and where.
 pub(crate) fn check(text: &str) -> Result<(), String> {
+    if let Some(why) = text.strip_prefix(REJECTED_REQUEST) {
+        return Err(why.to_owned());
+    }
     if text.is_empty() || text.len() > BYTES_MAX {
         return Err(format!("`metric` is a regular expression of 1 to {BYTES_MAX} bytes"));
     }

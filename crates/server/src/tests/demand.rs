@@ -277,6 +277,21 @@ fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_i
         let told = bad.is_some_and(|bad| bad["error"].as_str().unwrap().contains("at byte 4"));
         told && listed.len() == 2 && listed.iter().all(|one| one["nodes"] == "n1,n2")
     });
+    // What the agent rejected is shown to the owner, with the reason, and to no other user.
+    n2.sends("", vec![JobEvent { monitor: None, ..job(8, 1234, "n2", false) }]);
+    let rejected = Some("!JOBMETER_MONITOR: it is not UTF-8".into());
+    n2.sends("", vec![JobEvent { monitor: rejected, ..job(8, 1234, "n2", false) }]);
+    until("the reason is shown", || {
+        let listed = list();
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["error"] == "JOBMETER_MONITOR: it is not UTF-8" && one["job"] == "oar:8")
+    });
+    assert_eq!(good(&site, OTHER, PROMOTIONS, &Value::Null), json!([]));
+    n2.sends("", vec![job(8, 1234, "n2", true)]);
+    until("it ends with the job", || list().as_array().unwrap().len() == 2);
     let good_one = |one: &&Value| one["metric"] == "perf_.*";
     let listed = list();
     let one = listed.as_array().unwrap().iter().find(good_one).unwrap();

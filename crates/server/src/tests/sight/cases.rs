@@ -13,6 +13,8 @@ const JOBS: [&str; 9] = ["401", "403", "200", "200", "200", "200+", "200+", "200
 const OF_BOB: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "200+", "200+", "403"];
 /// What bob may change, and administrators.
 const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"];
+/// Who ends bob's job: for others there is none.
+const ENDS: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
@@ -38,10 +40,7 @@ pub(super) fn case(operation: Operation) -> Case {
             let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
             (body, "{\"device\": \"n1\"}", registers)
         }
-        Operation::End => {
-            let ends = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
-            ("local:1", "{}", ends)
-        }
+        Operation::End => ("local:1", "{}", ENDS),
         Operation::JobsCheck => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
