@@ -106,21 +106,23 @@ fn runs_that_ended_leave_room_for_others() {
     let (store, _) = Store::open(dir.path(), settings, clock.clock()).unwrap();
     let mut agent = Sender::new("n1", 1);
     assert_eq!(append(&store, vec![agent.batch(&one(T0))]), [STORED]);
-    for id in 1..50 {
+    // Runs have a quarter of the places.
+    for id in 1..=13 {
         let mut run = Sender::new(&format!("n1/run-{id}"), 1);
         assert_eq!(append(&store, vec![run.batch(&one(T0))]), [STORED]);
     }
-    let mut new = Sender::new("n2", 9);
+    let mut new = Sender::new("n1/run-14", 9);
     let batch = new.batch(&[(spec("n2", "load_1m"), T0 + DAY, 1.0)]);
     let full = append(&store, vec![batch.clone()]);
     assert!(matches!(&full[..], [Outcome::RefusedForNow(_)]), "{full:?}");
+    assert_eq!(append(&store, vec![Sender::new("n3", 1).batch(&one(T0))]), [STORED], "an agent");
     clock.set(T0 + DAY);
-    tended(&store, |store| store.origins().len() == 1);
+    tended(&store, |store| store.origins().len() == 2);
     assert_eq!(append(&store, vec![batch]), [STORED]);
     // Another origin has the number of a run, and its series are its own.
     assert_eq!(store.claims(), []);
     assert_eq!(append(&store, vec![agent.batch(&one(T0 + DAY))]), [STORED]);
-    assert_eq!(all(&store).len(), 52);
+    assert_eq!(all(&store).len(), 17);
     assert_eq!(store.claims(), []);
 }
 

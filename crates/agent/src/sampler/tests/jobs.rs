@@ -90,6 +90,21 @@ fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
 }
 
 #[test]
+fn a_request_that_cannot_be_sent_is_reported_with_the_reason() {
+    let mut bench = Bench::new(&plan());
+    let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(bench.dir.path()).unwrap());
+    let job = format!("sys/fs/cgroup/freezer/slurm/uid_{uid}/job_7");
+    bench.write("proc/self/mounts", "cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n");
+    bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));
+    bench.write(&format!("{job}/cgroup.procs"), "3\n");
+    bench.write("proc/3/environ", &format!("JOBMETER_MONITOR={}\0", "x".repeat(1025)));
+    bench.pass(2_000_000);
+    let events = bench.batches().into_iter().flat_map(|batch| batch.jobs);
+    let requests: Vec<_> = events.filter_map(|event| event.monitor).collect();
+    assert_eq!(requests, ["!JOBMETER_MONITOR: it has 1025 bytes; 1024 at most".into()]);
+}
+
+#[test]
 fn a_look_that_hangs_holds_up_no_source_and_no_other_job_is_looked_at_meanwhile() {
     let mut bench = Bench::new(&plan());
     let scope = "sys/fs/cgroup/system.slice/slurmstepd.scope";
