@@ -374,6 +374,7 @@ fn reported(node: &str, user: Option<&str>, uid: Option<u32>, start: i64) -> Job
         start: at(start),
         stop: None,
         monitor: None,
+        oom_kills: Vec::new(),
     }
 }
 

@@ -126,7 +126,8 @@ fn garbage_stops_nothing_and_takes_no_memory() {
     let last = Batch { boot: Boot([9; 16]), ..batch("n1", 0) };
     assert_eq!(statuses(&post(&site, "", &frame(&last))), [AckStatus::Stored]);
     let grown = resident().saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown} bytes more");
+    // Other tests of this process take memory meanwhile.
+    assert!(grown < 128 << 20, "{grown} bytes more");
     until("the seats are free again", || site.metric("jobmeter_connections") <= 1.0);
 }
 
