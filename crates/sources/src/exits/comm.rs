@@ -16,6 +16,9 @@ impl Comm {
             let plain = from.is_ascii_graphic() || *from == b' ' || (is_text && !from.is_ascii());
             *to = if plain { *from } else { b'?' };
         }
+        // What is cut within a letter is no part of the name.
+        comm.length = comm.as_str().len();
+        comm.bytes.iter_mut().skip(comm.length).for_each(|byte| *byte = 0);
         comm
     }
 

@@ -28,6 +28,7 @@
 //! nothing waits. Forks cost no more than ends, and without them a task whose parent ended first could not
 //! be attributed: so they are always listened to.
 
+mod commands;
 mod metrics;
 mod sums;
 
@@ -39,8 +40,9 @@ use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSp
 use cgroups::{Hierarchy, JobCgroup};
 use kernel::taskstats::{Answer, Asked, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
+use commands::Commands;
 use metrics::{
-    BEGIN, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
+    BEGIN, COMMAND_CPU, OTHER_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
     RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU, UNREAD,
 };
 use model::Timestamp;
@@ -293,6 +295,7 @@ impl Taskstats {
         let group = cx.jobs.get(&known.key).and_then(|job| self.text.group_cpu_ns(job, cx.root));
         // What ended between its being found and now was before.
         *self.sums.of(no) = Sum { group_base_ns: group.unwrap_or(0), ..Sum::default() };
+        *self.sums.commands_of(no) = Commands::default();
     }
 
     fn read_batch(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
@@ -340,6 +343,13 @@ impl Taskstats {
         if self.exits.drain_every().is_some() {
             out.counter(&ENDED, &[], sum.ended as f64, known.start);
         }
+        let (commands, rest_ns) = self.sums.commands_of(no).report(cx.now);
+        for command in commands {
+            let (start, labels) =
+                (command.start.unwrap_or(known.start), [("comm", command.comm.as_str())]);
+            out.counter(&COMMAND_CPU, &labels, command.ns as f64 / 1e9, start);
+        }
+        out.counter(&OTHER_CPU, &[], rest_ns as f64 / 1e9, known.start);
         if let Some(residual_ns) = residual_ns {
             out.gauge(&RESIDUAL, &[], residual_ns as f64 / 1e9);
         }

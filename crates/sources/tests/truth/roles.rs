@@ -115,6 +115,9 @@ fn have_zombies(number: u64) {
 
 /// Runs short children and says how many voluntary switches they and this process made.
 fn tell_switches(number: u64) {
+    // Where others keep the processors it may join late, and is noticed a moment after that.
+    let early = own_switches();
+    std::thread::sleep(Duration::from_millis(1500));
     let run = |_| {
         drop(start_short());
         loop {
@@ -128,14 +131,19 @@ fn tell_switches(number: u64) {
         }
     };
     let children: u64 = (0..number).map(run).sum();
+    let told = children + own_switches() - early;
+    fs::write(told_by(std::process::id()), told.to_string()).unwrap();
+}
+
+/// Voluntary switches of the tasks of this process.
+fn own_switches() -> u64 {
     let own = |task: &str| -> u64 {
         let status = fs::read_to_string(format!("/proc/self/task/{task}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse().unwrap()
     };
     let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let own: u64 = tasks.map(|task| own(task.unwrap().file_name().to_str().unwrap())).sum();
-    fs::write(told_by(std::process::id()), (children + own).to_string()).unwrap();
+    tasks.map(|task| own(task.unwrap().file_name().to_str().unwrap())).sum()
 }
 
 /// Processor time of a phase, in milliseconds.

@@ -285,8 +285,22 @@ pub(super) static UNREAD: Metric = Metric::gauge(
     "Tasks of the job in turn that wait for the next tick, as the time for this one was over.",
 );
 
+pub(super) static COMMAND_CPU: Metric = Metric::counter(
+    "taskstats_command_cpu_seconds_total",
+    Unit::Seconds,
+    "Processor time of the job's tasks of this name, ended ones included; ten names at most, each from the \
+     moment on at which it used much.",
+)
+.steps(NANOS);
+pub(super) static OTHER_CPU: Metric = Metric::counter(
+    "taskstats_other_commands_cpu_seconds_total",
+    Unit::Seconds,
+    "Processor time of the job's tasks whose names are not shown, and of others before their names were.",
+)
+.steps(NANOS);
+
 /// The metrics that are not in [`ROWS`].
-pub(super) const OTHERS: usize = 14;
+pub(super) const OTHERS: usize = 16;
 const ALL: usize = Counter::COUNT + OTHERS;
 
 /// Every metric of the source.
@@ -304,6 +318,8 @@ pub(super) static METRICS: [&Metric; ALL] = {
         &TASKS,
         &ENDED,
         &RESIDUAL,
+        &COMMAND_CPU,
+        &OTHER_CPU,
         &EXITS,
         &UNATTRIBUTED,
         &UNATTRIBUTED_CPU,

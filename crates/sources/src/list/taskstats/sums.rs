@@ -1,5 +1,6 @@
 //! What the tasks of each job used, living and ended.
 
+use super::commands::Commands;
 use crate::exits::saved::{Numbers, put};
 use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::taskstats::{Counter, Counters, TaskStats};
@@ -63,10 +64,13 @@ impl Sum {
 
     /// Adds what a task used since it was last read. No counter falls: the kernel's do not, but the two
     /// of a running task may be read a moment apart.
-    fn add(&mut self, before: &Counters, now: &Counters) {
+    /// Returns the nanoseconds of processor time that it adds.
+    fn add(&mut self, before: &Counters, now: &Counters) -> u64 {
         for ((sum, before), now) in self.counters.0.iter_mut().zip(&before.0).zip(&now.0) {
             *sum = sum.saturating_add(now.saturating_sub(*before));
         }
+        let cpu = |counters: &Counters| counters.get(Counter::CpuRunVirtual);
+        cpu(now).saturating_sub(cpu(before))
     }
 }
 
@@ -75,12 +79,18 @@ impl Sum {
 pub(super) struct Sums {
     jobs: FxHashMap<JobNo, Sum>,
     living: FxHashMap<TaskNo, Counters>,
+    commands: FxHashMap<JobNo, Commands>,
 }
 
 impl Sums {
     /// What a job's tasks used.
     pub(super) fn of(&mut self, job: JobNo) -> &mut Sum {
         self.jobs.entry(job).or_default()
+    }
+
+    /// What a job's commands used.
+    pub(super) fn commands_of(&mut self, job: JobNo) -> &mut Commands {
+        self.commands.entry(job).or_default()
     }
 
     /// Whether a task has been read before.
@@ -92,20 +102,20 @@ impl Sums {
     pub(super) fn read(&mut self, reading: Reading, stats: &TaskStats) {
         let sum = self.jobs.entry(reading.job).or_default();
         sum.see(stats);
-        match self.living.entry(reading.no) {
+        let cpu_ns = match self.living.entry(reading.no) {
             std::collections::hash_map::Entry::Occupied(mut last) => {
-                sum.add(last.get(), &stats.counters);
+                let cpu_ns = sum.add(last.get(), &stats.counters);
                 for (last, now) in last.get_mut().0.iter_mut().zip(&stats.counters.0) {
                     *last = (*last).max(*now);
                 }
+                cpu_ns
             }
             std::collections::hash_map::Entry::Vacant(first) => {
-                if reading.from_start {
-                    sum.add(&Counters::ZERO, &stats.counters);
-                }
                 first.insert(stats.counters);
+                if reading.from_start { sum.add(&Counters::ZERO, &stats.counters) } else { 0 }
             }
-        }
+        };
+        self.commands_of(reading.job).add(&stats.comm, cpu_ns);
     }
 }
 
@@ -124,7 +134,8 @@ impl Account for Sums {
         if let Some(switches) = now.0.get_mut(Counter::VoluntarySwitches.place()) {
             *switches = switches.saturating_add(1);
         }
-        sum.add(&last, &now);
+        let cpu_ns = sum.add(&last, &now);
+        self.commands_of(job).add(&task.stats.comm, cpu_ns);
     }
 
     fn forgotten(&mut self, task: TaskNo) {
@@ -133,11 +144,16 @@ impl Account for Sums {
 
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool) {
         self.jobs.retain(|job, _| is_there(*job));
+        self.commands.retain(|job, _| is_there(*job));
     }
 
     fn save_job(&self, job: JobNo, out: &mut Vec<u8>) {
         let sum = self.jobs.get(&job).copied().unwrap_or_default();
         sum.counters.0.iter().chain(&sum.others()).for_each(|number| put(out, *number));
+        match self.commands.get(&job) {
+            Some(commands) => commands.save(out),
+            None => Commands::default().save(out),
+        }
     }
 
     fn save_task(&self, _: u32, task: TaskNo, out: &mut Vec<u8>) -> bool {
@@ -155,6 +171,7 @@ impl Account for Sums {
         let counters = sum.counters;
         sum = Sum { counters, begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, ..sum };
         self.jobs.insert(job, Sum { group_base_ns, ..sum });
+        self.commands.insert(job, Commands::restore(from)?);
         Some(())
     }
 

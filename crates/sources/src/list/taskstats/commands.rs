@@ -1,0 +1,192 @@
+//! Processor time of a job by command: ten by name, and the rest as one entry.
+//!
+//! Time is counted for the name that a task has when it is read or ends. At the first report of a job the
+//! commands that used most are named, with all they used. One that is named later starts at zero; what it used before
+//! stays in the rest. A name is kept for as long as the job lives, so that no counter ever falls.
+
+use crate::exits::comm::Comm;
+use crate::exits::saved::{Numbers, put};
+use model::Timestamp;
+
+/// Commands with a name of their own.
+const NAMED_MAX: usize = 10;
+/// Commands of which it is known how much they used without a name; the smallest gives way.
+const CANDIDATES_MAX: usize = 16;
+/// A command is named once it used one part in so many of the job's time.
+const SHARE: u64 = 50;
+
+/// A command with its counter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Command {
+    pub(super) comm: Comm,
+    pub(super) ns: u64,
+    /// When its counter was zero; `None` for the start of the job's counters.
+    pub(super) start: Option<Timestamp>,
+}
+
+/// The commands of a job.
+#[derive(Debug)]
+pub(super) struct Commands {
+    named: Vec<Command>,
+    /// Processor time of commands while they have no name of their own.
+    rest_ns: u64,
+    /// Parts of the rest.
+    candidates: Vec<Command>,
+    is_reported: bool,
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self {
+            named: Vec::with_capacity(NAMED_MAX),
+            rest_ns: 0,
+            candidates: Vec::with_capacity(CANDIDATES_MAX),
+            is_reported: false,
+        }
+    }
+}
+
+impl Commands {
+    /// A task of this name used processor time.
+    pub(super) fn add(&mut self, name: &[u8; 16], ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        let comm = Comm::of(name.get(..end).unwrap_or_default());
+        if let Some(command) = self.named.iter_mut().find(|it| it.comm == comm) {
+            command.ns = command.ns.saturating_add(ns);
+            return;
+        }
+        self.rest_ns = self.rest_ns.saturating_add(ns);
+        if let Some(command) = self.candidates.iter_mut().find(|it| it.comm == comm) {
+            command.ns = command.ns.saturating_add(ns);
+        } else if self.named.len() == NAMED_MAX {
+            // None is named any more.
+        } else if self.candidates.len() < CANDIDATES_MAX {
+            self.candidates.push(Command { comm, ns, start: None });
+        } else if let Some(least) = self.candidates.iter_mut().min_by_key(|it| it.ns)
+            && least.ns < ns
+        {
+            *least = Command { comm, ns, start: None };
+        }
+    }
+
+    /// Names the commands that use much, and returns all with a name, and the rest in nanoseconds.
+    pub(super) fn report(&mut self, now: Timestamp) -> (&[Command], u64) {
+        let named_ns = self.named.iter().map(|it| it.ns).fold(0, u64::saturating_add);
+        let all_ns = self.rest_ns.saturating_add(named_ns);
+        while self.named.len() < NAMED_MAX
+            && let Some(place) = (0..self.candidates.len())
+                .max_by_key(|place| self.candidates.get(*place).map_or(0, |it| it.ns))
+            && self.candidates.get(place).is_some_and(|it| it.ns.saturating_mul(SHARE) >= all_ns)
+        {
+            let command = self.candidates.swap_remove(place);
+            if self.is_reported {
+                self.named.push(Command { ns: 0, start: Some(now), ..command });
+            } else {
+                self.rest_ns = self.rest_ns.saturating_sub(command.ns);
+                self.named.push(command);
+            }
+        }
+        self.is_reported |= all_ns > 0;
+        (&self.named, self.rest_ns)
+    }
+
+    /// Writes what the next start of the agent needs.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put(out, u64::from(self.is_reported));
+        put(out, self.rest_ns);
+        put(out, self.named.len().try_into().unwrap_or(0));
+        for Command { comm, ns, start } in &self.named {
+            put(out, comm.as_str().len().try_into().unwrap_or(0));
+            comm.as_str().bytes().for_each(|byte| put(out, u64::from(byte)));
+            put(out, *ns);
+            put(out, start.map_or(0, |start| u64::try_from(start.0).unwrap_or(0)));
+        }
+    }
+
+    /// Reads what an earlier start wrote; `None` if it is damaged.
+    pub(super) fn restore(from: &mut Numbers<'_>) -> Option<Self> {
+        let mut commands = Self { is_reported: from.take()? != 0, ..Self::default() };
+        commands.rest_ns = from.take()?;
+        let count = usize::try_from(from.take()?).ok().filter(|count| *count <= NAMED_MAX)?;
+        for _ in 0..count {
+            let mut name = [0; 16];
+            let length = usize::try_from(from.take()?).ok()?;
+            for byte in name.get_mut(..length)? {
+                *byte = from.take()?.try_into().ok()?;
+            }
+            let comm = Comm::of(name.get(..length)?);
+            let ns = from.take()?;
+            let start = match from.take()? {
+                0 => None,
+                start => Some(Timestamp(start.try_into().ok()?)),
+            };
+            commands.named.push(Command { comm, ns, start });
+        }
+        Some(commands)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn name(text: &[u8]) -> [u8; 16] {
+        let mut name = [0; 16];
+        name[..text.len()].copy_from_slice(text);
+        name
+    }
+
+    #[test]
+    fn a_command_that_is_named_later_starts_at_zero() {
+        let mut commands = Commands::default();
+        commands.add(&name(b"sh"), 10);
+        commands.add(&name(b"a\n\x1b[m"), 90);
+        let (named, rest) = commands.report(Timestamp(1));
+        let shown: Vec<_> = named.iter().map(|it| (it.comm.as_str(), it.ns, it.start)).collect();
+        // Control characters are data.
+        assert_eq!((shown, rest), (vec![("a??[m", 90, None), ("sh", 10, None)], 0));
+        commands.add(&name(b"later"), 40);
+        let (named, rest) = commands.report(Timestamp(2));
+        assert_eq!((named[2].ns, named[2].start, rest), (0, Some(Timestamp(2)), 40));
+        commands.add(&name(b"later"), 7);
+        commands.add(&name(b"small"), 1);
+        let (named, rest) = commands.report(Timestamp(3));
+        assert_eq!((named.len(), named[2].ns, rest), (3, 7, 41));
+        let mut state = Vec::new();
+        commands.save(&mut state);
+        let mut restored = Commands::restore(&mut Numbers(&state)).unwrap();
+        assert_eq!(restored.report(Timestamp(4)).1, 41);
+        assert_eq!(restored.named[2].start, Some(Timestamp(2)));
+        assert!((0..state.len()).all(|end| Commands::restore(&mut Numbers(&state[..end])).is_none()));
+    }
+
+    proptest! {
+        /// Ten names at most, no counter falls, and their sum is what was used.
+        #[test]
+        fn nothing_falls_and_nothing_is_lost(used in prop::collection::vec((0..40_u8, 0..1000_u64, any::<bool>()), 1..300)) {
+            let (mut commands, mut all, mut last) = (Commands::default(), 0, BTreeMap::new());
+            let mut rest_before = 0;
+            for (place, (of, ns, reports)) in used.into_iter().enumerate() {
+                commands.add(&name(&[b'a', of]), ns);
+                all += ns;
+                if !reports {
+                    continue;
+                }
+                let now = Timestamp(i64::try_from(place).unwrap());
+                let (named, rest) = commands.report(now);
+                prop_assert!(named.len() <= NAMED_MAX && rest >= rest_before);
+                rest_before = rest;
+                prop_assert_eq!(named.iter().map(|it| it.ns).sum::<u64>() + rest, all);
+                for (place, command) in named.iter().enumerate() {
+                    let before = last.insert(place, command.ns).unwrap_or(0);
+                    prop_assert!(command.ns >= before);
+                }
+            }
+        }
+    }
+}
