@@ -9,6 +9,7 @@ mod capture;
 mod check;
 mod cli;
 mod client;
+mod complete;
 mod csv_rows;
 mod demand;
 mod describe;
@@ -63,7 +64,8 @@ fn main() -> ExitCode {
         exec::remove(rest);
         return ExitCode::SUCCESS;
     }
-    let matches = cli::command().get_matches_from(words);
+    // No script, manual or help shows the command of completion.
+    let matches = cli::command().subcommand(complete::command()).get_matches_from(words);
     match dispatch(&matches) {
         Ok(code) => code,
         Err(error) => fail(&error),
@@ -108,6 +110,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("up", matches)) => return up::up(matches, &config.ask),
         Some(("server", matches)) => return program(matches),
         Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
+        Some((complete::WORD, matches)) => return complete::values(&config.ask, matches),
         Some(("jobs", matches)) => return jobs::jobs(&client()?, matches),
         Some(("job", matches)) => jobs::job(&client()?, matches, &device()?),
         Some(("nodes", matches)) => return standing::nodes(&client()?, matches),

@@ -18,7 +18,10 @@ pub(crate) fn completions(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Written at once: the library panics where it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command_of(program), program, &mut script);
-    io::stdout().lock().write_all(&script)?;
+    let script = String::from_utf8(script).context("the library wrote no UTF-8")?;
+    let script =
+        if program == "jobmeter" { crate::complete::with_values(shell, &script) } else { script };
+    io::stdout().lock().write_all(script.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -63,9 +66,13 @@ fn whole(command: Command) -> Command {
     command
 }
 
+/// `jobmeter server` is the program of that name, which has a page of its own.
+fn has_page(command: &Command) -> bool {
+    command.get_name() != "server"
+}
+
 fn add(command: Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
-    // `jobmeter server` is the program of that name, whose page is its own.
-    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "server") {
+    for inner in command.get_subcommands().filter(|inner| has_page(inner)) {
         add(inner.clone(), pages)?;
     }
     let (man, mut page) = (Man::new(command), Vec::new());
@@ -133,7 +140,7 @@ mod tests {
             cli::PROGRAMS.iter().map(|program| whole(command_of(program))).collect();
         while let Some(command) = left.pop() {
             told.push(check(&command, &texts));
-            let inner = command.get_subcommands().filter(|inner| inner.get_name() != "server");
+            let inner = command.get_subcommands().filter(|inner| has_page(inner));
             left.extend(inner.cloned());
         }
         told.sort();

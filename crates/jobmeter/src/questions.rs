@@ -4,9 +4,10 @@ use crate::client::{Client, path};
 use crate::plain::Plain;
 use crate::progress::Progress;
 use crate::show::Table;
-use crate::times::{Span, Times, parameter};
+use crate::times::{Span, Times, parameter, rfc_3339, written_times};
 use crate::unknown;
 use clap::ArgMatches;
+use model::Timestamp;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
 
@@ -49,7 +50,11 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     let of_all = text(matches, "job").filter(|_| span == Span::default());
     let mut seen = Seen::default();
     let body = Watched { body, seen: &mut seen, progress: Some(progress) };
-    if print(body, format, |cell| times.show_text(cell))? {
+    let any = match format {
+        Format::Csv => print_csv(body)?,
+        _ => print(body, format, |cell| times.show_text(cell))?,
+    };
+    if any {
         if let Some(job) = of_all {
             writeln!(io::stderr(), "jobmeter: {}", whole(&job, &seen, &times))?;
         }
@@ -65,7 +70,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
 
 /// What `get` of a job returned where no time was named.
 fn whole(job: &str, seen: &Seen, times: &Times) -> String {
-    let show = |text: Option<String>| text.map(|text| times.show_text(&text));
+    let show = |at: Option<Timestamp>| at.map(|at| times.show(at.seconds()));
     let span = match (show(seen.first()), show(seen.last())) {
         (Some(first), Some(last)) => format!(" from {first} to {last}"),
         _ => String::new(),
@@ -91,22 +96,13 @@ impl Seen {
         self.tail.drain(..self.tail.len().saturating_sub(SEEN_BYTES));
     }
 
-    fn first(&self) -> Option<String> {
-        instants(&self.head).into_iter().next()
+    fn first(&self) -> Option<Timestamp> {
+        written_times(&String::from_utf8_lossy(&self.head)).into_iter().next()
     }
 
-    fn last(&self) -> Option<String> {
-        instants(&self.tail).pop()
+    fn last(&self) -> Option<Timestamp> {
+        written_times(&String::from_utf8_lossy(&self.tail)).pop()
     }
-}
-
-/// Times of the form that the server writes, by their date, `T` and offset.
-fn instants(text: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(text);
-    let words = text.split(|c: char| !(c.is_ascii_digit() || "-:.+T".contains(c)));
-    let is_one =
-        |word: &&str| word.len() >= 25 && word.get(10..11) == Some("T") && word.ends_with("+00:00");
-    words.filter(is_one).map(str::to_owned).collect()
 }
 
 /// A body of which the ends are remembered.
@@ -199,6 +195,21 @@ fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyh
     Ok(any)
 }
 
+/// Prints samples as CSV with times as every command writes them. Whether there is a row.
+fn print_csv(body: impl Read) -> anyhow::Result<bool> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).has_headers(false).from_reader(body);
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .from_writer(Plain::new(BufWriter::new(io::stdout().lock())));
+    let mut lines = 0_u64;
+    for record in reader.records() {
+        writer.write_record(record?.iter().map(rfc_3339))?;
+        lines += 1;
+    }
+    writer.flush()?;
+    Ok(lines > 1)
+}
+
 fn print_table(
     body: impl Read,
     out: &mut impl Write,
@@ -257,7 +268,7 @@ mod tests {
     #[test]
     fn the_ends_of_an_answer_are_told() {
         let zone = jiff::tz::TimeZone::get("Europe/Paris").unwrap();
-        let times = Times::at(model::Timestamp::from_seconds(1_767_706_500), zone);
+        let times = Times::at(Timestamp::from_seconds(1_767_706_500), zone);
         let mut seen = Seen::default();
         let mut body = String::from("timestamp,device_id\n2026-01-06T13:00:00+00:00,n1\n");
         body.push_str(&"2026-01-06T13:10:00.5+00:00,n1\n".repeat(2000));
@@ -266,15 +277,16 @@ mod tests {
         pass(Watched { body: body.as_bytes(), seen: &mut seen, progress: None }, &mut out).unwrap();
         assert_eq!(
             whole("7", &seen, &times),
-            "all samples of job 7 from 2026-01-06 14:00:00 to 2026-01-06 14:20:00; --since, --until or --last \
+            "all samples of job 7 from 14:00:00 to 14:20:00; --since, --until or --last \
              choose fewer"
         );
         let mut seen = Seen::default();
-        seen.take(b"[{\"timestamp\":\"2026-01-06T13:00:00+00:00\",\"device_id\":\"n1\"}]");
-        assert_eq!(
-            (seen.first(), seen.first()),
-            (seen.last(), Some("2026-01-06T13:00:00+00:00".to_owned()))
+        seen.take(
+            b"timestamp,value\n\"2026-01-06 13:00:00.5+00\",2026\n2026-01-06 13:10:00+00,20\n",
         );
+        let at = |text: &str| Timestamp::parse(text).ok();
+        assert_eq!(seen.first(), at("2026-01-06T13:00:00.5Z"));
+        assert_eq!(seen.last(), at("2026-01-06T13:10:00Z"));
     }
 
     #[test]

@@ -123,12 +123,9 @@ impl Times {
         at.strftime(form).to_string()
     }
 
-    /// Local time with its date, as precise as the text is: of a column of RFC 3339. Another text stays as it is.
+    /// Local time with its date, as precise as the text is: of a column of times. Another text stays as it is.
     pub(crate) fn show_text(&self, text: &str) -> String {
-        let local = Timestamp::parse(text)
-            .ok()
-            .filter(|_| text.contains('T'))
-            .and_then(|at| self.local(at));
+        let local = written_time(text).and_then(|at| self.local(at));
         local.map_or_else(|| text.to_owned(), |at| at.datetime().to_string().replace('T', " "))
     }
 
@@ -143,6 +140,35 @@ pub(crate) fn parameter(at: Timestamp) -> String {
     let sign = if at.0 < 0 { "-" } else { "" };
     let micros = at.0.unsigned_abs();
     format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+/// A time of a column as RFC 3339 in UTC: the server's CSV has PostgreSQL's form. Another text stays as it is.
+pub(crate) fn rfc_3339(text: &str) -> String {
+    written_time(text).map_or_else(|| text.to_owned(), |at| at.to_string())
+}
+
+/// The time that a text of a table is, as the server writes it: `2026-01-06T13:35:00.25+00:00`, or with a blank and `+00`.
+fn written_time(text: &str) -> Option<Timestamp> {
+    let byte = |place: usize| text.as_bytes().get(place).copied();
+    let is_date = byte(4) == Some(b'-') && byte(7) == Some(b'-');
+    let is_time = matches!(byte(10), Some(b'T' | b' ')) && byte(13) == Some(b':');
+    let is_utc = text.ends_with("+00") || text.ends_with("+00:00");
+    (is_date && is_time && is_utc).then(|| Timestamp::parse(text).ok())?
+}
+
+/// Every time in a text of the server's rows.
+pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
+    let is_end = |c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | '+'));
+    let mut times = Vec::new();
+    for (place, _) in text.match_indices("20") {
+        let Some((date, rest)) = text.get(place..).and_then(|text| text.split_at_checked(11))
+        else {
+            continue;
+        };
+        let end = rest.find(is_end).unwrap_or(rest.len());
+        times.extend(written_time(&format!("{date}{}", rest.get(..end).unwrap_or_default())));
+    }
+    times
 }
 
 /// JSON of the server with instants as RFC 3339 in UTC. What is no JSON stays as it is.
@@ -232,7 +258,10 @@ mod tests {
         assert_eq!(times.show(1_767_700_000.0), "12:46:40");
         assert_eq!(times.show(1_767_600_000.0), "2026-01-05 09:00:00");
         assert_eq!(times.show_text("2026-01-06T13:35:00.25+00:00"), "2026-01-06 14:35:00.25");
-        assert_eq!(times.show_text("load_1m"), "load_1m");
+        assert_eq!(times.show_text("2026-01-06 13:35:00+00"), "2026-01-06 14:35:00");
+        for text in ["load_1m", "2026-01-06", "11.99", "", "é-é-é", "2026-01-06 13:35:00"] {
+            assert_eq!(times.show_text(text), text);
+        }
     }
 
     #[test]
@@ -247,6 +276,8 @@ mod tests {
         assert_eq!(one["wall_seconds"], 1_767_706_500.25);
         assert_eq!((&one["stop"], &one["from"]), (&Value::Null, &Value::from("::1")));
         assert_eq!(machine("no json"), "no json");
+        assert_eq!(rfc_3339("2026-01-06 13:35:00.25+00"), "2026-01-06T13:35:00.25+00:00");
+        assert_eq!(rfc_3339("2.5"), "2.5");
     }
 
     #[test]
