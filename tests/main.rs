@@ -47,4 +47,5 @@ mod tidy;
 mod told;
 mod top;
 mod truth;
+mod truth_table;
 mod variables;
