@@ -32,8 +32,17 @@ fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
     text(matches, name).with_context(|| format!("--{name} is missing"))
 }
 
+/// Rejects `--csv` without `--list`: what a change answers is no list.
+fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
+    if matches.get_flag("csv") && !matches.get_flag("list") {
+        bail!("--csv goes with --list");
+    }
+    Ok(())
+}
+
 /// `jobmeter set`.
 pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if matches.get_flag("list") {
         list(client, matches, &mut out)?;
@@ -220,6 +229,7 @@ fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
 /// `jobmeter promote`.
 pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     const PATH: &str = "/api/v1/promotions";
+    csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(number) = matches.get_one::<u64>("undo") {
         let ended: Numbered = client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
@@ -374,6 +384,16 @@ mod tests {
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
         assert!(told.contains("nosuch: there is no such source"), "{told}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
+    }
+
+    #[test]
+    fn only_a_list_is_csv() {
+        let words = |words: &str| {
+            let words = format!("jobmeter promote {words}");
+            let matches = crate::cli::command().get_matches_from(words.split_whitespace());
+            csv_needs_list(matches.subcommand_matches("promote").unwrap()).is_ok()
+        };
+        assert!(words("--list --csv") && words("x") && !words("x --csv"));
     }
 
     #[test]

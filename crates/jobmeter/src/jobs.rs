@@ -58,6 +58,11 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
         return Ok(ExitCode::SUCCESS);
     }
     let jobs: Vec<api::Job> = client.get(&path)?;
+    let is_narrowed = FILTERS.iter().any(|name| *name != "limit" && matches.contains_id(name));
+    if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
+        writeln!(out, "no job that you may see matches these options")?;
+        return Ok(out.flush().map(|()| ExitCode::SUCCESS)?);
+    }
     write_jobs(&jobs, &times, &mut out)?;
     if let Some(place) = jobs.last().and_then(place)
         && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)

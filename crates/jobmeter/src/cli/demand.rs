@@ -37,7 +37,7 @@ pub(super) fn set() -> Command {
             list("Shows the changes that hold, and what nodes refused of them").conflicts_with_all(CHANGED),
             undo("Ends the change of this number").conflicts_with_all(CHANGED).conflicts_with("list"),
             json(),
-            csv().requires("list"),
+            csv(),
         ])
         .after_help("Example: jobmeter set --nodes 'dahu-[1-32]' --period 1s --for 30m --perf cache_ll,emulation_faults")
 }
@@ -69,7 +69,7 @@ pub(super) fn promote() -> Command {
             list("Shows the promotions that hold").conflicts_with_all(PROMOTED),
             undo("Ends the promotion of this number").conflicts_with_all(PROMOTED).conflicts_with("list"),
             json(),
-            csv().requires("list"),
+            csv(),
         ])
         .after_help("Example: jobmeter promote 'perf_.*' --job slurm:1234")
 }
