@@ -156,6 +156,10 @@ settings! {
         "head_bytes_max" head_bytes_max: Bytes = "256MiB", Kind::Bytes { min: 16 << 20, max: TIB };
         /// Largest log of batches that are not in blocks yet; when it is full, agents keep theirs.
         "store_log_bytes_max" log_bytes_max: Bytes = "4GiB", Kind::Bytes { min: 1 << 20, max: 16 * TIB };
+        /// A job of `jobmeter run` without a sign of life for so long has ended: its node is silent, or the
+        /// command was killed. Its end is the last sign of life.
+        "local_silent_max" local_silent_max: Duration = "30m",
+            Kind::Duration { min: Duration::from_secs(60), max: Duration::from_secs(366 * 86_400) };
         /// How long samples stay in memory before they become a block.
         "block_every" block_every: Duration = "10m",
             Kind::Duration { min: SECOND, max: Duration::from_secs(86_400) };

@@ -13,7 +13,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
-    r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue, o.state_word,
+    r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue,
+    coalesce(o.state_word, CASE r.registered WHEN 2 THEN 'NO SIGN OF LIFE' END),
     o.part_of, o.array_index, o.types,
     o.requested_nodes, o.requested_cpus, o.requested_gpus, o.requested_memory_bytes,
     o.requested_wall_seconds, o.requested_cpu_seconds,

@@ -57,7 +57,7 @@ pub use error::RegistryError;
 pub use granted::{Granted, RunsSeen};
 pub use latched::{LATCHES_MAX, Latch};
 pub use list::{Filter, Listed, Place};
-pub use local::Registration;
+pub use local::{OpenLocal, Registration, SILENT};
 pub use model::Resources;
 pub use name::{JobName, JobNameError};
 pub use oom_kills::Killed;

@@ -10,6 +10,18 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 /// Most local jobs told to a device.
 const TOLD_MAX: i64 = 4096;
 
+/// The state word of a local job that was ended with its last sign of life.
+pub const SILENT: &str = "NO SIGN OF LIFE";
+
+/// A local job that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenLocal {
+    /// Which.
+    pub key: JobKey,
+    /// When it began.
+    pub start: Timestamp,
+}
+
 /// A local job that begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
@@ -81,8 +93,9 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: Option<(i64, i64, Option<i64>)> = change
             .prepare_cached(
-                "SELECT run, start, stop FROM runs
-                 WHERE cluster = ?1 AND id = ?2 AND registered = 1",
+                // An end without a sign of life is a guess, which gives way to a stated one.
+                "SELECT run, start, CASE registered WHEN 1 THEN stop END FROM runs
+                 WHERE cluster = ?1 AND id = ?2 AND registered >= 1",
             )?
             .query_row(params![ClusterId::LOCAL, id.get()], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -101,8 +114,56 @@ impl Registry {
                  WHERE run = ?1 AND exit_code IS NULL AND ?2 IS NOT NULL",
             )?
             .execute(params![run, exit_code])?;
+        change
+            .prepare_cached("UPDATE runs SET registered = 1 WHERE run = ?1 AND registered = 2")?
+            .execute(params![run])?;
         change.commit()?;
         Ok(stopped.is_none() || coded > 0)
+    }
+
+    /// Ends a local job that has no sign of life any more, with the last one, and marks it ([`SILENT`]). False:
+    /// it had ended.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn end_silent(&self, id: JobId, last: Timestamp) -> Result<bool, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found: Option<(i64, i64)> = change
+            .prepare_cached(
+                "SELECT run, start FROM runs
+                 WHERE cluster = ?1 AND id = ?2 AND registered = 1 AND stop IS NULL",
+            )?
+            .query_row(params![ClusterId::LOCAL, id.get()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((run, start)) = found else { return Ok(false) };
+        stop_registered(&change, run, last.0.max(start))?;
+        change
+            .prepare_cached("UPDATE runs SET registered = 2 WHERE run = ?1")?
+            .execute(params![run])?;
+        change.commit()?;
+        Ok(true)
+    }
+
+    /// Local jobs that have not ended and began before an instant: at most 4096, those that began first.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn open_local(&self, before: Timestamp) -> Result<Vec<OpenLocal>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT id, start FROM runs INDEXED BY runs_open
+             WHERE stop IS NULL AND start < ?1 AND registered = 1 ORDER BY start LIMIT ?2",
+        )?;
+        let mut rows = find.query(params![before.0, TOLD_MAX])?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id: i64 = row.get(0)?;
+            let id = JobId::new(id).ok_or_else(|| RegistryError::Damaged(id.to_string()))?;
+            let key = JobKey { cluster: ClusterId::local(), id };
+            jobs.push(OpenLocal { key, start: Timestamp(row.get(1)?) });
+        }
+        Ok(jobs)
     }
 
     /// The local jobs registered for a device that have not ended, with the user of each: what an agent

@@ -35,6 +35,7 @@ mod report;
 mod rows;
 mod shown;
 mod sight;
+mod silent;
 mod slices;
 mod summary;
 mod time;

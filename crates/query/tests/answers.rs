@@ -119,61 +119,6 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
 }
 
 #[test]
-fn totals_state_their_origins_and_the_nodes_that_they_cover() {
-    let lab = Lab::new();
-    let job = key("slurm", 5);
-    for node in ["n1", "n2", "n3"] {
-        lab.job(&job, node, 1000, 100.0, Some(1000.0));
-    }
-    let told = |device, metric, samples| Told {
-        device,
-        metric,
-        kind: if metric.ends_with("_total") { Kind::Counter } else { Kind::Gauge },
-        job: Some(job.clone()),
-        start: metric.ends_with("_total").then_some(100.0),
-        samples,
-        ..Told::default()
-    };
-    let (cgroup, exits) = ("cgroup_cpu_seconds_total", "taskstats_cpu_run_virtual_seconds_total");
-    lab.put(&[
-        // The cgroup of n1 was removed before its last reading.
-        told("n1", cgroup, &[(110.0, 5.0), (990.0, 50.0)]),
-        told("n1", exits, &[(110.0, 5.0), (1000.0, 60.0)]),
-        told("n1", "cgroup_unread_seconds", &[(1000.0, 0.5)]),
-        told("n1", "taskstats_hiwater_rss_bytes", &[(1000.0, 4096.0)]),
-        // n2 fell silent, n3 never reported.
-        told("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
-        // Neither a reading before nor a start: nothing is known of its growth.
-        Told { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
-    ]);
-    let report =
-        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
-    assert_eq!(report.totals.cpu_seconds, Some(67.0));
-    let origin = |name: &str| report.origins.iter().find(|one| one.total == name).unwrap();
-    assert_eq!(origin("cpu_seconds").origins, ["cgroup", "exits"]);
-    assert_eq!(
-        (report.totals.memory_peak_bytes, report.totals.unread_seconds),
-        (Some(4096.0), Some(0.5))
-    );
-    assert_eq!(origin("memory_peak_bytes").note.as_deref(), Some("largest task"));
-    let covers = report.coverage.text(|at| format!("{}", second(at)));
-    assert_eq!(covers, "1 of 3 nodes; n2 silent since 130, n3 without samples");
-    let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap();
-    assert_eq!((line(cgroup).devices, line(cgroup).increase), (2, Some(57.0)));
-    assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
-    // A list shows the same of each job that its reader sees all of.
-    let listed = |reader| {
-        let questions = lab.questions(Settings::default());
-        questions.jobs_with_usage(&Filter::default(), &asker(reader)).unwrap()
-    };
-    let all = listed(Reader::Everything);
-    let usage = all.iter().find(|one| one.id == report.job.id).unwrap().usage.unwrap();
-    assert_eq!(usage.cpu_seconds, report.totals.cpu_seconds);
-    assert_eq!(usage.memory_peak_bytes, report.totals.memory_peak_bytes);
-    assert!(listed(Reader::User(4242)).iter().all(|one| one.usage.is_none()));
-}
-
-#[test]
 fn only_the_newest_run_of_a_number_is_reported() {
     let lab = Lab::new();
     let job = key("slurm", 5);

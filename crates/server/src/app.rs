@@ -46,6 +46,8 @@ pub(crate) struct App {
     /// The rules about values, at work.
     pub(crate) watching: Watching,
     pub(crate) promotions: PromotionSettings,
+    /// A local job without a sign of life for so long has ended.
+    pub(crate) local_silent_max: Duration,
     pub(crate) questions: Questions,
     pub(crate) sql: Sql,
     pub(crate) work: Work,

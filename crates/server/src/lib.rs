@@ -59,6 +59,7 @@ mod selection;
 mod send_limits;
 mod series;
 mod settings;
+mod silent_jobs;
 mod slow;
 pub mod sql_worker;
 mod staff_groups;

@@ -388,6 +388,7 @@ fn app(
         on_demand,
         watching,
         promotions: config.promotions.clone(),
+        local_silent_max: config.keep.local_silent_max,
         questions,
         work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
@@ -450,6 +451,7 @@ async fn every_minute(app: Arc<App>) {
         }
         config::log::tell_repeated();
         note_tokens(&app).await;
+        crate::silent_jobs::end(&app).await;
         for (nodes, claim) in contested(&app.store) {
             let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
             log::warn!(

@@ -1,0 +1,119 @@
+//! Totals with their origins and coverage, and local jobs that end without a word.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod lab;
+
+use jobs::{Filter, JobName, Reader, Registration};
+use lab::{DAY, Lab, Told, at, device, key};
+use model::{JobKey, Kind, Timestamp};
+use query::{Asker, Settings};
+
+fn second(time: f64) -> f64 {
+    time - Timestamp::from_seconds(DAY).seconds()
+}
+
+fn asker(reader: Reader) -> Asker {
+    Asker::new(reader, at(7200.0))
+}
+
+fn all() -> Asker {
+    asker(Reader::Everything)
+}
+
+#[test]
+fn totals_state_their_origins_and_the_nodes_that_they_cover() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    for node in ["n1", "n2", "n3"] {
+        lab.job(&job, node, 1000, 100.0, Some(1000.0));
+    }
+    let told = |device, metric, samples| Told {
+        device,
+        metric,
+        kind: if metric.ends_with("_total") { Kind::Counter } else { Kind::Gauge },
+        job: Some(job.clone()),
+        start: metric.ends_with("_total").then_some(100.0),
+        samples,
+        ..Told::default()
+    };
+    let (cgroup, exits) = ("cgroup_cpu_seconds_total", "taskstats_cpu_run_virtual_seconds_total");
+    lab.put(&[
+        // The cgroup of n1 was removed before its last reading.
+        told("n1", cgroup, &[(110.0, 5.0), (990.0, 50.0)]),
+        told("n1", exits, &[(110.0, 5.0), (1000.0, 60.0)]),
+        told("n1", "cgroup_unread_seconds", &[(1000.0, 0.5)]),
+        told("n1", "taskstats_hiwater_rss_bytes", &[(1000.0, 4096.0)]),
+        // n2 fell silent, n3 never reported.
+        told("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
+        // Neither a reading before nor a start: nothing is known of its growth.
+        Told { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
+    ]);
+    let report =
+        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    assert_eq!(report.totals.cpu_seconds, Some(67.0));
+    let origin = |name: &str| report.origins.iter().find(|one| one.total == name).unwrap();
+    assert_eq!(origin("cpu_seconds").origins, ["cgroup", "exits"]);
+    assert_eq!(
+        (report.totals.memory_peak_bytes, report.totals.unread_seconds),
+        (Some(4096.0), Some(0.5))
+    );
+    assert_eq!(origin("memory_peak_bytes").note.as_deref(), Some("largest task"));
+    let covers = report.coverage.text(|at| format!("{}", second(at)));
+    assert_eq!(covers, "1 of 3 nodes; n2 silent since 130, n3 without samples");
+    let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap();
+    assert_eq!((line(cgroup).devices, line(cgroup).increase), (2, Some(57.0)));
+    assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
+    // A list shows the same of each job that its reader sees all of.
+    let listed = |reader| {
+        let questions = lab.questions(Settings::default());
+        questions.jobs_with_usage(&Filter::default(), &asker(reader)).unwrap()
+    };
+    let all = listed(Reader::Everything);
+    let usage = all.iter().find(|one| one.id == report.job.id).unwrap().usage.unwrap();
+    assert_eq!(usage.cpu_seconds, report.totals.cpu_seconds);
+    assert_eq!(usage.memory_peak_bytes, report.totals.memory_peak_bytes);
+    assert!(listed(Reader::User(4242)).iter().all(|one| one.usage.is_none()));
+}
+
+#[test]
+fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
+    let lab = Lab::new();
+    let registration = |start| Registration {
+        uid: 1000,
+        user: None,
+        name: None,
+        device: device("n1"),
+        start: at(start),
+        is_proven: true,
+    };
+    let job = |start| lab.registry.register_local(&registration(start)).unwrap();
+    let [silent, empty, alive, never] = [job(100.0), job(101.0), job(102.0), job(103.0)];
+    let told = |metric, key: &JobKey, samples| Told {
+        metric,
+        job: Some(key.clone()),
+        samples,
+        ..Told::default()
+    };
+    lab.put(&[
+        told("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),
+        // Its `jobmeter run` was killed: the cgroup is still there, without a process.
+        told("cgroup_tasks", &empty, &[(200.0, 3.0), (400.0, 1.0), (7000.0, 0.0)]),
+        told("cgroup_tasks", &alive, &[(200.0, 3.0), (7000.0, 1.0)]),
+    ]);
+    let questions = lab.questions(Settings::default());
+    let minutes = |minutes: i64| minutes * 60 * Timestamp::SECOND;
+    let ended = questions.end_silent_jobs(minutes(30), at(7200.0)).unwrap();
+    let wanted = [(silent.clone(), at(300.0)), (empty, at(400.0)), (never, at(103.0))];
+    assert_eq!(ended, wanted);
+    assert_eq!(questions.end_silent_jobs(minutes(30), at(7200.0)).unwrap(), []);
+    let report = |key: &JobKey| questions.job_report(&JobName::number(key.id), &all()).unwrap();
+    let job = report(&silent).job;
+    assert_eq!((&*job.state, job.state_word.as_deref()), ("ended", Some("NO SIGN OF LIFE")));
+    assert_eq!(job.stop.map(second), Some(300.0));
+    assert_eq!(report(&alive).job.state, "running");
+    // A stated end replaces the guess.
+    lab.registry.end_local(silent.id, at(310.0), Some(0)).unwrap();
+    let job = report(&silent).job;
+    assert_eq!((job.stop.map(second), job.state_word), (Some(310.0), None));
+}

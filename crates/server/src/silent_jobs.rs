@@ -1,0 +1,26 @@
+//! Ends local jobs that have no sign of life any more.
+
+use crate::app::App;
+use std::sync::Arc;
+
+/// Ends those that have had none for as long as the settings say.
+pub(crate) async fn end(app: &Arc<App>) {
+    let silent_us = i64::try_from(app.local_silent_max.as_micros()).unwrap_or(i64::MAX);
+    let ended = app.with_registry(move |app| {
+        let ended = app.questions.end_silent_jobs(silent_us, app.now())?;
+        if !ended.is_empty() {
+            app.told_jobs.changed();
+        }
+        Ok::<_, query::QueryError>(ended)
+    });
+    match ended.await {
+        Ok(Ok(ended)) => {
+            for (key, last) in ended {
+                log::info!("job {key} has no sign of life since {last}: it ended then");
+            }
+        }
+        Ok(Err(error)) => log::warn!("local jobs without a sign of life cannot be ended: {error}"),
+        // The server stops.
+        Err(_) => {}
+    }
+}
