@@ -50,7 +50,7 @@ fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
             assert_eq!(is, was, "{}", path.display());
         }
     }
-    for file in ["audit.log", "jobs.sqlite", "demand.sqlite", "samples"] {
+    for file in ["audit.log", "audit-users.log", "jobs.sqlite", "demand.sqlite", "samples"] {
         assert!(copied.contains_key(Path::new(file)), "{file}: {copied:?}");
     }
     let audit = |dir: &Path| std::fs::read_to_string(dir.join("audit.log")).unwrap();

@@ -17,6 +17,8 @@ pub const DEMAND_FILE: &str = "demand.sqlite";
 
 /// File of who wrote what, and read what is others', below it.
 pub const AUDIT_FILE: &str = "audit.log";
+/// The audit of ordinary users, within it.
+pub const AUDIT_OF_USERS_FILE: &str = "audit-users.log";
 
 /// Where the settings of the command `jobmeter` are by default.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";

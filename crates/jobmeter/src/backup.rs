@@ -3,7 +3,7 @@
 use crate::verify::data_dir;
 use anyhow::Context as _;
 use clap::ArgMatches;
-use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::place::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use rustix::fs::{Gid, Mode, Uid};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -62,7 +62,7 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
 fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
     let entries = fs::read_dir(data).with_context(|| data.display().to_string())?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with(AUDIT_FILE)).collect();
+    let mut names: Vec<String> = names.filter(|name| is_audit(name)).collect();
     names.sort_unstable();
     for name in names {
         let from = data.join(&name);
@@ -74,6 +74,11 @@ fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a file is one of the audit's: the newest of its kind, or one that was rotated.
+fn is_audit(name: &str) -> bool {
+    [AUDIT_FILE, AUDIT_OF_USERS_FILE].iter().any(|file| name.starts_with(file))
 }
 
 /// Gives each file and folder of a copy the mode and the owner of its original; what has none there, those of the

@@ -13,6 +13,7 @@
 
 use crate::audit_lines::files;
 use crate::counts::Counter;
+use config::place::AUDIT_OF_USERS_FILE;
 use model::Timestamp;
 use query::Watch;
 use serde_json::{Value, json};
@@ -206,7 +207,7 @@ impl Drop for Audit {
 
 /// The file of users' entries, beside the one of all others.
 fn of_users(path: &Path) -> PathBuf {
-    path.with_file_name("audit-users.log")
+    path.with_file_name(AUDIT_OF_USERS_FILE)
 }
 
 fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost: &Counter) {

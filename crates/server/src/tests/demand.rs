@@ -99,12 +99,15 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert!(text.contains("[sources.disk]\nperiod = \"9s\"\n") && text.starts_with("until = "));
     assert_eq!(n9.sends("", Vec::new()).0, file, "another node has the file alone");
     // A node that has it is told no more; what it refused of it is shown.
-    let took = format!("X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: too fast\r\n");
+    let took = format!(
+        "X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: `sources.load.period` is too fast\r\n"
+    );
     assert_eq!(n1.sends(&took, Vec::new()), (generation, String::new()));
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
     assert_eq!(listed[0]["settings"][0], "sources.load.period = \"1s\"");
     assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(1)));
-    assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": "too fast"}));
+    let why = "sources.load.period: `sources.load.period` is too fast";
+    assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": why}));
     // It outlives the server.
     let seq = n1.seq.clone();
     let folder = site.stop();
