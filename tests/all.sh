@@ -83,7 +83,8 @@ lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 build() {
     # As the Makefile builds it.
     cargo build --locked --workspace --bins &&
-        CARGO_PROFILE_RELEASE_LTO=fat cargo build --locked --release -p agent
+        CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s \
+            cargo build --locked --release -p agent
 }
 crates() { cargo test --locked --workspace --exclude whole --no-fail-fast; }
 whole() {
