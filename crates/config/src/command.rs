@@ -15,7 +15,7 @@ of the environment: --spool-sync, spool_sync = true and JOBMETER_SPOOL_SYNC=true
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  jobmeter-server --data /var/lib/jobmeter
+  jobmeter-server --data /var/lib/jobmeter/store
   jobmeter-server --data DIR --listen 0.0.0.0:8790 --token-file TOKENS --cert CERT.pem --key KEY.pem
 
 Prints `ready: URL` when it answers. SIGHUP reads configuration, tokens and certificates anew; SIGTERM and

@@ -27,12 +27,64 @@ pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 /// folder (`$XDG_STATE_HOME`, `~/.local/state`). `None` for a user without a home.
 pub fn state_dir(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     if root {
-        return Some(PathBuf::from("/var/lib/jobmeter"));
+        return Some(PathBuf::from(ROOT_STATE));
     }
     let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
     Some(state.join("jobmeter"))
+}
+
+/// The state folder of root's programs.
+const ROOT_STATE: &str = "/var/lib/jobmeter";
+/// Folder of the server's store below the state folder, beside the agent's spool.
+pub const STORE_DIR: &str = "store";
+/// The store of servers whose systemd unit came before that layout.
+const EARLIER_STORE: &str = "/var/lib/jobmeter-server";
+
+/// Whether a server has a store in this folder.
+fn has_store(dir: &Path) -> bool {
+    dir.join(SAMPLES_DIR).is_dir() || dir.join(JOBS_FILE).is_file()
+}
+
+/// The folder with the store of `data`: a server's `--data`, or the state folder that has it below. `None`: there is
+/// no store.
+pub fn store_in(data: &Path) -> Option<PathBuf> {
+    [data.to_owned(), data.join(STORE_DIR)].into_iter().find(|dir| has_store(dir))
+}
+
+/// The folder of a server: `--data`, or `store` in the state folder. A state folder that has a store stands for that
+/// one, so that `up` and a server share it.
+///
+/// # Errors
+/// No folder is named or known; or the server would begin an empty store beside one that is there.
+pub fn store_dir(
+    data: Option<&Path>,
+    root: bool,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<PathBuf, String> {
+    let wanted = match data {
+        Some(data) => data.to_owned(),
+        None => state_dir(root, environment)
+            .ok_or("no folder for the data; name one with --data")?
+            .join(STORE_DIR),
+    };
+    if let Some(store) = store_in(&wanted) {
+        return Ok(store);
+    }
+    let state = wanted.parent().filter(|_| wanted.ends_with(STORE_DIR));
+    let earlier =
+        state.filter(|state| *state == Path::new(ROOT_STATE)).map(|_| Path::new(EARLIER_STORE));
+    let other = [state, earlier].into_iter().flatten().find(|dir| has_store(dir));
+    match other.map(Path::to_owned) {
+        None => Ok(wanted),
+        Some(other) => Err(format!(
+            "{} holds a store, and a new one in {} would hide it; move that there, or name it with --data {}",
+            other.display(),
+            wanted.display(),
+            other.display()
+        )),
+    }
 }
 
 /// Folder of the runtime file of root's server, for everyone to read.
@@ -147,6 +199,33 @@ mod tests {
         assert_eq!(shown(state_dir(false, &user)).unwrap(), "/home/a/.local/state/jobmeter");
         assert_eq!(state_dir(false, &none), None);
         assert_eq!(server_file(true, &none), Path::new("/run/jobmeter/server"));
+    }
+
+    #[test]
+    fn no_store_begins_beside_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = |_: &str| None;
+        let home = dir.path().display().to_string();
+        let environment = |name: &str| (name == "XDG_STATE_HOME").then(|| home.clone());
+        let of = |data: &Path| store_dir(Some(data), false, &none);
+        let state = dir.path().join("jobmeter");
+        let store = state.join("store");
+        assert_eq!(store_dir(None, false, &environment).unwrap(), store);
+        assert_eq!(of(&state).unwrap(), state, "a server's own folder, where nothing is yet");
+        std::fs::create_dir_all(store.join(SAMPLES_DIR)).unwrap();
+        for data in [&state, &store] {
+            assert_eq!(of(data).unwrap(), store, "the one that is there");
+            assert_eq!(store_in(data).unwrap(), store);
+        }
+        assert_eq!(store_dir(None, false, &environment).unwrap(), store);
+        // A server ran in the state folder itself, and `up` or the default want one below.
+        let old = dir.path().join("old");
+        std::fs::create_dir(&old).unwrap();
+        std::fs::write(old.join(JOBS_FILE), "").unwrap();
+        let error = of(&old.join("store")).unwrap_err();
+        assert!(error.contains(&format!("--data {}", old.display())), "{error}");
+        assert_eq!(of(&old).unwrap(), old);
+        assert!(store_dir(None, false, &none).unwrap_err().contains("--data"));
     }
 
     /// A folder of this mode.

@@ -132,7 +132,7 @@ settings! {
     KeepSettings, KEEP, "Samples" {
         /// Folder for everything the server keeps.
         "data" data: Option<PathBuf> = ""
-            or "/var/lib/jobmeter as root, else in the XDG state folder", Kind::Text("DIR");
+            or "/var/lib/jobmeter/store as root, else `jobmeter/store` in the XDG state folder", Kind::Text("DIR");
         /// Name of the scheduler's jobs where a question names none.
         "cluster" cluster: String = "" or "any whose job has the number", Kind::Text("NAME");
         /// Largest body of a request of batches.

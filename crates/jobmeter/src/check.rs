@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use config::{ConfigErrors, ConfigFile, Given};
+use config::{AskSettings, ConfigError, ConfigErrors, ConfigFile, Given, ServerSettings, Token};
 use kernel::Root;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,13 +36,56 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let shown = match &*program {
         "agent" => {
             let root = Root::live()?;
-            agent::load(&given)
-                .and_then(|loaded| agent::check_here(&loaded, &root).map(|()| loaded.show()))
+            agent::load(&given).and_then(|loaded| {
+                let ServerSettings { token_file, ca, cert, key, .. } = &loaded.config.server;
+                let files = Files { token_file, ca, cert, key };
+                let mut errors = files.errors(|key, what| loaded.values().error(key, what));
+                errors.extend(
+                    agent::check_here(&loaded, &root).err().into_iter().flat_map(|all| all.0),
+                );
+                if errors.is_empty() { Ok(loaded.show()) } else { Err(ConfigErrors(errors)) }
+            })
         }
         "server" => config::load_server(&given).map(|loaded| loaded.show()),
-        _ => config::load_client(&given).map(|loaded| loaded.show()),
+        _ => config::load_client(&given).and_then(|loaded| {
+            let AskSettings { token_file, ca, cert, key, .. } = &loaded.config.ask;
+            let files = Files { token_file, ca, cert, key };
+            let errors = files.errors(|key, what| loaded.values().error(key, what));
+            if errors.is_empty() { Ok(loaded.show()) } else { Err(ConfigErrors(errors)) }
+        }),
     };
     tell(shown)
+}
+
+/// The files that an agent or a command reads before it sends.
+struct Files<'a> {
+    token_file: &'a Option<PathBuf>,
+    ca: &'a Option<PathBuf>,
+    cert: &'a Option<PathBuf>,
+    key: &'a Option<PathBuf>,
+}
+
+impl Files<'_> {
+    /// What the program would reject of them: each by itself, so that one run lists all.
+    fn errors(&self, error: impl Fn(&str, &str) -> ConfigError) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        let token = self.token_file.as_deref().map(Token::read);
+        if let Some(Err(why)) = token {
+            errors.push(error("token_file", &why.to_string()));
+        }
+        if self.ca.is_some()
+            && let Err(why) = agent::tls(self.ca.as_deref(), None, None)
+        {
+            errors.push(error("ca", &why.to_string()));
+        }
+        if self.cert.is_some()
+            && self.key.is_some()
+            && let Err(why) = agent::tls(None, self.cert.as_deref(), self.key.as_deref())
+        {
+            errors.push(error("cert", &why.to_string()));
+        }
+        errors
+    }
 }
 
 fn by_name(file: &Path) -> Option<String> {

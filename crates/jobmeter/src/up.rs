@@ -152,7 +152,7 @@ fn listener(
 }
 
 fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
-    let mut arguments = vec!["--data".into(), data.join("store").into_os_string()];
+    let mut arguments = vec!["--data".into(), data.join(config::place::STORE_DIR).into_os_string()];
     if let Some(listen) = matches.get_one::<String>("listen") {
         arguments.extend(["--listen".into(), listen.into()]);
     }

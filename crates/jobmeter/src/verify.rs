@@ -63,9 +63,8 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// A server's data folder: the one that is given, or the one in that of `up`.
 pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
-    let store = given.join("store");
-    if let Some(found) = [&given, &store].into_iter().find(|dir| dir.join(SAMPLES_DIR).is_dir()) {
-        return Ok(found.clone());
+    if let Some(found) = config::place::store_in(&given) {
+        return Ok(found);
     }
     bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display())
 }

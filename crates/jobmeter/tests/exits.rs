@@ -215,3 +215,29 @@ fn the_manual_of_a_source_tells_how_it_stands() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json[0]["source"], json.as_array().unwrap().len()), (&"hwmon".into(), 1));
 }
+
+#[test]
+fn a_check_lists_every_file_that_the_program_would_reject() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("token"), "two words\n").unwrap();
+    std::fs::write(path("ca.pem"), "no certificate\n").unwrap();
+    let files = format!(
+        "token_file = '{}'\nca = '{}'\ncert = '{}'\nkey = '{}'\n",
+        path("token"),
+        path("ca.pem"),
+        path("cert.pem"),
+        path("key.pem")
+    );
+    for program in ["agent", "client"] {
+        let file = path(&format!("{program}.toml"));
+        std::fs::write(&file, &files).unwrap();
+        let (code, out, errors) = jobmeter_with(&[], &["check", &file]);
+        assert_eq!((code, &*out), (1, ""), "{errors}");
+        for (line, name) in [(1, "token"), (2, "ca.pem"), (3, "cert.pem")] {
+            let place = format!("{file}:{line}:");
+            let found = errors.lines().find(|told| told.starts_with(&place));
+            assert!(found.is_some_and(|told| told.contains(name)), "{name}: {errors}");
+        }
+    }
+}

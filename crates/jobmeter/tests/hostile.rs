@@ -75,6 +75,7 @@ fn answer(path: &str) -> Value {
             json!([{"number": 1, "metric": "H", "nodes": "H", "job": "H", "made": 1.0,
             "by": "H", "until": 2.0, "origin": "H", "error": "H"}]),
         ),
+        ("/api/v1/tokens/", token.clone()),
         ("/api/v1/tokens", json!([token])),
         (
             "/api/v1/accounts",
@@ -148,7 +149,10 @@ fn serve() -> String {
             };
             let length = field("content-length").map_or(0, |length| length.parse().unwrap());
             reader.take(length).read_to_end(&mut Vec::new()).unwrap();
-            let path = head.split(' ').nth(1).unwrap_or_default();
+            let mut path = head.split(' ').nth(1).unwrap_or_default();
+            if head.starts_with("POST /api/v1/jobs ") {
+                path = "/refused";
+            }
             let (status, body) = body(path, field("accept").unwrap_or_default());
             let head = format!(
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -79,11 +79,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     // Before anything is opened, so that a signal that comes meanwhile is not lost.
     let mut signals = Signals::new().context("listening to signals")?;
     let root = rustix::process::geteuid().is_root();
-    let data = match &loaded.config.keep.data {
-        Some(data) => data.clone(),
-        None => place::state_dir(root, &environment)
-            .context("no folder for the data; name one with --data")?,
-    };
+    let data = place::store_dir(loaded.config.keep.data.as_deref(), root, &environment)
+        .map_err(anyhow::Error::msg)?;
     let listen_given =
         loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
     let mut config = loaded.config;
