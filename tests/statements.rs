@@ -1,7 +1,8 @@
 //! Hostile statements against the server program: each costs its own answer at most.
 
-use crate::programs::{Server, get, until};
+use crate::programs::{Running, Server, get, program, ready, until};
 use serde_json::json;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Longest statement that the server accepts.
@@ -297,4 +298,18 @@ fn busy_worker(server: u32) -> Option<String> {
         let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
         (line.split_whitespace().rev().nth(1) == Some("0")).then(|| pid.to_owned())
     })
+}
+
+/// A worker writes times in the zone of its server, although it can open no file of time zones.
+#[test]
+fn a_worker_knows_the_zone_of_its_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(program("jobmeter-server"));
+    command.args(["--data", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let mut running = Running::start(command.env("TZ", "Europe/Paris").stdout(Stdio::piped()));
+    let url = ready(&mut running);
+    let text = "SELECT '2026-03-29 02:30'::timestamptz AS a, now() > '2026-01-06 14:49' AS b, \
+                '2026-01-06 14:49'::timestamptz AT TIME ZONE 'America/New_York' AS c";
+    let want = r#"[{"a":"2026-03-29T03:30:00+02:00","b":true,"c":"2026-01-06T08:49:00"}]"#;
+    assert_eq!(sql(&url, text), (200, want.to_owned()));
 }

@@ -5,6 +5,7 @@ mod access;
 mod agent_file;
 mod audit;
 mod backup;
+mod blank_rows;
 mod capture;
 mod check;
 mod cli;

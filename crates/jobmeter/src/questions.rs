@@ -1,5 +1,6 @@
 //! Commands that ask the server: get, sql.
 
+use crate::blank_rows::BlankRows;
 use crate::client::{Client, path};
 use crate::plain::Plain;
 use crate::progress::Progress;
@@ -215,7 +216,7 @@ fn print_table(
     out: &mut impl Write,
     cell: impl Fn(&str) -> String,
 ) -> anyhow::Result<bool> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(BlankRows::new(body));
     let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Table::new(&header);

@@ -17,9 +17,13 @@ use futures::StreamExt;
 use query::Format;
 use sql::{SqlError, SqlRows};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The beginning of an answer is held until it has so many bytes, or its end.
 const HELD_BYTES: usize = 64 << 10;
+
+/// How long the reason of an answer that is broken off may take to leave.
+const REASON_TIME: Duration = Duration::from_millis(100);
 
 /// An answer on its way.
 struct Told {
@@ -69,12 +73,20 @@ async fn answer(
         }
     }
     let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
-    let rest = futures::stream::unfold(told, |mut told| async move {
-        let piece = told.next().await?;
-        if let Err(error) = &piece {
-            log::warn!("an answer of SQL was broken off: {error}");
+    let rest = futures::stream::unfold((told, None), |(mut told, error)| async move {
+        if let Some(error) = error {
+            // The reason leaves before the connection is broken off.
+            tokio::time::sleep(REASON_TIME).await;
+            return Some((Err(error), (told, None)));
         }
-        Some((piece, told))
+        match told.next().await? {
+            Ok(piece) => Some((Ok(piece), (told, None))),
+            Err(error) => {
+                log::warn!("an answer of SQL was broken off: {error}");
+                let reason = format!("\nerror: {error}\n");
+                Some((Ok(Bytes::from(reason)), (told, Some(error))))
+            }
+        }
     });
     let mut response = Response::new(Body::from_stream(begin.chain(rest)));
     let content_type = HeaderValue::from_static(format.content_type());

@@ -1,10 +1,8 @@
 //! Rows of SQL as JSON or CSV, batch by batch.
 
 use crate::csv;
-use jiff::fmt::temporal::DateTimeParser;
-use jiff::tz::TimeZone;
+use jiff::tz::{Offset, TimeZone};
 use query::Format;
-use sql::Encode;
 use sql::arrow::array::{Array, AsArray, RecordBatch};
 use sql::arrow::datatypes::{
     DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
@@ -13,6 +11,7 @@ use sql::arrow::datatypes::{
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
+use sql::{Encode, Zone};
 
 /// Writes the rows of an answer: what begins it, its batches, what ends it.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ enum Column<'a> {
     Bool(&'a dyn Array),
     Number(&'a dyn Array),
     Float(&'a dyn Array),
-    Instant(&'a dyn Array, TimeUnit, Option<TimeZone>),
+    Instant(&'a dyn Array, TimeUnit, Option<Zone>),
     Text(ArrayFormatter<'a>, &'a dyn Array),
 }
 
@@ -137,9 +136,7 @@ impl<'a> Column<'a> {
             kind if kind.is_integer() => Self::Number(array),
             DataType::Float32 | DataType::Float64 => Self::Float(array),
             DataType::Timestamp(unit, zone) => {
-                let zone = zone.as_ref().map(|zone| DateTimeParser::new().parse_time_zone(&**zone));
-                let zone =
-                    zone.transpose().map_err(|error| ArrowError::ParseError(error.to_string()))?;
+                let zone = zone.as_ref().map(|zone| Zone::parse(zone)).transpose()?;
                 Self::Instant(array, *unit, zone)
             }
             _ => Self::Text(ArrayFormatter::try_new(array, options)?, array),
@@ -200,13 +197,18 @@ fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
 
 /// An instant as PostgreSQL's JSON has it: `2026-01-06T13:35:00.25+01:00`; without a zone, without an
 /// offset.
-fn instant(micros: i64, zone: Option<&TimeZone>) -> String {
+fn instant(micros: i64, zone: Option<&Zone>) -> String {
     let Ok(at) = jiff::Timestamp::from_microsecond(micros) else {
         // Outside the calendar's years.
         return model::Timestamp(micros).to_string();
     };
     match zone {
-        Some(zone) => at.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string(),
+        Some(zone) => {
+            // The offset from the tables in this program: a worker can open no file of time zones.
+            let offset = Offset::from_seconds(zone.offset_seconds(micros)).unwrap_or(Offset::UTC);
+            let local = at.to_zoned(TimeZone::fixed(offset));
+            local.strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string()
+        }
         None => at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%.f").to_string(),
     }
 }
@@ -297,19 +299,20 @@ mod tests {
 
     #[test]
     fn instants_in_their_zone() {
-        let zone = |name: &str| DateTimeParser::new().parse_time_zone(name).unwrap();
+        let zone = |name: &str| Zone::parse(name).unwrap();
         let at = 1_767_706_500_250_000;
         for (zone, want) in [
             (Some(zone("+00:00")), "2026-01-06T13:35:00.25+00:00"),
             (Some(zone("-02:30")), "2026-01-06T11:05:00.25-02:30"),
             (Some(zone("UTC")), "2026-01-06T13:35:00.25+00:00"),
+            (Some(zone("Europe/Paris")), "2026-01-06T14:35:00.25+01:00"),
             (None, "2026-01-06T13:35:00.25"),
         ] {
             assert_eq!(instant(at, zone.as_ref()), want);
         }
         let nanos = TimestampNanosecondArray::from(vec![-1]);
         assert_eq!(micros(&nanos, TimeUnit::Nanosecond, 0), -1);
-        assert_eq!(instant(-1, Some(&TimeZone::UTC)), "1969-12-31T23:59:59.999999+00:00");
+        assert_eq!(instant(-1, Some(&zone("UTC"))), "1969-12-31T23:59:59.999999+00:00");
         assert_eq!(instant(i64::MIN, None), model::Timestamp(i64::MIN).to_string());
     }
 

@@ -8,6 +8,7 @@ use crate::texts::Texts;
 use crate::worker::child::{Encode, NewEncoder};
 use crate::worker::link::Link;
 use crate::worker::messages::{self, Begin};
+use crate::{headers, information};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
@@ -51,8 +52,8 @@ impl Work {
         let texts = Arc::new(Texts::new(Arc::clone(&guard), memory, self.threads));
         let state = state(&self.begin, self.threads, &self.link, guard, &texts)?;
         let answer = async {
-            let stream = self.start(&state, &texts).await?;
-            self.send_rows(stream).await
+            let (stream, names) = self.start(&state, &texts).await?;
+            self.send_rows(stream, names.as_deref()).await
         };
         timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
     }
@@ -65,10 +66,14 @@ impl Work {
         &self,
         state: &SessionState,
         texts: &Texts,
-    ) -> Result<SendableRecordBatchStream, SqlError> {
-        let statement = state
-            .sql_to_statement(&self.begin.text, &state.config_options().sql_parser.dialect)
-            .map_err(|error| self.failed(error))?;
+    ) -> Result<(SendableRecordBatchStream, Option<Vec<String>>), SqlError> {
+        let dialect = &state.config_options().sql_parser.dialect;
+        let parse =
+            |text: &str| state.sql_to_statement(text, dialect).map_err(|error| self.failed(error));
+        let mut statement = parse(&self.begin.text)?;
+        if let Some(select) = information::as_select(&statement)? {
+            statement = parse(&select)?;
+        }
         let (wanted, statement) = explain::wanted(statement)?;
         only_select(wanted, &statement)?;
         let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
@@ -84,6 +89,7 @@ impl Work {
             let text = format!("the statement names {tables} tables; {TABLES_MAX} at most");
             return Err(SqlError::Statement(text));
         }
+        let names = headers::of(&plan).filter(|_| wanted == Wanted::Rows);
         texts.look(&plan).map_err(|error| self.failed(error))?;
         let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
         let context = state.task_ctx();
@@ -92,14 +98,16 @@ impl Work {
             Wanted::Plan => explain::plan(&plan),
             Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
         };
-        rows.map_err(|error| self.failed(error))
+        Ok((rows.map_err(|error| self.failed(error))?, names))
     }
 
     async fn send_rows(
         &self,
         mut stream: SendableRecordBatchStream,
+        names: Option<&[String]>,
     ) -> Result<&'static [u8], SqlError> {
-        let (mut encoder, begins) = (self.encoder)(self.begin.format(), &stream.schema());
+        let schema = headers::named(&stream.schema(), names);
+        let (mut encoder, begins) = (self.encoder)(self.begin.format(), &schema);
         self.send(&messages::begins(&begins))?;
         let mut rows = 0_u64;
         while let Some(batch) = stream.next().await {

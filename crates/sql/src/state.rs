@@ -1,11 +1,14 @@
 //! What a statement finds: our tables, and the engine's functions.
 
 use crate::SqlError;
-use crate::functions::{Label, Operators, UNCOUNTED};
+use crate::functions::{Contain, Label, Operators, UNCOUNTED};
 use crate::guard::{Guard, GuardPlans};
+use crate::information::register;
+use crate::instants::Instants;
 use crate::provider::Provider;
 use crate::schema::Table;
 use crate::texts::{Joined, Texts, bounded};
+use crate::to_char::ToChar;
 use crate::worker::link::Link;
 use crate::worker::messages::Begin;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -41,9 +44,13 @@ pub(crate) fn state(
     options.sql_parser.dialect = Dialect::PostgreSQL;
     options.execution.time_zone = Some(begin.zone.clone());
     let label = Arc::new(Label::function());
+    let contain = Arc::new(Contain::function());
     let mut planners = SessionStateDefaults::default_expr_planners();
     let joined = Arc::new(Joined::function(texts));
-    planners.insert(0, Arc::new(Operators { label: Arc::clone(&label), joined }));
+    planners.insert(
+        0,
+        Arc::new(Operators { label: Arc::clone(&label), contain: Arc::clone(&contain), joined }),
+    );
     let mut functions = SessionStateDefaults::default_scalar_functions();
     functions.retain(|function| {
         let named = |name: &str| UNCOUNTED.contains(&name);
@@ -51,11 +58,12 @@ pub(crate) fn state(
     });
     let mut functions: Vec<_> =
         functions.into_iter().map(|function| bounded(function, texts)).collect();
-    functions.push(label);
+    functions.extend([label, contain, Arc::new(ToChar::function())]);
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(environment)
         .with_expr_planners(planners)
+        .with_analyzer_rule(Arc::new(Instants))
         .with_physical_optimizer_rule(Arc::new(GuardPlans(guard)))
         .with_scalar_functions(functions)
         .with_aggregate_functions(SessionStateDefaults::default_aggregate_functions())
@@ -67,6 +75,7 @@ pub(crate) fn state(
         let provider = Arc::new(Provider::new(table, &zone, link));
         context.register_table(table.name(), provider).map_err(failed)?;
     }
+    register(&context).map_err(failed)?;
     let mut state = context.state();
     let now = timestamp_us_to_datetime(begin.now).map(|now| now.and_utc());
     state.execution_props_mut().query_execution_start_time = now;

@@ -76,7 +76,19 @@ fn an_answer_that_meets_its_limit_late() {
     let answer = sql(&site, wide);
     assert_eq!(answer.status, 200);
     assert!(serde_json::from_slice::<serde_json::Value>(&answer.body).is_err(), "it looks whole");
-    until("it is counted", || site.metric("jobmeter_sql_limits_total{limit=\"rows\"}") == 1.0);
+    assert!(
+        answer.text().ends_with(
+            "\nerror: the answer has more than 20000 rows; add LIMIT, or ask for less\n"
+        )
+    );
+    let body = serde_json::json!({ "query": wide }).to_string();
+    let csv = site.ask("POST /api/v1/sql", &format!("{JSON}Accept: text/csv\r\n"), body.as_bytes());
+    assert!(
+        csv.text().ends_with(
+            "\nerror: the answer has more than 20000 rows; add LIMIT, or ask for less\n"
+        )
+    );
+    until("it is counted", || site.metric("jobmeter_sql_limits_total{limit=\"rows\"}") == 2.0);
     lives_on(&site);
 }
 

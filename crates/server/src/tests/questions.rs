@@ -113,6 +113,21 @@ fn a_statement_reads_and_does_nothing_else() {
 }
 
 #[test]
+fn columns_have_short_names_each_once() {
+    let site = Site::start();
+    let query = "SELECT count(*), max(m.value), max(m.timestamp), 1 + 1, value_of.x AS y, sum(count(*)) OVER () \
+                 FROM metrics m, (VALUES (1)) value_of(x) GROUP BY value_of.x ORDER BY 2";
+    let body = serde_json::json!({ "query": query }).to_string();
+    let headers = format!("{JSON}Accept: text/csv\r\n");
+    let answer = site.ask("POST /api/v1/sql", &headers, body.as_bytes());
+    assert_eq!(answer.text(), "count,max,max_2,?column?,y,sum\n", "{answer:?}");
+    let nulls =
+        serde_json::json!({ "query": "SELECT NULL AS a UNION ALL SELECT NULL" }).to_string();
+    let answer = site.ask("POST /api/v1/sql", &headers, nulls.as_bytes());
+    assert_eq!(answer.text(), "a\n\n\n");
+}
+
+#[test]
 fn a_cross_join_ends_at_a_limit() {
     let flags = [("query.time_max", "3s"), ("query.rows_max", "1000")];
     let site = Site::with(crate::Limits::default(), &flags);

@@ -1,0 +1,134 @@
+//! What a statement may be written like, as PostgreSQL reads it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod asked;
+#[path = "../../query/tests/lab/mod.rs"]
+mod lab;
+
+use asked::{ask, ask_as, engine, engine_with, refused};
+use jobs::Reader;
+use lab::{Lab, Told};
+use query::Settings;
+use sql::Limits;
+
+/// Two cores and a node.
+fn filled() -> Lab {
+    let lab = Lab::new();
+    lab.put(&[
+        Told { labels: &[("cpu", "0")], samples: &[(10.0, 1.0), (20.0, 4.0)], ..Told::default() },
+        Told { labels: &[("cpu", "1")], samples: &[(10.0, 2.0)], ..Told::default() },
+        Told { metric: "load_5m", samples: &[(30.0, 8.0)], ..Told::default() },
+    ]);
+    lab
+}
+
+#[tokio::test]
+async fn window_functions_over_any_expression() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (text, want) in [
+        (
+            "SELECT value - lag(value * 2, 1, 0.5) OVER (ORDER BY timestamp, value) FROM metrics ORDER BY timestamp, value",
+            "0.5 0.0 0.0 0.0",
+        ),
+        (
+            "SELECT lag(labels->>'cpu') OVER (ORDER BY timestamp, value) FROM metrics ORDER BY timestamp, value",
+            "- 0 1 0",
+        ),
+        (
+            "SELECT rank() OVER (PARTITION BY labels->>'cpu' ORDER BY value * -1) FROM metrics ORDER BY timestamp, value",
+            "2 1 1 1",
+        ),
+        (
+            "SELECT first_value(upper(metric_id || '!')) OVER (ORDER BY timestamp DESC) FROM metrics",
+            "LOAD_5M! LOAD_5M! LOAD_5M! LOAD_5M!",
+        ),
+        (
+            "SELECT sum(CASE WHEN value > 1 THEN 1 ELSE 0 END) OVER (PARTITION BY date_trunc('minute', timestamp)) FROM metrics",
+            "3 3 3 3",
+        ),
+        ("SELECT sum(count(*)) OVER (ORDER BY max(value)) FROM metrics GROUP BY metric_id", "3 4"),
+        ("SELECT max(to_char(timestamp, 'SS')) OVER () FROM metrics", "30 30 30 30"),
+        (
+            "SELECT string_agg(DISTINCT labels->>'cpu', ',' ORDER BY labels->>'cpu') FROM metrics",
+            "0,1",
+        ),
+    ] {
+        assert_eq!(ask(&sql, text).await.join(" "), want, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn labels_that_contain_others() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (object, rows) in [
+        (r#"{"cpu":"0"}"#, "2"),
+        (r#"{ "cpu" : "1" }"#, "1"),
+        (r#"{"cpu":"0","core":"0"}"#, "0"),
+        (r#"{"cpu":0}"#, "0"),
+        ("{}", "4"),
+    ] {
+        let text = format!("SELECT count(*) FROM metrics WHERE labels @> '{object}'");
+        assert_eq!(ask(&sql, &text).await, [rows], "{object}");
+    }
+    let (status, message) = refused(&sql, "SELECT * FROM metrics WHERE labels @> '[1]'").await;
+    assert_eq!((status, message.contains("a JSON object")), (400, true), "{message}");
+}
+
+#[tokio::test]
+async fn times_as_people_write_them() {
+    let lab = filled();
+    let zone = query::parse_zone("Europe/Paris").unwrap();
+    let sql = engine_with(&lab, Settings { zone, ..Settings::default() }, Limits::default());
+    for (text, want) in [
+        ("SELECT count(*) FROM metrics WHERE timestamp >= '2026-01-06 01:00'", "4"),
+        ("SELECT count(*) FROM metrics WHERE timestamp > '2026-01-06 01:01'", "0"),
+        (
+            "SELECT count(*) FROM metrics WHERE timestamp BETWEEN '2026-01-06' AND '2026-01-06T02:00'",
+            "4",
+        ),
+        // Skipped by daylight saving, and repeated by it: PostgreSQL's answers.
+        ("SELECT '2026-03-29 02:30'::timestamptz", "2026-03-29T03:30:00+02:00"),
+        ("SELECT '2026-10-25 02:30'::timestamptz", "2026-10-25T02:30:00+01:00"),
+        ("SELECT (TIMESTAMP '2026-10-25 02:30')::timestamptz", "2026-10-25T02:30:00+01:00"),
+        ("SELECT count(*) FROM metrics WHERE timestamp < '2026-03-29 02:30'", "4"),
+        (
+            "SELECT to_char(timestamp, 'YYYY-MM-DD HH24:MI:SS OF') FROM metrics WHERE value = 8",
+            "2026-01-06 01:00:30 +01",
+        ),
+    ] {
+        assert_eq!(ask(&sql, text).await.join(" "), want, "{text}");
+    }
+    let long = "YYYY".repeat(100);
+    for text in [
+        format!("SELECT to_char(timestamp, '{long}') FROM metrics"),
+        "SELECT to_char(value, '999') FROM metrics".to_owned(),
+        "SELECT count(*) FROM metrics WHERE timestamp > '2026-13-01 00:00'".to_owned(),
+        "SELECT (1 BETWEEN 0 AND 1) BETWEEN 0 AND 1".to_owned(),
+    ] {
+        let (status, message) = refused(&sql, &text).await;
+        assert_eq!((status, message.is_empty()), (400, false), "{text}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn tables_and_columns_are_listed() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let tables: Vec<&str> = sql::tables().collect();
+    assert_eq!(ask(&sql, "SHOW TABLES").await, tables);
+    let described = ask(&sql, "DESCRIBE metrics").await;
+    assert_eq!(described.first().unwrap(), "timestamp timestamp with time zone NO");
+    assert_eq!(described.last().unwrap(), "cluster text YES");
+    // For every reader the same, and nothing but our tables.
+    let text = "SELECT count(DISTINCT table_name) FROM information_schema.columns";
+    let count = tables.len().to_string();
+    assert_eq!(ask_as(&sql, Reader::Nodes, text).await.unwrap(), [count]);
+    for text in ["DESCRIBE nope", "SELECT * FROM information_schema.df_settings"] {
+        let (status, message) = refused(&sql, text).await;
+        assert_eq!((status, message.contains("there is no table")), (400, true), "{message}");
+    }
+    assert_eq!(refused(&sql, "SHOW ALL").await.0, 403);
+}
