@@ -115,7 +115,8 @@ fn runs_that_ended_leave_room_for_others() {
     let batch = new.batch(&[(spec("n2", "load_1m"), T0 + DAY, 1.0)]);
     let full = append(&store, vec![batch.clone()]);
     assert!(matches!(&full[..], [Outcome::RefusedForNow(_)]), "{full:?}");
-    assert_eq!(append(&store, vec![Sender::new("n3", 1).batch(&one(T0))]), [STORED], "an agent");
+    let of_agent = Sender::new("n3", 1).batch(&[(spec("n3", "load_1m"), T0, 1.0)]);
+    assert_eq!(append(&store, vec![of_agent]), [STORED], "agents have the rest");
     clock.set(T0 + DAY);
     tended(&store, |store| store.origins().len() == 2);
     assert_eq!(append(&store, vec![batch]), [STORED]);
