@@ -243,7 +243,7 @@ fn a_reader_sees_no_job_of_somebody_else() {
     assert!(jobs(&rows).contains(&json!("7")) && !jobs(&rows).contains(&json!("8")));
     assert!(jobs(&rows).contains(&json!(null)));
     let denied = ask_as(&questions, alice, &[("job_id", "8")]).unwrap_err();
-    assert_eq!((denied.status(), denied.code()), (403, "42501"));
+    assert_eq!((denied.status(), denied.code()), (404, "P0002"));
 }
 
 #[test]
