@@ -60,7 +60,7 @@ pub use list::{Filter, Listed, Place};
 pub use local::{OpenLocal, Registration, SILENT};
 pub use model::Resources;
 pub use name::{JobName, JobNameError};
-pub use oom_kills::Killed;
+pub use oom_kills::{Killed, OomKillTimes};
 pub use proven::Span;
 pub use reader::{Reader, Sees};
 pub use record::{NodeShare, Record, Step};

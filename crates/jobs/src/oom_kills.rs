@@ -3,9 +3,12 @@
 //! They are kept by job, device and instant, and found for a run by its allocations: which directories make a run
 //! may change, an instant does not.
 
-use crate::RegistryError;
-use model::{Allocation, DeviceId, JobEvent, JobKey, OomKill, Timestamp};
+use crate::ask::key;
+use crate::registry::lock;
+use crate::{Registry, RegistryError};
+use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
 
 /// The table. A file of any version gets it when it is opened.
 pub(crate) const TABLE: &str = "
@@ -108,10 +111,46 @@ pub(crate) fn of_run(
     Ok(found)
 }
 
+impl Registry {
+    /// When tasks of each job were killed, in whatever run of its number.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more kills than the registry's limit of rows.
+    pub fn oom_kill_times(&self) -> Result<OomKillTimes, RegistryError> {
+        let (reader, limit) = (lock(&self.reader), self.limits.rows_max);
+        let mut find = reader.prepare_cached("SELECT cluster, id, at FROM oom_kills LIMIT ?1")?;
+        let mut rows = find.query([i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)])?;
+        let (mut times, mut count) = (BTreeMap::<JobKey, Vec<Timestamp>>::new(), 0_usize);
+        while let Some(row) = rows.next()? {
+            count += 1;
+            if count > limit {
+                return Err(RegistryError::TooMany(limit));
+            }
+            times.entry(key(row.get(0)?, row.get(1)?)?).or_default().push(Timestamp(row.get(2)?));
+        }
+        Ok(OomKillTimes(times))
+    }
+}
+
+/// When tasks of jobs were killed.
+#[derive(Clone, Debug, Default)]
+pub struct OomKillTimes(BTreeMap<JobKey, Vec<Timestamp>>);
+
+impl OomKillTimes {
+    /// How many tasks of this run were killed.
+    pub fn count(&self, job: &Job) -> usize {
+        let Some(start) = job.start else { return 0 };
+        let is_in = |at: &&Timestamp| {
+            start.plus(-SLACK_US) <= **at && job.stop.is_none_or(|stop| **at <= stop.plus(SLACK_US))
+        };
+        self.0.get(&job.key).map_or(0, |times| times.iter().filter(is_in).count())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, Registry, Users};
+    use crate::{Limits, Users};
     use model::{ClusterId, JobId};
 
     fn at(seconds: i64) -> Timestamp {
@@ -167,6 +206,10 @@ mod tests {
         let first = vec![n1(kill(90, 41)), n1(kill(91, 42)), ("n2".to_owned(), kill(50, 41))];
         assert_eq!(of(200), (Some(at(100)), first), "its end stands");
         assert_eq!(of(700), (None, vec![n1(kill(600, 41))]));
+        let times = registry.oom_kill_times().unwrap();
+        let counts: Vec<_> =
+            registry.runs(&key()).unwrap().iter().map(|run| times.count(run)).collect();
+        assert_eq!(counts, [3, 1], "run by run");
         let many = (0..2 * u32::try_from(KILLS_MAX).unwrap()).map(|pid| kill(650, 1000 + pid));
         registry.apply(&[event("n1", (500, None), many.collect())], at(700)).unwrap();
         assert_eq!(

@@ -12,15 +12,15 @@ const PLAIN: [&str; 5] = ["COMPLETED", "COMPLETING", "FAILED", "Terminated", "Er
 /// The exit code of a command that a signal ended is 128 and the signal.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
 
-/// How a job ended; `None` while it is not over, and where nothing is known of it.
-pub(crate) fn how_it_ended(job: &Job, kills: &[Killed]) -> Option<api::JobEnd> {
+/// How a job ended, of which the kernel killed a task or not; `None` while it is not over, and where nothing is known.
+pub fn how_it_ended(job: &Job, was_killed: bool) -> Option<api::JobEnd> {
     if !job.state.is_over() {
         return None;
     }
     let word = job.state_word.as_deref().unwrap_or_default();
     let end = |cause: &str, detail: String| Some(api::JobEnd { cause: cause.to_owned(), detail });
     let is_good = job.exit_code == Some(0);
-    if word == OUT_OF_MEMORY || !kills.is_empty() && !is_good {
+    if word == OUT_OF_MEMORY || was_killed && !is_good {
         return end("oom kill", word.to_owned());
     }
     if TIME_LIMIT.contains(&word) {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn each_cause() {
         let cause = |word: Option<&str>, code: Option<i32>, kills: &[Killed]| {
-            let end = how_it_ended(&job(JobState::Failed, word, code), kills)?;
+            let end = how_it_ended(&job(JobState::Failed, word, code), !kills.is_empty())?;
             Some(format!("{} {}", end.cause, end.detail))
         };
         let kills = [killed()];
@@ -108,7 +108,7 @@ mod tests {
         }
         assert_eq!(cause(None, None, &[]), None, "not known");
         let runs = job(JobState::Running, None, None);
-        assert_eq!(how_it_ended(&runs, &kills), None, "it is not over");
+        assert_eq!(how_it_ended(&runs, true), None, "it is not over");
     }
 
     #[test]

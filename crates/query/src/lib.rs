@@ -42,6 +42,7 @@ mod time;
 mod totals;
 
 pub use api::parse_zone;
+pub use ended::how_it_ended;
 pub use error::QueryError;
 pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
 pub use lists::gap;

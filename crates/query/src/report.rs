@@ -68,7 +68,7 @@ impl Questions {
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
-            end: ended::how_it_ended(&job, &oom_kills),
+            end: ended::how_it_ended(&job, !oom_kills.is_empty()),
             oom_kills: ended::oom_kills(oom_kills),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),

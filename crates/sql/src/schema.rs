@@ -181,6 +181,9 @@ const JOBS: Columns = &[
     ("used_memory_bytes", Number, true),
     ("used_wall_seconds", Value, true),
     ("used_cpu_seconds", Value, true),
+    ("end_cause", Text, true),
+    ("end_detail", Text, true),
+    ("oom_kills", Number, false),
 ];
 
 const ALLOCATIONS: Columns = &[

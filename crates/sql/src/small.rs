@@ -94,7 +94,11 @@ fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryEr
 
 fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
+    let killed = scope.questions.registry().oom_kill_times()?;
     let row = |job: model::Job| {
+        let kills = killed.count(&job);
+        let end = query::how_it_ended(&job, kills > 0);
+        let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
         let mut row = vec![
             number(&job.key),
@@ -118,6 +122,9 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         ];
         row.extend(resources(&job.requested));
         row.extend(resources(&job.used));
+        row.push(text(cause.map(Into::into)));
+        row.push(text(detail.filter(|detail| !detail.is_empty()).map(Into::into)));
+        row.push(Cell::Number(i64::try_from(kills).unwrap_or(i64::MAX)));
         row
     };
     let runs = |filter: &Filter| scope.questions.every_run(filter, &scope.asker);
