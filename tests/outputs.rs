@@ -75,7 +75,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
     assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
     let job = code_of_job.1.trim().to_owned();
     let select = "SELECT * FROM jobs";
-    let mut commands: Vec<Vec<&str>> = vec![
+    let commands: Vec<Vec<&str>> = vec![
         vec!["jobs"],
         vec!["jobs", "--json"],
         vec!["jobs", "--check"],
@@ -125,7 +125,6 @@ fn no_command_panics_on_a_closed_or_full_output() {
             assert!(matches!(is, 0..=2), "{words:?} {streams:?}: {is}");
         }
     }
-    commands.clear();
     // A server, and `up` with it, ends where nobody can be told its address; it does not panic.
     for (n, bad) in [Stream::Full, Stream::Closed].into_iter().enumerate() {
         for words in [["up"], ["server"]] {

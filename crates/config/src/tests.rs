@@ -67,7 +67,7 @@ fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
         "JOBMETER_SOURCES_PROCESS_BUDGET_MS" => Some("7".to_owned()),
         _ => None,
     };
-    let flags = [("device", "n3"), ("root", "/r,/s"), ("once", "true")];
+    let flags = [("device", "n3"), ("jobs.oar_roots", "/r,/s")];
     let given = given(ConfigFile::Given(file), &environment, &flags);
     let loaded = load_agent(&given, &sources()).unwrap();
     let config = &loaded.config;
@@ -75,7 +75,7 @@ fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
     assert_eq!(config.spool.spool, Some(Spool::Folder(PathBuf::from("/b"))));
     assert_eq!(config.sampling.device.as_ref().unwrap().as_str(), "n3");
     assert_eq!(config.sources["process"].options["budget_ms"], "7");
-    assert_eq!(config.run.root.len(), 2);
+    assert_eq!(config.jobs.oar_roots.len(), 2);
     let shown = loaded.show();
     let line = |key: &str| {
         let found = shown.lines().find(|line| line.starts_with(key)).unwrap();
@@ -86,7 +86,7 @@ fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
     assert_eq!(line("spool ="), "spool = \"/b\" # environment JOBMETER_SPOOL");
     assert_eq!(line("device ="), "device = \"n3\" # flag --device");
     assert_eq!(line("ca ="), "ca = \"\" # default: the system's");
-    assert_eq!(line("root ="), "root = [\"/r\", \"/s\"] # flag --root");
+    assert_eq!(line("oar_roots ="), "oar_roots = [\"/r\", \"/s\"] # flag --jobs-oar-roots");
 }
 
 #[test]

@@ -270,6 +270,8 @@ proptest! {
         for window in &windows {
             let within = |(job, stay): &&(Job, Interval)| {
                 registry.sees_run(window.reader, job).unwrap() == Sees::All
+                    // Without a record's word on its owner, a node opens itself alone.
+                    && registry.granted(window.reader, job).unwrap().has(&stay.device)
                     && window.job.as_ref().is_none_or(|key| stay.key == *key)
                     && window.uid.is_none_or(|uid| stay.uid == Some(uid))
                     && window.device.as_ref().is_none_or(|device| stay.device == *device)

@@ -3,7 +3,7 @@
 use crate::range_line::LineOf;
 use crate::sight::Sight;
 use crate::summary::seen_windows;
-use crate::{Asker, QueryError, Questions, RangeQuestion, Settings};
+use crate::{Asker, Cancel, QueryError, Questions, RangeQuestion, Settings};
 use model::{Metric, Point, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,66 +35,10 @@ impl Questions {
         let snapshot = self.store.snapshot();
         match window {
             Some(window) => {
-                let whole = whole_steps(question, step);
-                let first = before(whole.from, step);
-                for found in snapshot.windows(&whole.select, first, whole.to, window) {
-                    asker.cancel.check()?;
-                    let found = found?;
-                    let series = &found.series.series;
-                    let seen = sight.of(&series.device, series.job.as_ref())?;
-                    if !seen.touches(first.0, whole.to.0) {
-                        continue;
-                    }
-                    let select = Selector::of(series);
-                    let found = seen_windows(&snapshot, found, &seen, window, &asker.cancel)?;
-                    let mut line = LineOf::new(&found.series, &whole, first, &seen);
-                    if let Some((_, rollup)) = found.windows.first()
-                        && line.lacks_before(rollup.first)
-                    {
-                        line.set_before(reading_before(&snapshot, &select, first)?);
-                    }
-                    if !line.take_windows(&found.windows) {
-                        // Only gauges come here: they need no reading before.
-                        line = LineOf::new(&found.series, &whole, first, &seen);
-                        for chunk in snapshot.scan(&select, first, whole.to) {
-                            line.take(&chunk?);
-                        }
-                    }
-                    if !shown.close(line) {
-                        break;
-                    }
-                }
+                take_rolled(question, window, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
             }
             None => {
-                let first = before(question.from, step);
-                let mut line: Option<LineOf> = None;
-                for chunk in snapshot.scan(&question.select, first, question.to) {
-                    asker.cancel.check()?;
-                    let chunk = chunk?;
-                    let series = &chunk.series.series;
-                    let seen = sight.of(&series.device, series.job.as_ref())?;
-                    if !seen.touches(first.0, question.to.0) {
-                        continue;
-                    }
-                    let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
-                    if !line.as_ref().is_some_and(same) {
-                        let mut next = LineOf::new(&chunk.series, question, first, &seen);
-                        if let Some(reading) = first_reading(&chunk)
-                            && next.lacks_before(reading)
-                        {
-                            let select = Selector::of(series);
-                            next.set_before(reading_before(&snapshot, &select, first)?);
-                        }
-                        if let Some(done) = line.replace(next)
-                            && !shown.close(done)
-                        {
-                            line = None;
-                            break;
-                        }
-                    }
-                    line.iter_mut().for_each(|line| line.take(&chunk));
-                }
-                line.map(|line| shown.close(line));
+                take_samples(question, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
             }
         }
         Ok(api::Range {
@@ -107,6 +51,89 @@ impl Questions {
             truncated: shown.truncated,
         })
     }
+}
+
+/// Adds the lines of whole steps, made of rollups with this window.
+fn take_rolled(
+    question: &RangeQuestion,
+    window: i64,
+    snapshot: &Snapshot,
+    sight: &mut Sight,
+    shown: &mut Shown<'_>,
+    cancel: &Cancel,
+) -> Result<(), QueryError> {
+    let step = question.step_us.max(0);
+    let whole = whole_steps(question, step);
+    let first = before(whole.from, step);
+    for found in snapshot.windows(&whole.select, first, whole.to, window) {
+        cancel.check()?;
+        let found = found?;
+        let series = &found.series.series;
+        let seen = sight.of(&series.device, series.job.as_ref())?;
+        if !seen.touches(first.0, whole.to.0) {
+            continue;
+        }
+        let select = Selector::of(series);
+        let found = seen_windows(snapshot, found, &seen, window, cancel)?;
+        let mut line = LineOf::new(&found.series, &whole, first, &seen);
+        if let Some((_, rollup)) = found.windows.first()
+            && line.lacks_before(rollup.first)
+        {
+            line.set_before(reading_before(snapshot, &select, first)?);
+        }
+        if !line.take_windows(&found.windows) {
+            // Only gauges come here: they need no reading before.
+            line = LineOf::new(&found.series, &whole, first, &seen);
+            for chunk in snapshot.scan(&select, first, whole.to) {
+                line.take(&chunk?);
+            }
+        }
+        if !shown.close(line) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the lines of steps made of samples.
+fn take_samples(
+    question: &RangeQuestion,
+    snapshot: &Snapshot,
+    sight: &mut Sight,
+    shown: &mut Shown<'_>,
+    cancel: &Cancel,
+) -> Result<(), QueryError> {
+    let step = question.step_us.max(0);
+    let first = before(question.from, step);
+    let mut line: Option<LineOf> = None;
+    for chunk in snapshot.scan(&question.select, first, question.to) {
+        cancel.check()?;
+        let chunk = chunk?;
+        let series = &chunk.series.series;
+        let seen = sight.of(&series.device, series.job.as_ref())?;
+        if !seen.touches(first.0, question.to.0) {
+            continue;
+        }
+        let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
+        if !line.as_ref().is_some_and(same) {
+            let mut next = LineOf::new(&chunk.series, question, first, &seen);
+            if let Some(reading) = first_reading(&chunk)
+                && next.lacks_before(reading)
+            {
+                let select = Selector::of(series);
+                next.set_before(reading_before(snapshot, &select, first)?);
+            }
+            if let Some(done) = line.replace(next)
+                && !shown.close(done)
+            {
+                line = None;
+                break;
+            }
+        }
+        line.iter_mut().for_each(|line| line.take(&chunk));
+    }
+    line.map(|line| shown.close(line));
+    Ok(())
 }
 
 /// From when samples are read, for a range that begins at `from`.

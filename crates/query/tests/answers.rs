@@ -113,7 +113,7 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
 
     let denied =
         questions.job_report(&JobName::number(job.id), &asker(Reader::User(7))).unwrap_err();
-    assert_eq!(denied.status(), 403);
+    assert_eq!(denied.status(), 404, "as a job that does not exist");
     let unknown = questions.job_report(&"55".parse().unwrap(), &all()).unwrap_err();
     assert!(matches!(unknown, QueryError::UnknownJob(_)));
 }
@@ -382,7 +382,7 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     let (first, second) = ((Some(1000), Some(100.0)), (Some(2000), Some(3000.0)));
     assert_eq!(wall(None, Reader::User(1000)), Ok(first));
     assert_eq!(wall(None, Reader::User(2000)), Ok(second));
-    assert_eq!(wall(None, Reader::User(3000)), Err(403));
+    assert_eq!(wall(None, Reader::User(3000)), Err(404));
     assert_eq!(wall(None, Reader::Everything), Ok(second));
     assert_eq!(wall(Some(100.0), Reader::Everything), Ok(first));
     assert_eq!(wall(Some(2999.0), Reader::Everything), Ok(first));

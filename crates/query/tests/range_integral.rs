@@ -1,7 +1,7 @@
 //! The integral of a range answer is the counter's increase, whatever the step and wherever it is cut; and its
 //! gaps are those of its series.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 mod lab;
 

@@ -49,6 +49,11 @@ pub struct JobFacts {
     pub until: Option<Timestamp>,
 }
 
+/// Whether an agent put the reason of a rejection in the place of the request.
+fn is_rejected(value: &str) -> bool {
+    value.starts_with(REJECTED_REQUEST)
+}
+
 impl JobFacts {
     /// The facts of a job that runs: what its scheduler says, and where its nodes see it.
     fn of(listed: Listed) -> Self {
@@ -80,7 +85,6 @@ impl JobFacts {
             "" => Some(ALL),
             rest => rest.strip_prefix('='),
         });
-        let is_rejected = |value: &&Box<str>| value.starts_with(REJECTED_REQUEST);
         let requests = || self.monitor.iter().filter(|value| !is_rejected(value));
         let blank = requests().any(|value| value.trim().is_empty()).then_some(ALL);
         let by_environment = requests().flat_map(|value| value.split_whitespace());
@@ -101,7 +105,7 @@ impl JobFacts {
             let most = EXPRESSION_BYTES_MAX;
             reason(format!("an expression of {bytes} bytes is dropped: {most} bytes at most"))
         }));
-        let rejected = self.monitor.iter().filter(is_rejected);
+        let rejected = self.monitor.iter().filter(|value| is_rejected(value));
         all.extend(rejected.take(REASONS_MAX).map(ToString::to_string));
         all
     }

@@ -41,8 +41,8 @@ use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, S
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Part, Telling};
-use kills::Kills;
 use kernel::limits::open_files_max;
+use kills::Kills;
 use metrics::{JOBS, METRICS, UNKEPT, UNREAD};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
@@ -315,7 +315,8 @@ impl Reader {
     ) {
         let (root, now, user_hz) = (cx.root, cx.now, self.user_hz);
         let (mut reading, disks) = self.reading(cx);
-        let mut telling = Telling { out, labels, created, root, now, disks, user_hz, kills_below: (0, created) };
+        let mut telling =
+            Telling { out, labels, created, root, now, disks, user_hz, kills_below: (0, created) };
         subject.read(&mut reading, &mut telling, told);
     }
 

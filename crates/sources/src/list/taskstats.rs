@@ -38,12 +38,13 @@ use crate::exits::{Exits, Lists, RECEIVE_MIB};
 use crate::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
+use commands::Commands;
 use kernel::taskstats::{Answer, Asked, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
-use commands::Commands;
 use metrics::{
-    BEGIN, COMMAND_CPU, OTHER_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT, OVERFLOWS,
-    RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU, UNREAD,
+    BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT,
+    OTHER_CPU, OVERFLOWS, RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU,
+    UNREAD,
 };
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};

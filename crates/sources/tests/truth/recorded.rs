@@ -99,8 +99,9 @@ fn taskstats_of_a_recorded_machine() {
     // The orphan of somebody else: nothing says whose it was.
     let exits = ["taskstats_exits_total", "taskstats_unattributed_exits_total"].map(device);
     assert_eq!(exits, [4.0, 1.0]);
-    // The 30 values of Colmet, the two largest memories, tasks now and ended, and the residual.
-    assert_eq!(samples.iter().filter(|it| it.job == Some(12) && it.tick == 2).count(), 35);
+    // The 30 values of Colmet, the two largest memories, tasks now and ended, the residual,
+    // and the processor time by command: one has a name, and the rest.
+    assert_eq!(samples.iter().filter(|it| it.job == Some(12) && it.tick == 2).count(), 37);
 }
 
 #[test]

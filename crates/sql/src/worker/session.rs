@@ -117,10 +117,9 @@ impl Session {
         to_worker.send(messages::begin(&self.begin)).await.ok();
         let mut scans = Scans::default();
         loop {
-            let message = match receive(&mut from).await {
-                Ok(Some(message)) => message,
-                // A message that is too long, or none: the worker is at its end.
-                Ok(None) | Err(_) => return Err(self.died().await),
+            // A message that is too long, or none: the worker is at its end.
+            let Ok(Some(message)) = receive(&mut from).await else {
+                return Err(self.died().await);
             };
             match message {
                 FromWorker::Scan(id, request) => self.scan(id, *request, &mut scans, &to_worker)?,

@@ -34,7 +34,7 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
         Operation::Nodes => (body, body, NODES),
-        Operation::Jobs => (body, body, JOBS),
+        Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
         Operation::Register => {
             let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
@@ -67,7 +67,6 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::RevokeToken => {
             ("1", body, ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"])
         }
-        Operation::Accounts => (body, body, JOBS),
         Operation::ChangeAccount => {
             let change = "{\"members_see\": \"nothing\"}";
             ("slurm:bobs", change, BOBS)
@@ -83,7 +82,6 @@ pub(super) fn case(operation: Operation) -> Case {
         }
         Operation::Undo => ("1", body, ADMINS),
         Operation::Flush => (body, "{\"nodes\": \"n1\", \"source\": \"load\"}", ADMINS),
-        Operation::Promotions => (body, body, JOBS),
         Operation::Promote => {
             let promote = "{\"job\": \"slurm:2\", \"metric\": \"numa_.*\"}";
             let promotes = ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"];

@@ -5,9 +5,9 @@ use super::disks::{BLKIO_FILES, Disks};
 use super::metrics::{
     BURST, BURSTS, CPU, CPU_FULL, CPU_SOME, CPU_SYSTEM, CPU_USER, DISCARD_BYTES, DISCARDS, IO_FULL,
     IO_SOME, LIMIT_HITS, LINES, MEMORY, MEMORY_FULL, MEMORY_LIMIT, MEMORY_PEAK, MEMORY_SOME,
-    NUMA_ANON, NUMA_FILE, OOM_KILLS, PERIODS, READ_BYTES, READS, SWAP, SWAP_LIMIT, SWAP_PEAK, TASKS, TASKS_LIMIT,
-    TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY, UNIT_READ_BYTES,
-    UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
+    NUMA_ANON, NUMA_FILE, OOM_KILLS, PERIODS, READ_BYTES, READS, SWAP, SWAP_LIMIT, SWAP_PEAK,
+    TASKS, TASKS_LIMIT, TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY,
+    UNIT_READ_BYTES, UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
 };
 use crate::sink::Of;
 use cgroups::Hierarchy;
@@ -144,20 +144,28 @@ pub(super) static OF_JOBS: &[File] = &[
     file(CPU_V1, "cpu.stat", Part::Throttling, throttling),
     else_v2(Hierarchy::Cpu, "cpu.stat", Part::Throttling, throttling),
     looked(file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY, text))),
-    looked(file(MEMORY_V1, "memory.max_usage_in_bytes", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
+    looked(file(MEMORY_V1, "memory.max_usage_in_bytes", Part::Memory, |t, text| {
+        t.one(&MEMORY_PEAK, text)
+    })),
     file(MEMORY_V1, "memory.limit_in_bytes", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
     file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
     file(MEMORY_V1, "memory.numa_stat", Part::Memory, numa),
     only(Only::WithBelow, "memory.oom_control", Part::OomKills, kills),
-    looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&MEMORY, text))),
-    looked(else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| t.one(&MEMORY_PEAK, text))),
+    looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| {
+        t.one(&MEMORY, text)
+    })),
+    looked(else_v2(Hierarchy::Memory, "memory.peak", Part::Memory, |t, text| {
+        t.one(&MEMORY_PEAK, text)
+    })),
     else_v2(Hierarchy::Memory, "memory.max", Part::Memory, |t, text| t.limit(&MEMORY_LIMIT, text)),
     else_v2(Hierarchy::Memory, "memory.stat", Part::Memory, |t, text| {
         Ok(t.lines(&memory_stat_v2(text)?))
     }),
     else_v2(Hierarchy::Memory, "memory.swap.current", Part::Memory, |t, text| t.one(&SWAP, text)),
-    looked(else_v2(Hierarchy::Memory, "memory.swap.peak", Part::Memory, |t, text| t.one(&SWAP_PEAK, text))),
+    looked(else_v2(Hierarchy::Memory, "memory.swap.peak", Part::Memory, |t, text| {
+        t.one(&SWAP_PEAK, text)
+    })),
     else_v2(Hierarchy::Memory, "memory.swap.max", Part::Memory, |t, text| {
         t.limit(&SWAP_LIMIT, text)
     }),

@@ -50,9 +50,8 @@ impl Kills {
             Err(_) if !root.is_live() => (None, None),
             Err(error) => (None, Some(PartState::Not(refused(&error)))),
         };
-        let of_memory = |hierarchy: &Hierarchy| {
-            matches!(hierarchy, Hierarchy::Memory | Hierarchy::Unified)
-        };
+        let of_memory =
+            |hierarchy: &Hierarchy| matches!(hierarchy, Hierarchy::Memory | Hierarchy::Unified);
         let mounts = hierarchies.mounts().iter();
         let mounts = mounts.filter(|mount| mount.hierarchies.iter().any(of_memory));
         let mounts = mounts.map(|mount| mount.path.as_str().into()).collect();
@@ -144,8 +143,7 @@ fn is_of(waiting: &Waiting, subject: &Subject, mounts: &[Box<str>]) -> bool {
         })
     };
     // The kernel dates a cgroup by a clock that lags by a tick.
-    waiting.kill.at.plus(Timestamp::SECOND) >= subject.created()
-        && subject.memory_dirs().any(is_in)
+    waiting.kill.at.plus(Timestamp::SECOND) >= subject.created() && subject.memory_dirs().any(is_in)
 }
 
 #[cfg(test)]

@@ -264,9 +264,7 @@ impl Subject {
         let mut is_first = true;
         for slot in self.slots.iter_mut().filter(is_due) {
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
-            if slot.is_read(reading.blkio)
-                && matches!(slot.text(dir, reading), Ok(true))
-            {
+            if slot.is_read(reading.blkio) && matches!(slot.text(dir, reading), Ok(true)) {
                 if std::mem::take(&mut is_first) {
                     self.last_reading.take(reading.now, reading.text);
                 }
@@ -282,9 +280,8 @@ impl Subject {
 
     /// Its directories in which memory is counted, also those that are gone.
     pub(super) fn memory_dirs(&self) -> impl Iterator<Item = &str> {
-        let counts = |dir: &&JobDir| {
-            matches!(dir.hierarchy, Hierarchy::Memory | Hierarchy::Unified)
-        };
+        let counts =
+            |dir: &&JobDir| matches!(dir.hierarchy, Hierarchy::Memory | Hierarchy::Unified);
         self.dirs.iter().filter(counts).map(|dir| dir.path.as_str())
     }
 

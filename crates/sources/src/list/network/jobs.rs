@@ -149,9 +149,8 @@ impl OfJobs {
             let (before, rest) = self.jobs.split_at_mut(place);
             let Some((job, after)) = rest.split_first_mut() else { return };
             job.is_shared |= before.iter().chain(&*after).any(|other| {
-                let is_own = |theirs: &Namespace| {
-                    job.namespaces.iter().any(|own| own.inode == theirs.inode)
-                };
+                let is_own =
+                    |theirs: &Namespace| job.namespaces.iter().any(|own| own.inode == theirs.inode);
                 other.namespaces.iter().any(is_own)
             });
         }

@@ -162,7 +162,9 @@ mod tests {
         let mut restored = Commands::restore(&mut Numbers(&state)).unwrap();
         assert_eq!(restored.report(Timestamp(4)).1, 41);
         assert_eq!(restored.named[2].start, Some(Timestamp(2)));
-        assert!((0..state.len()).all(|end| Commands::restore(&mut Numbers(&state[..end])).is_none()));
+        assert!(
+            (0..state.len()).all(|end| Commands::restore(&mut Numbers(&state[..end])).is_none())
+        );
     }
 
     proptest! {

@@ -98,8 +98,7 @@ fn memory_and_kills_of_a_cgroup_that_is_removed_at_once_are_those_of_the_last_lo
     look(&mut machine, &jobs);
     machine.remove("u/job_1/cpu.stat");
     files.iter().for_each(|file| machine.remove(&format!("u/job_1/{file}")));
-    let told =
-        machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    let told = machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
     for (name, value) in [
         ("cgroup_memory_bytes", 1_048_576.0),
         ("cgroup_memory_peak_bytes", 8_388_608.0),
