@@ -28,6 +28,7 @@ TOGETHER = {
     "`read` wants the user whose sight it is: read:NAME",
     # `promotions.time_max` of this server.
     "`for_seconds` is 1 to 604800 seconds",
+    "with `usage`, `limit` is 1000 at most",
     "`cluster` names a scheduler; `local` jobs are told without one",
     "`submit` is seconds since 1970, from 2000 to a day from now",
     "`steps` is seconds since 1970, from 2000 to a day from now",

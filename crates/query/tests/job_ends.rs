@@ -1,6 +1,5 @@
 //! Totals with their origins and coverage, and local jobs that end without a word.
 
-
 mod lab;
 
 use jobs::{Filter, JobName, Reader, Registration};
