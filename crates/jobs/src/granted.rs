@@ -16,8 +16,10 @@ use std::collections::BTreeSet;
 /// than that it is `?`'s.
 const OF_RUN: &str = "r.uid IS NOT ? OR r.registered = 1
     OR EXISTS (SELECT 1 FROM records o WHERE o.record = r.record AND o.uid IS NOT NULL)";
-/// Of a visit `t`: whether its own node names the owner, by number (`?`) or by login name (`?`).
-const OF_VISIT: &str = "t.uid = ? OR (t.uid IS NULL AND t.user = ?)";
+/// Of a visit `t`: whether its own node names the owner, by number (`?`) or by login name (`?`), in this or in another
+/// visit of the same run there.
+const OF_VISIT: &str = "EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device
+    AND (v.uid = ? OR (v.uid IS NULL AND v.user = ?)))";
 
 /// The devices of a run on which a reader reads what was counted for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
