@@ -38,7 +38,7 @@ export async function hidden(page, where) {
   assert.ok(questions(page).length > before, 'asked nothing when shown again');
 }
 
-/** A gap is a hole in the line, told under the cursor; dragging zooms all plots, Escape goes back. */
+/** A gap is left out of a sum, stated under the cursor; dragging zooms all plots, Escape goes back. */
 export async function zoom(page, where) {
   await open(page, where, '#/job/slurm:81234?range=1h');
   const plot = await page.waitFor('the plot', () => {
@@ -48,7 +48,8 @@ export async function zoom(page, where) {
   const [gap] = (await ask(where, 'api/v1/gaps?device=node-2'));
   const inside = plot.times.map((time, i) => [time, plot.lines[0].values[i]])
     .filter(([time]) => time > gap.from + plot.step && time < gap.to - plot.step);
-  assert.ok(inside.length > 0 && inside.every(([, value]) => value === null), 'a gap is drawn as a gap');
+  // The node with the gap is left out of the sum over nodes.
+  assert.ok(inside.length > 0 && inside.every(([, value]) => value !== null), 'the sum goes on without one node');
   const box = await page.evaluate(() => {
     const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
     return { left, top, width, height };
@@ -61,6 +62,8 @@ export async function zoom(page, where) {
   await page.mouse(at((gap.from + gap.to) / 2));
   await page.waitFor('the cause', () =>
     document.querySelector('[data-plot="cpu"] .plot-note').textContent.includes('agent down'));
+  await page.waitFor('how many nodes the sum covers', () =>
+    /· \d+ of \d+ nodes/.test(document.querySelector('[data-plot="cpu"] .plot-time').textContent));
   await page.waitFor('the other plots\' cursor', () => document.querySelector('[data-plot="memory"] .plot-time').textContent !== '');
   await page.mouse(at(gap.from - 600), at(gap.to + 300));
   const zoomed = await page.waitFor('the zoom', () => location.hash.match(/from=(\d+)&to=(\d+)/)?.slice(1).map(Number));
