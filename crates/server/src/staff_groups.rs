@@ -102,7 +102,8 @@ fn put_first(text: &mut Vec<u8>, lines: &[u8]) {
     *text = joined;
 }
 
-/// Resolves the staff every 5 minutes until the server stops. After an error the previous staff stays.
+/// Resolves the staff every 5 minutes until the server stops. While the name service fails, groups of the directory
+/// grant nothing.
 pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
     let mut stopping = app.stopping.clone();
     loop {
