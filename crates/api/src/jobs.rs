@@ -172,7 +172,6 @@ pub struct JobReport {
     pub gaps: Vec<crate::Gap>,
     /// How it ended; `null` while it is not over, and where nothing is known of it.
     #[serde(default)]
-    #[schemars(required)]
     pub end: Option<JobEnd>,
     /// Its tasks that the kernel killed as memory was out, by device and time; `cgroup_oom_kills_total` also counts
     /// those that the kernel's log does not name.

@@ -85,8 +85,8 @@ pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63
 const PLACE: &str = "^[A-Za-z0-9_.-]{1,63}:[1-9][0-9]{0,17}@[0-9]{1,11}(\\.[0-9]{1,6})?$";
 const ACCOUNT: &str = "^[A-Za-z0-9_.-]{1,63}:[^\\x00-\\x1f\\x7f-\\x9f]{1,100}$";
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
-/// A duration before now.
-const BEFORE_NOW: &str = "^-?[0-9]{1,3}[smhd]([0-9]{1,2}[smh])?$";
+/// A duration before now, the largest unit first.
+const BEFORE_NOW: &str = "^-?[0-9]{1,3}(s|m([0-9]{1,2}s)?|h([0-9]{1,2}[ms])?|d([0-9]{1,2}[hms])?)$";
 /// A time of today.
 const TIME_OF_DAY: &str = "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$";
 pub(crate) const NAME_LENGTH_MAX: u32 = 253;
