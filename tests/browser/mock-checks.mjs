@@ -160,7 +160,7 @@ export async function token(page) {
     await page.waitFor('the answer', () => !document.querySelector('dialog[open]') || document.querySelector('#token-field').value === '');
   }
   await page.waitFor('the nodes', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
-  assert.ok(await page.evaluate(() => document.querySelector('dialog[open]') === null));
+  await page.waitFor('no question', () => document.querySelector('dialog[open]') === null);
   await page.send('Page.reload');
   await page.waitFor('the nodes again, unasked', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
   await page.open('about:blank');
