@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The repository.
@@ -64,6 +64,67 @@ fn crates_use_what_the_table_says() {
         assert_eq!(uses, table[name].uses, "what {name} uses");
         for used in &uses {
             assert!(table[used].level < table[name].level, "{name} may not use {used}");
+        }
+    }
+}
+
+/// The order of the folders and files of a crate's `src`, lowest first, from the second table of ARCHITECTURE.md.
+fn folder_orders() -> Vec<(String, Vec<String>)> {
+    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+    let (_, text) =
+        text.split_once("| crate | folders and files, lowest first |\n|---|---|\n").unwrap();
+    let row = |line: &str| {
+        let (name, order) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
+        Some((name.to_owned(), order.split_whitespace().map(str::to_owned).collect()))
+    };
+    text.lines().map_while(row).collect()
+}
+
+/// The production code of every file below a folder or of one file.
+fn sources(path: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            found.extend(sources(&entry.unwrap().path()));
+        }
+    } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
+        let text = std::fs::read_to_string(path).unwrap();
+        let code = text.split("\n#[cfg(test)]").next().unwrap();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        found.push((path.to_owned(), code.collect::<Vec<_>>().join("\n")));
+    }
+    found
+}
+
+#[test]
+fn folders_use_only_those_before_them() {
+    let orders = folder_orders();
+    assert!(!orders.is_empty(), "ARCHITECTURE.md declares no order");
+    for (name, order) in orders {
+        let src = repository().join("crates").join(&name).join("src");
+        let entries = std::fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().path());
+        let stem = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let found: BTreeSet<String> = entries.map(|path| stem(&path)).collect();
+        let roots = ["lib".to_owned(), "main".to_owned()];
+        let listed: BTreeSet<String> = order.iter().cloned().collect();
+        let parts: BTreeSet<String> =
+            found.iter().filter(|it| !roots.contains(it)).cloned().collect();
+        assert_eq!(parts, listed, "ARCHITECTURE.md lists what crates/{name}/src has");
+        for (rank, part) in order.iter().enumerate() {
+            let files = [src.join(part), src.join(format!("{part}.rs"))];
+            for (path, code) in files.iter().filter(|path| path.exists()).flat_map(|it| sources(it))
+            {
+                for used in code.split("crate::").skip(1) {
+                    let used: String =
+                        used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    let place = order.iter().position(|it| *it == used);
+                    assert!(
+                        place.is_none_or(|place| place <= rank),
+                        "{}: {part} may not use {used}, which comes after it",
+                        path.display()
+                    );
+                }
+            }
         }
     }
 }

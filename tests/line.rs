@@ -57,6 +57,14 @@ pub(crate) fn jobmeter(url: &str, arguments: &[&str]) -> (i32, String, String) {
     output(Command::new(program("jobmeter")).args([command, "--server", url]).args(rest))
 }
 
+/// Waits until a node is alive.
+pub(crate) fn node_alive(url: &str) {
+    until("samples of a node", Duration::from_secs(60), || {
+        let (_, body) = get(url, "/api/v1/health");
+        serde_json::from_str::<Value>(&body).unwrap()["nodes_alive"].as_u64().filter(|n| *n > 0)
+    });
+}
+
 fn json(url: &str, arguments: &[&str]) -> Value {
     let (code, out, errors) = jobmeter(url, arguments);
     assert_eq!(code, 0, "{arguments:?}: {errors}");
@@ -149,10 +157,7 @@ fn a_command_run_as_a_job_is_found_by_every_question() {
 fn the_programs_end_with_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &["--period", "1s"]);
-    until("samples", Duration::from_secs(20), || {
-        let (_, body) = get(&up.url, "/api/v1/health");
-        serde_json::from_str::<Value>(&body).unwrap()["nodes_alive"].as_u64().filter(|n| *n > 0)
-    });
+    node_alive(&up.url);
     up.running.kill();
     let address = up.url.trim_start_matches("http://").to_owned();
     until("the server to end", Duration::from_secs(10), || {

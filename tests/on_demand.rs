@@ -62,7 +62,7 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     let period = ["set", "--nodes", "dahu-[1-32]", "--source", "load", "--period", "200ms"];
     let out = done(&server, &[&period[..], &["--for", "12s"]].concat());
     let answered = now();
-    assert!(out.contains("for 1 nodes that report"), "{out}");
+    assert!(out.contains("for 1 node that reports"), "{out}");
     let first = until("samples at the new rate", Duration::from_secs(10), || {
         let times = times(&server, "dahu-7", "load_1m");
         times.windows(2).find(|pair| pair[1] - pair[0] < 0.5).map(|pair| pair[0])
@@ -169,7 +169,7 @@ fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
     });
     assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
     let told = done(&server, &["set", "--list"]);
-    assert!(told.contains("1 of 1") && told.contains("n1 refuses: "), "{told}");
+    assert!(told.contains("0 of 1, rejected by 1") && told.contains("n1 refuses: "), "{told}");
     // The other part of it is done: the source is read no more.
     std::thread::sleep(Duration::from_secs_f64(2.0 * TICK));
     let stopped = times(&server, "n1", "load_1m").pop().unwrap();
@@ -234,7 +234,7 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     let close = |times: &[f64]| times.windows(2).filter(|pair| pair[1] - pair[0] < 0.5).count();
     assert_eq!(close(&times(&server, "n1", "load_1m")), 0, "it is kept, not sent");
     let out = done(&server, &["flush", "--nodes", "n[1-2]", "--source", "load"]);
-    assert!(out.contains("for 1 nodes that report"), "{out}");
+    assert!(out.contains("for 1 node that reports"), "{out}");
     let sent = until("what was kept", Duration::from_secs(15), || {
         let times = times(&server, "n1", "load_1m");
         (close(&times) >= 20).then(|| close(&times))

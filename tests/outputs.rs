@@ -55,10 +55,9 @@ fn jobmeter(server: &Server, words: &[&str]) -> Command {
 /// The subcommands that `jobmeter --help` lists.
 fn listed() -> BTreeSet<String> {
     let (_, help, _) = output(Command::new(program("jobmeter")).arg("--help"));
-    let (_, commands) = help.split_once("Commands:\n").unwrap();
-    let lines = commands.lines().take_while(|line| line.starts_with(' '));
-    // A description that is wrapped stands further to the right.
-    let names = lines.filter(|line| !line.starts_with("   "));
+    let (commands, _) = help.split_once("\nOptions:").unwrap();
+    // A description that is wrapped stands further to the right; the heading of a group begins the line.
+    let names = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
@@ -85,6 +84,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["nodes"],
         vec!["get", "--metric", "load_1m"],
         vec!["explain", "load_1m"],
+        vec!["gaps"],
         vec!["sql", select],
         vec!["sql", "--format", "csv", select],
         vec!["set", "--list"],

@@ -1,7 +1,7 @@
 //! Restarts of the agent beside a living job: the counters of exit accounting continue, or a gap covers what is
 //! missing.
 
-use crate::line::{alone, jobmeter};
+use crate::line::{alone, jobmeter, node_alive};
 use crate::programs::{Running, Server, get, program, root, until};
 use crate::truth::python;
 use serde_json::Value;
@@ -95,7 +95,7 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
     [&spool, &first, &second].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     let server = Server::start(&dir.path().join("data"), &[]);
     let mut agent = start_agent(&server.url, &spool);
-    std::thread::sleep(Duration::from_secs(2));
+    node_alive(&server.url);
 
     let load = start_load(&server.url, &first);
     for round in 0..restarts {

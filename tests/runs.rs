@@ -1,10 +1,10 @@
 //! `jobmeter run` reports the command's own numbers, as root and as an ordinary user, and `jobmeter job` the same ones.
 
-use crate::line::Up;
-use crate::programs::{output, program, root};
+use crate::line::{Up, alone, jobmeter as as_root, node_alive};
+use crate::programs::{Running, Server, output, program, root, until};
 use serde_json::Value;
-use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Who runs the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ fn a_command_and_its_job_have_the_same_numbers_and_its_own() {
         assert!((40.0..60.0).contains(&(peak / f64::from(1 << 20))), "{user:?}: {report}");
         // At once, and when the agent has read and sent what it knows.
         for wait in [0, 2] {
-            std::thread::sleep(std::time::Duration::from_secs(wait));
+            std::thread::sleep(Duration::from_secs(wait));
             for report in [&small, &report] {
                 let id = format!("local:{}", report["id"]);
                 let (code, out, errors) =
@@ -98,6 +98,9 @@ fn the_wall_time_is_the_commands_and_run_returns_when_it_ended() {
         for _ in 0..10 {
             let report = run(user, &up.url, &["true"]);
             let wall = report["wall_seconds"].as_f64().unwrap();
+            // One task: what its process used before the command is not the command's.
+            let cpu = report["cpu_seconds"].as_f64().unwrap();
+            assert!(cpu <= wall, "{user:?}: {report}");
             (shortest, soonest) =
                 (shortest.min(wall), soonest.min(now() - report["stop"].as_f64().unwrap()));
         }
@@ -120,4 +123,52 @@ fn the_wall_time_is_the_commands_and_run_returns_when_it_ended() {
         let order = [begun, time("start"), first, last, time("stop"), ended];
         assert!(order.is_sorted(), "{user:?}: {order:?}");
     }
+}
+
+/// An agent for the device `runs`.
+fn start_agent(url: &str, spool: &std::path::Path) -> Running {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.env("JOBMETER_AGENT_FILE", "/dev/null");
+    command.args(["--server", url, "--period", "1s", "--device", "runs", "--spool"]).arg(spool);
+    Running::start(command.stdout(Stdio::null()))
+}
+
+/// Rows of a SQL query.
+fn sql(url: &str, query: &str) -> Vec<Value> {
+    let (code, out, errors) = as_root(url, &["sql", "--format", "json", query]);
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
+    if !root("an_agent_that_starts_during_a_run_does_not_report_it_again") {
+        return;
+    }
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let stop = dir.path().join("stop");
+    let script = format!("while [ ! -e {} ]; do :; done", stop.display());
+    let mut command = Command::new(program("jobmeter"));
+    command.args(["run", "--server", &server.url, "--device", "runs", "--json", "--"]);
+    let command = command.args(["sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let own = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND metric_id LIKE 'cgroup_cpu%'";
+    let stored = || sql(&server.url, own)[0]["n"].as_i64().filter(|count| *count > 0);
+    until("samples of the run", Duration::from_secs(60), stored);
+    let mut agent = start_agent(&server.url, &dir.path().join("spool"));
+    node_alive(&server.url);
+    // Three readings of an agent that looks for jobs every second.
+    let readings = "SELECT count(*) AS n FROM metrics WHERE metric_id = 'load_1m'";
+    until("readings of the agent", Duration::from_secs(60), || {
+        sql(&server.url, readings)[0]["n"].as_i64().filter(|count| *count >= 3)
+    });
+    std::fs::write(&stop, "").unwrap();
+    let out = command.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    // An agent reads at whole seconds; this run reads when a second of its own is over.
+    let query = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND timestamp = date_trunc('second', timestamp)";
+    assert_eq!(sql(&server.url, query)[0]["n"], 0, "{report}");
+    assert!(!agent.errors().contains("job local:1 is here"), "{}", agent.errors());
 }

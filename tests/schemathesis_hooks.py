@@ -38,7 +38,8 @@ TOGETHER = {
 # What is a list of nodes, also of a scheduler's job, or a regular expression, has no short pattern; which users there are, no document tells.
 WORDS = re.compile(
     "(?s)`.*` is no list of nodes such as |`nodes`: |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
-    "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|"
+    "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|[0-9_]+ is .* and .*; write which"
+    "|"
     "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|"
     "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'

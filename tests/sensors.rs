@@ -5,14 +5,14 @@ use crate::formula::{Interval, Reading, compute, total};
 use crate::layers::repository;
 use crate::programs::{self, output, program};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// How often is tried before two that differ do not agree: gauges go up and down between two looks.
-const TRIES: usize = 12;
+const TRIES: usize = 40;
 /// Between the two readings of what grows.
 const BETWEEN: Duration = Duration::from_millis(1500);
 
@@ -181,26 +181,33 @@ impl Round {
         each.into_iter().try_for_each(|(said, found)| agrees(said, found, sensor, field))
     }
 
+    /// Whether a list has as many entries of each state as a metric counts. Other programs open and close sockets
+    /// meanwhile, so that each count is an interval.
+    fn counts(&self, metric: &str, label: &str, said: &[Value]) -> Result<(), String> {
+        let ours = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
+        let states =
+            ours.iter().map(|(labels, _)| text(&labels[label])).chain(said.iter().map(text));
+        for state in states.collect::<BTreeSet<_>>() {
+            let count = said.iter().filter(|entry| text(entry) == state).count() as f64;
+            let found = self.value(metric, Some((label, &state))).unwrap_or(Interval(0.0, 0.0));
+            if !(found.0..=found.1).contains(&count) {
+                return Err(format!("{state}: psutil {count}, we {found:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether what the entries of a list say is what our series say, in any order.
     fn list(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
         let said = self.said[1][sensor][field].as_array().unwrap();
         match ours {
+            Ours::Label(metric, label) if metric.ends_with("_in_state") => {
+                self.counts(metric, label, said)
+            }
             Ours::Label(metric, label) => {
                 let series = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
-                let text =
-                    |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                // Where a metric counts, each of those that it counts is an entry.
-                let times = |value: f64| {
-                    if metric.ends_with("_in_state") {
-                        format!("{value:.0}").parse().unwrap()
-                    } else {
-                        1
-                    }
-                };
-                let entries = series
-                    .iter()
-                    .flat_map(|(labels, value)| vec![text(&labels[label]); times(*value)]);
-                let mut found: Vec<String> = entries.collect();
+                let mut found: Vec<String> =
+                    series.iter().map(|(labels, _)| text(&labels[label])).collect();
                 let mut said: Vec<String> = said.iter().map(text).collect();
                 found.sort();
                 said.sort();
@@ -227,6 +234,11 @@ impl Round {
             Ours::Grows(_) | Ours::Nothing(_) => Ok(()),
         }
     }
+}
+
+/// A label's value as psutil has it.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Whether a number lies where it was found to be. psutil rounds percentages to tenths and cuts milliseconds,

@@ -109,7 +109,9 @@ fn load(window: &Window, flags: &str) -> String {
         let (_, pids, _) = output(Command::new("pgrep").args(["-f", &pattern]));
         let pid = pids.lines().next()?;
         let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let (_, rest) = cgroups.split_once("/jobmeter/job_")?;
+        // `run_N` where no agent of this name reports the job.
+        let of_job = cgroups.split_once("/jobmeter/job_");
+        let (_, rest) = of_job.or_else(|| cgroups.split_once("/jobmeter/run_"))?;
         let (number, _server) = rest.lines().next()?.split_once('@')?;
         Some(format!("local:{number}"))
     })

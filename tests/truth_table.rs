@@ -8,15 +8,22 @@ use crate::line::alone;
 use crate::orders::report;
 use crate::programs::{Running, Server, output, program, root, until};
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 const MIB: f64 = (1 << 20) as f64;
 const SOON: Duration = Duration::from_secs(30);
-/// Jobs whose cgroup is removed at once: two at a time.
-const REMOVED: i64 = 10;
+/// Jobs whose cgroup is removed at once.
+const REMOVED: i64 = 100;
+/// So many of them at a time, each with one task that computes: the load of the machine.
+const AT_A_TIME: usize = 6;
+
+/// The quantity that may be missing from a report, though never wrong in it: see `oom_kill`.
+const MAY_BE_UNKNOWN: (&str, &str) = ("OOM kill, cgroup removed at once", "peak memory");
 
 /// A row of the table.
 struct Row {
@@ -35,6 +42,9 @@ impl Row {
     }
 
     fn holds(&self) -> bool {
+        if self.reported.is_none() && (self.case, self.quantity) == MAY_BE_UNKNOWN {
+            return true;
+        }
         let limit = self.truth * self.bound.0 + self.bound.1;
         self.error().is_some_and(|error| error.abs() <= limit)
     }
@@ -138,12 +148,10 @@ fn script() -> PathBuf {
     repository().join("tests/truth_table.py")
 }
 
-/// The interpreter itself, not a wrapper that starts it.
-fn python() -> String {
-    let (code, out, errors) =
-        output(Command::new("python3").args(["-c", "import sys; print(sys.executable)"]));
-    assert_eq!(code, 0, "{errors}");
-    out.trim().to_owned()
+/// The interpreter itself, which is looked for once.
+fn python() -> &'static str {
+    static PYTHON: LazyLock<String> = LazyLock::new(crate::truth::python);
+    &PYTHON
 }
 
 /// Removes a job's cgroups as slurmstepd does, right after the last process.
@@ -177,7 +185,7 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
     let _alone = alone();
     let mut site = Site::start();
     let mut rows = Vec::new();
-    let cases: [fn(&mut Site) -> Vec<Row>; 3] = [commands, removed_at_once, restarts];
+    let cases: [fn(&mut Site) -> Vec<Row>; 4] = [commands, removed_at_once, oom_kill, restarts];
     for case in cases {
         let of_case = case(&mut site);
         of_case.iter().for_each(|row| println!("{}", row.line()));
@@ -256,22 +264,29 @@ fn commands(site: &mut Site) -> Vec<Row> {
     rows
 }
 
+/// Waits for a job's last process and removes its cgroups.
+fn gone_at_once(
+    (id, cgroups, mut child, out): (i64, Vec<PathBuf>, Child, PathBuf),
+) -> (i64, PathBuf) {
+    assert!(child.wait().unwrap().success());
+    remove(&cgroups);
+    (id, out)
+}
+
 /// Jobs whose cgroup goes with their last process: the worst of them by each quantity.
 fn removed_at_once(site: &mut Site) -> Vec<Row> {
     let case = "cgroup removed with the last process";
     let mut jobs = Vec::new();
-    for first in (100..100 + REMOVED).step_by(2) {
-        let pair = [first, first + 1].map(|id| {
-            let cgroups = site.cgroups(id, None);
-            let (child, out) = site.load(&id.to_string(), ["1.5", "0", "64", "0"], &cgroups);
-            (id, cgroups, child, out)
-        });
-        for (id, cgroups, mut child, out) in pair {
-            assert!(child.wait().unwrap().success());
-            remove(&cgroups);
-            jobs.push((id, out));
+    let mut running = VecDeque::new();
+    for id in 1000..1000 + REMOVED {
+        if running.len() == AT_A_TIME {
+            jobs.extend(running.pop_front().map(gone_at_once));
         }
+        let cgroups = site.cgroups(id, None);
+        let (child, out) = site.load(&id.to_string(), ["0.3", "0", "64", "0"], &cgroups);
+        running.push_back((id, cgroups, child, out));
     }
+    jobs.extend(running.into_iter().map(gone_at_once));
     let rows = jobs.iter().map(|(id, out)| {
         let report = site.ended(&format!("slurm:{id}"));
         let cpu = own_account(out, "cpu");
@@ -285,7 +300,7 @@ fn removed_at_once(site: &mut Site) -> Vec<Row> {
         };
         [
             row(
-                "processor time, worst of 10 jobs",
+                "processor time, worst of 100 jobs",
                 "s",
                 cpu,
                 total(&report, "cpu_seconds"),
@@ -294,7 +309,7 @@ fn removed_at_once(site: &mut Site) -> Vec<Row> {
                 (0.01, 0.02),
             ),
             row(
-                "peak memory, worst of 10 jobs",
+                "peak memory, worst of 100 jobs",
                 "MiB",
                 own_account(out, "peak") / MIB,
                 total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB),
@@ -312,6 +327,38 @@ fn removed_at_once(site: &mut Site) -> Vec<Row> {
             .map(|row| Row { ..*row })
     };
     [0, 1].into_iter().filter_map(worst).collect()
+}
+
+/// A task takes more memory than its job's limit, and its cgroup goes with it.
+fn oom_kill(site: &mut Site) -> Vec<Row> {
+    let cgroups = site.cgroups(2000, Some(32 << 20));
+    let (mut child, out) = site.load("oom", ["0", "0", "64", "0"], &cgroups);
+    assert!(!child.wait().unwrap().success(), "the kernel kills the load at its limit");
+    remove(&cgroups);
+    let kills = |report: &Value| report["oom_kills"].as_array().map_or(0, Vec::len);
+    let report = until("the job's OOM kill", SOON, || {
+        Some(site.ended("slurm:2000")).filter(|report| kills(report) > 0)
+    });
+    let row = |quantity, unit, truth, reported, bound| Row {
+        case: "OOM kill, cgroup removed at once",
+        quantity,
+        unit,
+        truth,
+        reported,
+        bound,
+    };
+    let limit = report["oom_kills"][0]["limit_bytes"].as_f64().map(|limit| limit / MIB);
+    let charged = !report["origins"].to_string().contains("largest task");
+    let mut rows = vec![
+        row("killed tasks", "tasks", 1.0, Some(kills(&report) as f64), (0.0, 0.0)),
+        row("limit", "MiB", 32.0, limit, (0.0, 0.0)),
+    ];
+    // What is charged ends at the limit. Where its last reading was missed, the largest task's own peak stands for it,
+    // which has shared pages of files, too. Known defect: sometimes both are missed, and the peak is not known.
+    let peak = total(&report, "memory_peak_bytes").map(|peak| peak / MIB);
+    let truth = if charged { 32.0 } else { own_account(&out, "peak") / MIB };
+    rows.push(row("peak memory", "MiB", truth, peak, (0.05, 8.0)));
+    rows
 }
 
 /// The agent is killed, then the server ends and comes back, while a job runs.

@@ -123,7 +123,10 @@ impl Finder {
         }
         for job in &changes.ended {
             log::info!("job {job} has ended");
-            events.extend(event(&self.mine, job, device, Some(now)));
+            // A killed `jobmeter run` leaves its cgroup behind: the job ended before that is noticed.
+            let last = changes.last_processes.iter().find(|(of, _)| of == job);
+            let stop = last.map_or(now, |(_, at)| *at);
+            events.extend(event(&self.mine, job, device, Some(stop)));
             self.note_gone(job);
         }
         self.begun.get_or_insert(now);

@@ -55,8 +55,8 @@ pub use http::{Failure, TlsError, tls};
 pub use loopback::connector;
 pub use machine::{boot_of, device_of, recorded};
 pub use plan::{
-    BurstPlan, Plan, SourcePlan, check_here, discovery, load, may_burst, plan, source_settings,
-    sources,
+    BurstPlan, Plan, SourcePlan, check_here, discovery, load, may_burst, plan, read,
+    source_settings, sources,
 };
 pub use program::{Reload, StartError, environment};
 pub use sealed::Batches;

@@ -3,8 +3,8 @@
 use crate::own;
 use cgroups::{LayoutConfig, Pattern};
 use config::{
-    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, RemoteChange,
-    SourceChange, SourceConfig, SourceSettings,
+    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, Partly,
+    RemoteChange, SourceChange, SourceConfig, SourceSettings,
 };
 use kernel::Root;
 use model::{ClusterId, Metric, nearest};
@@ -90,8 +90,13 @@ pub fn source_settings() -> Vec<SourceSettings> {
 /// # Errors
 /// All that is wrong with it.
 pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
-    let loaded = config::load_agent(given, &source_settings())?;
-    let mut errors = Vec::new();
+    read(given).complete()
+}
+
+/// The same of one with errors.
+pub fn read(given: &Given<'_>) -> Partly<AgentConfig> {
+    let mut partly = config::read_agent(given, &source_settings());
+    let Partly { loaded: Some(loaded), errors } = &mut partly else { return partly };
     if let Err(error) = discovery(&loaded.config) {
         errors.push(loaded.values().error("jobs.patterns", &error));
     }
@@ -101,7 +106,7 @@ pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
     if let Err(error) = plan(&loaded.config, None) {
         errors.push(ConfigError { place: config::Origin::Default, what: error });
     }
-    if errors.is_empty() { Ok(loaded) } else { Err(ConfigErrors(errors)) }
+    partly
 }
 
 /// What of a configuration is wrong on this machine, though it is written as it should be: a PMU that no kernel

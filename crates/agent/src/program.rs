@@ -385,7 +385,7 @@ pub(crate) fn folders(
     };
     match open() {
         Ok(folders) => Ok(folders),
-        Err(e) if named => {
+        Err(e) if named || kernel::trust::is_untrusted(&e) => {
             let e: std::io::Error = e;
             Err(StartError::machine(&format!("spool {}", dir.display()), &e))
         }

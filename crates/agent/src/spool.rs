@@ -27,9 +27,9 @@ use rustix::fs::{FlockOperation, flock};
 pub(crate) use segment::Piece;
 use segment::Segment;
 use std::collections::{HashSet, VecDeque};
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,7 +85,7 @@ impl Spool {
         notes: Arc<Notes>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        kernel::trust::make_own_folder(dir, 0o700)?;
         let lock = File::options().create(true).append(true).mode(0o600).open(dir.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
             rustix::io::Errno::WOULDBLOCK => io::Error::other("another agent writes there"),

@@ -88,7 +88,7 @@ pub struct SetChange {
     pub until: f64,
     /// How many of these nodes sent since the server started.
     pub nodes_known: u64,
-    /// How many of those run by it, as far as their own files allow.
+    /// How many of those took all of it.
     pub nodes_taken: u64,
     /// What nodes refused of all that they were told, and what of this change they are not told, as they take no more;
     /// a hundred at most.

@@ -67,6 +67,8 @@ pub struct Usage {
     pub cpu_seconds: Option<f64>,
     /// Largest memory on any of its devices; `null`: not known.
     pub memory_peak_bytes: Option<f64>,
+    /// Time from its start to its end, or to now: as `jobmeter run` reported it, where it did.
+    pub wall_seconds: Option<f64>,
 }
 
 /// How much was asked for, or used; what nobody tells is `null`, or left out.
@@ -323,6 +325,7 @@ pub struct Registered {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Exit code, or 128 plus a signal.
+    #[schemars(range(min = 0, max = 255))]
     pub exit_code: Option<i32>,
     /// When, from 2000 to a day from now; the server's clock when left out.
     #[schemars(range(min = 946_684_800.0))]

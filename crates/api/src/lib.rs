@@ -6,6 +6,8 @@
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
 
 mod access;
+mod columns;
+mod csv;
 mod demand;
 mod digits;
 mod jobs;
@@ -21,6 +23,8 @@ mod told;
 mod totals;
 
 pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
+pub use columns::{MORE, columns};
+pub use csv::csv_cell;
 pub use demand::{
     FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
     SetRefused, SetSource, WORD,
@@ -34,9 +38,9 @@ pub use nodes::{
     SourceUnread,
 };
 pub use openapi::openapi;
-pub use operation::{Access, Method, Operation};
+pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
-pub use reported::{REPORTED, Reported};
+pub use reported::{PEAK_CHARGED, PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, Reported};
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,

@@ -17,11 +17,12 @@ A program on the server's own machine that connects by loopback, without a proxy
 its user. A URL or a header beyond 64 KiB is answered 414 or 431 before any of this, without a body.";
 
 /// Every status of an answer that is an error, and when it comes.
-const STATUSES: [(u16, &str); 14] = [
+const STATUSES: [(u16, &str); 15] = [
     (400, "Malformed: a body, a header or a parameter that cannot be understood."),
     (401, "Who asks is not known."),
     (403, "Who asks may not."),
     (404, "Nothing is there: no such job, no such parameter of a function."),
+    (409, "The job has ended with another exit code, which stays."),
     (406, "There is no such form: rows are told as JSON or CSV."),
     (408, "The body came too slowly, or the question took too long."),
     (413, "A body, or an answer, beyond its limit; or a question that took too long."),

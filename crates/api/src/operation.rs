@@ -107,6 +107,11 @@ macro_rules! operations {
     };
 }
 
+/// Most jobs of one list.
+pub const JOBS_MAX: u32 = 100_000;
+/// Most lines of one list of the audit.
+pub const AUDIT_LINES_MAX: u32 = 10_000;
+
 const DEVICES: Param = param("device", Form::Devices, "Only of these devices.");
 const METRICS: Param = param("metric", Form::Metrics, "Only of these metrics.");
 const JOB: Param = param(
@@ -163,7 +168,7 @@ const JOBS: &[Param] = &[
         "Only jobs listed after this one: `CLUSTER:ID@START` of the last that was told, where `START` is its \
          `start`, or its `submit` where it has not started.",
     ),
-    param("limit", Form::Count, "Most jobs told; 1000 when left out."),
+    param("limit", Form::Entries(JOBS_MAX), "Most jobs, from 1 to 100000; 1000 when left out."),
     param(
         "usage",
         Form::Truth,
@@ -199,10 +204,14 @@ const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), 
 const AUDIT: &[Param] = &[
     param("who", Form::Text, "Only of this user, by name or number, or this token: `token 7`."),
     param("what", Form::Text, "Only what has this in its method or path: `/tokens`, `POST`."),
-    param("job", Form::Text, "Only of this job: `CLUSTER:ID`; `*`: of no one job."),
+    param("job", Form::JobOrAll, "Only of this job: `[CLUSTER:]ID`; `*`: of no one job."),
     START,
     END,
-    param("limit", Form::Count, "Most lines told, ten thousand at most; 1000 when left out."),
+    param(
+        "limit",
+        Form::Entries(AUDIT_LINES_MAX),
+        "Most lines, from 1 to 10000; 1000 when left out.",
+    ),
 ];
 
 /// The number in a path.
@@ -276,7 +285,7 @@ operations! {
     /// latter only what became of the job is told.
     End Post "/api/v1/jobs/{id}/end" {
         access: Access::Tellers, params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
-        answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404],
+        answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404, 409],
     }
     /// Series with samples in the interval, a day when left out.
     Series Get "/api/v1/series" {
@@ -377,7 +386,7 @@ operations! {
     /// Who changed something, and who that may read everything read of others' jobs: the newest lines of the
     /// interval, a day when left out, the oldest first. For administrators and staff.
     Audit Get "/api/v1/audit" {
-        params: AUDIT, answer: Answer::Json(|g| g.subschema_for::<Vec<AuditLine>>()),
+        params: AUDIT, answer: Answer::Json(|g| g.subschema_for::<Vec<AuditLine>>()), more: &[404],
     }
     /// The server's own state for Prometheus.
     Metrics Get "/metrics" { answer: Answer::Text }

@@ -34,6 +34,8 @@ pub enum Form {
     Job,
     /// The same, or `none`.
     JobOrNone,
+    /// The same, or `*`: no one job.
+    JobOrAll,
     /// Where a job is in a list: `CLUSTER:ID@START`.
     Place,
     /// An account: `CLUSTER:NAME`.
@@ -50,6 +52,8 @@ pub enum Form {
     TruthOrAuto,
     /// A whole number.
     Count,
+    /// How many entries of a list, from 1 to this many.
+    Entries(u32),
     /// The number that something was given, from 1 on.
     Number,
     /// One of [`JOB_STATES`].
@@ -179,9 +183,11 @@ impl Form {
             Self::Place => json!({"type": "string", "pattern": PLACE}),
             Self::Account => json!({"type": "string", "pattern": ACCOUNT}),
             Self::JobOrNone => json!({"anyOf": [Self::Job.schema(), {"const": "none"}]}),
+            Self::JobOrAll => json!({"anyOf": [Self::Job.schema(), {"const": "*"}]}),
             Self::Time | Self::TimeOrEmpty | Self::Step => json!({"anyOf": self.choices()}),
             Self::Truth | Self::TruthOrAuto => json!({"enum": self.choices()}),
             Self::Count => json!({"type": "integer", "minimum": 0, "maximum": COUNT_MAX}),
+            Self::Entries(most) => json!({"type": "integer", "minimum": 1, "maximum": most}),
             Self::Number => json!({"type": "integer", "minimum": 1, "maximum": NUMBER_MAX}),
             Self::JobState => json!({"type": "string", "enum": JOB_STATES}),
             Self::Labels => json!({
@@ -252,10 +258,12 @@ impl Form {
             Self::Devices
             | Self::Metrics
             | Self::JobOrNone
+            | Self::JobOrAll
             | Self::Place
             | Self::Account
             | Self::Step
             | Self::Count
+            | Self::Entries(_)
             | Self::Number
             | Self::JobState => self.schema(),
         }

@@ -16,6 +16,13 @@ pub struct Reported {
     pub set: fn(&mut Totals, f64),
 }
 
+/// Notes on peak memory: what was charged to the job's cgroup, which its limit holds for.
+pub const PEAK_CHARGED: &str = "charged to the cgroup";
+/// The cgroup's was not read.
+pub const PEAK_OF_TASK: &str = "largest task";
+/// There was no cgroup.
+pub const PEAK_OF_PROCESSES: &str = "largest process, or all at one reading";
+
 const WALL: &str = "run_report_wall_seconds";
 
 macro_rules! reported {

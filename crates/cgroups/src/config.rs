@@ -15,6 +15,8 @@ pub struct Config {
     pub slurm: Option<LayoutConfig>,
     /// Jobs of `jobmeter run`, if they are looked for: of which cluster they are.
     pub local: Option<ClusterId>,
+    /// Whether jobs count that `jobmeter run` reports itself (`run_N@SERVER`): for those who show jobs and report none.
+    pub runs: bool,
     /// A site's own layouts.
     pub patterns: Vec<Pattern>,
     /// Users beside root who may own the directories of jobs and those above them. OAR's own
@@ -55,6 +57,7 @@ impl Default for Config {
             oar: layout("oar"),
             slurm: layout("slurm"),
             local: Some(ClusterId::local()),
+            runs: false,
             patterns: Vec::new(),
             scheduler_uids: Vec::new(),
             units: true,

@@ -62,6 +62,8 @@ pub struct Changes {
     /// Jobs that ended. They are in [`Jobs`] until the next update, with what is left of their
     /// directories.
     pub ended: Vec<JobKey>,
+    /// When the last process ended of those in `ended` that `jobmeter run` started: its cgroup outlives it.
+    pub last_processes: Vec<(JobKey, Timestamp)>,
     /// Whether the units are others.
     pub units: bool,
 }

@@ -69,8 +69,8 @@ pub(crate) enum Rule {
     Slurm,
     /// Slurm from the directory that holds its users or jobs.
     SlurmInside,
-    /// `jobmeter run`.
-    Local,
+    /// `jobmeter run`; with the jobs that no agent reports, or without them.
+    Local { runs: bool },
     /// A site's own.
     Pattern(Pattern),
     /// systemd's services and sessions, which are no jobs.
@@ -86,12 +86,14 @@ impl Place {
         }
         match parts.get(self.prefix.len()..) {
             None => Step::Passage { own: false },
-            Some([]) => Step::Passage { own: !matches!(self.rule, Rule::Local | Rule::Units) },
+            Some([]) => {
+                Step::Passage { own: !matches!(self.rule, Rule::Local { .. } | Rule::Units) }
+            }
             Some(rest) => match &self.rule {
                 Rule::Oar { stem } => oar::step(stem.as_deref(), rest),
                 Rule::Slurm => slurm::step(rest),
                 Rule::SlurmInside => slurm::inside(rest),
-                Rule::Local => local::step(rest),
+                Rule::Local { runs } => local::step(rest, *runs),
                 Rule::Pattern(pattern) => pattern.step(rest),
                 Rule::Units => units::step(rest),
             },
@@ -134,7 +136,7 @@ mod tests {
             place(&["oar.slice"], Rule::Oar { stem: Some("oar".into()) }),
             place(&[], Rule::Slurm),
             place(&["hpc.slice", "slurmstepd.scope"], Rule::SlurmInside),
-            place(&[], Rule::Local),
+            place(&[], Rule::Local { runs: true }),
             place(&[], Rule::Pattern(pattern)),
         ]
     }

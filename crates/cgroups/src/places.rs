@@ -65,7 +65,7 @@ impl Places {
             }
         }
         if let Some(cluster) = &config.local {
-            found.add(cluster, &[], Rule::Local);
+            found.add(cluster, &[], Rule::Local { runs: config.runs });
         }
         for pattern in &config.patterns {
             found.add(pattern.cluster(), &[], Rule::Pattern(pattern.clone()));
@@ -86,7 +86,7 @@ impl Places {
     fn add(&mut self, cluster: &ClusterId, prefix: &[Box<str>], rule: Rule) {
         let path = match &rule {
             Rule::Slurm => "slurm*, *slurmstepd.scope, system.slice/*slurmstepd.scope".to_owned(),
-            Rule::Local => "jobmeter".to_owned(),
+            Rule::Local { .. } => "jobmeter".to_owned(),
             Rule::Pattern(pattern) => pattern.text().to_owned(),
             Rule::Oar { .. } | Rule::SlurmInside | Rule::Units => prefix.join("/"),
         };

@@ -15,8 +15,8 @@ pub enum Refusal {
     /// number.
     #[error("belongs to user {0}, for whom the server registered no such job")]
     Unregistered(u32),
-    /// It was started by `jobmeter run` of another server.
-    #[error("belongs to `jobmeter run` of another server")]
+    /// It was started by `jobmeter run` of another server, or names none.
+    #[error("belongs to `jobmeter run` of another server, or names no server")]
     OtherServer,
     /// It is a symbolic link or a file.
     #[error("is no directory")]

@@ -249,6 +249,9 @@ impl Runs {
         let Some(run) = self.runs.get_mut(place) else { return };
         run.ended = true;
         changes.ended.push(run.job.key.clone());
+        if let Some(since) = run.empty_since.filter(|_| run.is_local()) {
+            changes.last_processes.push((run.job.key.clone(), since));
+        }
         let mut identities = run.identities.iter();
         run.job.dirs.retain(|dir| {
             let identity = identities.next().copied();
@@ -317,8 +320,7 @@ impl Runs {
         for place in 0..self.runs.len() {
             let abandoned = self.runs.get(place).is_some_and(|run| {
                 let long = |since| checking.now.since(since) >= ABANDONED_US;
-                let local = run.job.key.cluster.as_str() == ClusterId::LOCAL;
-                !run.ended && local && run.empty_since.is_some_and(long)
+                !run.ended && run.is_local() && run.empty_since.is_some_and(long)
             });
             if abandoned {
                 changed = true;
@@ -337,6 +339,10 @@ enum Compared {
 }
 
 impl Run {
+    fn is_local(&self) -> bool {
+        self.job.key.cluster.as_str() == ClusterId::LOCAL
+    }
+
     /// Takes what the run's directories are now.
     fn compare(&mut self, group: Option<Group>) -> Compared {
         let Some(group) = group else { return Compared::Another };

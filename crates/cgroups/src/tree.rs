@@ -379,6 +379,17 @@ pub(crate) fn judge(places: &[Place], parts: &[&str]) -> Option<What> {
     any.then_some(what)
 }
 
+/// Whether a directory of `jobmeter run` does not carry the identity of the agent's server. Recorded machines may have
+/// directories without an identity.
+fn is_of_other_server(looking: &Looking<'_>, what: &What) -> bool {
+    let is_run = what.claim.as_ref().is_some_and(|it| Some(&it.key.cluster) == looking.local);
+    match (looking.server, what.server.as_deref()) {
+        (Some(own), Some(server)) => server != own,
+        (Some(_), None) => is_run && looking.root.is_live(),
+        (None, _) => false,
+    }
+}
+
 /// Applies the rule of owners: what leads to a job, and the job's own directory, is root's or the
 /// scheduler's; a unit may be anybody's, as only root can have made it where it is.
 fn refuse(looking: &Looking<'_>, what: &mut What, fact: Fact) {
@@ -386,7 +397,7 @@ fn refuse(looking: &Looking<'_>, what: &mut What, fact: Fact) {
     let why = if fact.kind != NodeKind::Directory {
         what.unit = false;
         Refusal::NoDirectory
-    } else if looking.server.is_some_and(|own| what.server.as_deref().is_some_and(|it| it != own)) {
+    } else if is_of_other_server(looking, what) {
         Refusal::OtherServer
     } else if fact.uid == 0 || looking.trusted.contains(&fact.uid) {
         return;

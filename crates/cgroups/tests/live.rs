@@ -13,14 +13,22 @@ use model::{ClusterId, JobId, JobKey, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 #[global_allocator]
 static ALLOCATOR: allocations::CountingAllocator = allocations::CountingAllocator;
 
+/// One test at a time: beside thousands of new directories others are found late.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Directories of a test's own, removed when it ends.
 struct Ground {
     tops: Vec<(Hierarchy, PathBuf)>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Ground {
@@ -42,7 +50,7 @@ impl Ground {
     fn of(name: &str, wanted: &[Hierarchy]) -> Option<Self> {
         let name = format!("jobmeter-test-{name}-{}", std::process::id());
         let hierarchies = Hierarchies::read(&Root::live().unwrap()).unwrap();
-        let mut ground = Self { tops: Vec::new() };
+        let mut ground = Self { tops: Vec::new(), _alone: alone() };
         for hierarchy in wanted {
             let mount = hierarchies.mounts().iter().find(|m| m.hierarchies.contains(hierarchy))?;
             let top = PathBuf::from("/").join(&mount.path).join(&name);
@@ -293,6 +301,7 @@ fn many_jobs_at_once_and_then_nothing_new_costs_no_memory() {
 
 #[test]
 fn a_local_job_whose_program_was_killed_ends() {
+    let _alone = alone();
     let Some(top) = local_top() else { return };
     let id = 900_000_000 + i64::from(std::process::id());
     let key = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
@@ -306,6 +315,7 @@ fn a_local_job_whose_program_was_killed_ends() {
     let is = |keys: &[JobKey]| keys.contains(&key);
     wait_for(&mut discovery, &root, &mut jobs, "its process", |c| is(&c.populated));
     // Its processes are gone, its directory stays.
+    let emptied = now();
     child.kill().unwrap();
     child.wait().unwrap();
     wait_for(&mut discovery, &root, &mut jobs, "its emptiness", |c| is(&c.emptied));
@@ -313,9 +323,33 @@ fn a_local_job_whose_program_was_killed_ends() {
     assert!(!is(&soon.ended), "{soon:?}");
     let later = discovery.update(&root, now().plus(11_000_000), &mut jobs);
     assert!(is(&later.ended), "{later:?}");
+    let last = later.last_processes.iter().find(|(job, _)| *job == key).map(|(_, at)| *at);
+    assert!(last.is_some_and(|at| at >= emptied && at <= now()), "it ended with its last process");
     let after = discovery.update(&root, now().plus(12_000_000), &mut jobs);
     assert!(!is(&after.started) && jobs.get(&key).is_none(), "{after:?}");
     remove(&dir);
+}
+
+#[test]
+fn a_directory_of_a_run_without_a_server_is_no_job_of_an_agent() {
+    let _alone = alone();
+    let Some(top) = local_top() else { return };
+    let id = 910_000_000 + i64::from(std::process::id());
+    let [bare, own] = ["", "@aaa"].map(|server| top.join(format!("job_{id}{server}")));
+    std::fs::create_dir_all(&bare).unwrap();
+    let root = Root::live().unwrap();
+    let key = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
+    let (mut discovery, mut jobs) = (Discovery::new(Config::default()), Jobs::default());
+    discovery.set_server("aaa");
+    discovery.update(&root, now(), &mut jobs);
+    let without = jobs.get(&key).is_some();
+    std::fs::create_dir_all(&own).unwrap();
+    wait_for(&mut discovery, &root, &mut jobs, "its job", |c| c.started.contains(&key));
+    let dirs = jobs.get(&key).map(|job| job.dirs.len());
+    remove(&bare);
+    remove(&own);
+    assert!(!without, "a directory that names no server");
+    assert_eq!(dirs, Some(1));
 }
 
 /// Where `jobmeter run` makes its cgroups, in a hierarchy of either version.

@@ -75,6 +75,32 @@ impl<C> Loaded<C> {
     }
 }
 
+/// A configuration with errors: what they are not about is read all the same, so that one run lists everything.
+#[derive(Debug)]
+pub struct Partly<C> {
+    /// The configuration, with the default in the place of each wrong value; `None`: nothing results from it.
+    pub loaded: Option<Loaded<C>>,
+    /// All that is wrong with it.
+    pub errors: Vec<ConfigError>,
+}
+
+impl<C> Partly<C> {
+    fn new(config: Option<C>, values: Values, errors: Vec<ConfigError>) -> Self {
+        Self { loaded: config.map(|config| Loaded { config, values }), errors }
+    }
+
+    /// The configuration, if nothing is wrong with it.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn complete(self) -> Result<Loaded<C>, ConfigErrors> {
+        match self.loaded {
+            Some(loaded) if self.errors.is_empty() => Ok(loaded),
+            _ => Err(ConfigErrors(self.errors)),
+        }
+    }
+}
+
 /// The configuration of an agent with these sources.
 ///
 /// # Errors
@@ -83,10 +109,15 @@ pub fn load_agent(
     given: &Given<'_>,
     sources: &[SourceSettings],
 ) -> Result<Loaded<AgentConfig>, ConfigErrors> {
+    read_agent(given, sources).complete()
+}
+
+/// The same of one with errors.
+pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> Partly<AgentConfig> {
     let mut errors = Vec::new();
     let values = Values::read(agent_settings(sources), given, &mut errors);
     let config = AgentConfig::from_values(&values, sources, &mut errors);
-    loaded(config, values, errors)
+    Partly::new(config, values, errors)
 }
 
 /// The configuration of a server.
@@ -94,10 +125,15 @@ pub fn load_agent(
 /// # Errors
 /// All that is wrong with it, one entry each.
 pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
+    read_server(given).complete()
+}
+
+/// The same of one with errors.
+pub fn read_server(given: &Given<'_>) -> Partly<ServerConfig> {
     let mut errors = Vec::new();
     let values = Values::read(server_settings(), given, &mut errors);
     let config = ServerConfig::from_values(&values, &mut errors);
-    loaded(config, values, errors)
+    Partly::new(config, values, errors)
 }
 
 /// The configuration of the command `jobmeter`.
@@ -105,21 +141,15 @@ pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErro
 /// # Errors
 /// All that is wrong with it, one entry each.
 pub fn load_client(given: &Given<'_>) -> Result<Loaded<ClientConfig>, ConfigErrors> {
+    read_client(given).complete()
+}
+
+/// The same of one with errors.
+pub fn read_client(given: &Given<'_>) -> Partly<ClientConfig> {
     let mut errors = Vec::new();
     let values = Values::read(client_settings(), given, &mut errors);
     let config = ClientConfig::from_values(&values, &mut errors);
-    loaded(config, values, errors)
-}
-
-fn loaded<C>(
-    config: Option<C>,
-    values: Values,
-    errors: Vec<ConfigError>,
-) -> Result<Loaded<C>, ConfigErrors> {
-    match config {
-        Some(config) if errors.is_empty() => Ok(Loaded { config, values }),
-        _ => Err(ConfigErrors(errors)),
-    }
+    Partly::new(config, values, errors)
 }
 
 #[cfg(test)]

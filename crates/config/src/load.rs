@@ -213,8 +213,13 @@ impl Values {
         self.values.get(key)
     }
 
+    /// Whether a file gave any of the values.
+    pub fn has_file(&self) -> bool {
+        self.values.values().any(|(_, origin)| matches!(origin, Origin::File { .. }))
+    }
+
     /// Whether nobody said anything about a key.
-    pub(crate) fn is_default(&self, key: &str) -> bool {
+    pub fn is_default(&self, key: &str) -> bool {
         self.values.get(key).is_none_or(|(_, origin)| *origin == Origin::Default)
     }
 

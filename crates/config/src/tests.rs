@@ -122,7 +122,7 @@ fn every_error_of_every_layer_is_told() {
          F:6:10: `sources.process.period` is `2d`; it wants a time from 1ms to 1d\n\
          environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
          flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
-         https://metrics.example";
+         https://metrics.example, which begins with http:// or https://";
     assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
 }
 

@@ -173,15 +173,26 @@ impl ServerUrl {
     /// # Errors
     /// What would do.
     pub fn new(text: &str) -> Result<Self, String> {
-        let want =
-            || "an address such as http://127.0.0.1:8790 or https://metrics.example".to_owned();
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        let (host, path) =
-            rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))).ok_or_else(want)?;
-        let ok =
-            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
-        if host.is_empty() || !host.chars().all(ok) || path.contains(['?', '#', ' ']) {
-            return Err(want());
+        let rest = rest.ok_or_else(|| want("which begins with http:// or https://"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = host_and_port(authority);
+        if !is_host(host) {
+            return Err(want("with the name or the IP address of a host"));
+        }
+        // A port that is none would be read as 80, and the token would go there.
+        let is_port = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_digit())
+                && text.parse::<u16>().is_ok_and(|port| port > 0)
+        };
+        if !port.is_none_or(is_port) {
+            return Err(want("with a port from 1 to 65535"));
+        }
+        let in_path = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        let is_step = |step: &str| !matches!(step, "" | "." | "..") && step.chars().all(in_path);
+        let path = path.trim_end_matches('/');
+        if !path.is_empty() && !path.split('/').all(is_step) {
+            return Err(want("with nothing behind it but the path of a proxy"));
         }
         Ok(Self(text.trim_end_matches('/').to_owned()))
     }
@@ -200,12 +211,8 @@ impl ServerUrl {
 impl ServerUrl {
     /// The host, without the port; an IPv6 address is in brackets.
     pub fn host(&self) -> &str {
-        let host = self.0.split("://").nth(1).unwrap_or_default();
-        let host = host.split('/').next().unwrap_or_default();
-        match host.rsplit_once(':') {
-            Some((name, port)) if !port.contains(']') => name,
-            _ => host,
-        }
+        let authority = self.0.split("://").nth(1).unwrap_or_default();
+        host_and_port(authority.split('/').next().unwrap_or_default()).0
     }
 
     /// Whether it is on this machine, by its name.
@@ -214,6 +221,28 @@ impl ServerUrl {
         let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
         name == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
+}
+
+/// What an address of a server is, and what this one lacks.
+fn want(lacking: &str) -> String {
+    format!("an address such as http://127.0.0.1:8790 or https://metrics.example, {lacking}")
+}
+
+/// The two parts of `host:port`; an IPv6 address in brackets has colons of its own.
+fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    if let Some(address) = text.strip_prefix('[') {
+        let address = address.strip_suffix(']').map(str::parse::<std::net::Ipv6Addr>);
+        return address.is_some_and(|address| address.is_ok());
+    }
+    let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(in_name)
 }
 
 impl Text for ServerUrl {
@@ -240,8 +269,24 @@ mod tests {
         ] {
             assert_eq!(ServerUrl::new(url).unwrap().is_local(), local, "{url}");
         }
-        for text in ["", "h:1", "ftp://h", "http://", "http://a b", "http://u:p@h", "http://h/?x"] {
-            assert!(ServerUrl::new(text).is_err(), "{text}");
+        for (lacking, texts) in [
+            ("begins with http://", &["", "h:1", "ftp://h", "HTTP://h", "http:/h"][..]),
+            (
+                "a port from 1 to 65535",
+                &["http://h:99999", "http://h:0", "http://h:", "http://h:+1"],
+            ),
+            ("a port from 1 to 65535", &["http://[::1]:x", "https://h:65536/x", "http://u:p@h"]),
+            ("of a host", &["http://", "http:///x", "http://:80", "http://a b", "http://u@h:1"]),
+            (
+                "of a host",
+                &["http://[::1", "http://[h]", "http://::1", "http://-h", "http://h:1:2"],
+            ),
+            ("behind it", &["http://h/?x", "http://h/a b", "http://h/../x", "http://h//x"]),
+        ] {
+            for text in texts {
+                let error = ServerUrl::new(text).unwrap_err();
+                assert!(error.contains(lacking), "{text}: {error}");
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::client::{Client, escape};
 use crate::csv_rows;
 use crate::show::{self, Table};
-use crate::times::{machine, machine_value};
+use crate::times::{duration, machine, machine_value};
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -23,15 +23,15 @@ fn text(matches: &ArgMatches, name: &str) -> Option<String> {
 }
 
 fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let age = text(matches, "for").map(|age| {
-        let age_of = config::parse_duration(&age);
-        age_of.with_context(|| format!("--for {age}: write 12h, 30d or 365d"))
-    });
+    let age = text(matches, "for").map(|age| duration("for", &age));
     let new = api::NewToken {
         scope: text(matches, "scope").unwrap_or_else(|| "read".to_owned()),
         expires_in_seconds: age.transpose()?.map(|age| age.as_secs()),
         note: text(matches, "note"),
     };
+    if new.expires_in_seconds == Some(0) {
+        bail!("--for: a token is good for 1s at least; write 12h or 30d");
+    }
     let made: api::MadeToken = client.post("/api/v1/tokens", &new)?;
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
@@ -47,7 +47,12 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 
 fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, || client.text("/api/v1/tokens", "application/json"), &mut out)? {
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Token>(),
+        || client.text("/api/v1/tokens", "application/json"),
+        &mut out,
+    )? {
         return Ok(());
     }
     if matches.get_flag("json") {
@@ -127,8 +132,12 @@ fn users(matches: &ArgMatches) -> Vec<String> {
 
 fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, || client.text("/api/v1/accounts", "application/json"), &mut out)?
-    {
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Account>(),
+        || client.text("/api/v1/accounts", "application/json"),
+        &mut out,
+    )? {
         return Ok(());
     }
     if matches.get_flag("json") {

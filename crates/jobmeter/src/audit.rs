@@ -27,7 +27,12 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
         ],
     );
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, || client.text(&path, "application/json"), &mut out)? {
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::AuditLine>(),
+        || client.text(&path, "application/json"),
+        &mut out,
+    )? {
         return Ok(());
     }
     if matches.get_flag("json") {
@@ -35,8 +40,19 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
         return Ok(out.flush()?);
     }
     let lines: Vec<api::AuditLine> = client.get(&path)?;
-    write(&lines, &times, &mut out)?;
+    if let Some(who) = text("who").filter(|_| lines.is_empty()) {
+        writeln!(out, "{}", nothing_by(&who))?;
+    } else {
+        write(&lines, &times, &mut out)?;
+    }
     Ok(out.flush()?)
+}
+
+fn nothing_by(who: &str) -> String {
+    format!(
+        "no entry of that time and kind names `{who}`: --who takes the name or the number of a user (uid 1000), or \
+         words of an entry's column `who`, such as token 7"
+    )
 }
 
 fn write(lines: &[api::AuditLine], times: &Times, out: &mut impl Write) -> io::Result<()> {
@@ -92,6 +108,11 @@ mod tests {
         let first = ["00:00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
         assert_eq!(words[1], [&first[..], &["nodes=n1", "number=7"]].concat());
         assert_eq!(words[2][6..], ["oar:7", "1000"]);
+    }
+
+    #[test]
+    fn a_user_without_an_entry_is_named() {
+        assert!(nothing_by("alcie").starts_with("no entry of that time and kind names `alcie`: "));
     }
 
     #[test]

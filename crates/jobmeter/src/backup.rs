@@ -43,6 +43,11 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     copy_audit(&data, &to)?;
     keep_rights(&data, &to)?;
     let store::Copied { blocks, samples, archived, segments, bytes } = copied;
+    if matches.get_flag("json") {
+        let answer = serde_json::json!({"folder": to, "blocks": blocks, "archived_blocks": archived,
+            "samples": samples, "log_segments": segments, "bytes": bytes});
+        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
     writeln!(
         io::stdout().lock(),
         "{}: {blocks} blocks of {samples} samples and {segments} log segments, {bytes} bytes; \

@@ -36,6 +36,7 @@ pub(crate) fn capture(
     find: cgroups::Config,
     site: &Site,
     out: &Path,
+    json: bool,
 ) -> anyhow::Result<()> {
     let root = &site.root;
     let jobs = jobs_of(root, find, crate::clock());
@@ -78,6 +79,10 @@ pub(crate) fn capture(
         bail!("nothing was read that can be recorded");
     }
     write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
+    if json {
+        let answer = serde_json::json!({ "folder": out, "files": written });
+        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
     writeln!(
         io::stderr(),
         "jobmeter: {written} files are in {}; read them before you send them anywhere",
@@ -212,7 +217,7 @@ mod tests {
         let plan = agent::plan(&config, None).unwrap();
         let find = agent::discovery(&config).unwrap();
         let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
-        capture(&plan.sources, find, &site, out).unwrap();
+        capture(&plan.sources, find, &site, out, false).unwrap();
         fs::read_to_string(out.join(STATES)).unwrap()
     }
 

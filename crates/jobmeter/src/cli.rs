@@ -1,15 +1,24 @@
 //! The words of the command line.
 
+use clap::builder::{NonEmptyStringValueParser, ValueParser};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 mod access;
 mod demand;
+#[cfg(test)]
+mod documents;
+mod groups;
+mod operate;
 
 /// The programs, each with a command line and a manual page.
 pub(crate) const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
 
 /// The whole command.
 pub(crate) fn command() -> Command {
+    groups::with_groups(without_empty_values(all()))
+}
+
+fn all() -> Command {
     Command::new("jobmeter")
         .version(env!("CARGO_PKG_VERSION"))
         .about("What every job, node and device of a cluster uses, and what it costs")
@@ -24,6 +33,7 @@ pub(crate) fn command() -> Command {
             nodes(),
             get(),
             explain(),
+            gaps(),
             sql(),
             demand::set(),
             demand::flush(),
@@ -32,20 +42,36 @@ pub(crate) fn command() -> Command {
             access::account(),
             access::audit(),
             top(),
-            sources(),
-            doctor(),
-            capture(),
-            check(),
-            verify(),
-            backup(),
-            completions(),
-            man(),
-            beside(
+            operate::sources(),
+            operate::doctor(),
+            operate::capture(),
+            operate::check(),
+            operate::verify(),
+            operate::backup(),
+            operate::completions(),
+            operate::man(),
+            operate::beside(
                 "server",
                 "Starts the server program beside this one; see `jobmeter-server --help`",
             ),
         ])
         .after_help("Example: jobmeter run -- make -j2")
+}
+
+/// Rejects empty values of every option and argument: what a script passes on of an unset variable would else be read
+/// as nothing named.
+fn without_empty_values(command: Command) -> Command {
+    let is_text = |arg: &Arg| {
+        let parser = arg.get_value_parser();
+        arg.get_action().takes_values()
+            && parser.type_id() == ValueParser::string().type_id()
+            && parser.possible_values().is_none()
+    };
+    let command = command.mut_args(|arg| match is_text(&arg) {
+        true => arg.value_parser(NonEmptyStringValueParser::new()),
+        false => arg,
+    });
+    command.mut_subcommands(without_empty_values)
 }
 
 /// Flags that every command takes: the settings of [`config::client_settings`], `--config` and `-v`.
@@ -68,24 +94,23 @@ fn csv() -> Arg {
 }
 
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(word).help(help)
+    // A negative time is no unknown option: its reader says what is wrong with it.
+    Arg::new(name).long(name).value_name(word).help(help).allow_hyphen_values(word == "TIME")
 }
 
 /// The beginning of an interval.
 fn since(help: &'static str) -> Arg {
-    value("since", "TIME", help).long_help(format!("{help}. {TIMES}")).allow_hyphen_values(true)
+    value("since", "TIME", help).long_help(format!("{help}. {TIMES}"))
 }
 
 /// The end of an interval.
 fn until(help: &'static str) -> Arg {
-    value("until", "TIME", help).long_help(format!("{help}. {TIMES}")).allow_hyphen_values(true)
+    value("until", "TIME", help).long_help(format!("{help}. {TIMES}"))
 }
 
 /// An interval that ends now.
 fn last(help: &'static str) -> Arg {
-    value("last", "TIME", help)
-        .long_help(format!("{help}, such as 30s, 5m or 1h30m"))
-        .allow_hyphen_values(true)
+    value("last", "TIME", help).long_help(format!("{help}, such as 30s, 5m or 1h30m"))
 }
 
 /// How a time is written.
@@ -261,12 +286,27 @@ fn explain() -> Command {
         .after_help("Example: jobmeter explain load_1m --device node-1")
 }
 
+fn gaps() -> Command {
+    Command::new("gaps")
+        .about("Lists what is missing, of which nodes, and why")
+        .args([
+            value("device", "NAME", "Only of this node"),
+            since("Only what was missing at or after this time [default: 1d]"),
+            until("Only what was missing at or before this time [default: now]"),
+            last("Only what was missing within this time before now"),
+            json(),
+            csv(),
+        ])
+        .after_help("Example: jobmeter gaps --device node-1 --since yesterday")
+}
+
 fn sql() -> Command {
     Command::new("sql")
         .about("Asks in SQL: metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more")
         .args([
             format(),
             json().conflicts_with("format"),
+            csv().conflicts_with("format"),
             Arg::new("query")
                 .required(true)
                 .value_name("SELECT")
@@ -296,132 +336,6 @@ job's processes, of a server the nodes of a job or the jobs of a node. j shows a
 this node; d all nodes of a server. / keeps the rows that have what is typed, escape drops that, then goes \
 back to the jobs. ? shows the keys. q or Ctrl-C ends.";
 
-fn sources() -> Command {
-    Command::new("sources")
-        .about("What this node can tell: every source, its state, what to grant, its cost")
-        .args([
-            Arg::new("name").value_name("NAME").help(
-                "The manual of this source, and how it stands here; with --json, the latter alone",
-            ),
-            value("root", "DIR", "A recorded machine instead of this one"),
-            Arg::new("markdown")
-                .long("markdown")
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["name", "root", "json", "csv"])
-                .help("The reference of all sources, as Markdown"),
-            json(),
-            csv(),
-        ])
-        .after_help("Example: jobmeter sources cgroup")
-}
-
-/// Whose settings say what is read.
-fn agent_file() -> Arg {
-    value(
-        "agent",
-        "FILE",
-        "The agent's settings [default: what JOBMETER_AGENT_FILE names, else /etc/jobmeter/agent.toml]",
-    )
-}
-
-fn doctor() -> Command {
-    Command::new("doctor")
-        .about("What keeps this node from telling all it can: each source, what to grant, its cost, and the machine")
-        .args([
-            value("for", "TIME", "How long the cost of each source is measured [default: 1m]"),
-            agent_file(),
-            value("root", "DIR", "A recorded machine instead of this one; no cost is measured"),
-            json(),
-        ])
-        .after_help("Example: jobmeter doctor --for 10s")
-}
-
-fn capture() -> Command {
-    Command::new("capture")
-        .about("Records the files that this node's agent reads, names scrubbed, for a bug report or a test")
-        .args([
-            Arg::new("source")
-                .value_name("SOURCE")
-                .help("Which source [default: all that the agent's settings do not switch off]"),
-            value("out", "DIR", "Where to write; it must not exist").required(true),
-            agent_file(),
-            value("root", "DIR", "A recorded machine instead of this one"),
-        ])
-        .after_help("Example: jobmeter capture --out report; tar czf report.tar.gz report")
-}
-
-fn check() -> Command {
-    Command::new("check")
-        .about("Lists every error of a configuration file, and prints what results from it")
-        .args([
-            Arg::new("file").required(true).value_name("FILE").help("The file"),
-            value(
-                "for",
-                "PROGRAM",
-                "agent, server or client [default: by the file's name, else by its keys]",
-            )
-            .value_parser(["agent", "server", "client"]),
-        ])
-        .after_help("Example: jobmeter check /etc/jobmeter/agent.toml --for agent")
-}
-
-fn verify() -> Command {
-    Command::new("verify")
-        .about(
-            "Checks a server's data folder, changing nothing: what is damaged, and what that costs",
-        )
-        .args([value("data", "DIR", "The server's --data, or that of `up`").required(true), json()])
-        .after_help("Example: jobmeter verify --data /var/lib/jobmeter")
-}
-
-fn backup() -> Command {
-    Command::new("backup")
-        .about("Copies a server's data folder, also while the server runs")
-        .args([
-            value("data", "DIR", "The server's --data, or that of `up`").required(true),
-            value("to", "DIR", "Where to copy it; it must not exist").required(true),
-        ])
-        .after_help("Example: jobmeter backup --data /var/lib/jobmeter --to /backup/2026-01-06")
-}
-
-fn completions() -> Command {
-    Command::new("completions")
-        .about("Prints what makes a shell complete the words of a program's command line")
-        .args([
-            Arg::new("shell")
-                .required(true)
-                .value_name("SHELL")
-                .value_parser(["bash", "zsh", "fish"])
-                .help("Which shell"),
-            Arg::new("program")
-                .value_name("PROGRAM")
-                .value_parser(PROGRAMS)
-                .default_value("jobmeter")
-                .help("Whose words"),
-        ])
-        .after_help("Example: jobmeter completions bash > ~/.local/share/bash-completion/completions/jobmeter")
-}
-
-fn man() -> Command {
-    Command::new("man")
-        .about(
-            "Writes the manual pages of all programs; without a folder prints that of `jobmeter`",
-        )
-        .arg(Arg::new("dir").value_name("DIR").help("Folder to write them to; it must be there"))
-        .after_help("Example: jobmeter man | man -l -")
-}
-
-/// A command that is another program.
-fn beside(name: &'static str, about: &'static str) -> Command {
-    Command::new(name).about(about).disable_help_flag(true).arg(
-        Arg::new("arguments")
-            .num_args(0..)
-            .trailing_var_arg(true)
-            .allow_hyphen_values(true)
-            .value_parser(clap::value_parser!(std::ffi::OsString)),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,6 +343,24 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn empty_values_are_rejected() {
+        for words in [
+            &["get", "--device", ""][..],
+            &["--server", "", "nodes"],
+            &["jobs", "--since="],
+            &["explain", ""],
+            &["run", "--name", "", "--", "true"],
+            &["token", "create", "--note", ""],
+        ] {
+            let words = [&["jobmeter"], words].concat();
+            let error = command().try_get_matches_from(&words).unwrap_err().to_string();
+            assert!(error.contains("a value is required for"), "{words:?}: {error}");
+        }
+        let run = ["jobmeter", "run", "--", "echo", ""];
+        assert!(command().try_get_matches_from(run).is_ok(), "a command's own arguments");
     }
 
     #[test]

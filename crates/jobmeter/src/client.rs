@@ -1,6 +1,7 @@
 //! The server, as a command asks it.
 
 use crate::plain::plain_json;
+use crate::progress::Progress;
 use crate::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use ureq::RequestBuilder;
 use ureq::unversioned::resolver::DefaultResolver;
 
+/// Longest time that a list, a report or a change may take.
+const LIST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest answer that is read whole: lists and reports, never samples.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
@@ -20,6 +23,8 @@ pub(crate) struct Client {
     agent: ureq::Agent,
     url: String,
     token: Option<Token>,
+    /// Longest time of a request; `None`: no limit of what is streamed, and [`LIST_TIME_MAX`] of anything else.
+    limit: Option<Duration>,
 }
 
 /// The body of an answer, as it comes.
@@ -89,7 +94,13 @@ impl Client {
             .build();
         let connector = agent::connector(server.host(), &ask.server_uids);
         let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
-        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token })
+        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
+    }
+
+    /// The same client, with a limit of time for each request.
+    pub(crate) fn limited(&self, limit: Duration) -> Self {
+        let (agent, url, token) = (self.agent.clone(), self.url.clone(), self.token.clone());
+        Self { agent, url, token, limit: Some(limit) }
     }
 
     /// Where the server is.
@@ -114,17 +125,40 @@ impl Client {
 
     /// Asks for JSON and gives it as the server wrote it.
     pub(crate) fn text(&self, path: &str, accept: &str) -> anyhow::Result<String> {
-        let mut body = String::new();
-        let mut reader = self.stream(path, accept)?.take(ANSWER_BYTES_MAX);
-        reader.read_to_string(&mut body).with_context(|| self.strange(path))?;
-        Ok(body)
+        let _progress = Progress::start("waiting for the server's answer");
+        let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
+        self.whole(path, self.check(self.in_time(self.authorised(request)).call())?)
     }
 
     fn read<T: DeserializeOwned>(&self, path: &str, body: Body) -> anyhow::Result<T> {
-        let mut text = String::new();
-        let read = body.take(ANSWER_BYTES_MAX).read_to_string(&mut text);
-        read.with_context(|| self.strange(path))?;
+        let text = self.whole(path, body)?;
         self.understood(path, &text)
+    }
+
+    /// All of a body.
+    fn whole(&self, path: &str, body: Body) -> anyhow::Result<String> {
+        let mut text = String::new();
+        match body.take(ANSWER_BYTES_MAX).read_to_string(&mut text) {
+            Ok(_) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                Err(anyhow::Error::from(error).context(self.late()))
+            }
+            Err(error) => Err(anyhow::Error::from(error).context(self.strange(path))),
+        }
+    }
+
+    /// A request that is answered in time or fails.
+    fn in_time<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
+        request.config().timeout_global(Some(self.list_time_max())).build()
+    }
+
+    fn list_time_max(&self) -> Duration {
+        self.limit.unwrap_or(LIST_TIME_MAX)
+    }
+
+    fn late(&self) -> String {
+        let seconds = self.list_time_max().as_secs_f64();
+        format!("{} gave no whole answer within {seconds} s; is it overloaded?", self.url)
     }
 
     /// Asks, and gives the body as it comes.
@@ -151,14 +185,19 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
-        let reader = self.post_stream(path, body, "application/json")?;
+        let _progress = Progress::start("waiting for the server's answer");
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("Accept", "application/json");
+        let request = request.header("Content-Type", "application/json");
+        let request = self.in_time(self.authorised(request));
+        let reader = self.check(request.send(&serde_json::to_vec(body)?[..]))?;
         self.read(path, reader)
     }
 
     /// Ends something, and reads JSON.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let request = self.agent.delete(format!("{}{path}", self.url));
-        let body = self.check(self.authorised(request).call())?;
+        let body = self.check(self.in_time(self.authorised(request)).call())?;
         self.read(path, body)
     }
 
@@ -174,6 +213,7 @@ impl Client {
     }
 
     fn authorised<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
+        let request = request.config().timeout_global(self.limit).build();
         match &self.token {
             Some(token) => request.header("Authorization", format!("Bearer {}", token.secret())),
             None => request,
@@ -186,7 +226,10 @@ impl Client {
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<Body> {
         let mut answer = answer.map_err(|error| {
-            let what = unreachable(&self.url, &error);
+            let what = match error {
+                ureq::Error::Timeout(ureq::Timeout::Global) => self.late(),
+                _ => unreachable(&self.url, &error),
+            };
             anyhow::Error::from(error).context(what)
         })?;
         let status = answer.status().as_u16();
@@ -253,6 +296,31 @@ mod tests {
             ("there is no source `load`", "there is no source `load`"),
         ] {
             assert_eq!(in_options(field), option);
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_waited_for_in_vain_for_a_time() {
+        // It accepts connections, and says nothing.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        let given = config::Given {
+            file: config::ConfigFile::None,
+            environment: &|_| None,
+            flags: Vec::new(),
+        };
+        let ask = config::load_client(&given).unwrap().config.ask;
+        let mut client = Client::new(&url, None, &ask).unwrap();
+        client.limit = Some(Duration::from_millis(500));
+        let get = client.get::<serde_json::Value>("/api/v1/nodes").unwrap_err();
+        let post = client.post::<serde_json::Value>("/api/v1/tokens", &()).unwrap_err();
+        for error in [get, post] {
+            let error = format!("{error:#}");
+            assert!(
+                error.starts_with(&format!("{url} gave no whole answer within 0.5 s")),
+                "{error}"
+            );
         }
     }
 

@@ -33,6 +33,15 @@ const ARGUMENTS: [(&str, &str); 5] = [
     ("capture", "sources"),
 ];
 
+/// The same in zsh, whose script names the arguments.
+const NAMED_ARGUMENTS: [(&str, &str); 5] = [
+    ("id", "jobs"),
+    ("metric", "metrics"),
+    ("name", "sources"),
+    ("source", "sources"),
+    ("account", "accounts"),
+];
+
 pub(crate) fn command() -> Command {
     let kind = Arg::new("kind").required(true).value_parser(KINDS).help("Which values");
     Command::new(WORD).hide(true).about("Prints values for shell completion, one a line").arg(kind)
@@ -142,12 +151,19 @@ fn bash(script: &str) -> String {
     out
 }
 
-/// An option is `'--NAME=[help]:VALUE:_default'`; a function for each kind comes behind the first line.
+/// An option is `'--NAME=[help]:VALUE:_default'`, an argument `':NAME -- help:_default'`; a function for each kind comes
+/// behind the first line.
 fn zsh(script: &str) -> String {
     let mut out = String::new();
     for (place, line) in script.lines().enumerate() {
         let name = line.trim().strip_prefix("'--").and_then(|line| line.split_once("=["));
-        let kind = name.and_then(|(name, _)| of(&OPTIONS, name));
+        let argument = line.strip_prefix("':").and_then(|line| line.split_once(" -- "));
+        let argument = argument.map(|(name, _)| name.trim_start_matches(':'));
+        let kind = match (name, argument) {
+            (Some((name, _)), _) => of(&OPTIONS, name),
+            (None, Some(name)) => of(&NAMED_ARGUMENTS, name),
+            (None, None) => None,
+        };
         out.push_str(&match kind {
             Some(kind) => line.replace(":_default'", &format!(":_jobmeter_{kind}'")),
             None => line.to_owned(),

@@ -3,50 +3,46 @@
 use crate::times::machine_value;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Columns that come first, in this order; the others follow by name.
-const FIRST: [&str; 12] = [
-    "time", "cluster", "id", "number", "device", "name", "source", "user", "who", "state", "start",
-    "stop",
-];
-
-/// Writes a list as CSV where `--csv` is given; whether it did.
+/// Writes a list as CSV where `--csv` is given; whether it did. The columns are those of the list's type, so that
+/// a script finds the same ones in every answer, and a header in an empty one.
 pub(crate) fn written(
     matches: &ArgMatches,
+    columns: &[String],
     list: impl FnOnce() -> anyhow::Result<String>,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
     if !matches.get_flag("csv") {
         return Ok(false);
     }
-    write(machine_value(serde_json::from_str(&list()?)?), out)?;
+    write(columns, machine_value(serde_json::from_str(&list()?)?), out)?;
     out.flush()?;
     Ok(true)
 }
 
-fn write(list: Value, out: &mut impl Write) -> anyhow::Result<()> {
+fn write(columns: &[String], list: Value, out: &mut impl Write) -> anyhow::Result<()> {
     let Value::Array(list) = list else { anyhow::bail!("the answer is no list") };
-    let rows: Vec<Map<String, Value>> = list
-        .into_iter()
-        .map(|row| match row {
-            Value::Object(row) => row,
-            other => Map::from_iter([("value".to_owned(), other)]),
-        })
-        .collect();
-    let names: BTreeSet<&str> =
-        rows.iter().flat_map(|row| row.keys().map(String::as_str)).collect();
-    let first = FIRST.into_iter().filter(|name| names.contains(name));
-    let columns: Vec<&str> =
-        first.chain(names.iter().copied().filter(|name| !FIRST.contains(name))).collect();
     let mut writer = csv::Writer::from_writer(out);
-    if !columns.is_empty() {
-        writer.write_record(&columns)?;
-    }
-    for row in &rows {
+    writer.write_record(columns)?;
+    for row in list {
+        let Value::Object(mut row) = row else {
+            anyhow::bail!("a row of the answer has no fields")
+        };
+        if columns.last().is_some_and(|last| last == api::MORE) {
+            let known = |name: &String| columns.contains(name);
+            let more: Map<String, Value> = row
+                .iter()
+                .filter(|(name, _)| !known(name))
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect();
+            row.insert(
+                api::MORE.to_owned(),
+                if more.is_empty() { Value::Null } else { more.into() },
+            );
+        }
         writer.write_record(
-            columns.iter().map(|name| row.get(*name).map_or_else(String::new, cell)),
+            columns.iter().map(|name| row.get(name).map_or_else(String::new, cell)),
         )?;
     }
     Ok(writer.flush()?)
@@ -56,7 +52,7 @@ fn write(list: Value, out: &mut impl Write) -> anyhow::Result<()> {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => api::csv_cell(text).into_owned(),
         Value::Array(list) if !list.iter().any(|one| one.is_object() || one.is_array()) => {
             list.iter().map(cell).collect::<Vec<_>>().join(" ")
         }
@@ -69,21 +65,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_one_header_and_a_line_each() {
+    fn columns_do_not_depend_on_the_rows() {
+        let columns = ["cluster", "id", "start", "devices", "used", api::MORE].map(str::to_owned);
         let list = serde_json::json!([
             {"id": 7, "cluster": "slurm", "devices": ["n1", "n2"], "start": 1_767_706_500.25, "used": {"cpus": 4}},
-            {"id": 8, "cluster": "slurm", "name": "a, \"b\"", "stop": null},
+            {"id": 8, "cluster": "slurm", "name": "a, \"b\"", "start": null},
         ]);
         let mut out = Vec::new();
-        write(machine_value(list), &mut out).unwrap();
+        write(&columns, machine_value(list), &mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "cluster,id,name,start,stop,devices,used\n\
-             slurm,7,,2026-01-06T13:35:00.25+00:00,,n1 n2,\"{\"\"cpus\"\":4}\"\n\
-             slurm,8,\"a, \"\"b\"\"\",,,,\n"
+            "cluster,id,start,devices,used,more\n\
+             slurm,7,2026-01-06T13:35:00.25+00:00,n1 n2,\"{\"\"cpus\"\":4}\",\n\
+             slurm,8,,,,\"{\"\"name\"\":\"\"a, \\\"\"b\\\"\"\"\"}\"\n"
         );
         let mut out = Vec::new();
-        write(serde_json::json!([]), &mut out).unwrap();
-        assert!(out.is_empty());
+        write(&columns, serde_json::json!([]), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "cluster,id,start,devices,used,more\n");
+        let mut out = Vec::new();
+        let columns = ["name", "value", api::MORE].map(str::to_owned);
+        write(&columns, serde_json::json!([{"name": "=1+1", "value": -1}]), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "name,value,more\n'=1+1,-1,\n");
     }
 }

@@ -2,15 +2,21 @@
 
 use crate::client::{Client, escape};
 use crate::csv_rows;
+use crate::names::{check_may_burst, check_perf_events, check_source};
 use crate::show::{self, Table};
-use crate::times::{Times, machine, machine_value};
+use crate::times::{Times, duration, machine, machine_value};
 use anyhow::{Context, bail};
 use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
 use model::setting::Kind;
 use sources::Every;
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
 use std::time::Duration;
+
+/// Exit code of a change that concerns no node or no metric that is known.
+const NOTHING: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
     matches.get_one::<String>(name).cloned()
@@ -23,9 +29,7 @@ fn words(matches: &ArgMatches, name: &str) -> Vec<String> {
 }
 
 fn time(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
-    let Some(text) = text(matches, name) else { return Ok(None) };
-    let time = config::parse_duration(&text);
-    time.map(Some).with_context(|| format!("--{name} {text}: write 100ms, 30s, 5m or 2h"))
+    text(matches, name).map(|text| duration(name, &text)).transpose()
 }
 
 fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
@@ -41,9 +45,10 @@ fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// `jobmeter set`.
-pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
+    let mut code = ExitCode::SUCCESS;
     if matches.get_flag("list") {
         list(client, matches, &mut out)?;
     } else if let Some(number) = matches.get_one::<u64>("undo") {
@@ -52,9 +57,10 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     } else {
         let set = wanted(matches)?;
         let made: Numbered = client.post("/api/v1/settings", &set)?;
-        told(matches, &mut out, &made, "holds")?;
+        code = told(matches, &mut out, &made, "holds")?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    Ok(code)
 }
 
 /// The change that the flags name.
@@ -66,7 +72,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         ..Set::default()
     };
     let named = words(matches, "source");
-    named.iter().try_for_each(|name| known(name))?;
+    named.iter().try_for_each(|name| check_source(name))?;
     let period = time(matches, "period")?.map(|period| period.as_secs_f64());
     let enabled = matches.get_one::<bool>("enabled").copied();
     let burst = time(matches, "burst")?;
@@ -82,6 +88,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     }
     let events = words(matches, "perf");
     if !events.is_empty() {
+        check_perf_events(&events)?;
         let perf = set.sources.entry("perf".to_owned()).or_default();
         (perf.enabled, perf.events) = (Some(true), Some(events));
         perf.period_seconds = period;
@@ -90,12 +97,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         if named.is_empty() {
             bail!("--burst needs --source: which");
         }
-        if let Some(name) = named.iter().find(|name| !agent::may_burst(name)) {
-            bail!(
-                "--burst: the source `{name}` cannot have one: it reports some things once only, or reading it is \
-                 the work of a program or of another computer"
-            );
-        }
+        named.iter().try_for_each(|name| check_may_burst("--burst", name))?;
         let keep = time(matches, "keep")?.context("--burst needs --keep: how much is kept")?;
         let on = words(matches, "flush-on");
         let on = on.iter().map(|word| match word.as_str() {
@@ -116,18 +118,6 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     Ok(set)
 }
 
-/// Refuses the name of a source that agents of this version do not have.
-fn known(name: &str) -> anyhow::Result<()> {
-    // The agent's own metrics are a source to whoever sets it.
-    let names = || sources::SOURCES.iter().map(|spec| spec.name).chain(["agent"]);
-    if names().any(|known| known == name) {
-        return Ok(());
-    }
-    let meant = config::nearest(name, names());
-    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-    bail!("--source {name}: there is no such source{meant} (`jobmeter sources` lists them)")
-}
-
 /// The sources that are meant where none is named: those that are read at each tick, and run no program.
 fn read_at_each_tick() -> Vec<String> {
     let program = |spec: &&&sources::SourceSpec| {
@@ -139,7 +129,12 @@ fn read_at_each_tick() -> Vec<String> {
 
 fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
     const PATH: &str = "/api/v1/settings";
-    if csv_rows::written(matches, || client.text(PATH, "application/json"), out)? {
+    if csv_rows::written(
+        matches,
+        &api::columns::<SetChange>(),
+        || client.text(PATH, "application/json"),
+        out,
+    )? {
         return Ok(());
     }
     if matches.get_flag("json") {
@@ -157,7 +152,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
         table.row(vec![
             change.number.to_string(),
             change.nodes.clone(),
-            format!("{} of {}", change.nodes_taken, change.nodes_known),
+            taken_by(change),
             show::seconds((change.until - health.now).max(0.0)),
             change.by.clone(),
             change.settings.join("; "),
@@ -178,6 +173,13 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
+/// How many nodes took a change, and how many rejected some of it.
+fn taken_by(change: &SetChange) -> String {
+    let rejected: BTreeSet<&str> = change.refused.iter().map(|one| &*one.device).collect();
+    let taken = format!("{} of {}", change.nodes_taken, change.nodes_known);
+    if rejected.is_empty() { taken } else { format!("{taken}, rejected by {}", rejected.len()) }
+}
+
 /// The agents' keys at the beginning of a sentence as the options of `jobmeter set`.
 pub(crate) fn in_flags(why: &str) -> String {
     let Some((key, what)) = why.split_once(": ") else { return why.to_owned() };
@@ -195,13 +197,14 @@ pub(crate) fn in_flags(why: &str) -> String {
 }
 
 /// `jobmeter flush`.
-pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
-    known(&source)?;
+    check_source(&source)?;
+    check_may_burst("--source", &source)?;
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: Numbered = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    told(matches, &mut out, &made, "is asked for")?;
+    let code = told(matches, &mut out, &made, "is asked for")?;
     if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
         writeln!(
             io::stderr(),
@@ -209,7 +212,7 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
              send something (`jobmeter set --source {source} --burst 100ms --keep 60s --nodes ... --for ...` makes one)"
         )?;
     }
-    Ok(())
+    Ok(code)
 }
 
 /// Whether a change that holds gives some of these nodes a burst of a source.
@@ -227,14 +230,15 @@ fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
 }
 
 /// `jobmeter promote`.
-pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     const PATH: &str = "/api/v1/promotions";
     csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(number) = matches.get_one::<u64>("undo") {
         let ended: Numbered = client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
         told(matches, &mut out, &ended, "is ended")?;
-        return Ok(out.flush()?);
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
     }
     let is_list = matches.get_flag("list");
     let promoted: Vec<Promoted> = if is_list {
@@ -246,21 +250,34 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
         client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
     };
-    if csv_rows::written(matches, || Ok(serde_json::to_string(&promoted)?), &mut out)? {
-        return Ok(());
+    if csv_rows::written(
+        matches,
+        &api::columns::<Promoted>(),
+        || Ok(serde_json::to_string(&promoted)?),
+        &mut out,
+    )? {
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut code = ExitCode::SUCCESS;
     if !is_list {
         for one in nothing_matches(client, &promoted)? {
             writeln!(io::stderr(), "jobmeter: {one}")?;
+            code = ExitCode::from(NOTHING);
         }
     }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
-        return Ok(out.flush()?);
+        out.flush()?;
+        return Ok(code);
     }
-    let times = Times::of(client)?;
+    write_promoted(&promoted, &Times::of(client)?, &mut out)?;
+    out.flush()?;
+    Ok(code)
+}
+
+fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new(&["number", "nodes", "metric", "until", "by", "for"]);
-    for one in &promoted {
+    for one in promoted {
         table.row(vec![
             one.number.to_string(),
             one.nodes.clone(),
@@ -273,14 +290,14 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
     if table.is_empty() {
         writeln!(out, "no metric is promoted")?;
     } else {
-        table.write(&mut out)?;
+        table.write(out)?;
     }
-    for one in &promoted {
+    for one in promoted {
         if let Some(error) = &one.error {
             writeln!(out, "{}: promotes nothing: {error}", one.number)?;
         }
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// What of new promotions names no metric that is known, and no node that has reported.
@@ -315,17 +332,18 @@ fn told(
     out: &mut impl Write,
     one: &Numbered,
     what: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
+    let Numbered { number, nodes_known, nodes_reporting, nodes_full } = one;
+    let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
     if matches.get_flag("json") {
         writeln!(out, "{}", serde_json::to_string(one)?)?;
-        return Ok(());
+        return Ok(code);
     }
-    let Numbered { number, nodes_known, nodes_reporting, nodes_full } = one;
     let silent = match nodes_known.saturating_sub(*nodes_reporting) {
         0 => String::new(),
         silent => format!(" and {silent} that are silent"),
     };
-    writeln!(out, "{number} {what}, for {nodes_reporting} nodes that report{silent}")?;
+    writeln!(out, "{number} {what}, for {}{silent}", reporting(*nodes_reporting))?;
     if *nodes_full > 0 {
         writeln!(
             io::stderr(),
@@ -339,7 +357,11 @@ fn told(
             "jobmeter: no node of that name has reported since the server started"
         )?;
     }
-    Ok(())
+    Ok(code)
+}
+
+fn reporting(nodes: u64) -> String {
+    if nodes == 1 { "1 node that reports".to_owned() } else { format!("{nodes} nodes that report") }
 }
 
 #[cfg(test)]
@@ -380,7 +402,7 @@ mod tests {
         let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
         assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
-        assert!(told.starts_with("--burst: the source `taskstats` cannot have one"), "{told}");
+        assert!(told.starts_with("--burst: the source `taskstats` cannot have a burst"), "{told}");
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
         assert!(told.contains("nosuch: there is no such source"), "{told}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());

@@ -10,7 +10,6 @@ use crate::agent_file;
 use crate::probe::{Site, State, Told};
 use crate::show::Table;
 use crate::sources_of_node::root_of;
-use anyhow::Context as _;
 use clap::ArgMatches;
 use config::AgentConfig;
 use facts::Fact;
@@ -86,8 +85,7 @@ impl Cost {
 /// `jobmeter doctor`.
 pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
     let time = match matches.get_one::<String>("for") {
-        Some(text) => config::parse_duration(text)
-            .with_context(|| format!("--for {text} is no time: write 500ms, 30s or 2m"))?,
+        Some(text) => crate::times::duration("for", text)?,
         None => MEASURE,
     };
     let site = Site::new(root_of(matches)?, device)?;
@@ -142,6 +140,14 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
     Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
 }
 
+/// What opens a source; of a failure that names nothing, where to look.
+fn grant(told: &Told, name: &str) -> String {
+    if matches!(told.state, State::Denied | State::Broken) && told.grant.is_empty() {
+        return format!("`jobmeter sources {name}` shows what it reads");
+    }
+    told.grant.clone()
+}
+
 /// A line for the source, and one for each of its parts that gives nothing.
 fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<Line> {
     let cost = if live { Cost::of(measured, period) } else { None };
@@ -151,7 +157,7 @@ fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<L
             source: source.clone(),
             state: told.state,
             what: told.what.clone(),
-            grant: told.grant.clone(),
+            grant: grant(told, name),
             metrics: if whole { measured.metrics } else { 0 },
             series: if whole { measured.series } else { 0 },
             period_seconds: period.as_secs_f64(),
@@ -211,6 +217,18 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_says_where_to_look() {
+        let told =
+            |state, grant: &str| Told { state, what: "x".to_owned(), grant: grant.to_owned() };
+        assert_eq!(
+            grant(&told(State::Broken, ""), "cpu"),
+            "`jobmeter sources cpu` shows what it reads"
+        );
+        assert_eq!(grant(&told(State::Denied, "root"), "cpu"), "root");
+        assert_eq!(grant(&told(State::Ok, ""), "cpu"), "");
+    }
 
     #[test]
     fn a_day_costs_the_readings_and_what_is_done_between_them() {

@@ -128,8 +128,9 @@ impl Beside {
 
     /// Says that all is joined, waits to be let go, and becomes the program; returns only when that fails.
     fn begin(mut self, words: &[OsString]) -> io::Error {
+        let joined = sibling::used();
         match self.0.write_all(b"joined\n").and_then(|()| self.0.read_exact(&mut [0])) {
-            Ok(()) => sibling::become_program(words, &self.0),
+            Ok(()) => sibling::become_program(words, &self.0, joined),
             Err(error) => error,
         }
     }

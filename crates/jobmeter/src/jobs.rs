@@ -39,6 +39,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
     let times = Times::of(client)?;
     let span = times.span(matches)?;
+    crate::names::devices(matches)?;
     let filters = FILTERS.map(|name| match name {
         "limit" => (name, Some(limit.clone())),
         _ => (name, text(matches, name)),
@@ -49,7 +50,12 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let usage = [("usage", short.then(|| "true".to_owned()))];
     let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, || client.text(&path, "application/json"), &mut out)? {
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Job>(),
+        || client.text(&path, "application/json"),
+        &mut out,
+    )? {
         return Ok(ExitCode::SUCCESS);
     }
     if matches.get_flag("json") {
@@ -88,9 +94,7 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         "cpus", "memory", "nodes",
     ];
     let row = |job: &api::Job| {
-        let wall = job
-            .start
-            .map(|start| show::seconds((job.stop.unwrap_or_else(|| times.now()) - start).max(0.0)));
+        let wall = wall(job, times.now()).map(show::seconds);
         let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
         let account = job.account.clone().or_else(|| job.project.clone());
         let cells = [
@@ -124,9 +128,15 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
     table.write(out)
 }
 
+/// How long a job ran: as `jobmeter run` reported it, or else from its registered start to its end or now.
+fn wall(job: &api::Job, now: f64) -> Option<f64> {
+    let reported = job.usage.and_then(|usage| usage.wall_seconds);
+    reported.or_else(|| job.start.map(|start| (job.stop.unwrap_or(now) - start).max(0.0)))
+}
+
 /// Cores that a job kept busy, of those it has.
 fn cores(job: &api::Job, now: f64) -> Option<String> {
-    let wall = job.start.map(|start| job.stop.unwrap_or(now) - start).filter(|wall| *wall > 0.0);
+    let wall = wall(job, now).filter(|wall| *wall > 0.0);
     let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
     let used = seconds.zip(wall).map(|(seconds, wall)| format!("{:.1}", seconds / wall));
     let has = job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string());
@@ -156,7 +166,12 @@ fn nodes(devices: &[String]) -> String {
 fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, || Ok(serde_json::to_string(&found)?), &mut out)? {
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Disagreement>(),
+        || Ok(serde_json::to_string(&found)?),
+        &mut out,
+    )? {
         // As a table it ends with the same code.
     } else if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
@@ -208,6 +223,7 @@ pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
 }
 
 fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    crate::names::devices(matches)?;
     let registered: api::Registered = match text(matches, "id") {
         Some(id) => client.post("/api/v1/jobs", &told(&id, matches, device)?)?,
         None => {
@@ -221,13 +237,25 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
             client.post("/api/v1/jobs", &register)?
         }
     };
+    let job = format!("{}:{}", registered.cluster, registered.id);
+    let text = match matches.get_flag("json") {
+        true => serde_json::to_string(&registered)?,
+        false => job.clone(),
+    };
     let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
-        writeln!(out, "{}", serde_json::to_string(&registered)?)?;
-    } else {
-        writeln!(out, "{}:{}", registered.cluster, registered.id)?;
+    let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return Ok(()) };
+    // The caller has no number to end it with. A text, as a reader that has gone is no success here.
+    let what = format!("cannot write the number of job {job} to standard output: {error}");
+    if matches.contains_id("id") {
+        bail!("{what}; the job is registered");
     }
-    Ok(())
+    let path = format!("/api/v1/jobs/{}/end", escape(&job));
+    match client.post::<api::Job>(&path, &api::End { exit_code: None, stop: None }) {
+        Ok(_) => bail!("{what}; the job was ended again"),
+        Err(end) => {
+            bail!("{what}; end it with `jobmeter job end {job}`, which failed here: {end:#}")
+        }
+    }
 }
 
 /// What a prologue says of the job that it was called for.
@@ -330,11 +358,18 @@ mod tests {
         assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "-", "of", "64"]);
         assert!(shown(&[]).starts_with("no job"));
         let mut used = job(9);
-        used.usage =
-            Some(api::Usage { cpu_seconds: Some(15.0), memory_peak_bytes: Some(1048576.0) });
+        used.usage = Some(api::Usage {
+            cpu_seconds: Some(15.0),
+            memory_peak_bytes: Some(1048576.0),
+            wall_seconds: None,
+        });
         (used.requested.cpus, used.requested.memory_bytes) = (Some(4), Some(8 << 30));
-        let text = shown(&[used]);
+        let text = shown(&[used.clone()]);
         assert!(text.contains("3.0 of 4  1.0 MiB of 8.0 GiB"), "{text}");
+        let mut reported = used;
+        reported.usage.as_mut().unwrap().wall_seconds = Some(2.5);
+        let text = shown(&[reported]);
+        assert!(text.contains("  2.500 s  6.0 of 4  "), "of the run itself: {text}");
     }
 
     #[test]

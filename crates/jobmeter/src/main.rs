@@ -16,9 +16,11 @@ mod demand;
 mod describe;
 mod doctor;
 mod exec;
+mod gaps;
 mod jobs;
 mod manual;
 mod missing;
+mod names;
 mod plain;
 mod probe;
 mod progress;
@@ -38,6 +40,8 @@ mod verify;
 use agent::wall as clock;
 use anyhow::Context;
 use clap::ArgMatches;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use client::Client;
 use config::place;
 use kernel::Root;
@@ -66,11 +70,50 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // No script, manual or help shows the command of completion.
-    let matches = cli::command().subcommand(complete::command()).get_matches_from(words);
+    let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return rejected(error),
+    };
     match dispatch(&matches) {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
+}
+
+/// Prints what clap says instead of a command: a help, the version, or what is wrong with the words.
+fn rejected(mut error: clap::Error) -> ExitCode {
+    drop_misleading_tips(&mut error);
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        Err(why) if !error.use_stderr() => fail(&why.into()),
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILED)),
+    }
+}
+
+/// Drops clap's advice to write an option that a command lacks as an argument: it is none.
+fn drop_misleading_tips(error: &mut clap::Error) {
+    let kind = ContextKind::Suggested;
+    let Some(ContextValue::StyledStrs(tips)) = error.remove(kind) else { return };
+    let is_right = |tip: &StyledStr| !tip.to_string().contains("as a value, use");
+    let tips: Vec<StyledStr> = tips.into_iter().filter(is_right).collect();
+    if !tips.is_empty() {
+        error.insert(kind, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// Whether an error is one of standard output: every other file is named before its error.
+fn is_of_stdout(error: &anyhow::Error) -> bool {
+    let of_output = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::WriteZero);
+    let is_bare = error.chain().next().is_some_and(|first| {
+        first.is::<io::Error>() || first.is::<csv::Error>() || first.is::<serde_json::Error>()
+    });
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    is_bare
+        && (causes.any(|cause| of_output(cause.kind()))
+            || error
+                .downcast_ref::<serde_json::Error>()
+                .and_then(serde_json::Error::io_error_kind)
+                .is_some_and(of_output))
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
@@ -82,7 +125,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // A closed or full standard error changes nothing of the exit code.
-    let error_text = format!("{error:#}");
+    let place = if is_of_stdout(error) { "cannot write to standard output: " } else { "" };
+    let error_text = format!("{place}{error:#}");
     writeln!(io::stderr(), "jobmeter: {}", plain::plain_lines(&error_text)).ok();
     let not_started = error.chain().find_map(|cause| cause.downcast_ref::<exec::NotStarted>());
     ExitCode::from(not_started.map_or(FAILED, exec::NotStarted::exit_code))
@@ -117,10 +161,11 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("nodes", matches)) => return standing::nodes(&client()?, matches),
         Some(("explain", matches)) => return standing::explain(&client()?, matches),
         Some(("get", matches)) => return questions::get(&client()?, matches),
+        Some(("gaps", matches)) => gaps::gaps(&client()?, matches),
         Some(("sql", matches)) => questions::sql(&client()?, matches),
-        Some(("set", matches)) => demand::set(&client()?, matches),
-        Some(("flush", matches)) => demand::flush(&client()?, matches),
-        Some(("promote", matches)) => demand::promote(&client()?, matches),
+        Some(("set", matches)) => return demand::set(&client()?, matches),
+        Some(("flush", matches)) => return demand::flush(&client()?, matches),
+        Some(("promote", matches)) => return demand::promote(&client()?, matches),
         Some(("token", matches)) => access::token(&client()?, matches),
         Some(("account", matches)) => access::account(&client()?, matches),
         Some(("audit", matches)) => audit::audit(&client()?, matches),

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::{ArgMatches, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,9 +35,18 @@ pub(crate) fn man(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     for (name, page) in pages()? {
         let path = Path::new(dir).join(name);
-        fs::write(&path, page).with_context(|| path.display().to_string())?;
+        replace(&path, &page).with_context(|| path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file anew. It follows no link: in a folder of another user one could lead to any file.
+fn replace(path: &Path, page: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)?.write_all(page)
 }
 
 fn command_of(program: &str) -> Command {
@@ -92,6 +101,19 @@ mod tests {
         let (count, texts) = (pages.len(), pages.into_iter().map(text).collect::<BTreeMap<_, _>>());
         assert_eq!(texts.len(), count, "no two pages of one name");
         texts
+    }
+
+    #[test]
+    fn a_page_replaces_a_link_and_follows_it_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, page) = (dir.path().join("other"), dir.path().join("jobmeter.1"));
+        fs::write(&other, "as it was").unwrap();
+        std::os::unix::fs::symlink(&other, &page).unwrap();
+        for text in ["one", "two"] {
+            replace(&page, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&page).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(&other).unwrap(), "as it was");
     }
 
     #[test]

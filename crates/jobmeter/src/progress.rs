@@ -67,20 +67,45 @@ fn show(
 mod tests {
     use super::*;
 
+    /// Keeps what is written, and says when a line is complete.
+    struct Lines {
+        text: Vec<u8>,
+        line: SyncSender<()>,
+    }
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.text.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.line.try_send(()).ok();
+            Ok(())
+        }
+    }
+
     #[test]
     fn long_work_shows_a_line_and_clears_it() {
         let (stop, stopped) = sync_channel(1);
-        let millis = Duration::from_millis;
+        let (line, lines) = sync_channel(1000);
         let shown = std::thread::spawn(move || {
-            let mut out = Vec::new();
-            show("copying", &stopped, &mut out, (millis(1), millis(1)));
-            String::from_utf8(out).unwrap()
+            let mut out = Lines { text: Vec::new(), line };
+            show(
+                "copying",
+                &stopped,
+                &mut out,
+                (Duration::from_millis(1), Duration::from_millis(1)),
+            );
+            String::from_utf8(out.text).unwrap()
         });
-        std::thread::sleep(millis(200));
+        // The work ends when two lines were shown.
+        lines.recv().unwrap();
+        lines.recv().unwrap();
         drop(stop);
         let text = shown.join().unwrap();
         assert!(
-            text.starts_with("\r\x1b[Kjobmeter: copying, 0 s") && text.ends_with("\r\x1b[K"),
+            text.starts_with("\r\x1b[Kjobmeter: copying, 0 s\r\x1b[Kjobmeter: copying, 0 s")
+                && text.ends_with("\r\x1b[K"),
             "{text:?}"
         );
     }

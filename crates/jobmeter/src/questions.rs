@@ -1,12 +1,13 @@
 //! Commands that ask the server: get, sql.
 
 use crate::blank_rows::BlankRows;
-use crate::client::{Client, path};
+use crate::client::{Client, escape, path};
 use crate::plain::Plain;
 use crate::progress::Progress;
 use crate::show::Table;
-use crate::times::{Span, Times, parameter, rfc_3339, written_times};
+use crate::times::{Span, Times, instant, parameter, rfc_3339, written_times};
 use crate::unknown;
+use anyhow::Context as _;
 use clap::ArgMatches;
 use model::Timestamp;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
@@ -17,7 +18,7 @@ const ROWS_MEASURED: usize = 10_000;
 
 /// Time before now that a question without a time is about.
 const LAST: &str = "5m";
-/// Exit code of a question about a name that nobody has.
+/// Exit code of a question about an unknown name, or without a sample.
 const UNKNOWN: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
@@ -26,7 +27,7 @@ fn text(matches: &ArgMatches, name: &str) -> Option<String> {
 
 /// `jobmeter get`.
 pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (job, cluster) = match text(matches, "job") {
+    let (job, cluster) = match crate::names::one_job(matches)? {
         Some(job) => match job.split_once(':') {
             Some((cluster, id)) => (Some(id.to_owned()), Some(cluster.to_owned())),
             None => (Some(job), None),
@@ -34,9 +35,14 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         None => (None, None),
     };
     let times = Times::of(client)?;
-    let span = interval(&times, matches, job.is_some())?;
+    let asked = interval(&times, matches, job.is_some())?;
+    let of_job = match text(matches, "job").filter(|_| asked != Span::default()) {
+        Some(id) => Some(OfJob::read(client, &id, &times)?),
+        None => None,
+    };
+    let span = of_job.as_ref().map_or(asked, |of_job| of_job.within(asked));
     let parameters = [
-        ("devices", text(matches, "device")),
+        ("devices", crate::names::devices(matches)?),
         ("job_id", job),
         ("cluster", cluster),
         ("metrics", text(matches, "metric")),
@@ -46,9 +52,10 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
     ];
     let format = Format::of(matches);
+    let summary = matches.get_flag("summary");
     let progress = Progress::start("waiting for the server's answer");
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
-    let of_all = text(matches, "job").filter(|_| span == Span::default());
+    let job = text(matches, "job");
     let mut seen = Seen::default();
     let body = Watched { body, seen: &mut seen, progress: Some(progress) };
     let any = match format {
@@ -56,27 +63,133 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         _ => print(body, format, |cell| times.show_text(cell))?,
     };
     if any {
-        if let Some(job) = of_all {
-            writeln!(io::stderr(), "jobmeter: {}", whole(&job, &seen, &times))?;
+        if let Some(job) = job {
+            let what = if summary { WINDOWS } else { "samples" };
+            let line = whole(&job, what, &seen, of_job.as_ref(), &times);
+            writeln!(io::stderr(), "jobmeter: {line}")?;
         }
-        return Ok(ExitCode::SUCCESS);
+        // The others of a list hide one that is mistyped.
+        let list = |name| text(matches, name).filter(|names| names.contains(','));
+        return tell(&unknown::names(client, list("device"), list("metric"))?);
     }
-    // Kwollect's answer to a name that nobody has is the empty one. Here a slip of the pen is told.
-    let unknown = unknown::names(client, text(matches, "device"), text(matches, "metric"))?;
-    for what in &unknown {
-        writeln!(io::stderr(), "jobmeter: {what}")?;
+    if let Some(of_job) = of_job.filter(|of_job| of_job.misses(asked)) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: {}: nothing of that is in the time that was named",
+            of_job.text(&times)
+        )?;
+        return Ok(ExitCode::from(UNKNOWN));
     }
-    Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+    // Kwollect's answer to an unknown name is the empty one. Here a mistyped name is an error.
+    let mut unknown = unknown::names(client, text(matches, "device"), text(matches, "metric"))?;
+    if unknown.is_empty() {
+        unknown.push(match job.filter(|_| summary) {
+            Some(job) => no_window(&job),
+            None => no_samples(matches, span, &times),
+        });
+    }
+    tell(&unknown)
 }
 
-/// What `get` of a job returned where no time was named.
-fn whole(job: &str, seen: &Seen, times: &Times) -> String {
+/// Writes what an answer lacks; the exit code.
+fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
+    for what in missing {
+        writeln!(io::stderr(), "jobmeter: {what}")?;
+    }
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+}
+
+/// That nothing was found of names that are known, and what says why.
+fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
+    let of = |name: &str| text(matches, name).map(|value| format!(" of {name} {value}"));
+    let what: String = ["metric", "device", "job"].iter().filter_map(|name| of(name)).collect();
+    let at = |word: &str, at: Option<Timestamp>| {
+        at.map(|at| format!(" {word} {}", times.show(at.seconds()))).unwrap_or_default()
+    };
+    let (from, to) = (at("from", span.from), at("to", span.to));
+    let why = match text(matches, "metric") {
+        Some(metric) => {
+            let option = |name: &str| text(matches, name).map(|value| format!(" --{name} {value}"));
+            let options: String =
+                ["device", "job"].iter().filter_map(|name| option(name)).collect();
+            format!("jobmeter explain {metric}{options}")
+        }
+        None => "jobmeter nodes".to_owned(),
+    };
+    format!("no sample{what}{from}{to}; `{why}` shows what reports")
+}
+
+/// When a job ran: from the start of its first run to the end of its last one, or now.
+struct OfJob {
+    id: String,
+    from: Timestamp,
+    to: Timestamp,
+    runs_now: bool,
+}
+
+impl OfJob {
+    fn read(client: &Client, id: &str, times: &Times) -> anyhow::Result<Self> {
+        let report: api::JobReport = client.get(&format!("/api/v1/jobs/{}", escape(id)))?;
+        let job = &report.job;
+        let newest =
+            api::Run { start: job.start, submit: None, stop: job.stop, state: job.state.clone() };
+        let runs: Vec<&api::Run> = report.runs.iter().chain([&newest]).collect();
+        let now = times.now();
+        let from = runs.iter().filter_map(|run| run.start).fold(now, f64::min);
+        let runs_now = runs.iter().any(|run| run.start.is_some() && run.stop.is_none());
+        let to = runs.iter().filter_map(|run| run.stop).fold(from, f64::max);
+        let at =
+            |seconds| instant(seconds).context("a time of the job has no place in the calendar");
+        let to = if runs_now { now } else { to };
+        Ok(Self { id: id.to_owned(), from: at(from)?, to: at(to)?, runs_now })
+    }
+
+    /// Whether the job did not run in a time.
+    fn misses(&self, span: Span) -> bool {
+        span.from.is_some_and(|from| from > self.to) || span.to.is_some_and(|to| to < self.from)
+    }
+
+    /// The part of a time in which the job ran. A bound beyond the job's own is left to the server, which knows how
+    /// long before and after it samples are the job's; an empty part has its end before its start.
+    fn within(&self, span: Span) -> Span {
+        if self.misses(span) {
+            return Span { from: Some(self.to), to: Some(self.to.plus(-Timestamp::SECOND)) };
+        }
+        Span {
+            from: span.from.filter(|from| *from > self.from),
+            to: span.to.filter(|to| *to < self.to),
+        }
+    }
+
+    fn text(&self, times: &Times) -> String {
+        let [from, to] = [self.from, self.to].map(|at| times.show(at.seconds()));
+        let to = if self.runs_now { "now".to_owned() } else { to };
+        format!("job {} ran from {from} to {to}", self.id)
+    }
+}
+
+/// What a summary has.
+const WINDOWS: &str = "five-minute windows";
+
+/// Why the summary of a job may be empty.
+fn no_window(job: &str) -> String {
+    format!(
+        "no {WINDOWS} of job {job}: those of its nodes are the job's if they begin while it runs; without --summary \
+         its samples are printed"
+    )
+}
+
+/// What `get` of a job returned.
+fn whole(job: &str, what: &str, seen: &Seen, within: Option<&OfJob>, times: &Times) -> String {
     let show = |at: Option<Timestamp>| at.map(|at| times.show(at.seconds()));
     let span = match (show(seen.first()), show(seen.last())) {
         (Some(first), Some(last)) => format!(" from {first} to {last}"),
         _ => String::new(),
     };
-    format!("all samples of job {job}{span}; --since, --until or --last choose fewer")
+    match within {
+        Some(of_job) => format!("{what} of job {job}{span}; {}", of_job.text(times)),
+        None => format!("all {what} of job {job}{span}; --since, --until or --last choose fewer"),
+    }
 }
 
 /// The beginning and the end of an answer, where its first and its last time stand.
@@ -160,7 +273,7 @@ impl Format {
     fn of(matches: &ArgMatches) -> Self {
         match matches.get_one::<String>("format").map(String::as_str) {
             _ if matches.get_flag("json") => Self::Json,
-            _ if matches.try_get_one::<bool>("csv").ok().flatten() == Some(&true) => Self::Csv,
+            _ if matches.get_flag("csv") => Self::Csv,
             Some("json") => Self::Json,
             Some("csv") => Self::Csv,
             _ => Self::Table,
@@ -277,7 +390,7 @@ mod tests {
         let mut out = Vec::new();
         pass(Watched { body: body.as_bytes(), seen: &mut seen, progress: None }, &mut out).unwrap();
         assert_eq!(
-            whole("7", &seen, &times),
+            whole("7", "samples", &seen, None, &times),
             "all samples of job 7 from 14:00:00 to 14:20:00; --since, --until or --last \
              choose fewer"
         );
@@ -288,6 +401,30 @@ mod tests {
         let at = |text: &str| Timestamp::parse(text).ok();
         assert_eq!(seen.first(), at("2026-01-06T13:00:00.5Z"));
         assert_eq!(seen.last(), at("2026-01-06T13:10:00Z"));
+    }
+
+    #[test]
+    fn a_time_is_cut_to_that_of_the_job() {
+        let at = Timestamp::from_seconds;
+        let job = OfJob { id: "7".to_owned(), from: at(100), to: at(200), runs_now: false };
+        let span = |from: Option<i64>, to: Option<i64>| Span { from: from.map(at), to: to.map(at) };
+        for (asked, cut) in [
+            (span(Some(50), Some(300)), span(None, None)),
+            (span(Some(120), None), span(Some(120), None)),
+            (span(Some(50), Some(150)), span(None, Some(150))),
+            (span(Some(120), Some(150)), span(Some(120), Some(150))),
+        ] {
+            assert!(!job.misses(asked));
+            assert_eq!(job.within(asked), cut);
+        }
+        for asked in [span(Some(201), None), span(None, Some(99)), span(Some(300), Some(400))] {
+            let Span { from, to } = job.within(asked);
+            assert!(job.misses(asked) && from > to, "{asked:?}");
+        }
+        let times = Times::at(at(300), jiff::tz::TimeZone::UTC);
+        assert_eq!(job.text(&times), "job 7 ran from 00:01:40 to 00:03:20");
+        let line = whole("7", WINDOWS, &Seen::default(), Some(&job), &times);
+        assert_eq!(line, "five-minute windows of job 7; job 7 ran from 00:01:40 to 00:03:20");
     }
 
     #[test]

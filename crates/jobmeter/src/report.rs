@@ -23,7 +23,8 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     }
     // What never started used nothing.
     if job.start.is_some() {
-        totals(&report.totals, out)?;
+        totals(&report.totals, peak_note(report), out)?;
+        line(out, "left out", Some(left_out(&report.totals)))?;
         origins(report, times, out)?;
         efficiency(report, out)?;
     }
@@ -53,13 +54,41 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     Ok(())
 }
 
+/// The totals that nothing counted for the job: of a job without a cgroup, or of a node without the source.
+fn left_out(totals: &Totals) -> String {
+    let all = [
+        ("processor time", totals.cpu_seconds),
+        ("peak memory", totals.memory_peak_bytes),
+        ("read", totals.io_read_bytes),
+        ("written", totals.io_write_bytes),
+        ("page faults", totals.minor_faults),
+        ("context switches", totals.voluntary_switches),
+        ("time throttled", totals.throttled_seconds),
+        ("time waited for processor, memory and disk", totals.pressure_cpu_seconds),
+    ];
+    let missing: Vec<&str> =
+        all.iter().filter(|(_, value)| value.is_none()).map(|(what, _)| *what).collect();
+    if missing.is_empty() {
+        return String::new();
+    }
+    format!(
+        "{}: no source counted it (`jobmeter explain METRIC --job ID` says why)",
+        missing.join(", ")
+    )
+}
+
+/// What the peak memory is: what was charged to a cgroup, or the memory of one task.
+fn peak_note(report: &JobReport) -> Option<&str> {
+    let peak = report.origins.iter().find(|origin| origin.total == "memory_peak_bytes");
+    peak.and_then(|origin| origin.note.as_deref())
+}
+
 /// Writes what restricts the totals: notes on their origins, and nodes that they do not cover.
 fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
     let note = |origin: &api::TotalOrigin| {
         let what = match &*origin.total {
             "cpu_seconds" => "processor time",
             "cpu_user_seconds" => "user and system",
-            "memory_peak_bytes" => "peak memory",
             "io_read_bytes" => "read",
             "io_write_bytes" => "written",
             _ => return None,
@@ -105,7 +134,7 @@ fn ended_by(end: &JobEnd) -> String {
 }
 
 /// `n1, 2026-11-22 14:49:03: solve (process 7, user 1000), 9.1 MiB, limit 8.0 MiB`.
-fn oom_kill(kill: &OomKill, times: &Times) -> String {
+pub(crate) fn oom_kill(kill: &OomKill, times: &Times) -> String {
     let user = kill.uid.map_or_else(String::new, |uid| format!(", user {uid}"));
     let size = kill.task_bytes.map_or_else(String::new, |size| format!(", {}", bytes(size as f64)));
     let limit = match kill.limit_bytes {
@@ -133,8 +162,9 @@ fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
     });
     line(out, "part of", part)?;
     line(out, "types", Some(job.types.join(", ")))?;
-    let waited =
-        job.start.zip(job.submit).map(|(start, submit)| seconds((start - submit).max(0.0)));
+    // Without a reported submission the registry has the start.
+    let waited = job.start.zip(job.submit).filter(|(start, submit)| start > submit);
+    let waited = waited.map(|(start, submit)| seconds(start - submit));
     line(out, "waited", waited)?;
     line(out, "asked for", Some(amounts(&job.requested)))?;
     line(out, "used, it says", Some(amounts(&job.used)))
@@ -167,7 +197,11 @@ fn nodes(report: &JobReport) -> String {
 }
 
 /// Writes what was used, a line for each thing that is known.
-pub(crate) fn totals(totals: &Totals, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn totals(
+    totals: &Totals,
+    peak_note: Option<&str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let time = |value: Option<f64>| value.map(seconds);
     let number = |value: Option<f64>| value.map(count);
     line(out, "wall time", Some(seconds(totals.wall_seconds)))?;
@@ -182,7 +216,9 @@ pub(crate) fn totals(totals: &Totals, out: &mut impl Write) -> io::Result<()> {
     });
     line(out, "processor time", cpu)?;
     line(out, "cores used", totals.cores_used.map(|cores| format!("{cores:.2}")))?;
-    line(out, "peak memory", totals.memory_peak_bytes.map(bytes))?;
+    let peak_note = peak_note.map_or_else(String::new, |note| format!(" ({note})"));
+    let peak = totals.memory_peak_bytes.map(|peak| format!("{}{peak_note}", bytes(peak)));
+    line(out, "peak memory", peak)?;
     line(out, "read", totals.io_read_bytes.map(bytes))?;
     line(out, "written", totals.io_write_bytes.map(bytes))?;
     line(out, "minor page faults", number(totals.minor_faults))?;
@@ -199,7 +235,7 @@ pub(crate) fn totals(totals: &Totals, out: &mut impl Write) -> io::Result<()> {
     line(out, "not read at the end", unread)
 }
 
-fn line(out: &mut impl Write, what: &str, value: Option<String>) -> io::Result<()> {
+pub(crate) fn line(out: &mut impl Write, what: &str, value: Option<String>) -> io::Result<()> {
     match value.filter(|value| !value.is_empty()) {
         Some(value) => writeln!(out, "  {what:<22}{value}"),
         None => Ok(()),
@@ -265,7 +301,7 @@ mod tests {
         let times = Times::at(model::Timestamp::from_seconds(3), jiff::tz::TimeZone::UTC);
         write(&report, &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("  note                  peak memory: largest task\n"), "{text}");
+        assert!(text.contains("  peak memory           1.0 KiB (largest task)\n"), "{text}");
         assert!(
             text.contains("  covers                1 of 2 nodes; n2 silent since 00:00:02"),
             "{text}"
@@ -290,6 +326,8 @@ mod tests {
             "  start                 11:46:40",
             "  end                   11:48:20",
             "  exit code             137",
+            "  left out              read, written, page faults, context switches, time throttled, time waited for \
+             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` says why)",
             "  processor efficiency  25.0 % of 4 cores",
             "  memory efficiency     25.0 % of 8.0 GiB",
         ] {
@@ -308,12 +346,12 @@ mod tests {
             ..Totals::default()
         };
         let mut out = Vec::new();
-        totals(&known, &mut out).unwrap();
+        totals(&known, Some("largest task"), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
             "  wall time             2.000 s\n  processor time        1.500 s (user 1.250 s, system ?)\n  \
-             peak memory           3.0 MiB\n  \
+             peak memory           3.0 MiB (largest task)\n  \
              not read at the end   0.500 s: the cgroup was removed before its last reading\n"
         );
     }

@@ -19,6 +19,9 @@ use std::time::Duration;
 /// Processor time that a reading should not pass.
 const BUDGET: Duration = Duration::from_secs(1);
 
+/// The fields of [`Line`], as CSV has them.
+const COLUMNS: [&str; 6] = ["source", "state", "cpu_seconds", "metrics", "reason", "samples"];
+
 /// One line of the table.
 #[derive(Serialize)]
 struct Line {
@@ -49,7 +52,7 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     if let Some(name) = matches.get_one::<String>("name") {
         let spec = find(name)?;
         asked.retain(|one| one.name == spec.name);
-        if !json {
+        if !json && !matches.get_flag("csv") {
             describe::describe(spec, Look::Terminal, &mut out)?;
             // What the agent tells of itself, and what `jobmeter run` tells, is not to be read here.
             if !asked.is_empty() {
@@ -60,7 +63,12 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         }
     }
     let lines = probe(&asked, &site);
-    if csv_rows::written(matches, || Ok(serde_json::to_string(&lines)?), &mut out)? {
+    if csv_rows::written(
+        matches,
+        &COLUMNS.map(str::to_owned),
+        || Ok(serde_json::to_string(&lines)?),
+        &mut out,
+    )? {
         return Ok(());
     }
     if json {
@@ -155,5 +163,5 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     let site = Site::new(root_of(matches)?.recording(), device)?;
     let _progress = crate::progress::Progress::start("recording");
-    crate::capture::capture(&sources, find, &site, out)
+    crate::capture::capture(&sources, find, &site, out, matches.get_flag("json"))
 }

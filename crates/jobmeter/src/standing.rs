@@ -14,6 +14,8 @@ use std::process::ExitCode;
 const NOT_WELL: u8 = 1;
 /// How a source stands that costs more than it may.
 const SLOWED: &str = "slowed";
+/// Where the server explains series.
+const EXPLAIN: &str = "/api/v1/explain";
 /// Most series that the server explains at once.
 const TOLD_MAX: usize = 100;
 
@@ -24,7 +26,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
     let all_well = nodes.iter().all(|node| node.alive || node.stopped);
     let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
-    if csv_rows::written(matches, || Ok(text.clone()), &mut out)? {
+    if csv_rows::written(matches, &api::columns::<api::Node>(), || Ok(text.clone()), &mut out)? {
         return Ok(code);
     }
     if matches.get_flag("json") {
@@ -118,27 +120,53 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
     let asked = [
         ("metric", text("metric")),
-        ("device", text("device")),
+        ("device", crate::names::devices(matches)?),
         ("job", text("job")),
         ("labels", labels),
     ];
-    let path = path("/api/v1/explain", &asked);
+    let path = path(EXPLAIN, &asked);
     let mut out = BufWriter::new(io::stdout().lock());
     let body = client.text(&path, "application/json")?;
-    let explained: Vec<api::Explanation> = client.understood(&path, &body)?;
+    let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
+    explained.iter_mut().for_each(drop_other_runs);
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&body))?;
-        out.flush()?;
-        return Ok(if explained.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS });
+    } else {
+        write_all(client, &explained, &mut out)?;
     }
+    out.flush()?;
+    let missing = lacking(client, matches, &explained)?;
+    let mut stderr = io::stderr().lock();
+    for line in &missing {
+        writeln!(stderr, "jobmeter: {line}")?;
+    }
+    let is_whole = !explained.is_empty() && missing.is_empty();
+    Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
+}
+
+/// Drops the senders that have nothing to do with a series: runs of other jobs on its node.
+fn drop_other_runs(one: &mut api::Explanation) {
+    let job = one.series.job;
+    one.senders.retain(|sender| {
+        let origin = model::Origin::new(&sender.origin);
+        let run = origin.as_ref().ok().and_then(model::Origin::as_run);
+        run.is_none_or(|(_, id)| job == Some(id.get()))
+    });
+}
+
+fn write_all(
+    client: &Client,
+    explained: &[api::Explanation],
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let health: api::Health = client.get("/api/v1/health")?;
-    let unread = missing::read_no_more(client, &explained)?;
-    let unfit = missing::not_done(client, &explained);
+    let unread = missing::read_no_more(client, explained)?;
+    let unfit = missing::not_done(client, explained);
     for (place, (one, unread)) in explained.iter().zip(unread).enumerate() {
         if place > 0 {
             writeln!(out)?;
         }
-        write(&mut out, one, health.now)?;
+        write(out, one, health.now)?;
         if let Some(why) = unread {
             writeln!(out, "  {:<9}not read: {why}", "now")?;
         }
@@ -149,21 +177,62 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     if explained.len() >= TOLD_MAX {
         writeln!(out, "\nonly {TOLD_MAX} series are told; --device, --job and --label name fewer")?;
     }
-    out.flush()?;
-    if !explained.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+    Ok(())
+}
+
+/// What was asked for and has no series: everything, or some names of a list.
+fn lacking(
+    client: &Client,
+    matches: &ArgMatches,
+    explained: &[api::Explanation],
+) -> anyhow::Result<Vec<String>> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let (device, metrics) = (text("device"), text("metric").unwrap_or_default());
+    if explained.len() >= TOLD_MAX {
+        return Ok(Vec::new());
     }
-    let mut stderr = io::stderr().lock();
-    for line in why_none(client, text("device"), text("metric").as_deref().unwrap_or_default())? {
-        writeln!(stderr, "jobmeter: {line}")?;
+    if explained.is_empty() {
+        let narrowed = too_narrow(client, matches)?;
+        return if narrowed.is_empty() { why_none(client, device, &metrics) } else { Ok(narrowed) };
     }
-    Ok(ExitCode::from(NOT_WELL))
+    let mut lines = unknown::names(client, device.clone().filter(|list| list.contains(',')), None)?;
+    let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
+    for metric in unknown::words(Some(&metrics)).filter(|metric| !has(metric)) {
+        lines.extend(why_none(client, device.clone(), metric)?);
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    Ok(lines)
+}
+
+/// Whether there are such series without the label, or without the job, that was named.
+fn too_narrow(client: &Client, matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let labels: Vec<&str> =
+        matches.get_many::<String>("label").unwrap_or_default().map(String::as_str).collect();
+    let metric = text("metric").unwrap_or_default();
+    let series = |job: Option<String>| -> anyhow::Result<Vec<api::Explanation>> {
+        let asked = [("metric", text("metric")), ("device", text("device")), ("job", job)];
+        client.get(&path(EXPLAIN, &asked))
+    };
+    if !labels.is_empty() && !series(text("job"))?.is_empty() {
+        return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
+    }
+    let Some(job) = text("job").filter(|job| job != "none") else { return Ok(Vec::new()) };
+    let all = series(None)?;
+    Ok(match &*all {
+        [] => Vec::new(),
+        all if all.iter().all(|one| one.series.job.is_none()) => {
+            vec![format!("{metric} is a metric of nodes, not of jobs: leave --job out")]
+        }
+        _ => vec![format!("no sample of {metric} of job {job} came in the last day")],
+    })
 }
 
 /// Why there is no such series: a name that nobody has, or how the metric's source stands on the nodes.
 fn why_none(client: &Client, device: Option<String>, metrics: &str) -> anyhow::Result<Vec<String>> {
     let mut lines = unknown::names(client, device.clone(), None)?;
-    for metric in metrics.split(',').map(str::trim).filter(|metric| !metric.is_empty()) {
+    for metric in unknown::words(Some(metrics)) {
         lines.extend(match missing::source_of(metric) {
             Some(spec) => missing::why(client, device.as_deref(), metric, spec)?,
             None => unknown::names(client, None, Some(metric.to_owned()))?,
@@ -173,32 +242,6 @@ fn why_none(client: &Client, device: Option<String>, metrics: &str) -> anyhow::R
         lines.push("no sample of such a series came in the last day".to_owned());
     }
     Ok(lines)
-}
-
-/// A sender, or several of one kind.
-struct From {
-    name: String,
-    last_seen: f64,
-}
-
-/// Agents by their names; runs of `jobmeter run`, of which a node may have thousands, as one line.
-fn senders(all: &[api::Sender]) -> Vec<From> {
-    let is_run = |sender: &&api::Sender| {
-        model::Origin::new(&sender.origin).is_ok_and(|origin| origin.as_run().is_some())
-    };
-    let runs: Vec<&api::Sender> = all.iter().filter(is_run).collect();
-    let one =
-        |sender: &api::Sender| From { name: sender.origin.clone(), last_seen: sender.last_seen };
-    let mut from: Vec<From> = all.iter().filter(|sender| !is_run(sender)).map(one).collect();
-    match &*runs {
-        [] => {}
-        [run] => from.push(one(run)),
-        runs => {
-            let last_seen = runs.iter().map(|run| run.last_seen).fold(f64::MIN, f64::max);
-            from.push(From { name: format!("{} runs", runs.len()), last_seen });
-        }
-    }
-    from
 }
 
 /// One series, a line for each thing that is known of it.
@@ -230,8 +273,8 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
     if let Some(last) = &one.last_error {
         line("error", format!("{}, {}: {}", ago(last.time), last.state, last.why))?;
     }
-    for from in senders(&one.senders) {
-        line("from", format!("{}, last batch {}", from.name, ago(from.last_seen)))?;
+    for from in &one.senders {
+        line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
     }
     line("samples", format!("{} in the last day", show::count(one.samples as f64)))?;
     if let Some(period) = one.period_seconds {
@@ -262,14 +305,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_one_line() {
-        let sender = |origin: &str, last_seen| api::Sender { origin: origin.to_owned(), last_seen };
-        let mut all = vec![sender("n1", 5.0), sender("n1/run-7", 1.0)];
-        let names = |all: &[api::Sender]| {
-            senders(all).into_iter().map(|it| (it.name, it.last_seen)).collect::<Vec<_>>()
+    fn runs_of_other_jobs_are_dropped() {
+        let origins = |job: Option<i64>| {
+            let one = serde_json::json!({
+                "device": "n1", "metric": "load_1m", "cluster": null, "job": job, "labels": {}, "unit": "",
+                "kind": "gauge", "help": "", "source": "load", "source_errors": null, "last_error": null,
+                "senders": [{"origin": "n1", "last_seen": 1}, {"origin": "n1/run-7", "last_seen": 1},
+                    {"origin": "n1/run-8", "last_seen": 1}],
+                "period_seconds": null, "samples": 0, "time": null, "value": null, "counted_from": null,
+                "gaps": [], "gaps_count": 0,
+            });
+            let mut one: api::Explanation = serde_json::from_value(one).unwrap();
+            drop_other_runs(&mut one);
+            one.senders.into_iter().map(|sender| sender.origin).collect::<Vec<_>>()
         };
-        assert_eq!(names(&all), [("n1".to_owned(), 5.0), ("n1/run-7".to_owned(), 1.0)]);
-        all.extend((8..47).map(|id| sender(&format!("n1/run-{id}"), f64::from(id))));
-        assert_eq!(names(&all), [("n1".to_owned(), 5.0), ("40 runs".to_owned(), 46.0)]);
+        assert_eq!(origins(None), ["n1"]);
+        assert_eq!(origins(Some(8)), ["n1", "n1/run-8"]);
     }
 }

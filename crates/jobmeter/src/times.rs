@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use jiff::tz::TimeZone;
 use model::Timestamp;
 use serde_json::Value;
+use std::time::Duration;
 
 /// Keys of the server's JSON that hold seconds since 1970.
 const INSTANTS: [&str; 19] = [
@@ -32,6 +33,23 @@ const INSTANTS: [&str; 19] = [
 ];
 /// Seconds since 1970 before which a number under such a key is no instant: the year 1980.
 const EARLIEST: f64 = 315_532_800.0;
+
+/// Instants that a sample can have: from 1970 on, as far as a signed number of nanoseconds reaches.
+const STORED: std::ops::RangeInclusive<i64> = 0..=i64::MAX / 1000;
+
+/// The length of time that an option names.
+pub(crate) fn duration(option: &str, text: &str) -> anyhow::Result<Duration> {
+    if text.starts_with('-') {
+        bail!("--{option} {text}: it is negative; write 30s, 5m or 1h30m");
+    }
+    let length = config::parse_duration(text);
+    length.with_context(|| {
+        format!(
+            "--{option} {text}: it is no time; write 30s, 5m or 1h30m (whole numbers with us, ms, s, m, h or d, the \
+             largest unit first)"
+        )
+    })
+}
 
 /// The server's clock and this machine's time zone.
 pub(crate) struct Times {
@@ -85,7 +103,14 @@ impl Times {
         }
         let read = |option: &str, text: Option<&str>| {
             let at = text.map(|text| api::parse_time(text, self.now, &self.zone));
-            at.transpose().with_context(|| format!("--{option}"))
+            let at = at.transpose().with_context(|| format!("--{option}"))?;
+            match at {
+                Some(at) if !STORED.contains(&at.0) => bail!(
+                    "--{option} {}: samples have times from 1970 to 2262",
+                    text.unwrap_or_default()
+                ),
+                at => anyhow::Ok(at),
+            }
         };
         let span = Span { from: read("since", since)?, to: read("until", until)? };
         if let Span { from: Some(from), to } = span
@@ -102,8 +127,7 @@ impl Times {
 
     /// The instant so long before now.
     pub(crate) fn before(&self, last: &str) -> anyhow::Result<Timestamp> {
-        let length = config::parse_duration(last.strip_prefix('-').unwrap_or(last));
-        let length = length.with_context(|| format!("--last {last}: write 30s, 5m or 1h30m"))?;
+        let length = duration("last", last)?;
         let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
         Ok(self.now.plus(-micros).max(Timestamp(0)))
     }
@@ -201,7 +225,7 @@ fn dated(value: &mut Value) {
     }
 }
 
-fn instant(seconds: f64) -> Option<Timestamp> {
+pub(crate) fn instant(seconds: f64) -> Option<Timestamp> {
     let micros = (seconds * 1e6).round();
     if !(-62_135_596_800e6..253_402_300_800e6).contains(&micros) {
         return None;
@@ -249,7 +273,12 @@ mod tests {
         assert!(
             error(None, Some("noon"), None).starts_with("--until: `noon` is no time; write 10m")
         );
-        assert!(error(None, None, Some("14:00")).starts_with("--last 14:00: write 30s"));
+        assert!(error(None, None, Some("14:00")).starts_with("--last 14:00: it is no time; write"));
+        assert!(error(None, None, Some("-5m")).starts_with("--last -5m: it is negative; write"));
+        for text in ["1969-12-31", "2262-04-13", "-1", "99999999999"] {
+            let why = error(Some(text), Some(text), None);
+            assert!(why.ends_with("samples have times from 1970 to 2262"), "{text}: {why}");
+        }
     }
 
     #[test]

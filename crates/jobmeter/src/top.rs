@@ -69,9 +69,8 @@ pub(crate) fn is_of_server(matches: &ArgMatches) -> bool {
 
 fn period(matches: &ArgMatches, usual: Duration) -> anyhow::Result<Duration> {
     let Some(text) = matches.get_one::<String>("period") else { return Ok(usual) };
-    config::parse_duration(text)
-        .filter(|period| *period >= PERIOD_MIN)
-        .with_context(|| format!("--period {text} is no time from 100ms on, such as 2s"))
+    let period = Some(crate::times::duration("period", text)?).filter(|one| *one >= PERIOD_MIN);
+    period.with_context(|| format!("--period {text}: the shortest is 100ms"))
 }
 
 fn watch(scene: &mut dyn Scene, period: Duration) -> anyhow::Result<()> {

@@ -25,7 +25,8 @@ pub(crate) fn names(
     Ok(unknown)
 }
 
-fn words(list: Option<&str>) -> impl Iterator<Item = &str> {
+/// The names in a list with commas.
+pub(crate) fn words(list: Option<&str>) -> impl Iterator<Item = &str> {
     list.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 

@@ -72,6 +72,8 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
         None => config::state_dir(root, &environment)
             .context("no folder for the data; name one with --data")?,
     };
+    check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
+    kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
         format!("making {}; name a folder that can be made with --data", data.display())
     })?;
@@ -149,6 +151,20 @@ fn listener(
     // The standard library lets fewer wait.
     rustix::net::listen(&listener, BACKLOG).ok()?;
     Some(listener)
+}
+
+/// Rejects what the agent would, before anything starts.
+fn check_agent(
+    arguments: &[OsString],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<()> {
+    let sources = agent::source_settings();
+    let words = [OsString::from("jobmeter-agent")].into_iter().chain(arguments.iter().cloned());
+    let matches = config::agent_command(&sources).try_get_matches_from(words)?;
+    let settings = config::agent_settings(&sources);
+    let flags = config::given(&settings, &matches, "agent", config::place::AGENT_FILE, environment);
+    agent::load(&config::Given { file: flags.file, environment, flags: flags.flags })?;
+    Ok(())
 }
 
 fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
@@ -319,6 +335,23 @@ mod tests {
         let want =
             ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
         assert_eq!(arguments, want);
+    }
+
+    #[test]
+    fn what_the_agent_would_reject_is_rejected_before_anything_starts() {
+        let check = |words: &[&str]| {
+            let words = [&["jobmeter", "up"], words].concat();
+            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+            let up = matches.subcommand_matches("up").unwrap();
+            let arguments = agent_arguments(up, Path::new("/d"), crate::SERVER_DEFAULT, 0);
+            let file = |name: &str| (name == "JOBMETER_AGENT_FILE").then(|| "/dev/null".to_owned());
+            check_agent(&arguments, &file).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(check(&["--period", "1s"]), Ok(()));
+        for words in [["--period", "0"], ["--period", "x"]] {
+            let error = check(&words).unwrap_err();
+            assert!(error.contains(words[0]), "{words:?}: {error}");
+        }
     }
 
     #[test]

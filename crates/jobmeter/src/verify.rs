@@ -2,9 +2,9 @@
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Finding, RealDisk, Verified};
@@ -66,7 +66,18 @@ pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     if let Some(found) = config::place::store_in(&given) {
         return Ok(found);
     }
-    bail!("{}: there is no `{SAMPLES_DIR}` in it; give a server's --data", given.display())
+    // What cannot be read looks as if nothing were there.
+    let shown = given.display();
+    for dir in [given.clone(), given.join(STORE_DIR), given.join(SAMPLES_DIR)] {
+        match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                bail!("{}: {error}; run as root, or as the server's user", dir.display())
+            }
+            Err(error) if dir == given => bail!("{shown}: {error}; give a server's --data"),
+            _ => {}
+        }
+    }
+    bail!("{shown}: there is no `{SAMPLES_DIR}` in it; give a server's --data")
 }
 
 fn database(path: &Path, cost: &str) -> Vec<Finding> {

@@ -38,6 +38,121 @@ fn a_command_that_cannot_start_is_one_line() {
     }
 }
 
+#[test]
+fn a_name_cannot_act_on_the_terminal() {
+    let (code, _, report) = jobmeter(NOBODY, &["run", "--name", "x\ny\x1b[31m", "--", "true"]);
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("x\\u000ay\\u001b[31m, exit code 0\n"), "{report}");
+}
+
+#[test]
+fn limits_that_no_command_can_have_are_rejected() {
+    for (option, value) in [("--cpus", "3-0"), ("--cpus", "1000000"), ("--memory", "10")] {
+        let (code, _, error) = jobmeter(NOBODY, &["run", option, value, "--", "true"]);
+        let start = format!("jobmeter: {option} {value}: ");
+        assert!(code == 2 && error.starts_with(&start), "{code}: {error}");
+        assert_eq!(error.lines().count(), 1, "no report: {error}");
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("/api/v1/nodes", "[]"),
+        ("/end ", ""),
+        ("/api/v1/jobs", r#"{"id":7,"cluster":"local","server":"s","device":"n1"}"#),
+    ]);
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["--version"],
+        &["get", "--help"],
+        &["completions", "bash"],
+        &["nodes", "--csv"],
+        &["job", "start", "--name", "x"],
+    ];
+    for words in commands {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
+        let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
+        let command = command.args(["--server", &url]).args(words).stdout(full);
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(
+            error.starts_with("jobmeter: cannot write ") && error.contains("to standard output: "),
+            "{error}"
+        );
+        // A job that nobody has the number of can be ended all the same.
+        assert!(words[0] != "job" || error.contains("local:7"), "{error}");
+    }
+}
+
+#[test]
+fn a_token_for_no_time_is_rejected() {
+    let (code, _, error) = jobmeter(NOBODY, &["token", "create", "--for", "0"]);
+    assert!(code == 2 && error.starts_with("jobmeter: --for: a token is good for 1s"), "{error}");
+}
+
+#[test]
+fn a_log_file_in_no_folder_makes_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("mistyped");
+    let file = folder.join("log").display().to_string();
+    let (code, _, error) = jobmeter(NOBODY, &["--log-file", &file, "sources", "--markdown"]);
+    assert!(code == 2 && error.contains(&format!("no folder {}", folder.display())), "{error}");
+    assert!(!folder.try_exists().unwrap());
+}
+
+#[test]
+fn an_option_that_a_command_lacks_is_no_value() {
+    let (code, _, error) = jobmeter(NOBODY, &["run", "--csv", "--", "true"]);
+    assert!(code == 2 && error.contains("unexpected argument '--csv'"), "{error}");
+    assert!(!error.contains("as a value"), "{error}");
+    let (_, _, error) = jobmeter(NOBODY, &["get", "--metrik", "load_1m"]);
+    assert!(error.contains("'--metric'"), "{error}");
+}
+
+#[test]
+fn a_change_that_concerns_no_node_ends_with_1() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("/api/v1/settings", r#"{"number":3,"nodes_known":0,"nodes_reporting":0,"nodes_full":0}"#),
+        ("/api/v1/flushes", r#"{"number":3,"nodes_known":1,"nodes_reporting":1,"nodes_full":0}"#),
+    ]);
+    let set = ["set", "--nodes", "vmm", "--source", "load", "--period", "1s", "--for", "1m"];
+    let (code, _, error) = jobmeter(&url, &set);
+    assert_eq!(code, 1, "{error}");
+    let (code, out, _) = jobmeter(&url, &["flush", "--nodes", "vm", "--source", "load"]);
+    assert_eq!((code, &*out), (0, "3 is asked for, for 1 node that reports\n"));
+}
+
+#[test]
+fn a_series_with_another_label_or_of_no_job_is_told() {
+    const LOAD: &str = r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"",
+        "kind":"gauge","help":"","source":"load","source_errors":null,"last_error":null,"senders":[],
+        "period_seconds":null,"samples":0,"time":null,"value":null,"counted_from":null,"gaps":[],"gaps_count":0}]"#;
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("labels=", "[]"),
+        ("job=", "[]"),
+        ("/api/v1/explain", LOAD),
+        ("/api/v1/nodes", "[]"),
+        ("/api/v1/settings", "[]"),
+        ("/api/v1/catalogue", r#"[{"name":"load_1m","unit":"","kind":"gauge","help":""}]"#),
+    ]);
+    for (words, told) in [
+        (&["--label", "a=b"][..], "no series of load_1m has the label a=b"),
+        (&["--job", "1"], "load_1m is a metric of nodes, not of jobs: leave --job out"),
+    ] {
+        let (code, out, error) = jobmeter(&url, &[&["explain", "load_1m"], words].concat());
+        assert_eq!((code, &*out, error), (1, "", format!("jobmeter: {told}\n")));
+    }
+    let (code, out, error) = jobmeter(&url, &["explain", "load_1m,nosuch"]);
+    assert!(code == 1 && out.starts_with("n1 load_1m\n"), "{out}");
+    assert_eq!(error, "jobmeter: no metric `nosuch` is known here\n");
+}
+
 /// Answers each path's question with a body, as long as the test runs.
 fn serve(answers: &'static [(&'static str, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -80,9 +195,30 @@ fn a_name_that_nobody_has_is_told() {
     let (code, out, told) = get("lod_1m");
     assert_eq!((code, &*out), (1, "timestamp,device_id\n"), "{told}");
     assert_eq!(told, "jobmeter: no metric `lod_1m` is known here; is `load_1m` meant?\n");
-    // A name that is known, and nothing in that time: an answer.
+    // A name that is known, and nothing in that time.
     let (code, _, told) = get("load_1m");
-    assert_eq!((code, &*told), (0, ""));
+    assert!(
+        code == 1 && told.starts_with("jobmeter: no sample of metric load_1m of device n1 from ")
+    );
+    assert!(
+        told.ends_with("; `jobmeter explain load_1m --device n1` shows what reports\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn one_unknown_name_of_a_list_is_told() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("metrics=", "timestamp,device_id\n2026-01-06T13:35:00+00:00,n1\n"),
+        ("/api/v1/catalogue", r#"[{"name":"load_1m","unit":"","kind":"gauge","help":""}]"#),
+    ]);
+    let get =
+        |metric| jobmeter(&url, &["get", "--start", "0", "--format", "csv", "--metric", metric]);
+    let (code, out, told) = get("load_1m,lod_1m");
+    assert_eq!((code, out.lines().count()), (1, 2), "{told}");
+    assert_eq!(told, "jobmeter: no metric `lod_1m` is known here; is `load_1m` meant?\n");
+    assert_eq!(get("load_1m").0, 0);
 }
 
 /// A server whose node n1 does not read all that there is; the address.
@@ -211,6 +347,8 @@ fn the_manual_of_a_source_tells_how_it_stands() {
     let (_, stands) = out.split_once(&format!("\n{root}:\n")).unwrap();
     let (_, line) = stands.trim_end().split_once('\n').unwrap();
     assert!(line.starts_with("hwmon ") && line.contains("absent"), "{stands}");
+    let (_, csv, _) = jobmeter_with(&[], &["sources", "hwmon", "--root", root, "--csv"]);
+    assert!(csv.starts_with("source,state,") && csv.lines().count() == 2, "{csv}");
     let (_, json, _) = jobmeter_with(&[], &["sources", "hwmon", "--root", root, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json[0]["source"], json.as_array().unwrap().len()), (&"hwmon".into(), 1));
@@ -231,13 +369,41 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
     );
     for program in ["agent", "client"] {
         let file = path(&format!("{program}.toml"));
-        std::fs::write(&file, &files).unwrap();
+        // An error of the text hides none of the files.
+        std::fs::write(&file, format!("{files}nosuch = 1\n")).unwrap();
+        let (code, json, _) = jobmeter_with(&[], &["check", &file, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let lines = json["errors"].as_array().unwrap().iter().map(|error| error["line"].as_u64());
+        let mut lines: Vec<u64> = lines.map(Option::unwrap).collect();
+        lines.sort_unstable();
+        assert_eq!((code, &json["good"], &*lines), (1, &false.into(), &[1, 2, 3, 5][..]), "{json}");
         let (code, out, errors) = jobmeter_with(&[], &["check", &file]);
         assert_eq!((code, &*out), (1, ""), "{errors}");
         for (line, name) in [(1, "token"), (2, "ca.pem"), (3, "cert.pem")] {
             let place = format!("{file}:{line}:");
             let found = errors.lines().find(|told| told.starts_with(&place));
             assert!(found.is_some_and(|told| told.contains(name)), "{name}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_without_a_store_is_told_from_a_file_and_from_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("file"), "").unwrap();
+    std::fs::create_dir(path("empty")).unwrap();
+    for (name, why) in [
+        ("file", "Not a directory"),
+        ("nowhere", "No such file or directory"),
+        ("empty", "there is no `samples` in it"),
+    ] {
+        let (data, copy) = (path(name), path("copy"));
+        for words in [&["verify", "--data", &data][..], &["backup", "--to", &copy, "--data", &data]]
+        {
+            let (code, out, error) = jobmeter_with(&[], words);
+            assert_eq!((code, &*out), (2, ""), "{error}");
+            assert!(error.starts_with(&format!("jobmeter: {data}: {why}")), "{error}");
         }
     }
 }

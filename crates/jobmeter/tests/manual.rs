@@ -46,7 +46,7 @@ fn bash_completes_commands_and_flags() {
     }
     let complete = |words: &str, last: usize| {
         let ask = format!(
-            "\nCOMP_WORDS=({words}); COMP_CWORD={last}\n_jobmeter jobmeter \"${{COMP_WORDS[{last}]}}\"\n\
+            "\nCOMP_WORDS=({words}); COMP_CWORD={last}\n_jobmeter jobmeter \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
              echo \"${{COMPREPLY[@]}}\"\n"
         );
         bash(&[], &(told(&["completions", "bash"]) + &ask)).trim().to_owned()
@@ -54,6 +54,96 @@ fn bash_completes_commands_and_flags() {
     assert_eq!(complete("jobmeter comp", 1), "completions");
     assert_eq!(complete("jobmeter sql --form", 2), "--format");
     assert_eq!(complete("jobmeter job st", 2), "start");
+    assert_eq!(complete("jobmeter jobs --state run", 3), "running");
+}
+
+/// Whether a shell is installed; a test that needs one that is not says so and ends.
+fn has_shell(name: &str) -> bool {
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&dirs).any(|dir| dir.join(name).is_file());
+    if !found {
+        eprintln!(
+            "{name} is not installed: its completion is not executed; `apt-get install {name}` lets it be"
+        );
+    }
+    found
+}
+
+/// What a shell's program prints, with this command first in `PATH`.
+fn shell(program: &str, arguments: &[&str]) -> String {
+    let own = std::path::Path::new(env!("CARGO_BIN_EXE_jobmeter")).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([own].into_iter().chain(std::env::split_paths(&path))).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "a shell reads what is for a shell")]
+    let mut command = Command::new(program);
+    // No file of the user's, and no server.
+    let home = tempfile::tempdir().unwrap();
+    command.env("HOME", home.path()).env("JOBMETER_SERVER", "http://127.0.0.1:1").env("PATH", path);
+    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Lines with the word that a shell offers for each.
+const OFFERED: [(&str, &str); 6] = [
+    ("jobmeter comp", "completions"),
+    ("jobmeter sql --form", "--format"),
+    ("jobmeter job st", "start"),
+    ("jobmeter jobs --state run", "running"),
+    ("jobmeter set --source taskst", "taskstats"),
+    ("jobmeter sources cgro", "cgroup"),
+];
+
+#[test]
+fn fish_completes_commands_flags_and_values() {
+    if !has_shell("fish") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("jobmeter.fish");
+    std::fs::write(&script, told(&["completions", "fish"])).unwrap();
+    for (line, word) in OFFERED {
+        let ask = format!("source {}; complete -C '{line}'", script.display());
+        let answer = shell("fish", &["--no-config", "-c", &ask]);
+        let mut words = answer.lines().map(|line| line.split('\t').next().unwrap());
+        assert!(words.any(|offered| offered == word), "{line}: {answer}");
+    }
+}
+
+/// Prints what zsh, on a terminal of its own, offers for a line: `zsh -f -c ZSH_OFFERS zsh SCRIPT LINE`.
+const ZSH_OFFERS: &str = r#"
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1= PS2= RPS1=; stty -echo; autoload -Uz compinit; compinit -D -u"
+zpty -w shell "source $1"
+zpty -w shell 'bindkey "^I" complete-word
+compadd () {
+  [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]] && { builtin compadd "$@"; return }
+  local -a offered; builtin compadd -A offered "$@"; builtin compadd "$@"
+  for one in $offered; do print -r -- "<offered>$one</offered>"; done
+}
+finish () { print -r -- "<end>"; zle kill-whole-line }
+zle -N finish; bindkey "^X" finish; print -r -- "<ready"">"'
+zpty -r shell ready '*<ready>*'
+zpty -w -n shell "$2"$'\t\x18'
+zpty -r shell answer '*<end>*'
+zpty -d shell
+print -r -- $answer
+"#;
+
+#[test]
+fn zsh_completes_commands_flags_and_values() {
+    if !has_shell("zsh") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("_jobmeter");
+    std::fs::write(&script, told(&["completions", "zsh"])).unwrap();
+    for (line, word) in OFFERED {
+        let script = script.to_str().unwrap();
+        let answer = shell("zsh", &["-f", "-c", ZSH_OFFERS, "zsh", script, line]);
+        assert!(answer.contains(&format!("<offered>{word}</offered>")), "{line}: {answer}");
+    }
 }
 
 #[test]

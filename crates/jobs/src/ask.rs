@@ -39,8 +39,8 @@ pub struct Whole {
 }
 
 impl Registry {
-    /// The job that a person means. A number that several clusters have is the scheduler's before it is
-    /// "local"; several schedulers' is refused.
+    /// The job that a person means. A number that several clusters have names none of them: the caller may be about
+    /// to end one.
     ///
     /// # Errors
     /// No job has the name, or it is that of the whole of several, or jobs of several clusters have it; or
@@ -58,8 +58,6 @@ impl Registry {
         let mut found = self.keys_seen(name, reader_of)?;
         if let Some(cluster) = &name.cluster {
             found.retain(|key| key.cluster == *cluster);
-        } else if found.iter().any(|key| key.cluster != ClusterId::local()) {
-            found.retain(|key| key.cluster != ClusterId::local());
         }
         match found.as_slice() {
             [] if is_whole(&lock(&self.reader), name, reader_of)? => {

@@ -129,7 +129,10 @@ fn seen(db: &Connection, before: i64) -> Result<Vec<Seen>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT r.cluster, r.id, v.device, v.start, r.record, r.node_user, r.node_uid
          FROM visits v JOIN runs r ON r.run = v.run
-         WHERE v.stop IS NULL AND r.registered = 0 AND v.start <= ?1",
+         WHERE v.stop IS NULL AND r.registered = 0 AND v.start <= ?1
+         UNION ALL
+         SELECT cluster, id, device, start, record, user, uid FROM strays
+         WHERE told IS NULL AND start <= ?1",
     )?;
     let mut rows = find.query([before])?;
     let mut seen = Vec::new();

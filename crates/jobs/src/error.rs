@@ -47,7 +47,7 @@ pub enum RegistryError {
         number: i64,
     },
     /// Several clusters have a job of that number.
-    #[error("job {spelling} is known in several clusters ({}); say which with cluster=", list(.clusters))]
+    #[error("{spelling} is {}; write which", list(spelling, .clusters))]
     Ambiguous {
         /// What was asked.
         spelling: String,
@@ -77,6 +77,11 @@ pub enum RegistryError {
     TooMany(usize),
 }
 
-fn list(clusters: &[ClusterId]) -> String {
-    clusters.iter().map(ClusterId::as_str).collect::<Vec<_>>().join(", ")
+/// The names of a job in the first few clusters, and how many more there are.
+fn list(spelling: &str, clusters: &[ClusterId]) -> String {
+    const NAMED_MAX: usize = 4;
+    let names = clusters.iter().take(NAMED_MAX).map(|cluster| format!("{cluster}:{spelling}"));
+    let more = clusters.len().saturating_sub(NAMED_MAX);
+    let more = (more > 0).then(|| format!("{more} more"));
+    names.chain(more).collect::<Vec<_>>().join(" and ")
 }

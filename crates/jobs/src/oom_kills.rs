@@ -5,10 +5,10 @@
 
 use crate::ask::key;
 use crate::registry::lock;
-use crate::{Registry, RegistryError};
+use crate::{Reader, Registry, RegistryError, Sees};
 use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// The table. A file of any version gets it when it is opened.
 pub(crate) const TABLE: &str = "
@@ -112,38 +112,40 @@ pub(crate) fn of_run(
 }
 
 impl Registry {
-    /// When tasks of each job were killed, in whatever run of its number.
+    /// The jobs of which tasks were killed.
     ///
     /// # Errors
-    /// SQLite fails, or there are more kills than the registry's limit of rows.
-    pub fn oom_kill_times(&self) -> Result<OomKillTimes, RegistryError> {
+    /// SQLite fails, or there are more than the registry's limit of rows.
+    pub fn jobs_with_oom_kills(&self) -> Result<BTreeSet<JobKey>, RegistryError> {
         let (reader, limit) = (lock(&self.reader), self.limits.rows_max);
-        let mut find = reader.prepare_cached("SELECT cluster, id, at FROM oom_kills LIMIT ?1")?;
+        let mut find =
+            reader.prepare_cached("SELECT DISTINCT cluster, id FROM oom_kills LIMIT ?1")?;
         let mut rows = find.query([i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)])?;
-        let (mut times, mut count) = (BTreeMap::<JobKey, Vec<Timestamp>>::new(), 0_usize);
+        let mut keys = BTreeSet::new();
         while let Some(row) = rows.next()? {
-            count += 1;
-            if count > limit {
-                return Err(RegistryError::TooMany(limit));
-            }
-            times.entry(key(row.get(0)?, row.get(1)?)?).or_default().push(Timestamp(row.get(2)?));
+            keys.insert(key(row.get(0)?, row.get(1)?)?);
         }
-        Ok(OomKillTimes(times))
+        if keys.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(keys) }
     }
-}
 
-/// When tasks of jobs were killed.
-#[derive(Clone, Debug, Default)]
-pub struct OomKillTimes(BTreeMap<JobKey, Vec<Timestamp>>);
-
-impl OomKillTimes {
-    /// How many tasks of this run were killed.
-    pub fn count(&self, job: &Job) -> usize {
-        let Some(start) = job.start else { return 0 };
-        let is_in = |at: &&Timestamp| {
-            start.plus(-SLACK_US) <= **at && job.stop.is_none_or(|stop| **at <= stop.plus(SLACK_US))
-        };
-        self.0.get(&job.key).map_or(0, |times| times.iter().filter(is_in).count())
+    /// How many tasks of a run were killed on the devices on which a reader reads what was counted for it. `None`: the
+    /// reader does not see all of the run.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn oom_kills_seen(
+        &self,
+        reader_of: Reader,
+        job: &Job,
+    ) -> Result<Option<usize>, RegistryError> {
+        if self.sees_run(reader_of, job)? != Sees::All {
+            return Ok(None);
+        }
+        let Some(start) = job.start else { return Ok(Some(0)) };
+        let granted = self.granted(reader_of, job)?;
+        let mut allocations = self.allocations(&job.key, start)?;
+        allocations.retain(|allocation| granted.has(&allocation.device));
+        Ok(Some(of_run(&lock(&self.reader), &job.key, &allocations)?.len()))
     }
 }
 
@@ -197,7 +199,7 @@ mod tests {
         ];
         registry.apply(&told, at(700)).unwrap();
         let of = |by: i64| {
-            let whole = registry.whole_seen(&key(), Some(at(by)), crate::Reader::default());
+            let whole = registry.whole_seen(&key(), Some(at(by)), Reader::default());
             let whole = whole.unwrap().unwrap();
             let one = |killed: &Killed| (killed.device.to_string(), killed.kill.clone());
             (whole.job.stop, whole.oom_kills.iter().map(one).collect::<Vec<_>>())
@@ -206,10 +208,14 @@ mod tests {
         let first = vec![n1(kill(90, 41)), n1(kill(91, 42)), ("n2".to_owned(), kill(50, 41))];
         assert_eq!(of(200), (Some(at(100)), first), "its end stands");
         assert_eq!(of(700), (None, vec![n1(kill(600, 41))]));
-        let times = registry.oom_kill_times().unwrap();
-        let counts: Vec<_> =
-            registry.runs(&key()).unwrap().iter().map(|run| times.count(run)).collect();
-        assert_eq!(counts, [3, 1], "run by run");
+        assert!(registry.jobs_with_oom_kills().unwrap().contains(&key()));
+        let counts = |reader: Reader| {
+            let count = |run: &Job| registry.oom_kills_seen(reader, run).unwrap();
+            registry.runs(&key()).unwrap().iter().map(count).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(Reader::Everything), [Some(3), Some(1)], "run by run");
+        assert_eq!(counts(Reader::User(1000)), [Some(3), Some(1)], "the nodes name the owner");
+        assert_eq!(counts(Reader::User(1001)), [None, None]);
         let many = (0..2 * u32::try_from(KILLS_MAX).unwrap()).map(|pid| kill(650, 1000 + pid));
         registry.apply(&[event("n1", (500, None), many.collect())], at(700)).unwrap();
         assert_eq!(

@@ -140,7 +140,7 @@ impl Registry {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for event in events {
-            let told = if possible(event, received) {
+            let told = if possible(event, clock_us, received) {
                 tell(&change, Timed { event, clock_us }, &self.limits, &self.users)?
             } else {
                 Told::Refused
@@ -164,12 +164,18 @@ impl Registry {
     }
 }
 
-/// A job of the last century, or of the day after tomorrow, is a clock's mistake. An end before the start
-/// is a clock that was set back, and taken as an end at the start.
-fn possible(event: &JobEvent, received: Timestamp) -> bool {
+/// How far ahead of the server's clock an end may be: a job that ends in the future has not ended.
+const AHEAD_US: i64 = 60 * Timestamp::SECOND;
+
+/// A job of the last century, or of the day after tomorrow, is a clock's mistake; so is an end that is more than
+/// [`AHEAD_US`] ahead by the server's clock. An end before the start is a clock that was set back, and taken as an end at
+/// the start.
+fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
     let latest = received.plus(24 * 3600 * Timestamp::SECOND);
     let range = Timestamp::YEAR_2000..=latest;
-    range.contains(&event.start) && event.stop.is_none_or(|stop| range.contains(&stop))
+    let ahead = |stop: Timestamp| stop.plus(clock_us.saturating_neg()).since(received) > AHEAD_US;
+    range.contains(&event.start)
+        && event.stop.is_none_or(|stop| range.contains(&stop) && !ahead(stop))
 }
 
 /// A thread that panicked while it held the connection left its transaction rolled back, so the next may

@@ -1,7 +1,8 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
 use crate::{
-    RegistryError, accounts, asked, latched, names, oom_kills, paths, proven, stopped, tokens_kept,
+    RegistryError, accounts, asked, latched, names, oom_kills, paths, proven, stopped, strays,
+    tokens_kept,
 };
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -193,14 +194,10 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     // 32 MiB: what a round of a scheduler touches, which is a page of each index for each user and device. With less,
     // pages are written to the disk and read again many times before the round is committed.
     db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
-    let found: i64 =
-        db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    if found > VERSION {
-        return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
-    }
+    let found = check_version(&db, path)?;
     upgrade(&mut db, found).map_err(failed)?;
-    db.execute_batch(latched::TABLES).map_err(failed)?;
-    db.execute_batch(oom_kills::TABLE).map_err(failed)?;
+    let tables = [latched::TABLES, oom_kills::TABLE, strays::TABLE].concat();
+    db.execute_batch(&format!("BEGIN; {tables} COMMIT;")).map_err(failed)?;
     Ok(db)
 }
 
@@ -211,6 +208,25 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
     settle(&db).map_err(failed)?;
     db.pragma_update(None, "query_only", true).map_err(failed)?;
     Ok(db)
+}
+
+/// Opens a registry to read and checks its version; nothing is changed.
+///
+/// # Errors
+/// It cannot be read, or a newer program wrote it.
+pub fn check(path: &Path) -> Result<(), RegistryError> {
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    check_version(&db, path).map(|_| ())
+}
+
+fn check_version(db: &Connection, path: &Path) -> Result<i64, RegistryError> {
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
+    let found = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    if found > VERSION {
+        return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
+    }
+    Ok(found)
 }
 
 /// What SQLite finds wrong with a registry, at most 100 lines of it; nothing is changed.

@@ -4,37 +4,46 @@
 //! and the set of records of a number, whatever came first.
 
 use crate::RegistryError;
-use crate::join::{Span, pick};
+use crate::ask::device;
+use crate::join::{JoinedRun, Span, Told, join, pick};
 use crate::registry::AskUsers;
 use crate::store_visits::{Who, who};
-use crate::visits::{Run, Said, Visit, runs};
+use crate::strays;
+use crate::visits::{Said, Visit};
 use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
+use std::collections::BTreeSet;
 
-/// A record as far as it is joined with runs.
-struct Told {
-    record: i64,
+/// A record with its number in the file.
+pub(crate) struct Recorded {
+    pub(crate) record: i64,
     /// When its job ran; `None`: it never started.
-    span: Option<Span>,
+    pub(crate) span: Option<Span>,
+    submit: i64,
 }
 
 /// Joins the runs of a number with its records, after either changed.
 pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<(), RegistryError> {
-    let told = told(db, key)?;
-    if told.is_empty() {
+    let recorded = recorded(db, key)?;
+    if recorded.is_empty() {
         return Ok(());
     }
-    let spans: Vec<Option<Span>> = told.iter().map(|told| told.span).collect();
+    let spans: Vec<Option<Span>> = recorded.iter().map(|recorded| recorded.span).collect();
+    if spans.iter().flatten().count() > 1 || strays::any(db, key)? {
+        return work_out(db, key, users);
+    }
     let mut picks = Vec::new();
     for (run, span, merged) in seen(db, key)? {
         let place = pick(span, &spans);
         let shared = place.is_some() && picks.iter().any(|(_, other)| *other == place);
-        if merged || shared {
+        let record = place.and_then(|place| recorded.get(place)).map(|recorded| recorded.record);
+        let strays = record.is_some_and(|record| strays::in_run(db, run, record).unwrap_or(true));
+        if merged || shared || strays {
             return work_out(db, key, users);
         }
         picks.push((run, place));
     }
-    link(db, key, &told, &picks)
+    link(db, key, &recorded, &picks)
 }
 
 /// Works the runs of a number out from all its visits and records, and writes them anew.
@@ -43,42 +52,53 @@ pub(crate) fn work_out(
     key: &JobKey,
     users: &AskUsers,
 ) -> Result<(), RegistryError> {
-    let told = told(db, key)?;
-    let spans: Vec<Option<Span>> = told.iter().map(|told| told.span).collect();
-    let visits = visits(db, key)?;
+    let recorded = recorded(db, key)?;
+    let mut told = Vec::with_capacity(recorded.len());
+    for one in &recorded {
+        // One that never started rejects nobody.
+        let devices = if one.span.is_some() { devices(db, one.record)? } else { BTreeSet::new() };
+        told.push(Told { span: one.span, devices });
+    }
+    let mut visits = visits(db, key)?;
+    visits.extend(strays::take(db, key)?);
     db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2")?
         .execute(params![key.cluster.as_str(), key.id.get()])?;
-    let mut whole: Vec<(Run, Option<usize>, bool)> = Vec::new();
-    for run in runs(visits) {
-        let span = Span { start: run.start(), stop: run.stop() };
-        let place = pick(span.by_the_server(run.clock_us()), &spans);
-        let same = whole.iter_mut().find(|(_, other, _)| place.is_some() && *other == place);
-        match same {
-            Some((first, _, merged)) => {
-                first.stays.extend(run.stays);
-                *merged = true;
-            }
-            None => whole.push((run, place, false)),
+    let joined = join(visits, &told);
+    for (visit, place) in &joined.strays {
+        if let Some(Recorded { record, .. }) = recorded.get(*place) {
+            strays::insert(db, key, visit, *record)?;
         }
     }
-    let mut picks = Vec::with_capacity(whole.len());
-    for (run, place, merged) in whole {
-        let who = who(db, users, key, run.said())?;
-        picks.push((write_run(db, key, &run, merged, &who)?, place));
+    let mut picks = Vec::with_capacity(joined.runs.len());
+    for joined in joined.runs {
+        let who = who(db, users, key, joined.run.said())?;
+        picks.push((write_run(db, key, &joined, &who)?, joined.place));
     }
-    link(db, key, &told, &picks)
+    link(db, key, &recorded, &picks)
 }
 
-fn told(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Told>> {
+/// The records of a number, by submission.
+pub(crate) fn recorded(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Recorded>> {
     let mut find = db.prepare_cached(
-        "SELECT record, start, stop FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
+        "SELECT record, start, stop, submit FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
     )?;
-    let told = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
+    let recorded = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let (start, stop): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
         let span = start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
-        Ok(Told { record: row.get(0)?, span })
+        Ok(Recorded { record: row.get(0)?, span, submit: row.get(3)? })
     })?;
-    told.collect()
+    recorded.collect()
+}
+
+/// The devices that a record names.
+fn devices(db: &Connection, record: i64) -> Result<BTreeSet<DeviceId>, RegistryError> {
+    let mut find = db.prepare_cached("SELECT device FROM shares WHERE record = ?1")?;
+    let mut rows = find.query([record])?;
+    let mut devices = BTreeSet::new();
+    while let Some(row) = rows.next()? {
+        devices.insert(device(row.get(0)?)?);
+    }
+    Ok(devices)
 }
 
 /// The runs that nodes saw, and whether records made them one.
@@ -122,11 +142,10 @@ fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
 fn write_run(
     db: &Connection,
     key: &JobKey,
-    run: &Run,
-    merged: bool,
+    JoinedRun { run, start, merged, .. }: &JoinedRun,
     who: &Who,
 ) -> Result<i64, RegistryError> {
-    let number = insert_run(db, key, (run.start().0, run.clock_us()), who)?;
+    let number = insert_run(db, key, (start.0, run.clock_us()), who)?;
     let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
     db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
         .execute(params![number, run.stop().map(|stop| stop.0), last_start, merged])?;
@@ -175,7 +194,7 @@ pub(crate) fn insert_run(
 fn link(
     db: &Connection,
     key: &JobKey,
-    told: &[Told],
+    recorded: &[Recorded],
     picks: &[(i64, Option<usize>)],
 ) -> Result<(), RegistryError> {
     db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2 AND visits = 0")?
@@ -190,21 +209,33 @@ fn link(
          FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",
     )?;
     for (run, place) in picks {
-        let record = place.and_then(|place| told.get(place)).map(|told| told.record);
+        let record = place.and_then(|place| recorded.get(place)).map(|one| one.record);
         update.execute(params![run, record])?;
     }
     let mut unseen = db.prepare_cached(
         "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, account,
              project, name, queue, exit_code, told, told_start, told_stop, record)
-         SELECT cluster, id, coalesce(start, submit), coalesce(start, submit), stop,
+         SELECT cluster, id, ?2, ?2, stop,
              start IS NOT NULL, spelling, user, uid, account, project, name, queue, exit_code, state, start,
              stop, record
          FROM records WHERE record = ?1",
     )?;
-    for (place, told) in told.iter().enumerate() {
+    let mut starts = starts(db, key)?;
+    for (place, one) in recorded.iter().enumerate() {
         if !picks.iter().any(|(_, other)| *other == Some(place)) {
-            unseen.execute([told.record])?;
+            let mut start = one.span.map_or(one.submit, |span| span.start.0);
+            while !starts.insert(start) {
+                start = start.saturating_add(1);
+            }
+            unseen.execute([one.record, start])?;
         }
     }
     Ok(())
+}
+
+/// When the runs of a number start.
+fn starts(db: &Connection, key: &JobKey) -> rusqlite::Result<BTreeSet<i64>> {
+    let mut find = db.prepare_cached("SELECT start FROM runs WHERE cluster = ?1 AND id = ?2")?;
+    let starts = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| row.get(0))?;
+    starts.collect()
 }

@@ -8,6 +8,7 @@ use crate::names::{name_of, uid_of};
 use crate::proven;
 use crate::registry::AskUsers;
 use crate::store_runs::{insert_run, relate, work_out};
+use crate::strays::{self, Fit};
 use crate::visits::Said;
 use crate::{Limits, RegistryError};
 use model::{JobEvent, JobKey};
@@ -67,6 +68,12 @@ pub(crate) fn tell(
     {
         return tell_registered(db, newest, event);
     }
+    if let Some(changed) = strays::tell(db, event)? {
+        if changed {
+            work_out(db, &event.key, users)?;
+        }
+        return Ok(Told::Known);
+    }
     let told = event.stop.map(|stop| stop.max(event.start).0);
     let said = said(event);
     let Some(newest) = newest else {
@@ -89,7 +96,7 @@ pub(crate) fn tell(
         }
         Some(known) if known.told >= told => Ok(Told::Known),
         Some(known) => {
-            end(db, event, &newest, (known.run, told), users)?;
+            end(db, timed, &newest, (known.run, told), users)?;
             Ok(if known.told.is_none() { Told::Ended } else { Told::Known })
         }
         None => begin(db, timed, (&newest, told), limits, users),
@@ -135,8 +142,14 @@ fn begin(
     if full || visits_of(db, &event.key)? >= limits.visits_per_job_max {
         return Ok(Told::Refused);
     }
+    let fit = strays::fit(db, timed, newest.run)?;
+    let visited = visited(db, event)? || strays::has(db, &event.key, &event.device)?;
+    if let (Fit::Stray(record), false) = (&fit, visited) {
+        return Ok(strays::begin(db, timed, *record)?);
+    }
     let there = newest.stop.is_none() && event.start.0 >= newest.start;
-    let joins = there && newest.who.has(&said(event)) && !visited(db, event)?;
+    let same = matches!(fit, Fit::Joins) && newest.who.has(&said(event));
+    let joins = there && same && !visited;
     insert_visit(db, newest.run, timed, told)?;
     if joins {
         db.prepare_cached("UPDATE runs SET last_start = max(last_start, ?2) WHERE run = ?1")?
@@ -150,11 +163,12 @@ fn begin(
 /// The end of a known visit, or a later one than was told before.
 fn end(
     db: &Connection,
-    event: &JobEvent,
+    timed: Timed<'_>,
     newest: &Newest,
     (run, told): (i64, Option<i64>),
     users: &AskUsers,
 ) -> Result<(), RegistryError> {
+    let event = timed.event;
     db.prepare_cached(
         "UPDATE visits SET told = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
@@ -165,7 +179,7 @@ fn end(
         )?
         .query_row(params![run, event.device.as_str(), event.start.0], |row| row.get(0))?;
     let last = run == newest.run && told.is_some_and(|told| told >= newest.last_start);
-    if followed || !last {
+    if followed || !last || !matches!(strays::fit(db, timed, run)?, Fit::Joins) {
         return work_out(db, &event.key, users);
     }
     let open: bool = db
@@ -204,7 +218,7 @@ fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
 }
 
 /// Who an event says its job is.
-fn said(event: &JobEvent) -> Said {
+pub(crate) fn said(event: &JobEvent) -> Said {
     let spelled = !event.spelling.is_empty() && *event.spelling != event.key.id.to_string();
     let spelling = spelled.then(|| event.spelling.clone());
     Said { spelling, user: event.user.clone(), uid: event.uid }

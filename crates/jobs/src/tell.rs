@@ -201,10 +201,9 @@ fn bound(record: &mut Record, limits: &Limits) -> bool {
 /// Cuts a text, and writes a space for each control character: it is shown in terminals and kept by line.
 fn clean(text: &mut Box<str>, bytes_max: usize) -> bool {
     let long = text.len() > bytes_max;
-    if long || text.chars().any(char::is_control) {
+    if long || text.contains(char::is_control) {
         let end = text.floor_char_boundary(bytes_max);
-        let kept = text.get(..end).unwrap_or_default();
-        *text = kept.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        *text = model::printable(text.get(..end).unwrap_or_default()).into();
     }
     long
 }

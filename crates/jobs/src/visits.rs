@@ -141,7 +141,7 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
 }
 
 /// The end of each visit of a sorted set.
-fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
+pub(crate) fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
     let mut next = std::collections::HashMap::new();
     let mut stops: Vec<Option<Timestamp>> = Vec::with_capacity(visits.len());
     for visit in visits.iter().rev() {

@@ -230,3 +230,21 @@ proptest! {
         prop_assert_eq!(whose(&one), whose(&other));
     }
 }
+
+#[test]
+fn an_end_in_the_future_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let ends = |stop| event(7, "n1", 100, Some(stop));
+    assert_eq!(registry.apply(&[ends(1061)], at(1000)).unwrap().refused, 1);
+    assert_eq!(registry.job(&key(7)).unwrap(), None);
+    assert_eq!(registry.apply(&[ends(1060)], at(1000)).unwrap().refused, 0);
+    // A node with a clock that is known to be an hour ahead.
+    let ahead = 3600 * model::Timestamp::SECOND;
+    let of_n2 = event(8, "n2", 4000, Some(4500));
+    assert_eq!(
+        registry.apply_by(std::slice::from_ref(&of_n2), at(1000), ahead).unwrap().refused,
+        0
+    );
+    assert_eq!(registry.apply(&[of_n2], at(1000)).unwrap().refused, 1);
+}

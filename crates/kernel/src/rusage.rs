@@ -5,6 +5,7 @@
 
 /// Times and counts of `struct rusage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Usage {
     /// Processor time in user mode, in microseconds.
     pub user_us: u64,

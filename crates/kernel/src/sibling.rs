@@ -77,6 +77,21 @@ pub struct Begun {
     pub steady_us: u64,
     /// What the process used before it.
     pub used: Usage,
+    /// The part of `used` since it had joined its cgroups, which count it too.
+    pub since_joined: Usage,
+}
+
+/// What this process has used by now.
+pub fn used() -> Usage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    #[expect(unsafe_code, reason = "getrusage has no safe wrapper in rustix")]
+    // SAFETY: the kernel writes one `struct rusage` through a valid pointer to it; all fields are integers, for which
+    // the zeroes are valid where nothing is written.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    rusage::read(&usage)
 }
 
 /// What [`become_program`] writes, in this machine's byte order.
@@ -86,6 +101,7 @@ struct Record {
     wall: libc::timespec,
     steady: libc::timespec,
     used: libc::rusage,
+    joined: Usage,
 }
 
 impl Begun {
@@ -99,19 +115,21 @@ impl Begun {
         // valid, and the read does not ask for its alignment.
         let record = unsafe { bytes.as_ptr().cast::<Record>().read_unaligned() };
         let micros = |time: libc::timespec| time.tv_sec * 1_000_000 + time.tv_nsec / 1000;
+        let used = rusage::read(&record.used);
         Some(Self {
             pid: i32::try_from(record.pid).ok()?,
             wall_us: micros(record.wall),
             steady_us: u64::try_from(micros(record.steady)).ok()?,
-            used: rusage::read(&record.used),
+            used,
+            since_joined: used.since(record.joined),
         })
     }
 }
 
 /// Becomes a program found as execvp(3) does, and writes [`Begun`] just before. Little of this process's memory is
-/// resident then, as the kernel takes the most there was for the program's. `words`: the program and its arguments.
-/// Returns only when it fails.
-pub fn become_program(words: &[OsString], told: &File) -> io::Error {
+/// resident then, as the kernel takes the most there was for the program's. `words`: the program and its arguments;
+/// `joined`: what this process had used when it had joined its cgroups. Returns only when it fails.
+pub fn become_program(words: &[OsString], told: &File, joined: Usage) -> io::Error {
     let Ok(words) =
         words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()
     else {
@@ -123,13 +141,18 @@ pub fn become_program(words: &[OsString], told: &File) -> io::Error {
         return io::ErrorKind::InvalidInput.into();
     }
     let pid = i64::from(std::process::id());
-    last_steps(&crate::code::ranges(), &pointers, told.as_raw_fd(), pid);
+    last_steps(&crate::code::ranges(), &pointers, told.as_raw_fd(), (pid, joined));
     io::Error::last_os_error()
 }
 
 /// Nothing but calls of the kernel: each page of code that runs here is resident again. `words` end with a null.
 #[expect(unsafe_code, reason = "wrappers would have their own pages of code")]
-fn last_steps(code: &[(usize, usize)], words: &[*const libc::c_char], told: libc::c_int, pid: i64) {
+fn last_steps(
+    code: &[(usize, usize)],
+    words: &[*const libc::c_char],
+    told: libc::c_int,
+    (pid, joined): (i64, Usage),
+) {
     for (start, end) in code {
         crate::code::drop_pages(*start, *end);
     }
@@ -142,10 +165,11 @@ fn last_steps(code: &[(usize, usize)], words: &[*const libc::c_char], told: libc
         libc::write(clear, c"5".as_ptr().cast(), 1);
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut record: Record = std::mem::zeroed();
-        record.pid = pid;
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut record.used);
+        (record.pid, record.joined) = (pid, joined);
+        // The clocks first: processor time after them is within the wall time.
         libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut record.wall);
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut record.steady);
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut record.used);
         libc::write(told, (&raw const record).cast(), size_of::<Record>());
         libc::execvp(*words.as_ptr(), words.as_ptr());
     }

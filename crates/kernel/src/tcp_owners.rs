@@ -13,6 +13,8 @@
 
 use crate::Root;
 use crate::parse::{Fields, lines};
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const ESTABLISHED: &[u8] = b"01";
@@ -26,40 +28,59 @@ pub struct Ends {
     pub ours: SocketAddr,
 }
 
-/// The owner of each connection's other end. A list that changes while it is read may lack a line that
-/// was there all the time, so what is not found is looked for once more.
+/// The owner of each connection's other end, from one reading of the lists. A list that changes while it is read may
+/// lack a line that was there all the time: a caller that must be sure asks again.
 pub fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
     let mut uids = vec![None; asked.len()];
-    for _ in 0..2 {
-        for path in ["proc/net/tcp", "proc/net/tcp6"] {
-            if uids.iter().any(Option::is_none) {
-                let mut text = Vec::new();
-                // A kernel without IPv6 has no tcp6.
-                if root.read(path, &mut text).is_ok() {
-                    find(&text, asked, &mut uids);
-                }
+    let mut places: HashMap<Pair, Vec<usize>> = HashMap::with_capacity(asked.len());
+    for (place, ends) in asked.iter().enumerate() {
+        places.entry(Pair::new(ends.theirs, ends.ours)).or_default().push(place);
+    }
+    for path in ["proc/net/tcp", "proc/net/tcp6"] {
+        if uids.iter().any(Option::is_none) {
+            let mut text = Vec::new();
+            // A kernel without IPv6 has no tcp6.
+            if root.read(path, &mut text).is_ok() {
+                find(&text, &places, &mut uids);
             }
-        }
-        if uids.iter().all(Option::is_some) {
-            break;
         }
     }
     uids
 }
 
-fn find(text: &[u8], asked: &[Ends], uids: &mut [Option<u32>]) {
+/// Anyone can have many connections in the list: each line costs one lookup, however many were asked for.
+fn find(text: &[u8], places: &HashMap<Pair, Vec<usize>>, uids: &mut [Option<u32>]) {
     for line in lines(text).skip(1).filter_map(socket) {
-        for (ends, uid) in asked.iter().zip(&mut *uids) {
-            let theirs = same(line.local, ends.theirs) && same(line.remote, ends.ours);
-            if theirs {
+        for place in places.get(&Pair::new(line.local, line.remote)).into_iter().flatten() {
+            if let Some(uid) = uids.get_mut(*place) {
                 *uid = Some(line.uid);
             }
         }
     }
 }
 
-fn same(a: SocketAddr, b: SocketAddr) -> bool {
-    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
+/// The two ends of a connection, IPv4 addresses as such in both lists.
+#[derive(Clone, Copy, Debug, Eq)]
+struct Pair([(IpAddr, u16); 2]);
+
+impl Pair {
+    fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self([local, remote].map(|end| (end.ip().to_canonical(), end.port())))
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        tests::COMPARISONS.with(|count| count.set(count.get() + 1));
+        self.0 == other.0
+    }
+}
+
+impl Hash for Pair {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
 }
 
 struct Socket {
@@ -72,11 +93,11 @@ struct Socket {
 fn socket(line: &[u8]) -> Option<Socket> {
     let mut fields = Fields::of(line);
     fields.skip(1).ok()?;
-    let local = address(fields.word().ok()?)?;
-    let remote = address(fields.word().ok()?)?;
+    let (local, remote) = (fields.word().ok()?, fields.word().ok()?);
     if fields.word().ok()? != ESTABLISHED {
         return None;
     }
+    let (local, remote) = (address(local)?, address(remote)?);
     fields.skip(3).ok()?;
     let uid = u32::try_from(fields.number().ok()?).ok()?;
     fields.skip(1).ok()?;
@@ -109,7 +130,12 @@ fn octets(hex: &str) -> Option<[u8; 4]> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::Cell;
     use std::net::{TcpListener, TcpStream};
+
+    thread_local! {
+        pub(super) static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+    }
 
     const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
@@ -169,6 +195,26 @@ mod tests {
         assert_eq!(found, [Some(3)]);
     }
 
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_users_many_connections_cost_one_lookup_each() {
+        let mut others = String::new();
+        for port in 1..=20_000 {
+            let local = format!("0100007F:{port:04X}");
+            others.push_str(&line(&local, "0100007F:0050", "01", 65534, 9));
+        }
+        let (_dir, root) = tree(&others, "");
+        let ours = "127.0.0.1:8790".parse().unwrap();
+        let asked: Vec<Ends> =
+            (1..=1024).map(|port| Ends { theirs: ([127, 0, 0, 1], port).into(), ours }).collect();
+        COMPARISONS.set(0);
+        assert_eq!(owners(&root, &asked), vec![None; 1024]);
+        // Another pair is compared only where hashes meet.
+        assert!(COMPARISONS.get() < 20_000, "{}", COMPARISONS.get());
+        let twice = [ends("127.0.0.1:7", "127.0.0.1:80"); 2];
+        assert_eq!(owners(&root, &twice), [Some(65534); 2]);
+    }
+
     #[test]
     fn every_cut_of_a_line_names_nobody() {
         let line = line("0100007F:B3A4", "0100007F:2256", "01", 1000, 26613);
@@ -196,7 +242,9 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut uids = [None];
-            find(&bytes, &[ends("127.0.0.1:1", "127.0.0.1:2")], &mut uids);
+            let asked = ends("127.0.0.1:1", "127.0.0.1:2");
+            let places = HashMap::from([(Pair::new(asked.theirs, asked.ours), vec![0])]);
+            find(&bytes, &places, &mut uids);
             socket(&bytes).map(|socket| socket.uid);
         }
 

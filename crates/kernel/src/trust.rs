@@ -3,19 +3,171 @@
 //!
 //! Who can write to a directory can put another file in place of one in it, whoever owns that. Where the directory is sticky,
 //! such as `/tmp`, only the owners of the file and of the directory can.
+//!
+//! Folders and logs of server and agent pass [`check_way`], [`make_own_folder`] and [`no_link`]: a user who prepared a
+//! folder with a token in it would otherwise have that token's rights on a server of root.
 
+use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::Metadata;
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Most symbolic links on a way, as in the kernel (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
+/// Most levels of folders that are checked below a folder.
+const LEVELS_MAX: usize = 8;
 /// Group and others may write.
 const WRITABLE: u32 = 0o022;
+const GROUP_WRITABLE: u32 = 0o020;
 const STICKY: u32 = 0o1000;
+/// Groups below this number are the system's (`SYS_GID_MAX` of login.defs(5)): who is in one of them, root decided.
+const USERS_GROUPS_FROM: u32 = 1000;
+/// Debian's group `users`, which on some machines has every user.
+const GROUP_USERS: u32 = 100;
+
+/// The words of an error for a file that another user can change.
+#[derive(Debug)]
+struct Untrusted(String);
+
+impl std::fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+fn untrusted(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, Untrusted(why))
+}
+
+/// Whether an error says that another user could have prepared a file, and no other trouble.
+pub fn is_untrusted(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
+}
+
+/// Makes a folder of this process's user with this mode if it is missing, and the folders above it. Checks the way to it,
+/// the folder, and everything in it: all of that must belong to this user or to root.
+///
+/// # Errors
+/// The folder cannot be made or read; or another user can change it, or owns something in it.
+pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
+    // Before anything is made: nothing is made in a folder of another user.
+    check_way(dir)?;
+    DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+    check_way(dir)?;
+    let about = dir.metadata()?;
+    if about.mode() & WRITABLE & !own_group(&about) != 0 {
+        let (path, mode) = (dir.display(), about.mode() & 0o7777);
+        return Err(untrusted(format!(
+            "{path} can be written by other users (mode {mode:o}); check what is in it and run chmod go-w {path}"
+        )));
+    }
+    check_inside(dir, LEVELS_MAX)
+}
+
+/// Checks that no other user but root can change where a path leads: each directory, link and file on the way that exists.
+///
+/// # Errors
+/// Another user can; or the system does not let this process look.
+pub fn check_way(path: &Path) -> io::Result<()> {
+    match walk(path, &|path, about| own_fault(path, about, &owners())) {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(untrusted(why)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a file of this process's user to append to it, or makes it with this mode. Checks the way to it. Follows no
+/// link at its end, and takes no file that has a second name.
+///
+/// # Errors
+/// The file cannot be opened; or another user can change it.
+pub fn no_link(path: &Path, mode: u32) -> io::Result<File> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        check_way(dir)?;
+    }
+    let shown = path.display();
+    if path.symlink_metadata().is_ok_and(|about| about.is_symlink()) {
+        return Err(untrusted(format!("{shown} is a symbolic link; name the file itself")));
+    }
+    // Not blocking: a named pipe without a reader would stop the start.
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::from_bits_truncate(mode))?);
+    let about = file.metadata()?;
+    if let Some(why) = own_fault(path, &about, &owners()) {
+        return Err(untrusted(why));
+    }
+    if about.is_file() && about.nlink() > 1 {
+        let what = format!("{shown} has a second name (hard link); remove it or name another file");
+        return Err(untrusted(what));
+    }
+    Ok(file)
+}
+
+/// Root, and the user of this process.
+fn owners() -> [u32; 2] {
+    [0, rustix::process::geteuid().as_raw()]
+}
+
+/// The bit of the group, where the group is this user's alone by its number, or root's.
+fn own_group(about: &Metadata) -> u32 {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let private = user == group && about.gid() == group;
+    if private || about.gid() == 0 { GROUP_WRITABLE } else { 0 }
+}
+
+/// Why another user can change a file on the way to this process's own, with what to do.
+fn own_fault(path: &Path, about: &Metadata, owners: &[u32]) -> Option<String> {
+    let path = path.display();
+    let what = if about.is_dir() { "folder" } else { "file" };
+    if !owners.contains(&about.uid()) {
+        let uid = about.uid();
+        let own = owners.last().unwrap_or(&0);
+        return Some(format!(
+            "{path} belongs to user {uid}, who could have prepared what is in it; name another {what}, or check it \
+             and run chown -R {own} {path}"
+        ));
+    }
+    // A link has no mode of its own.
+    let closed = about.is_symlink() || (about.is_dir() && about.mode() & STICKY != 0);
+    let of_system = about.gid() < USERS_GROUPS_FROM && about.gid() != GROUP_USERS;
+    let group = if of_system && about.is_dir() { GROUP_WRITABLE } else { own_group(about) };
+    let open = about.mode() & WRITABLE & !group != 0;
+    let mode = about.mode() & 0o7777;
+    (open && !closed).then(|| {
+        format!(
+            "{path} can be written by other users (mode {mode:o}); name another {what}, or check what is in it and \
+             run chmod go-w {path}"
+        )
+    })
+}
+
+/// Checks that everything in a folder belongs to this user or to root.
+fn check_inside(dir: &Path, levels: usize) -> io::Result<()> {
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        let path = entry.path();
+        let about = match entry.metadata() {
+            Ok(about) => about,
+            // Removed in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some(why) = own_fault(&path, &about, &owners()) {
+            return Err(untrusted(why));
+        }
+        if about.is_dir() && levels > 0 {
+            check_inside(&path, levels - 1)?;
+        }
+    }
+    Ok(())
+}
 
 /// Who other than these users can change what a path leads to, in words, with what to do; none where nobody can. A
 /// path that does not begin at `/` is taken from the working directory.
@@ -23,11 +175,19 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// The system's, where there is no such file, or it cannot be looked at.
 pub fn changed_by_others(path: &Path, owners: &[u32]) -> io::Result<Option<String>> {
+    walk(path, &|path, about| fault(path, about, owners))
+}
+
+/// The first fault of the directories, links and files on the way.
+fn walk(
+    path: &Path,
+    fault: &dyn Fn(&Path, &Metadata) -> Option<String>,
+) -> io::Result<Option<String>> {
     let path = std::path::absolute(path)?;
     let mut here = PathBuf::from("/");
     let mut left: VecDeque<OsString> = names(&path);
     let mut links = 0;
-    if let Some(why) = fault(&here, &here.symlink_metadata()?, owners) {
+    if let Some(why) = fault(&here, &here.symlink_metadata()?) {
         return Ok(Some(why));
     }
     while let Some(name) = left.pop_front() {
@@ -36,11 +196,11 @@ pub fn changed_by_others(path: &Path, owners: &[u32]) -> io::Result<Option<Strin
             continue;
         }
         here.push(name);
-        let told = here.symlink_metadata()?;
-        if let Some(why) = fault(&here, &told, owners) {
+        let about = here.symlink_metadata()?;
+        if let Some(why) = fault(&here, &about) {
             return Ok(Some(why));
         }
-        if !told.is_symlink() {
+        if !about.is_symlink() {
             continue;
         }
         links += 1;
@@ -151,5 +311,74 @@ mod tests {
         let at = |path: &str| changed_by_others(&ground.dir.path().join(path), &[0, ground.own]);
         assert!(at("round").unwrap_err().to_string().contains("links"));
         assert_eq!(at("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_folder_is_made_in_folders_of_its_own_user() {
+        let ground = Ground::new();
+        let at = |path: &str| ground.dir.path().join(path);
+        let refused = |path: &str| {
+            let error = make_own_folder(&at(path), 0o700).unwrap_err();
+            assert!(is_untrusted(&error), "{error}");
+            error.to_string()
+        };
+        make_own_folder(&at("a/b/c"), 0o700).unwrap();
+        assert_eq!(at("a/b").metadata().unwrap().mode() & 0o777, 0o700);
+        make_own_folder(&at("a/b/c"), 0o700).unwrap();
+        ground.mode("a", 0o777);
+        assert!(refused("a/b/c").contains("chmod go-w"));
+        assert!(refused("a/new").contains("chmod go-w"));
+        assert!(
+            !at("a/new").try_exists().unwrap(),
+            "nothing is made in a folder that is open to others"
+        );
+        // Others put their files there, and take none away.
+        ground.mode("a", 0o1777);
+        make_own_folder(&at("a/b/c"), 0o700).unwrap();
+        // The folder itself takes files of others, sticky or not.
+        assert!(refused("a").contains("chmod go-w"));
+        ground.mode("a", 0o755);
+        ground.mode("a/tool", 0o666);
+        assert!(refused("a").contains("a/tool can be written"));
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_rejected_and_so_are_files_of_his_in_ones_own() {
+        let ground = Ground::new();
+        let about = ground.dir.path().metadata().unwrap();
+        let why = own_fault(Path::new("/data"), &about, &[u32::MAX]).unwrap();
+        assert!(why.contains("belongs to user") && why.contains("chown -R"), "{why}");
+        if ground.own != 0 {
+            return;
+        }
+        let at = |path: &str| ground.dir.path().join(path);
+        let other = |path: &str| std::os::unix::fs::lchown(at(path), Some(65_534), None).unwrap();
+        other("a/tool");
+        assert!(make_own_folder(&at("a"), 0o700).unwrap_err().to_string().contains("a/tool"));
+        assert!(no_link(&at("a/tool"), 0o600).unwrap_err().to_string().contains("65534"));
+        symlink("a", at("link")).unwrap();
+        other("link");
+        let error = check_way(&at("link/none")).unwrap_err();
+        assert!(error.to_string().contains("link belongs to user 65534"), "{error}");
+        other("a");
+        let error = make_own_folder(&at("a/b"), 0o700).unwrap_err();
+        assert!(error.to_string().contains("a belongs to user 65534"), "{error}");
+        assert!(!at("a/b").try_exists().unwrap());
+    }
+
+    #[test]
+    fn a_file_to_append_to_is_no_link_and_has_one_name() {
+        let ground = Ground::new();
+        let at = |path: &str| ground.dir.path().join(path);
+        no_link(&at("a/log"), 0o600).unwrap();
+        no_link(&at("a/log"), 0o600).unwrap();
+        symlink("log", at("a/link")).unwrap();
+        assert!(is_untrusted(&no_link(&at("a/link"), 0o600).unwrap_err()));
+        std::fs::hard_link(at("a/log"), at("a/second")).unwrap();
+        assert!(is_untrusted(&no_link(&at("a/second"), 0o600).unwrap_err()));
+        ground.mode("a", 0o777);
+        assert!(is_untrusted(&no_link(&at("a/new"), 0o600).unwrap_err()));
+        assert!(!at("a/new").try_exists().unwrap());
+        assert_eq!(no_link(&at("none/new"), 0o600).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -100,6 +100,18 @@ impl Labels {
         self.pairs().into_iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
+    /// The same with a space for each control character in keys and values.
+    pub fn printable(self) -> Self {
+        // The canonical text writes a control character as it is only above U+007E; below, behind a backslash.
+        if !self.as_str().contains('\\') && !self.as_str().contains(char::is_control) {
+            return self;
+        }
+        let pairs = self.pairs();
+        let clean = |text: &str| crate::printable(text).into_owned();
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (clean(key), clean(value))).collect();
+        Self::new(pairs.iter().map(|(key, value)| (&**key, &**value))).unwrap_or_default()
+    }
+
     /// These labels with one more, or with a new value for it.
     ///
     /// # Errors

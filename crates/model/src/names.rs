@@ -113,11 +113,12 @@ impl Origin {
         Self::new(&format!("{device}/run-{id}"))
     }
 
-    /// The device and the local job of such an origin, which is heard of no more when the job has ended.
+    /// The device and the local job of such an origin, whose samples end with the job. Only the spelling of
+    /// [`Self::of_run`] counts: with `run-07` and `run-+7` beside it one job would have any number of origins.
     pub fn as_run(&self) -> Option<(&str, JobId)> {
-        let (device, id) = self.as_str().rsplit_once("/run-")?;
-        let id = id.parse().ok().and_then(JobId::new)?;
-        (!device.is_empty()).then_some((device, id))
+        let (device, text) = self.as_str().rsplit_once("/run-")?;
+        let id = text.parse().ok().and_then(JobId::new)?;
+        (!device.is_empty() && id.to_string() == text).then_some((device, id))
     }
 }
 
@@ -205,7 +206,9 @@ mod tests {
         };
         assert_eq!(run("n1/run-7"), Some(("n1".to_owned(), 7)));
         assert_eq!(run("a/run-1/run-7"), Some(("a/run-1".to_owned(), 7)));
-        for other in ["n1", "n1/run-", "n1/run-0", "n1/run-x", "run-7", "/run-7"] {
+        for other in
+            ["n1", "n1/run-", "n1/run-0", "n1/run-x", "run-7", "/run-7", "n1/run-07", "n1/run-+7"]
+        {
             assert_eq!(run(other), None, "{other}");
         }
         let device = DeviceId::new("n1").unwrap();

@@ -154,6 +154,7 @@ fn csv_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
 
 /// A field of CSV, in quotes where PostgreSQL's `record` puts some; a quote within is doubled.
 fn field(text: &str, out: &mut Vec<u8>) {
+    let text = &*api::csv_cell(text);
     let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_whitespace();
     if !text.is_empty() && !text.contains(special) {
         return out.extend_from_slice(text.as_bytes());
@@ -230,6 +231,14 @@ mod tests {
             \"2025-04-18 18:55:34+02\",\"n \"\"2\"\"\",load_1m,,\"{\"\"a\"\": \"\"b\\\"\"c\"\", \"\"interface\"\": \"\"eth0\"\"}\"\n";
         assert_eq!(text(Format::Csv, vec![batch()]), expected);
         assert_eq!(text(Format::Csv, vec![]), "timestamp,device_id,metric_id,value,labels\n");
+    }
+
+    #[test]
+    fn no_text_begins_a_formula() {
+        let mut batch = RowBatch { lines: vec![line("=1+1", "{}")], ..RowBatch::default() };
+        batch.push(0, 0, -1.0, true);
+        let text = text(Format::Csv, vec![batch]);
+        assert!(text.ends_with(",'=1+1,load_1m,-1,{}\n"), "{text}");
     }
 
     #[test]

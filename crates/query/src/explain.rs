@@ -94,8 +94,12 @@ impl Questions {
         let source = source_of(&info.series.metric, failures.get(device));
         let span = (asker.now.plus(-LOOKED_AT), asker.now);
         let missing = self.gaps(span, Some(device), asker)?;
+        // A gap of a `jobmeter run` explains the series of its own job only.
+        let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
         let of_it = missing.iter().filter(|gap| {
-            gap.source.is_empty() || source.as_ref().is_none_or(|(name, _)| *gap.source == **name)
+            gap.origin.as_run().is_none_or(|(_, id)| info.series.job == local(id))
+                && (gap.source.is_empty()
+                    || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);

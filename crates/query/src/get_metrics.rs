@@ -270,6 +270,15 @@ impl Questions {
     }
 
     fn resolve(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
+        let mut resolved = self.resolve_exact(question, asker)?;
+        if question.summary {
+            // A window stands at its beginning: the one that the start cuts is returned whole.
+            resolved.from = summary::window_of(resolved.from);
+        }
+        Ok(resolved)
+    }
+
+    fn resolve_exact(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
         let time = |text: &Option<String>| {
             let read = |text: &String| parse_time(text, asker.now, &self.settings.zone);
             text.as_ref().map(read).transpose()
@@ -303,8 +312,6 @@ impl Questions {
         };
         // What was counted for the job is its own, be it read a moment before or after.
         let first = stay.from.plus(-by_job::SLACK);
-        // A window stands at its beginning, which lies before the job's first sample.
-        let first = if question.summary { summary::window_of(first) } else { first };
         let from = start.unwrap_or(first);
         let to = end.unwrap_or(stay.to.plus(by_job::SLACK));
         let devices = if question.devices.is_empty() { stay.devices } else { given };

@@ -128,6 +128,7 @@ impl Questions {
         Ok(api::Usage {
             cpu_seconds: totals.cpu_seconds,
             memory_peak_bytes: totals.memory_peak_bytes,
+            wall_seconds: Some(totals.wall_seconds),
         })
     }
 

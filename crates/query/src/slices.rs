@@ -2,7 +2,7 @@
 //! reader sees, turned to rates.
 
 use crate::sight::Seen;
-use crate::summary::{BUCKET, Summary};
+use crate::summary::{BUCKET, Growth, Summary};
 use crate::{AsRate, Asker, Cancel, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
@@ -19,6 +19,8 @@ pub(crate) struct Slice {
     pub(crate) starts: Vec<i64>,
     /// Whether a row has a value at all; empty: each has.
     pub(crate) valid: Vec<bool>,
+    /// What each row grew within its five minutes; empty: rows are samples.
+    pub(crate) growths: Vec<Growth>,
 }
 
 impl Slice {
@@ -51,7 +53,7 @@ pub(crate) fn leave<T>(list: &mut Vec<T>, kept: &[bool]) {
 impl From<TimeSlice> for Slice {
     fn from(slice: TimeSlice) -> Self {
         let TimeSlice { series, places, times, values, starts } = slice;
-        Self { series, places, times, values, starts, valid: Vec::new() }
+        Self { series, places, times, values, starts, ..Self::default() }
     }
 }
 
@@ -120,7 +122,8 @@ pub(crate) fn address(info: &Arc<SeriesInfo>) -> usize {
 
 /// Values as what they changed by per second since the reading before: a counter by its
 /// [`model::increase`], anything else by its difference. The first reading of a series, the first of a time
-/// for which its reader sees it, and a second one of the same instant, have no value.
+/// for which its reader sees it, and a second one of the same instant, have no value. Five minutes of a counter are
+/// what it grew by up to their last sample over the seconds between the samples.
 #[derive(Debug)]
 struct Rates {
     all: bool,
@@ -149,12 +152,23 @@ impl Rates {
             };
             let start = (*start != TimeSlice::NO_START).then_some(Timestamp(*start));
             let point = Point { at: Timestamp(*at), value: *value, start };
-            let before = self.last.insert(address(info), point);
+            let growth = slice.growths.get(row).filter(|_| counter).copied();
+            let (first, last, width) = match growth {
+                Some(growth) => (growth.first, growth.last, 1),
+                None => (point, point, width),
+            };
+            let before = self.last.insert(address(info), last);
             if before.is_none() {
                 self.held.push(Arc::clone(info));
             }
-            let before = before.filter(|before| seen.connects(before.at.0, *at, width));
-            let rate = before.and_then(|before| rate(before, point, counter));
+            // The reader sees no growth since a reading, or since a counter's start, of a time that they do not see.
+            let zero = growth.and_then(|growth| growth.zero(*at));
+            let mut before = before.into_iter().chain(zero);
+            let before = before.find(|it| seen.connects(it.at.0, first.at.0, width));
+            let rate = match growth {
+                Some(growth) => window_rate(before, growth),
+                None => before.and_then(|before| rate(before, point, counter)),
+            };
             if let (Some(value), Some(valid)) = (slice.values.get_mut(row), valid.get_mut(row)) {
                 (*value, *valid) = (rate.unwrap_or(0.0), rate.is_some());
             }
@@ -168,6 +182,17 @@ fn rate(before: Point, now: Point, counter: bool) -> Option<f64> {
     let seconds = now.at.since(before.at) as f64 / 1e6;
     let change = if counter { increase(before, now).amount } else { now.value - before.value };
     (seconds > 0.0).then_some(change / seconds)
+}
+
+/// Growth per second of a window: since the last sample of the window before, or since the counter's start if that lies
+/// within the window, or else since the first sample. `None`: no time is covered.
+fn window_rate(before: Option<Point>, growth: Growth) -> Option<f64> {
+    let (mut amount, mut covered_us) = (growth.amount, growth.covered_us);
+    if let Some(before) = before {
+        amount += increase(before, growth.first).amount;
+        covered_us = covered_us.saturating_add(growth.first.at.since(before.at));
+    }
+    (covered_us > 0).then(|| amount / (covered_us as f64 / 1e6))
 }
 
 #[cfg(test)]
@@ -192,7 +217,7 @@ mod tests {
             times: rows.iter().map(|row| row.1 * Timestamp::SECOND).collect(),
             values: rows.iter().map(|row| row.2).collect(),
             starts: vec![TimeSlice::NO_START; rows.len()],
-            valid: Vec::new(),
+            ..Slice::default()
         }
     }
 

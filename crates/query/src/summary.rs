@@ -49,6 +49,42 @@ struct Bucket {
     count: u64,
     sum: f64,
     max: f64,
+    growth: Growth,
+}
+
+/// What a counter grew between the first and the last sample of a bucket, as far as its samples are seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Growth {
+    pub(crate) first: Point,
+    pub(crate) last: Point,
+    pub(crate) amount: f64,
+    /// The time between the samples that the amount covers, in microseconds.
+    pub(crate) covered_us: i64,
+}
+
+impl Growth {
+    fn of(rollup: &Rollup) -> Self {
+        let Rollup { first, last, .. } = *rollup;
+        Self { first, last, amount: rollup.increase(), covered_us: last.at.since(first.at) }
+    }
+
+    /// The counter's start as a reading of 0, where it lies in the window that begins at `from`.
+    pub(crate) fn zero(&self, from: i64) -> Option<Point> {
+        let start = self.first.start.filter(|start| start.0 >= from && *start < self.first.at)?;
+        Some(Point { at: start, value: 0.0, start: Some(start) })
+    }
+
+    /// This one with a second part of the same bucket. What lies between the two is not covered.
+    fn join(&mut self, other: &Self) {
+        self.amount += other.amount;
+        self.covered_us = self.covered_us.saturating_add(other.covered_us);
+        if other.first.at < self.first.at {
+            self.first = other.first;
+        }
+        if other.last.at > self.last.at {
+            self.last = other.last;
+        }
+    }
 }
 
 impl Summary {
@@ -176,7 +212,7 @@ const fn bucket(at: i64) -> i64 {
 impl Bucket {
     fn of(place: usize, (start, rollup): &(Timestamp, Rollup)) -> Self {
         let Rollup { count, sum, max, .. } = *rollup;
-        Self { start: start.0, place, count, sum, max }
+        Self { start: start.0, place, count, sum, max, growth: Growth::of(rollup) }
     }
 
     /// This one with that of another series that is told under the same name.
@@ -184,6 +220,7 @@ impl Bucket {
         self.count += other.count;
         self.sum += other.sum;
         self.max = self.max.max(other.max);
+        self.growth.join(&other.growth);
     }
 
     fn value(&self, info: &SeriesInfo) -> f64 {
@@ -239,6 +276,7 @@ impl Names {
             slice.times.push(bucket.start);
             slice.values.push(bucket.value(info));
             slice.starts.push(TimeSlice::NO_START);
+            slice.growths.push(bucket.growth);
         }
         slice
     }
@@ -260,7 +298,15 @@ mod tests {
     }
 
     fn bucket(place: usize, start: i64, count: u64, sum: f64, max: f64) -> Bucket {
-        Bucket { start: start * BUCKET, place, count, sum, max }
+        let point = Point { at: Timestamp(start * BUCKET), value: max, start: None };
+        Bucket {
+            start: start * BUCKET,
+            place,
+            count,
+            sum,
+            max,
+            growth: Growth::of(&Rollup::of(point)),
+        }
     }
 
     #[test]

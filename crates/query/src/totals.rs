@@ -16,6 +16,9 @@ const REPORT: &str = "report";
 /// A later origin wins only beyond this: smaller differences are two readings of one value.
 const SAME: f64 = 1.001;
 
+const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
+/// The largest memory that was charged to the job's cgroup.
+const CHARGED: &str = "cgroup_memory_peak_bytes";
 const UNREAD: &str = "cgroup_unread_seconds";
 
 /// What one metric comes to on one node.
@@ -50,9 +53,29 @@ impl Node<'_> {
         self.0.get(metric).filter(|sum| sum.kind == Kind::Gauge).and_then(|sum| sum.max)
     }
 
+    /// The largest value that is not 0: memory of 0 was read when no task was left, or never counted.
+    fn some(&self, metric: &str) -> Option<f64> {
+        self.most(metric).filter(|value| *value > 0.0)
+    }
+
     /// The sum of two counters, both of which are known.
     fn both(&self, one: &str, other: &str) -> Option<f64> {
         self.grew(one).zip(self.grew(other)).map(|(one, other)| one + other)
+    }
+
+    /// What restricts written bytes of an origin. A write is cancelled if its file is deleted before it reaches a disk;
+    /// the kernel counts that for the task that deletes the file, whichever job wrote it.
+    fn cancelled(&self, origin: &str) -> Option<&'static str> {
+        let cancelled = self.grew(CANCELLED);
+        let written = self.grew("taskstats_write_bytes_total").unwrap_or(0.0);
+        match (origin, cancelled) {
+            (EXITS, None) | (RUN, _) => Some("cancelled writes not known"),
+            (EXITS, Some(cancelled)) if cancelled > written => {
+                Some("cancelled writes of another job's files")
+            }
+            (EXITS, Some(cancelled)) if cancelled > 0.0 => Some("cancelled writes subtracted"),
+            _ => None,
+        }
     }
 
     /// What a counter grew more than another that counts a part of it; the whole where the part is not known.
@@ -91,13 +114,15 @@ const CPU_SYSTEM: Origins = &[
     (RUN, |node| node.grew("run_cpu_system_seconds_total")),
 ];
 const MEMORY_PEAK: Origins = &[
-    (CGROUP, |node| node.most("cgroup_memory_peak_bytes").or(node.most("cgroup_memory_bytes"))),
-    // 0 is a task whose memory was never counted.
-    (EXITS, |node| node.most("taskstats_hiwater_rss_bytes").filter(|bytes| *bytes > 0.0)),
-    (RUN, |node| node.most("run_memory_resident_bytes")),
+    (CGROUP, |node| node.some(CHARGED).or(node.some("cgroup_memory_bytes"))),
+    (EXITS, |node| node.some("taskstats_hiwater_rss_bytes")),
+    (RUN, |node| node.some("run_memory_resident_bytes")),
 ];
-/// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of.
-pub(crate) const USAGE_METRICS: [&str; 14] = [
+/// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of, and what `jobmeter run` reports of them.
+pub(crate) const USAGE_METRICS: [&str; 17] = [
+    "run_report_wall_seconds",
+    "run_report_cpu_seconds",
+    "run_report_memory_peak_bytes",
     "cgroup_cpu_seconds_total",
     "cgroup_cpu_user_seconds_total",
     "cgroup_cpu_system_seconds_total",
@@ -120,9 +145,7 @@ const IO_READ: Origins = &[
 ];
 const IO_WRITE: Origins = &[
     (CGROUP, |node| node.grew("cgroup_io_write_bytes_total")),
-    (EXITS, |node| {
-        node.without("taskstats_write_bytes_total", "taskstats_cancelled_write_bytes_total")
-    }),
+    (EXITS, |node| node.without("taskstats_write_bytes_total", CANCELLED)),
     (RUN, |node| node.grew("run_io_write_bytes_total")),
 ];
 const MINOR_FAULTS: Origins = &[
@@ -160,6 +183,8 @@ struct Won {
     value: f64,
     /// The cgroup's last reading was missed, and no other origin covers what came after it.
     missed: bool,
+    /// Of written bytes.
+    cancelled: Option<&'static str>,
 }
 
 fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
@@ -169,11 +194,23 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
         known += 1;
         if best.is_none_or(|best| value > best.value * SAME) {
-            best = Some(Won { origin, value, missed: false });
+            best = Some(Won { origin, value, missed: false, cancelled: None });
         }
     }
     let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
-    best.map(|won| Won { missed: unread && won.origin == CGROUP && known < 2, ..won })
+    // What a limit holds for is what was charged; the memory of a task has pages that are charged elsewhere.
+    if std::ptr::eq(origins, MEMORY_PEAK)
+        && !unread
+        && let Some(value) = node.some(CHARGED)
+    {
+        return Some(Won { origin: CGROUP, value, missed: false, cancelled: None });
+    }
+    let is_write = std::ptr::eq(origins, IO_WRITE);
+    best.map(|won| Won {
+        missed: unread && won.origin == CGROUP && known < 2,
+        cancelled: node.cancelled(won.origin).filter(|_| is_write),
+        ..won
+    })
 }
 
 /// Totals being made, and the origin of each.
@@ -200,16 +237,34 @@ impl Totals<'_> {
     }
 }
 
+/// What the peak memory is that `jobmeter run` reported.
+fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
+    let most = |metric| nodes.iter().filter_map(|node| node.some(metric)).reduce(f64::max);
+    let charged = most(CHARGED);
+    let note = if charged.is_some() && charged >= peak {
+        api::PEAK_CHARGED
+    } else if most("run_memory_resident_bytes").is_some() {
+        api::PEAK_OF_PROCESSES
+    } else {
+        api::PEAK_OF_TASK
+    };
+    note.to_owned()
+}
+
 fn note(origins: Origins, values: &[Won]) -> Option<String> {
     let by_exits = values.iter().any(|won| won.origin == EXITS);
     let is = |other: Origins| std::ptr::eq(origins, other);
     let mut notes = Vec::new();
     if by_exits && is(MEMORY_PEAK) {
-        notes.push("largest task".to_owned());
+        notes.push(api::PEAK_OF_TASK.to_owned());
+    } else if is(MEMORY_PEAK) && values.iter().all(|won| won.origin == CGROUP) {
+        notes.push(api::PEAK_CHARGED.to_owned());
     }
     if by_exits && (is(CPU_USER) || is(CPU_SYSTEM)) {
         notes.push("counted in timer ticks".to_owned());
     }
+    let cancelled: BTreeSet<&str> = values.iter().filter_map(|won| won.cancelled).collect();
+    notes.extend(cancelled.into_iter().map(str::to_owned));
     let missed = values.iter().filter(|won| won.missed).count();
     if missed > 0 && !is(NOT_READ) {
         let of = if values.len() > 1 { format!(" on {missed} nodes") } else { String::new() };
@@ -250,13 +305,20 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
         |metric: &str| made.nodes.iter().filter_map(|node| node.most(metric)).reduce(f64::max);
     let reported = totals.take_reported(report);
     if !reported.is_empty() {
+        // `jobmeter run` without a cgroup reads blocks, of which the kernel does not state the cancelled ones.
+        let is_blocks = made.nodes.iter().any(|node| node.grew("run_cpu_seconds_total").is_some());
+        let peak_note = reported_peak(&made.nodes, totals.memory_peak_bytes);
         made.origins.retain(|origin| {
             !reported.contains(&&*origin.total) && origin.total != "unread_seconds"
         });
         made.origins.extend(reported.into_iter().map(|total| api::TotalOrigin {
             total: total.to_owned(),
             origins: vec![REPORT.to_owned()],
-            note: None,
+            note: match total {
+                "io_write_bytes" if is_blocks => Some("cancelled writes not known".to_owned()),
+                "memory_peak_bytes" => Some(peak_note.clone()),
+                _ => None,
+            },
             nodes: 1,
         }));
     }
@@ -331,6 +393,50 @@ mod tests {
         let (_, origins) = totals(&nodes(&[("n1", only), ("n2", read)]), 2.0);
         let note = origin(&origins, "cpu_seconds").note.as_deref();
         assert_eq!(note, Some("last reading missed on 1 nodes"));
+    }
+
+    #[test]
+    fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
+        let peak = |metrics: &[(&str, f64)]| {
+            let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);
+            let note = totals
+                .memory_peak_bytes
+                .map(|_| origin(&origins, "memory_peak_bytes").note.clone());
+            (totals.memory_peak_bytes, note.flatten())
+        };
+        let task = ("taskstats_hiwater_rss_bytes", 7e7);
+        let charged = Some("charged to the cgroup".to_owned());
+        assert_eq!(peak(&[(CHARGED, 6e7), task]), (Some(6e7), charged.clone()));
+        let missed = (Some(7e7), Some("largest task".to_owned()));
+        assert_eq!(peak(&[(CHARGED, 6e7), task, (UNREAD, 0.5)]), missed);
+        let reported = [("run_report_wall_seconds", 1.0), ("run_report_memory_peak_bytes", 6e7)];
+        assert_eq!(peak(&[&reported[..], &[(CHARGED, 6e7), task]].concat()), (Some(6e7), charged));
+        let of_task = (Some(6e7), Some("largest task".to_owned()));
+        assert_eq!(peak(&[&reported[..], &[task]].concat()), of_task);
+        // A reading after the last process ended.
+        assert_eq!(peak(&[("run_memory_resident_bytes", 0.0)]), (None, None));
+        assert_eq!(peak(&[("cgroup_memory_bytes", 0.0), (CHARGED, 0.0)]), (None, None));
+    }
+
+    #[test]
+    fn written_bytes_say_what_the_kernel_cancelled() {
+        let note = |metrics: &[(&str, f64)]| {
+            let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);
+            (totals.io_write_bytes, origin(&origins, "io_write_bytes").note.clone())
+        };
+        let written = ("taskstats_write_bytes_total", 9e6);
+        let cancelled = |bytes| note(&[written, (CANCELLED, bytes)]);
+        assert_eq!(cancelled(0.0), (Some(9e6), None));
+        assert_eq!(cancelled(4e6), (Some(5e6), Some("cancelled writes subtracted".to_owned())));
+        let others = Some("cancelled writes of another job's files".to_owned());
+        assert_eq!(cancelled(2e7), (Some(0.0), others));
+        let unknown = Some("cancelled writes not known".to_owned());
+        assert_eq!(note(&[written]), (Some(9e6), unknown.clone()));
+        let reported = |other| {
+            note(&[("run_report_wall_seconds", 1.0), ("run_report_io_write_bytes", 7.0), other])
+        };
+        assert_eq!(reported(("run_cpu_seconds_total", 1.0)), (Some(7.0), unknown));
+        assert_eq!(reported(("cgroup_io_write_bytes_total", 7.0)), (Some(7.0), None));
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn what_is_wrong_is_said_as_postgrest_does() {
     lab.job(&key("oar", 5), "n1", 1000, 10.0, None);
     let (status, code, text) = error(&lab, &[("job_id", "5")]);
     assert_eq!((status, code), (400, "P0003"));
-    assert!(text.contains("cluster="), "{text}");
+    assert!(text.contains("oar:5 and slurm:5"), "{text}");
     assert!(ask(&lab, &[("job_id", "5"), ("cluster", "oar")]).is_empty());
 }
 
@@ -290,7 +290,38 @@ fn summaries_hold_five_minutes() {
         &lab,
         &[&[("nodes", "n1"), ("metrics", "x_total"), ("as_rate", "auto")], &summary[..]].concat(),
     );
-    assert_eq!((&rate[0]["value"], &rate[1]["value"]), (&json!(null), &json!(1)));
+    assert_eq!((&rate[0]["value"], &rate[1]["value"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
+    let lab = Lab::new();
+    // Two a second, from 07:30 to 10:40: the first and the last window are cut.
+    let counter: Vec<(f64, f64)> =
+        (45..=64).map(|i| (f64::from(i) * 10.0, 20.0 * f64::from(i))).collect();
+    // One reading, 20 s after the counter's start.
+    let once =
+        Told { device: "n2", start: Some(400.0), samples: &[(420.0, 60.0)], ..Told::default() };
+    let counters =
+        Told { metric: "x_total", kind: Kind::Counter, samples: &counter, ..Told::default() };
+    lab.put(&[counters, Told { metric: "x_total", kind: Kind::Counter, ..once }]);
+    let rates = |node, start| {
+        let rows = brief(&ask(
+            &lab,
+            &[
+                ("nodes", node),
+                ("summary", "true"),
+                ("as_rate", "auto"),
+                ("start_time", start),
+                ("end_time", "2026-01-06T00:15"),
+            ],
+        ));
+        rows.into_iter().map(|row| (row.0, row.2.as_f64())).collect::<Vec<_>>()
+    };
+    let both = [("05:00".to_owned(), Some(2.0)), ("10:00".to_owned(), Some(2.0))];
+    assert_eq!(rates("n1", "2026-01-06T00:00"), both);
+    assert_eq!(rates("n1", "2026-01-06T00:09"), both, "the window that the start cuts is whole");
+    assert_eq!(rates("n2", "2026-01-06T00:00"), [("05:00".to_owned(), Some(3.0))]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     let ends = Ends { theirs, ours };
     let local = theirs.ip().to_canonical().is_loopback();
     let ask = local && serving.app.live().access.by_kernel;
-    let owner = if ask { serving.owners.of(ends).await } else { None };
+    let owner = if ask { serving.owners.of(&stream, ends).await } else { None };
     let arrivals = &serving.app.counts.arrivals;
     // The owner found belongs to this connection only if its socket still holds its ports: see
     // docs/decisions/0019-local-callers.md. A socket whose peer has reset it does not, and has no peer address.

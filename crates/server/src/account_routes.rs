@@ -51,7 +51,7 @@ pub(crate) async fn change(
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::ChangeAccount)?;
     let key: AccountKey = part(name)?.parse().map_err(wrong)?;
-    let asked: api::AccountChange = object(&app, &head.headers, body).await?;
+    let asked: api::AccountChange = object(&app, &head, body).await?;
     let more = serde_json::json!({"account": key.to_string(), "change": asked.clone()});
     let changed = app.with_registry(move |app| {
         let users = app.registry.users();

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::agents::Agents;
 use crate::audit::{Audit, Reading};
-use crate::body::{Bounds, Budget, Held, read};
+use crate::body::{Bounds, Budgets, Held, Sender, read};
 use crate::caller::Caller;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
@@ -20,7 +20,7 @@ use crate::settings::Limits;
 use crate::told_jobs::ToldJobs;
 use crate::work::Work;
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
 use jobs::{Reader, Registry};
 use model::Timestamp;
@@ -61,8 +61,7 @@ pub(crate) struct App {
     pub(crate) schedulers: Vec<Arc<Course>>,
     pub(crate) made_tokens: MadeTokens,
     pub(crate) audit: Arc<Audit>,
-    pub(crate) batch_bodies: Budget,
-    pub(crate) other_bodies: Budget,
+    pub(crate) bodies: Budgets,
     pub(crate) agents: Agents,
     pub(crate) own_device: OwnDevice,
     pub(crate) send_limits: SendLimits,
@@ -136,16 +135,14 @@ impl App {
     }
 
     /// Reads the body of a question.
-    pub(crate) async fn question_body(
-        &self,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<Held, Refusal> {
+    pub(crate) async fn question_body(&self, head: &Parts, body: Body) -> Result<Held, Refusal> {
+        let caller = head.extensions.get::<Caller>();
+        let caller = caller.ok_or_else(|| Refusal::fault(&"a request without a caller"))?;
         let bounds = Bounds {
             bytes_max: self.limits.question_bytes_max,
             within: self.limits.body_time,
-            budget: &self.other_bodies,
+            budget: &self.bodies.questions,
         };
-        read(headers, body, bounds).await
+        read(&head.headers, body, bounds, Sender::of(caller)).await
     }
 }

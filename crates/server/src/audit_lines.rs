@@ -5,16 +5,16 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::params::Params;
 use crate::problem::Refusal;
-use crate::selection::Span;
+use crate::selection::{Span, wrong};
 use crate::series::known;
 use api::{AuditLine, Operation};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use jobs::{Reader, Users};
+use jobs::{JobName, Reader, Registry, RegistryError, Users};
 use model::Timestamp;
-use query::Cancel;
-use std::collections::VecDeque;
+use query::{Cancel, QueryError};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -22,11 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Lines where nobody says how many, and most of them.
+/// Lines of an answer without `limit`.
 const LINES: usize = 1000;
-const LINES_MAX: usize = 10_000;
 /// Most bytes of lines in one answer.
 const BYTES_MAX: usize = 32 << 20;
+/// The job of a line about several.
+const ANY_JOB: &str = "*";
 
 /// Which lines are asked for.
 #[derive(Clone, Debug)]
@@ -53,7 +54,8 @@ pub(crate) async fn audit(
         return Err(Refusal::forbidden("only administrators and staff read the audit"));
     }
     let span = Span::of(&params, &app.questions, app.now(), DAY)?;
-    let wanted = Wanted::of(&params, span, &app.registry.users())?;
+    let job = params.text("job")?.map(|text| named(&app.registry, text)).transpose()?;
+    let wanted = Wanted::of(&params, span, job, &app.registry.users())?;
     let asker = app.asker(&caller)?;
     // Which jobs others read is told here.
     asker.meets_any();
@@ -64,24 +66,35 @@ pub(crate) async fn audit(
     json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
 }
 
+/// The job of `[CLUSTER:]ID` as the lines have it. One with its cluster may be gone from the registry.
+fn named(registry: &Registry, text: String) -> Result<String, Refusal> {
+    if text == ANY_JOB {
+        return Ok(text);
+    }
+    let name: JobName = text.parse().map_err(wrong)?;
+    match registry.resolve(&name) {
+        Ok(key) => Ok(key.to_string()),
+        Err(RegistryError::Unknown(_)) if name.cluster.is_some() => Ok(text),
+        Err(error) => Err(QueryError::from(error).into()),
+    }
+}
+
 impl Wanted {
-    fn of(params: &Params, span: Span, users: &Users) -> Result<Self, Refusal> {
-        let most = params.text("limit")?.map(|limit| {
-            let most = limit.parse::<usize>().ok();
-            let most =
-                most.filter(|most| u32::try_from(*most).is_ok_and(|it| it <= api::COUNT_MAX));
-            let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
-            most.ok_or_else(|| Refusal::malformed(message()))
-        });
+    fn of(
+        params: &Params,
+        span: Span,
+        job: Option<String>,
+        users: &Users,
+    ) -> Result<Self, Refusal> {
         let who = params.text("who")?;
         let number = who.as_ref().and_then(|who| users.uid(who)).map(|uid| uid.to_string());
         Ok(Self {
             who: who.into_iter().chain(number).collect(),
             what: params.text("what")?,
-            job: params.text("job")?,
+            job,
             from: span.from.seconds(),
             to: span.to.seconds(),
-            most: most.transpose()?.unwrap_or(LINES).min(LINES_MAX),
+            most: params.limit(api::AUDIT_LINES_MAX)?.unwrap_or(LINES),
         })
     }
 
@@ -169,13 +182,24 @@ impl Found {
     /// Reads a file; whether older files may have lines that are wanted.
     fn read(&mut self, file: File, wanted: &Wanted, cancel: &Cancel) -> io::Result<bool> {
         let mut first = None;
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line?;
+        let (mut damaged, mut before_damage) = (0, wanted.from);
+        let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+        loop {
+            line.clear();
+            if reader.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
             if cancel.check().is_err() {
                 return Ok(false);
             }
-            // Only the last line can be none: one that is being written, or that a crash cut.
-            let Ok(told) = serde_json::from_slice::<AuditLine>(&line) else { continue };
+            let Ok(told) = serde_json::from_slice::<AuditLine>(line.trim_ascii_end()) else {
+                // One that is being written has no end yet.
+                damaged += u64::from(line.ends_with(b"\n"));
+                continue;
+            };
+            if damaged == 0 {
+                before_damage = told.time;
+            }
             first = first.or(Some(told.time));
             if !wanted.wants(&told) {
                 continue;
@@ -187,7 +211,31 @@ impl Found {
                 self.bytes -= length;
             }
         }
+        if damaged > 0 && (wanted.from..=wanted.to).contains(&before_damage) {
+            self.note(damaged, before_damage, wanted.most);
+        }
         Ok(first.is_none_or(|first| first >= wanted.from))
+    }
+}
+
+impl Found {
+    /// Adds that a file has lines that are none, whatever is asked for: they may be what somebody wants to hide.
+    fn note(&mut self, count: u64, time: f64, most: usize) {
+        let did = format!("{count} lines from here on cannot be decoded");
+        let line = AuditLine {
+            time,
+            who: String::new(),
+            from: String::new(),
+            did,
+            job: None,
+            owner: None,
+            more: BTreeMap::new(),
+        };
+        let place = self.lines.partition_point(|(_, line)| line.time <= time);
+        self.lines.insert(place, (0, line));
+        while self.lines.len() > most {
+            self.lines.pop_front();
+        }
     }
 }
 
@@ -233,16 +281,19 @@ mod tests {
         assert_eq!(told(&all()), [0.0; 0], "no file, no line");
         std::fs::write(&files[1], older).unwrap();
         std::fs::write(&files[0], newer).unwrap();
-        assert_eq!(told(&all()), [1.0, 2.0, 3.0, 5.0]);
+        // Behind the third line stands what is none.
+        let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
+        assert_eq!(noted.did, "1 lines from here on cannot be decoded");
+        assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
-        assert_eq!(told(&Wanted { most: 3, ..all() }), [2.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 3, ..all() }), [3.0, 3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 0, ..all() }), [0.0; 0]);
-        assert_eq!(told(&Wanted { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0]);
-        assert_eq!(told(&Wanted { who: vec!["uid 7".into()], ..all() }), [1.0, 5.0]);
-        assert_eq!(told(&Wanted { who: vec!["7".into()], ..all() }), [1.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { who: vec!["ann".into(), "1000".into()], ..all() }), [3.0]);
-        assert_eq!(told(&Wanted { what: Some("POST".into()), ..all() }), [1.0, 5.0]);
-        assert_eq!(told(&Wanted { job: Some("oar:7".into()), ..all() }), [2.0, 5.0]);
+        assert_eq!(told(&Wanted { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0, 3.0]);
+        assert_eq!(told(&Wanted { who: vec!["uid 7".into()], ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["7".into()], ..all() }), [1.0, 3.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["ann".into(), "1000".into()], ..all() }), [3.0, 3.0]);
+        assert_eq!(told(&Wanted { what: Some("POST".into()), ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { job: Some("oar:7".into()), ..all() }), [2.0, 3.0, 5.0]);
         let cancelled = Cancel::default();
         cancelled.cancel();
         assert_eq!(read(&files, &all(), &cancelled).unwrap(), []);

@@ -136,6 +136,16 @@ words! {
 }
 
 words! {
+    /// Which limit of the memory for bodies of requests was reached.
+    Limit {
+        /// That of one sender.
+        Sender "sender",
+        /// That of all of them.
+        All "all",
+    }
+}
+
+words! {
     /// Why a connection ended before its time.
     Break {
         /// No HTTP.

@@ -1,5 +1,10 @@
 //! Comma-separated text (RFC 4180), as PostgreSQL's `COPY … CSV` writes it.
 
+/// Appends a text as a field that is no formula; see [`api::csv_cell`].
+pub(crate) fn text_field(text: &str, out: &mut String) {
+    field(&api::csv_cell(text), out);
+}
+
 /// Appends a text as a field; in quotes where it must be.
 pub(crate) fn field(text: &str, out: &mut String) {
     // An empty text in quotes: without them it is null.

@@ -3,10 +3,8 @@
 //! The server may not use the crate `sources`, which runs on nodes. So a test of the command writes the table
 //! beside this file from the sources, and fails where the two differ.
 
-use model::{Kind, Metric, SeriesEntry, Unit};
-use std::collections::HashSet;
-use std::sync::OnceLock;
-use store::DeclaredMetrics;
+use model::{Kind, Metric, Unit};
+use store::{DeclaredMetrics, RunMetrics};
 
 const TABLE: &str = include_str!("declared_metrics.tsv");
 /// The sources that `jobmeter run` reads.
@@ -14,9 +12,12 @@ const RUN_SOURCES: [&str; 4] = ["cgroup", "taskstats", "process", "run"];
 /// The labels that these give their series.
 const RUN_LABELS: [&str; 6] = ["disk", "pid", "comm", "command", "node", "numa_node"];
 
-/// All declared metrics.
+/// All declared metrics, and which of them `jobmeter run` measures.
 pub(crate) fn declared() -> DeclaredMetrics {
-    DeclaredMetrics::new(lines().map(|(metric, _)| metric))
+    let of_run = lines().filter(|(_, source)| RUN_SOURCES.contains(source));
+    let names = of_run.map(|(metric, _)| Box::from(&*metric.name)).collect();
+    let run = RunMetrics { names, labels: RUN_LABELS.into_iter().map(Box::from).collect() };
+    DeclaredMetrics::new(lines().map(|(metric, _)| metric)).with_run(run)
 }
 
 fn lines() -> impl Iterator<Item = (Metric, &'static str)> {
@@ -29,30 +30,6 @@ fn lines() -> impl Iterator<Item = (Metric, &'static str)> {
         let (name, help) = (name.into(), help.into());
         Some((Metric { name, unit, kind, help, divisor: 1 }, source))
     })
-}
-
-/// Checks that a series is one that `jobmeter run` measures.
-///
-/// # Errors
-/// It is another; the text says in what.
-pub(crate) fn check_of_run(entry: &SeriesEntry) -> Result<(), String> {
-    static METRICS: OnceLock<HashSet<(String, Unit, Kind)>> = OnceLock::new();
-    let of_run = METRICS.get_or_init(|| {
-        let lines = lines().filter(|(_, source)| RUN_SOURCES.contains(source));
-        lines.map(|(metric, _)| (metric.name.into_owned(), metric.unit, metric.kind)).collect()
-    });
-    let Metric { name, unit, kind, .. } = &*entry.metric;
-    if !of_run.contains(&(name.to_string(), *unit, *kind)) {
-        let (kind, unit) = (kind.word(), unit.word());
-        return Err(format!(
-            "`jobmeter run` of this version measures no {kind} {name} in `{unit}`"
-        ));
-    }
-    let labels = entry.labels.pairs();
-    match labels.iter().find(|(key, _)| !RUN_LABELS.contains(&key.as_str())) {
-        Some((key, _)) => Err(format!("`jobmeter run` gives {name} no label `{key}`")),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Frames as batches, on threads that may be busy: so many at a time, with decoders that keep their
 //! memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, LimitError};
 
@@ -11,11 +12,27 @@ const SLICE_BYTES_MAX: usize = 8 << 20;
 /// What a decoded sample takes: its place and its value.
 const SAMPLE_BYTES: usize = 20;
 
+/// Longest payload of a user's frame, decompressed.
+const USER_FRAME_BYTES_MAX: usize = 1 << 20;
+/// To how many bytes all frames of a user's request may be decompressed; a request of more is refused whole.
+pub(crate) const USER_REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// A user whose frames are read, and to how many bytes those of his request may still be decompressed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfUser {
+    pub(crate) uid: u32,
+    pub(crate) bytes_left: usize,
+}
+
 /// The decoders, and memory for what they make.
 #[derive(Debug)]
 pub(crate) struct Decoding {
     idle: Arc<Mutex<Vec<Decoder>>>,
     turns: Arc<Semaphore>,
+    /// Turns of users, beside those of agents and administrators.
+    user_turns: Arc<Semaphore>,
+    /// One slice at a time of each user.
+    by_user: Mutex<HashMap<u32, Weak<Semaphore>>>,
     memory: Arc<Semaphore>,
     memory_max: u32,
 }
@@ -36,7 +53,21 @@ pub(crate) struct Slice {
     /// Where the body goes on; `None`: it was read to its end.
     pub(crate) next: Option<usize>,
     /// Memory for the batches, given back with it.
-    pub(crate) share: OwnedSemaphorePermit,
+    _share: OwnedSemaphorePermit,
+    /// To how many bytes the rest of a user's request may be decompressed; `None`: the next frame is beyond it.
+    pub(crate) bytes_left: Option<usize>,
+    /// The user's next slice waits until this one is stored.
+    _of_user: Option<OwnedSemaphorePermit>,
+}
+
+/// What was read of a body at once.
+#[derive(Default)]
+struct Taken {
+    frames: Vec<Read>,
+    next: Option<usize>,
+    /// What the frames take in memory.
+    bytes: usize,
+    bytes_left: Option<usize>,
 }
 
 impl Decoding {
@@ -45,6 +76,8 @@ impl Decoding {
         Self {
             idle: Arc::default(),
             turns: Arc::new(Semaphore::new(threads)),
+            user_turns: Arc::new(Semaphore::new((threads / 2).max(1))),
+            by_user: Mutex::default(),
             memory: Arc::new(Semaphore::new(usize::try_from(memory_max).unwrap_or(usize::MAX))),
             memory_max,
         }
@@ -52,46 +85,81 @@ impl Decoding {
 
     /// Reads the frames of a body from `at` on, `most` at most, until they make a slice. Waits for its turn, and for
     /// memory until the batches of others are stored.
-    pub(crate) async fn slice(&self, body: &Arc<Vec<u8>>, at: usize, most: usize) -> Option<Slice> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
+    pub(crate) async fn slice(
+        &self,
+        body: &Arc<Vec<u8>>,
+        at: usize,
+        most: usize,
+        user: Option<OfUser>,
+    ) -> Option<Slice> {
+        let of_user = match user {
+            Some(user) => Some(self.of_user(user.uid).acquire_owned().await.ok()?),
+            None => None,
+        };
+        let turns = if user.is_some() { &self.user_turns } else { &self.turns };
+        let turn = Arc::clone(turns).acquire_owned().await.ok()?;
         let (body, idle) = (Arc::clone(body), Arc::clone(&self.idle));
         let read = tokio::task::spawn_blocking(move || {
             let pop = || idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut decoder = pop().unwrap_or_default();
-            let read = slice(&mut decoder, &body, at, most);
+            let read = slice(&mut decoder, &body, (at, most), user.map(|user| user.bytes_left));
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
             read
         });
-        let (frames, next, bytes) = read.await.ok()?;
+        let Taken { frames, next, bytes, bytes_left } = read.await.ok()?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.memory_max);
         // The turn is held meanwhile: while the store is behind, nobody decodes more.
         let share = Arc::clone(&self.memory).acquire_many_owned(bytes).await.ok()?;
         drop(turn);
-        Some(Slice { frames, next, share })
+        Some(Slice { frames, next, _share: share, bytes_left, _of_user: of_user })
+    }
+
+    fn of_user(&self, uid: u32) -> Arc<Semaphore> {
+        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_user.get(&uid).and_then(Weak::upgrade) {
+            return known;
+        }
+        // Users without a request are forgotten.
+        by_user.retain(|_, turn| turn.strong_count() > 0);
+        let new = Arc::new(Semaphore::new(1));
+        by_user.insert(uid, Arc::downgrade(&new));
+        new
     }
 }
 
+/// Reads frames, of a user until they were decompressed to `bytes_left`: also one that is refused took its time.
 fn slice(
     decoder: &mut Decoder,
     body: &[u8],
-    at: usize,
-    most: usize,
-) -> (Vec<Read>, Option<usize>, usize) {
+    (at, most): (usize, usize),
+    bytes_left: Option<usize>,
+) -> Taken {
     let rest = body.get(at..).unwrap_or_default();
-    let (mut frames, mut bytes) = (Vec::new(), 0_usize);
+    let payload_max = bytes_left.map_or(wire::PAYLOAD_BYTES_MAX, |_| USER_FRAME_BYTES_MAX);
+    let mut taken = Taken { bytes_left: bytes_left.or(Some(usize::MAX)), ..Taken::default() };
     for frame in Frames::of(rest) {
-        if bytes >= SLICE_BYTES_MAX || frames.len() >= most {
-            return (frames, Some(at.saturating_add(place(&frame))), bytes);
+        let payload = frame.as_ref().map_or(0, payload_bytes);
+        if taken.bytes >= SLICE_BYTES_MAX || taken.frames.len() >= most {
+            taken.next = Some(at.saturating_add(place(&frame)));
+            return taken;
+        }
+        // A longer one is not decompressed at all.
+        if payload <= payload_max && bytes_left.is_some() {
+            taken.bytes_left = taken.bytes_left.and_then(|left| left.checked_sub(payload));
+            if taken.bytes_left.is_none() {
+                return taken;
+            }
         }
         let read = frame.map_err(DecodeError::from).and_then(|frame| {
-            let batch = decoder.decode(&frame)?;
+            let batch = decoder.decode_within(&frame, payload_max)?;
             let samples = batch.index.len().saturating_mul(SAMPLE_BYTES);
-            bytes = bytes.saturating_add(decompressed(&frame)).saturating_add(samples);
+            let bytes = payload.saturating_add(frame.bytes.len()).saturating_add(samples);
+            taken.bytes = taken.bytes.saturating_add(bytes);
             Ok(Read::Batch(Box::new(batch), frame.bytes.to_vec()))
         });
-        frames.push(read.unwrap_or_else(|error| bad(&error)));
+        taken.frames.push(read.unwrap_or_else(|error| bad(&error)));
     }
-    (frames, None, bytes)
+    taken
 }
 
 fn place(frame: &Result<Frame<'_>, FrameError>) -> usize {
@@ -106,10 +174,10 @@ fn place(frame: &Result<Frame<'_>, FrameError>) -> usize {
     }
 }
 
-/// The size that a frame's payload tells; it was decompressed to just that.
-fn decompressed(frame: &Frame<'_>) -> usize {
-    let told = zstd::zstd_safe::get_frame_content_size(frame.payload).ok().flatten();
-    told.and_then(|size| usize::try_from(size).ok()).unwrap_or(0).saturating_add(frame.bytes.len())
+/// The size that a frame's payload states; it is decompressed to just that, or refused.
+fn payload_bytes(frame: &Frame<'_>) -> usize {
+    let stated = zstd::zstd_safe::get_frame_content_size(frame.payload).ok().flatten();
+    stated.and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
 }
 
 /// A newer agent before this server: another version's magic, or a number of a list that has grown. It
@@ -166,7 +234,7 @@ mod tests {
         *damaged.last_mut().unwrap() ^= 1;
         let body = [frame(0, 1), damaged, frame(2, 1), b"JMB2....".to_vec()].concat();
         let decoding = Decoding::new(1, 1 << 20);
-        let slice = run(decoding.slice(&Arc::new(body), 0, 9)).unwrap();
+        let slice = run(decoding.slice(&Arc::new(body), 0, 9, None)).unwrap();
         let told: Vec<_> = slice
             .frames
             .iter()
@@ -187,23 +255,69 @@ mod tests {
         assert!(body.len() < 100_000, "{}", body.len());
         let decoding = Decoding::new(2, 12 << 20);
         run(async {
-            let first = decoding.slice(&body, 0, 99).await.unwrap();
+            let first = decoding.slice(&body, 0, 99, None).await.unwrap();
             let next = first.next.unwrap();
             assert!((2..12).contains(&first.frames.len()), "{}", first.frames.len());
             let second = tokio::time::timeout(
                 std::time::Duration::from_millis(100),
-                decoding.slice(&body, next, 99),
+                decoding.slice(&body, next, 99, None),
             );
             assert!(second.await.is_err(), "memory for both is not there");
             let mut all = first.frames.len();
             drop(first);
             let mut at = Some(next);
             while let Some(from) = at {
-                let slice = decoding.slice(&body, from, 3).await.unwrap();
+                let slice = decoding.slice(&body, from, 3, None).await.unwrap();
                 all += slice.frames.len();
                 at = slice.next;
             }
             assert_eq!(all, 12);
+        });
+    }
+
+    /// A frame of this many zeros, which are no batch.
+    fn bomb(zeros: usize) -> Vec<u8> {
+        let payload = zstd::bulk::compress(&vec![0; zeros], 1).unwrap();
+        let mut frame = b"JMB1".to_vec();
+        frame.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+        frame.extend(crc32c::crc32c(&payload).to_le_bytes());
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn a_users_request_is_decompressed_to_so_much() {
+        let read = |body: Vec<u8>, user| {
+            let taken = slice(&mut Decoder::default(), &body, (0, 99), user);
+            (taken.frames.len(), taken.next, taken.bytes_left)
+        };
+        let user = Some(USER_REQUEST_BYTES_MAX);
+        let full = [vec![bomb(USER_FRAME_BYTES_MAX); 9].concat(), frame(0, 1)].concat();
+        assert_eq!(read(full, user), (4, None, None), "the rest is not read");
+        let longer = vec![bomb(USER_FRAME_BYTES_MAX + 1); 9].concat();
+        assert_eq!(read(longer.clone(), user), (9, None, user), "none is");
+        assert_eq!(read(longer, None), (9, None, Some(usize::MAX)));
+    }
+
+    #[test]
+    fn a_user_has_one_turn_and_none_of_the_agents() {
+        let decoding = Decoding::new(1, 1 << 20);
+        let body = Arc::new(frame(0, 1));
+        let of = |uid| Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX });
+        run(async {
+            let first = decoding.slice(&body, 0, 9, of(1)).await.unwrap();
+            let second = decoding.slice(&body, 0, 9, of(1));
+            tokio::pin!(second);
+            let soon = std::time::Duration::from_millis(100);
+            assert!(
+                tokio::time::timeout(soon, &mut second).await.is_err(),
+                "the first is not stored"
+            );
+            decoding.slice(&body, 0, 9, of(2)).await.unwrap();
+            let turn = Arc::clone(&decoding.user_turns).acquire_owned().await.unwrap();
+            decoding.slice(&body, 0, 9, None).await.unwrap();
+            drop((turn, first));
+            assert_eq!(second.await.unwrap().frames.len(), 1);
         });
     }
 }

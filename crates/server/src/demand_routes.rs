@@ -74,15 +74,17 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         if agent.generation != Some(told.generation) {
             continue;
         }
-        shown.nodes_taken += 1;
         let text = String::from_utf8_lossy(&told.text);
         let refused = agent.refused.iter().flat_map(|why| refusals(why, &text));
+        let mut is_taken = left_out.is_empty();
         for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
+            is_taken = false;
             if shown.refused.len() < LISTED_MAX {
                 let (device, why) = (agent.device.to_string(), format!("{key}: {what}"));
                 shown.refused.push(api::SetRefused { device, why });
             }
         }
+        shown.nodes_taken += u64::from(is_taken);
     }
     shown
 }
@@ -145,7 +147,7 @@ pub(crate) async fn set(
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Set)?;
     administrators_only(&caller)?;
-    let set: Set = object(&app, &head.headers, body).await?;
+    let set: Set = object(&app, &head, body).await?;
     let now = app.now();
     let new = NewChange {
         nodes: NodeList::new(&set.nodes).map_err(wrong)?,
@@ -311,7 +313,7 @@ pub(crate) async fn flush(
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Flush)?;
     administrators_only(&caller)?;
-    let api::FlushNow { nodes, source } = object(&app, &head.headers, body).await?;
+    let api::FlushNow { nodes, source } = object(&app, &head, body).await?;
     let nodes = NodeList::new(&nodes).map_err(wrong)?;
     source_word(&source)?;
     let (by, now) = (name_of(&app, &caller), app.now());

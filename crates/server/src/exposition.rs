@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::caller::Caller;
 use crate::claims::contested;
-use crate::counts::{Arrival, Break, Fate, Frame, Route, Rule, Word};
+use crate::counts::{Arrival, Break, Fate, Frame, Limit, Route, Rule, Word};
 use crate::nodes::BUILD;
 use crate::problem::{Refusal, Why};
 use crate::rounds::Course;
@@ -209,6 +209,16 @@ fn requests(app: &App, page: &mut Page) {
     for why in Why::ALL {
         let labels = format!("{{reason=\"{}\"}}", why.word());
         page.sample(name, &labels, counts.refusals.get(why));
+    }
+    let name = "jobmeter_bodies_refused_total";
+    let help =
+        "Bodies of requests refused for want of memory: of the sender's part, or of that for all.";
+    page.head(name, "counter", help);
+    for (budget, bodies) in app.bodies.all() {
+        for limit in Limit::ALL {
+            let labels = format!("{{budget=\"{budget}\",limit=\"{}\"}}", limit.word());
+            page.sample(name, &labels, bodies.refused(limit));
+        }
     }
     let name = "jobmeter_slow_queries_total";
     page.counter(name, "Questions that took longer than `query.slow`.", counts.slow_queries.get());

@@ -2,10 +2,10 @@
 
 use crate::agents;
 use crate::app::App;
-use crate::body::{Bounds, media_type, plain_encoding, read, unsupported};
+use crate::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::caller::{Caller, Rights};
 use crate::counts;
-use crate::decoding::{Read, Slice};
+use crate::decoding::{OfUser, Read, USER_REQUEST_BYTES_MAX};
 use crate::gate::nobody;
 use crate::own_device::Tells;
 use crate::problem::{Refusal, Why};
@@ -30,6 +30,10 @@ const FRAMES: &str = "application/x-jobmeter-batches";
 /// The content type of an answer.
 const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
 
+/// After so many frames that the caller may not send, the rest of a request is refused unseen: each of a user is a
+/// lookup in the registry.
+const FORBIDDEN_MAX: usize = 16;
+
 /// What has become of a request's frames so far.
 #[derive(Debug, Default)]
 struct Progress {
@@ -37,6 +41,8 @@ struct Progress {
     origins: BTreeSet<Origin>,
     /// Why the last frame that was refused for now was, if one was.
     later: Option<NotNow>,
+    /// Frames that the caller may not send.
+    forbidden: usize,
     /// Whether one frame is settled: the sender need not send it again.
     settled: bool,
     /// By how many microseconds the sender's clock is ahead of ours.
@@ -58,7 +64,7 @@ pub(crate) async fn batches(
     if !app.ready() {
         return Err(stopping());
     }
-    let held = read(&head.headers, body, bounds).await?;
+    let held = read(&head.headers, body, bounds, Sender::of(&caller)).await?;
     let (received, began) = (app.now(), Instant::now());
     app.counts.bytes.add(held.bytes.len());
     if !held.bytes.starts_with(b"JMB") {
@@ -94,11 +100,11 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
     let within = app.limits.body_time;
     match caller.rights {
         Rights::Admin(_) | Rights::Agent(_) => {
-            Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.batch_bodies })
+            Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.bodies.batches })
         }
         Rights::User(_) | Rights::StaffUser(_) => {
             let bytes_max = app.limits.user_body_bytes_max;
-            Ok(Bounds { bytes_max, within, budget: &app.other_bodies })
+            Ok(Bounds { bytes_max, within, budget: &app.bodies.user_batches })
         }
         Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => {
             Err(Refusal::forbidden("this token reads, and sends no batches"))
@@ -110,6 +116,16 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
     }
 }
 
+/// The user who sends the frames, if it is one.
+fn user(caller: &Caller) -> Option<OfUser> {
+    match caller.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => {
+            Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX })
+        }
+        _ => None,
+    }
+}
+
 /// Decodes and stores a body's frames, slice by slice. When one slice is refused for now, so is the rest.
 async fn take(
     app: &Arc<App>,
@@ -118,18 +134,25 @@ async fn take(
     received: Timestamp,
     mut progress: Progress,
 ) -> Result<Progress, Refusal> {
-    let mut next = Some(0);
+    let (mut next, mut user) = (Some(0), user(caller));
     while let Some(at) = next {
         let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
         if left == 0 {
             break;
         }
-        let slice = app.decoding.slice(&body, at, left).await;
-        let Slice { frames, next: after, share } =
-            slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
-        next = after;
+        let slice = app.decoding.slice(&body, at, left, user).await;
+        let mut slice = slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
+        let bytes_left = slice.bytes_left.ok_or_else(|| {
+            let mib = USER_REQUEST_BYTES_MAX >> 20;
+            let message =
+                format!("the batches have more than {mib} MiB decompressed; send fewer at once");
+            Refusal::too_large(message)
+        })?;
+        next = slice.next;
+        user = user.map(|user| OfUser { bytes_left, ..user });
+        let frames = std::mem::take(&mut slice.frames);
         store(app, caller, frames, received, &mut progress).await?;
-        drop(share);
+        drop(slice);
         if progress.later.is_some() {
             break;
         }
@@ -155,23 +178,26 @@ async fn store(
                 progress.settled |= !later;
                 acks.push(refused(Boot([0; 16]), 0, later, why));
             }
-            Read::Batch(decoded, bytes) => match admit(app, caller, &decoded, received).await? {
-                Err(Rejected { fate, why, later }) => {
-                    app.counts.frames.add(fate, 1);
-                    progress.settled |= !later;
-                    acks.push(refused(decoded.boot, decoded.seq, later, why));
+            Read::Batch(decoded, bytes) => {
+                match admit(app, caller, &decoded, (received, progress.forbidden)).await? {
+                    Err(Rejected { fate, why, later }) => {
+                        progress.forbidden += usize::from(matches!(fate, counts::Frame::Forbidden));
+                        app.counts.frames.add(fate, 1);
+                        progress.settled |= !later;
+                        acks.push(refused(decoded.boot, decoded.seq, later, why));
+                    }
+                    Ok(()) => {
+                        debug(&decoded);
+                        places.push(acks.len());
+                        acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
+                        progress.origins.insert(decoded.origin.clone());
+                        events.push(decoded.jobs.clone());
+                        readings.push(app.watching.readings(&rules, &decoded, received));
+                        let decoded = *decoded;
+                        batches.push(Incoming { frame: bytes, decoded, received });
+                    }
                 }
-                Ok(()) => {
-                    debug(&decoded);
-                    places.push(acks.len());
-                    acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
-                    progress.origins.insert(decoded.origin.clone());
-                    events.push(decoded.jobs.clone());
-                    readings.push(app.watching.readings(&rules, &decoded, received));
-                    let decoded = *decoded;
-                    batches.push(Incoming { frame: bytes, decoded, received });
-                }
-            },
+            }
         }
     }
     let (samples, outcomes) = append(app, batches).await?;
@@ -207,15 +233,17 @@ async fn admit(
     app: &Arc<App>,
     caller: &Caller,
     batch: &Decoded,
-    received: Timestamp,
+    (received, forbidden): (Timestamp, usize),
 ) -> Result<Result<(), Rejected>, Refusal> {
-    if let Err(why) = may_send(app, caller, batch).await? {
+    if forbidden >= FORBIDDEN_MAX {
+        let why =
+            format!("{FORBIDDEN_MAX} batches before this one may not be sent; send this one again");
         return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later: true }));
     }
-    let user = match caller.rights {
-        Rights::User(uid) | Rights::StaffUser(uid) => Some(uid),
-        _ => None,
-    };
+    if let Err((why, later)) = may_send(app, caller, batch).await? {
+        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later }));
+    }
+    let user = user(caller).map(|user| user.uid);
     if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
         && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
     {
@@ -230,22 +258,26 @@ async fn admit(
     }))
 }
 
-/// Whether the caller may send this batch; else why not.
+/// Whether the caller may send this batch; else why not, and whether it may be sent again.
 async fn may_send(
     app: &Arc<App>,
     caller: &Caller,
     batch: &Decoded,
-) -> Result<Result<(), String>, Refusal> {
+) -> Result<Result<(), (String, bool)>, Refusal> {
+    let again = |why: String| (why, true);
     if caller.rights.appends_of(&batch.origin) {
         return Ok(match caller.rights {
-            Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny),
-            Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn),
+            Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny).map_err(again),
+            Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn).map_err(again),
             _ => Ok(()),
         });
     }
     match &caller.rights {
         Rights::User(uid) | Rights::StaffUser(uid) => users::may_send(app, *uid, batch).await,
-        _ => Ok(Err(format!("this token or certificate is not that of origin {}", batch.origin))),
+        _ => Ok(Err(again(format!(
+            "this token or certificate is not that of origin {}",
+            batch.origin
+        )))),
     }
 }
 

@@ -17,7 +17,8 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use jobs::{
     Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
@@ -33,6 +34,8 @@ const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 const LISTED: usize = 1000;
 /// Longest name of a job, in bytes.
 const NAME_BYTES_MAX: usize = 200;
+/// What a command can end with.
+const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 /// Why an end is refused.
 const BACKWARDS: &str =
     "the job would end more than a minute before it starts: `stop` is before `start`";
@@ -69,12 +72,7 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
             Refusal::malformed(format!("`state` is one of {}", words.join(", "))).hint(meant)
         })
     });
-    let limit = params.text("limit")?.map(|limit| {
-        let most = limit.parse::<u32>().ok().filter(|limit| *limit <= api::COUNT_MAX);
-        let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
-        most.and_then(|limit| usize::try_from(limit).ok())
-            .ok_or_else(|| Refusal::malformed(message()))
-    });
+    let limit = params.limit(api::JOBS_MAX)?;
     let part_of = params.text("part_of")?.map(|number| {
         let number = number.parse().ok().filter(|number| (1..=api::NUMBER_MAX).contains(number));
         let message = || format!("`part_of` is a whole number from 1 to {}", api::NUMBER_MAX);
@@ -94,7 +92,7 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         name: params.text("name")?,
         after: params.text("after")?.map(|text| place(&text)).transpose()?,
         device: device.map_err(wrong)?,
-        limit: Some(limit.transpose()?.unwrap_or(LISTED)),
+        limit: Some(limit.unwrap_or(LISTED)),
         ..Filter::default()
     };
     let (start, end) = (params.text("start")?.is_some(), params.text("end")?.is_some());
@@ -187,7 +185,7 @@ pub(crate) async fn register(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Register)?;
-    let said: serde_json::Value = object(&app, &head.headers, body).await?;
+    let said: serde_json::Value = object(&app, &head, body).await?;
     if said.get("cluster").or(said.get("id")).is_some() {
         return tell(&app, &caller, parsed(said)?).await;
     }
@@ -272,9 +270,13 @@ pub(crate) async fn end(
     let (head, body) = request.into_parts();
     let params = known(head.uri.query().map(str::to_owned), Operation::End)?;
     let name = job(&part(name)?, &params)?;
-    let ended: api::End = object(&app, &head.headers, body).await?;
+    let ended: api::End = object(&app, &head, body).await?;
     let now = app.now();
     let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
+    let code = ended.exit_code;
+    if code.is_some_and(|code| !EXIT_CODES.contains(&code)) {
+        return Err(Refusal::malformed("`exit_code` is a number from 0 to 255"));
+    }
     if matches!(caller.rights, Rights::Telling(_)) {
         return end_told(&app, &caller, name, stop, ended.exit_code).await;
     }
@@ -306,6 +308,13 @@ pub(crate) async fn end(
     });
     let Some((job, is_changed)) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
     if !is_changed {
+        if let Some(had) = job.exit_code.filter(|had| code.is_some_and(|code| code != *had)) {
+            let message = format!(
+                "job {}:{} has ended with exit code {had}, which stays: nothing was changed",
+                job.cluster, job.id
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+        }
         return unchanged(json(&job)?);
     }
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
@@ -387,13 +396,13 @@ fn refusal(error: RegistryError) -> Refusal {
 /// A JSON object of a body.
 pub(crate) async fn object<T: DeserializeOwned>(
     app: &App,
-    headers: &HeaderMap,
+    head: &Parts,
     body: Body,
 ) -> Result<T, Refusal> {
-    if media_type(headers).as_deref() != Some("application/json") {
+    if media_type(&head.headers).as_deref() != Some("application/json") {
         return Err(unsupported("this takes application/json"));
     }
-    let held = app.question_body(headers, body).await?;
+    let held = app.question_body(head, body).await?;
     serde_json::from_slice(&held.bytes).map_err(|error| Refusal::malformed(error.to_string()))
 }
 

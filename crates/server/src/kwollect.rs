@@ -86,9 +86,9 @@ fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, s
     if format == Format::Csv {
         let mut text = String::from("device_id,metric_id\n");
         for (device, metric) in rows {
-            csv::field(device.as_str(), &mut text);
+            csv::text_field(device.as_str(), &mut text);
             text.push(',');
-            csv::field(metric, &mut text);
+            csv::text_field(metric, &mut text);
             text.push('\n');
         }
         return Ok(text.into_bytes());
@@ -144,7 +144,7 @@ pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusa
 pub(crate) async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
     let (head, body) = request.into_parts();
     if head.method == Method::POST {
-        let held = app.question_body(&head.headers, body).await?;
+        let held = app.question_body(&head, body).await?;
         Params::of_body(head.uri.query(), &head.headers, &held.bytes)
     } else {
         Params::of_query(head.uri.query())

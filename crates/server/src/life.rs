@@ -5,7 +5,7 @@ use crate::access::UserFiles;
 use crate::agents::Agents;
 use crate::app::{App, stopped};
 use crate::audit::Audit;
-use crate::body::Budget;
+use crate::body::Budgets;
 use crate::claims::contested;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
@@ -261,7 +261,7 @@ struct Opened {
 
 fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, StartError> {
     let failed = |error| StartError::Data { path: data.to_owned(), error };
-    std::fs::create_dir_all(data).map_err(failed)?;
+    crate::store_halves::prepare(data).map_err(failed)?;
     let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
     if mode & 0o007 != 0 {
         log::warn!(
@@ -402,11 +402,10 @@ fn app(
         schedulers: Vec::new(),
         made_tokens,
         audit: Arc::new(audit),
-        batch_bodies: Budget::new(limits.batch_bodies_bytes_max),
-        other_bodies: Budget::new(limits.other_bodies_bytes_max),
+        bodies: Budgets::new(&limits),
         agents,
         own_device: crate::own_device::OwnDevice::default(),
-        send_limits: crate::send_limits::SendLimits::new(config.keep.samples_per_second_max),
+        send_limits: crate::send_limits::SendLimits::of(&config.keep),
         started: Instant::now(),
         stopping,
     })

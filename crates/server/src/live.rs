@@ -101,49 +101,95 @@ impl Live {
         listen: SocketAddr,
         root: &Root,
     ) -> Result<Self, LiveError> {
-        let listener = &config.listen;
-        let tokens = match &listener.token_file {
-            Some(path) => {
-                Tokens::read(path, &UserFiles::read(root).passwd).map_err(LiveError::Tokens)?
-            }
-            None => Tokens::default(),
-        };
-        let access = staff_groups::resolve(&config.access, root, GETENT, true)?;
-        let tls = match (&listener.cert, &listener.key) {
-            (Some(cert), Some(key)) => {
-                let (cert, key) = (cert.clone(), key.clone());
-                let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
-                Some(tls::load(&files).map_err(LiveError::Tls)?)
-            }
-            _ => None,
-        };
-        if !listen.ip().to_canonical().is_loopback() {
-            if tokens.len() == 0 && listener.client_ca.is_none() {
-                return Err(LiveError::NoToken(listen));
-            }
-            if tls.is_none() && !listener.plain {
-                return Err(LiveError::NoTls(listen));
-            }
+        let (live, errors) = Self::read(config, agents, listen, root);
+        match errors.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => live.ok_or(LiveError::Panicked),
         }
-        let names = names(&listener.names, listen);
-        let agents = Arc::new(agents.map(AgentConfig::read).transpose()?.unwrap_or_default());
-        let promotions = &config.promotions;
-        let rules = promotions.rules.as_ref().map_or(Ok(Rules::default()), |path| {
-            rules::read(path, promotions.time_max)
-                .map_err(|why| LiveError::Rules { path: path.clone(), why })
-        })?;
-        let Rules { promoting, when } = rules;
-        Ok(Self {
-            names,
+    }
+
+    /// The same, with everything that is wrong, each with the setting that it is about.
+    pub(crate) fn read(
+        config: &ServerConfig,
+        agents: Option<&Path>,
+        listen: SocketAddr,
+        root: &Root,
+    ) -> (Option<Self>, Vec<(&'static str, LiveError)>) {
+        let mut errors = Vec::new();
+        let tokens = noted(&mut errors, "token_file", tokens(config, root));
+        let access = staff_groups::resolve(&config.access, root, GETENT, true);
+        let access = noted(&mut errors, "access.staff", access);
+        let tls = noted(&mut errors, "cert", tls_of(config));
+        if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
+            let reach = check_reach(config, listen, tokens, tls.is_some());
+            noted(&mut errors, "listen", reach);
+        }
+        let agents = agents.map(AgentConfig::read).transpose();
+        let agents = noted(&mut errors, "agent_config", agents);
+        let rules = noted(&mut errors, "promotions.rules", rules_of(config));
+        let all = tokens.zip(access).zip(tls).zip(agents).zip(rules);
+        let live = all.map(|((((tokens, access), tls), agents), Rules { promoting, when })| Self {
+            names: names(&config.listen.names, listen),
             tokens,
             access,
             access_settings: config.access.clone(),
             tls,
-            agents,
+            agents: Arc::new(agents.unwrap_or_default()),
             rules: promoting.into(),
             when: when.into(),
-        })
+        });
+        (live, errors)
     }
+}
+
+/// Notes what is wrong with a setting.
+fn noted<T>(
+    errors: &mut Vec<(&'static str, LiveError)>,
+    key: &'static str,
+    read: Result<T, LiveError>,
+) -> Option<T> {
+    read.map_err(|error| errors.push((key, error))).ok()
+}
+
+fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, LiveError> {
+    let Some(path) = &config.listen.token_file else { return Ok(Tokens::default()) };
+    Tokens::read(path, &UserFiles::read(root).passwd).map_err(LiveError::Tokens)
+}
+
+fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, LiveError> {
+    let listener = &config.listen;
+    let Some((cert, key)) = listener.cert.clone().zip(listener.key.clone()) else {
+        return Ok(None);
+    };
+    let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
+    tls::load(&files).map(Some).map_err(LiveError::Tls)
+}
+
+/// Rejects a listener that others can reach without a token, or without TLS.
+fn check_reach(
+    config: &ServerConfig,
+    listen: SocketAddr,
+    tokens: &Tokens,
+    has_tls: bool,
+) -> Result<(), LiveError> {
+    let listener = &config.listen;
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if tokens.len() == 0 && listener.client_ca.is_none() {
+        return Err(LiveError::NoToken(listen));
+    }
+    if !has_tls && !listener.plain {
+        return Err(LiveError::NoTls(listen));
+    }
+    Ok(())
+}
+
+fn rules_of(config: &ServerConfig) -> Result<Rules, LiveError> {
+    let promotions = &config.promotions;
+    let Some(path) = &promotions.rules else { return Ok(Rules::default()) };
+    rules::read(path, promotions.time_max)
+        .map_err(|why| LiveError::Rules { path: path.clone(), why })
 }
 
 /// Loopback names, the address, and the names that are given, or else the machine's own.

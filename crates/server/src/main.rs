@@ -19,6 +19,12 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(server::sql_worker::ARGUMENT) {
         return sql_worker(arguments.next().and_then(|threads| threads.parse().ok()));
     }
+    if let [_, word, file, sources] = &std::env::args().collect::<Vec<_>>()[..]
+        && word == server::check::ARGUMENT
+    {
+        let printed = server::check::print(file.as_ref(), sources, &environment);
+        return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

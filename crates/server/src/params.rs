@@ -95,6 +95,15 @@ impl Params {
         }
     }
 
+    /// How many entries of a list are requested: from 1 to `most`.
+    pub(crate) fn limit(&self, most: u32) -> Result<Option<usize>, Refusal> {
+        let Some(text) = self.text("limit")? else { return Ok(None) };
+        let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let message = || format!("`limit` is a whole number from 1 to {most}");
+        limit.map(Some).ok_or_else(|| Refusal::malformed(message()))
+    }
+
     /// A parameter that may hold an array or object; in a query string or form it is JSON text.
     pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, Refusal> {
         match self.given.get(name) {
@@ -155,6 +164,17 @@ mod tests {
         assert_eq!((refusal.status.as_u16(), refusal.code), (404, "PGRST202"));
         assert_eq!(refusal.hint.as_deref(), Some("is `metrics` meant?"));
         assert!(params.only(Operation::Last, StatusCode::NOT_FOUND).is_ok());
+    }
+
+    #[test]
+    fn a_limit_is_a_number_from_one_on() {
+        let limit = |query| Params::of_query(Some(query)).unwrap().limit(100);
+        assert_eq!(limit("limit=1").unwrap(), Some(1));
+        assert_eq!((limit("limit=100").unwrap(), limit("a=1").unwrap()), (Some(100), None));
+        for query in ["limit=0", "limit=101", "limit=-1", "limit=x", "limit="] {
+            let refusal = limit(query).unwrap_err();
+            assert_eq!(refusal.message, "`limit` is a whole number from 1 to 100", "{query}");
+        }
     }
 
     proptest! {

@@ -8,6 +8,7 @@
 use kernel::Root;
 pub(crate) use kernel::tcp_owners::Ends;
 use kernel::tcp_owners::owners;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 /// Lookups that wait for one reading of the kernel's list; further ones wait for the next.
@@ -32,11 +33,19 @@ impl Owners {
         (Self { questions }, answer(root, waiting))
     }
 
-    /// The number of the user who owns the other end, if the kernel names one.
-    pub(crate) async fn of(&self, ends: Ends) -> Option<u32> {
-        let (answer, told) = oneshot::channel();
-        self.questions.send(Question { ends, answer }).await.ok()?;
-        told.await.ok().flatten()
+    /// The number of the user who owns the other end of a connection, if the kernel names one. The kernel's list may
+    /// lack a line for a moment, so what is not found is looked for once more; never for a connection that is gone,
+    /// of which anyone can make thousands.
+    pub(crate) async fn of(&self, stream: &TcpStream, ends: Ends) -> Option<u32> {
+        for _ in 0..2 {
+            stream.peer_addr().ok()?;
+            let (answer, received) = oneshot::channel();
+            self.questions.send(Question { ends, answer }).await.ok()?;
+            if let Some(owner) = received.await.ok().flatten() {
+                return Some(owner);
+            }
+        }
+        None
     }
 }
 
@@ -52,5 +61,44 @@ async fn answer(root: Root, mut waiting: mpsc::Receiver<Question>) {
             // A connection that ended meanwhile wants no answer.
             question.answer.send(owner).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// How many lookups a connection takes when each is answered so, and what came of it.
+    async fn lookups(reset: bool, found: Option<u32>) -> (usize, Option<u32>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, theirs) = listener.accept().await.unwrap();
+        let ends = Ends { theirs, ours: stream.local_addr().unwrap() };
+        if reset {
+            client.set_zero_linger().unwrap();
+            drop(client);
+        }
+        let (questions, mut waiting) = mpsc::channel::<Question>(1);
+        let counting = async move {
+            let mut count = 0;
+            while let Some(question) = waiting.recv().await {
+                question.answer.send(found).unwrap();
+                count += 1;
+            }
+            count
+        };
+        let asking = async move { Owners { questions }.of(&stream, ends).await };
+        tokio::join!(counting, asking)
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_not_looked_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(lookups(true, None).await, (0, None));
+            assert_eq!(lookups(false, Some(7)).await, (1, Some(7)));
+            assert_eq!(lookups(false, None).await, (2, None));
+        });
     }
 }

@@ -37,6 +37,27 @@ pub enum PlanError {
     Rest,
 }
 
+impl PlanError {
+    /// The setting that it is about.
+    fn key(&self, kind: &str) -> String {
+        let name = match self {
+            Self::Secret(_) => "password_file",
+            Self::Cluster { .. } => "cluster",
+            Self::Database(_) => "database",
+            Self::Rest => "rest",
+        };
+        format!("schedulers.{kind}.{name}")
+    }
+}
+
+/// What is wrong with each scheduler, with the setting that it is about.
+pub(crate) fn errors(settings: &SchedulerSettings) -> Vec<(String, PlanError)> {
+    let all = [("oar", oar(&settings.oar).err()), ("slurm", slurm(&settings.slurm).err())];
+    all.into_iter()
+        .filter_map(|(kind, error)| error.map(|error| (error.key(kind), error)))
+        .collect()
+}
+
 /// A plan for each scheduler that is configured.
 pub(crate) fn plans(settings: &SchedulerSettings) -> Result<Vec<Plan>, PlanError> {
     Ok([oar(&settings.oar)?, slurm(&settings.slurm)?].into_iter().flatten().collect())

@@ -66,7 +66,7 @@ pub(crate) async fn promote(
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Promote)?;
     promoters_only(&caller)?;
-    let asked: api::Promote = object(&app, &head.headers, body).await?;
+    let asked: api::Promote = object(&app, &head, body).await?;
     expression::check(&asked.metric).map_err(Refusal::malformed)?;
     let nodes = asked.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
     let (now, most) = (app.now(), app.promotions.time_max.as_secs_f64());

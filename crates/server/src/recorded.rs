@@ -1,61 +1,59 @@
 //! The runtime file: where the server of this machine, or of this user, is found.
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use kernel::trust::no_link;
+use rustix::fs::FlockOperation;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file with this server's address in it, as long as this is held. It is locked meanwhile, so that of
-/// several servers the one that came first stays recorded, and one that was killed does not.
+/// Mode of the lock file.
+const LOCK_MODE: u32 = 0o600;
+/// Mode of the runtime file.
+const FILE_MODE: u32 = 0o644;
+
+/// The runtime file, for the lifetime of this value. The file beside it with the ending `.lock` is locked meanwhile: of
+/// several servers the first stays recorded, and a killed one does not. The lock file is closed to other users, who
+/// could otherwise lock it before this server.
 #[derive(Debug)]
 pub struct Recorded {
     path: PathBuf,
-    file: File,
+    lock: File,
 }
 
 impl Recorded {
     /// Writes the address, unless another server that runs is recorded there: then `None`.
     ///
     /// # Errors
-    /// The file or its folder cannot be made, or the folder is not this user's own: whoever could write
-    /// into it could send this user's commands to a server of his.
+    /// The file or its folder cannot be made, or another user can change the folder: that user could send this user's
+    /// commands to another server.
     pub fn write(path: &Path, url: &str) -> io::Result<Option<Self>> {
         if let Some(dir) = path.parent() {
             make_folder(dir)?;
         }
-        loop {
-            let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let mode = Mode::from_bits_truncate(0o644);
-            let mut file = File::from(rustix::fs::open(path, flags, mode)?);
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-            // A server that ended in between took the name away from the file that is locked now.
-            let still = std::fs::metadata(path).is_ok_and(|at_path| {
-                file.metadata()
-                    .is_ok_and(|own| own.ino() == at_path.ino() && own.dev() == at_path.dev())
-            });
-            if still {
-                // For everyone: an address is no secret, and users look for root's server here.
-                file.set_permissions(Permissions::from_mode(0o644))?;
-                file.set_len(0)?;
-                file.write_all(format!("{url}\n").as_bytes())?;
-                return Ok(Some(Self { path: path.to_owned(), file }));
-            }
+        let lock = no_link(&path.with_extension("lock"), LOCK_MODE)?;
+        lock.set_permissions(Permissions::from_mode(LOCK_MODE))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
         }
+        let mut file = no_link(path, FILE_MODE)?;
+        // For everyone: an address is no secret, and users look for root's server here.
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        file.set_len(0)?;
+        file.write_all(format!("{url}\n").as_bytes())?;
+        Ok(Some(Self { path: path.to_owned(), lock }))
     }
 
-    /// Takes the file away.
+    /// Removes the file.
     ///
     /// # Errors
     /// It cannot be removed.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_file(&self.path)?;
-        // The lock goes with the file, after its name.
-        drop(self.file);
+        // The lock file stays: two servers could lock two files of one name.
+        drop(self.lock);
         Ok(())
     }
 }
@@ -90,9 +88,23 @@ mod tests {
         std::fs::set_permissions(&run, Permissions::from_mode(0o777)).unwrap();
         let error = Recorded::write(&path, "http://127.0.0.1:1").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        std::fs::remove_dir(&run).unwrap();
+        std::fs::remove_dir_all(&run).unwrap();
         std::os::unix::fs::symlink(tempfile::tempdir().unwrap().path(), &run).unwrap();
         assert!(Recorded::write(&path, "http://127.0.0.1:1").is_err(), "a link leads anywhere");
+    }
+
+    #[test]
+    fn a_user_cannot_take_the_lock_of_a_server_that_is_not_there_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/server");
+        Recorded::write(&path, "http://127.0.0.1:1").unwrap().unwrap().remove().unwrap();
+        let lock = path.with_extension("lock");
+        assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, LOCK_MODE);
+        // The file that everybody can open, and thereby lock, locks nothing.
+        std::fs::write(&path, "").unwrap();
+        let open = File::open(&path).unwrap();
+        rustix::fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(Recorded::write(&path, "http://127.0.0.1:1").unwrap().is_some());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Limits on what one sender brings: samples per second of each origin or user, and what a user's commands add
 //! to the store's books.
 
+use config::KeepSettings;
 use model::{JobId, Timestamp};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::RUNS_SHARE;
 use wire::Decoded;
 
 /// Senders may save up unused samples for this long: an agent that was cut off catches up faster.
@@ -18,6 +21,8 @@ const USER_BATCH_GAPS_MAX: usize = 64;
 const USER_GAPS_MAX: usize = 2_000;
 /// Most commands of one user that send within [`USER_TIME_US`]: each is an origin.
 const USER_RUNS_MAX: usize = 2_000;
+/// One user's commands have at most one part in so many of the series, and of the origins, that all commands have.
+const USER_SHARE: usize = 4;
 /// The store forgets an origin of a command after as long.
 const USER_TIME_US: i64 = 2 * 3600 * Timestamp::SECOND;
 
@@ -37,19 +42,46 @@ pub(crate) struct SendLimits {
     /// Samples that a sender may bring now, and as of when.
     rates: Mutex<HashMap<String, (f64, Timestamp)>>,
     users: Mutex<HashMap<u32, UserUse>>,
+    /// Most series and commands of one user within [`USER_TIME_US`].
+    user_series_max: usize,
+    user_runs_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct UserUse {
     since: Option<Timestamp>,
     gaps: usize,
-    runs: HashMap<JobId, Timestamp>,
+    runs: HashMap<JobId, RunUse>,
+    hasher: RandomState,
+}
+
+/// What a command sent.
+#[derive(Debug)]
+struct RunUse {
+    last: Timestamp,
+    /// The table that was counted last.
+    table: u64,
+    /// Hashes of its series.
+    series: HashSet<u64>,
 }
 
 impl SendLimits {
-    /// Limits with so many samples per second of one origin or user.
-    pub(crate) fn new(samples_max: u64) -> Self {
-        Self { samples_max, rates: Mutex::default(), users: Mutex::default() }
+    /// The limits of a configuration.
+    pub(crate) fn of(keep: &KeepSettings) -> Self {
+        Self::new(keep.samples_per_second_max, keep.series_max, keep.origins_max)
+    }
+
+    /// Limits with so many samples per second of one sender, and so many series and origins of all.
+    fn new(samples_max: u64, series_max: u64, origins_max: u64) -> Self {
+        let share =
+            |all: u64| usize::try_from(all).unwrap_or(usize::MAX).div_ceil(RUNS_SHARE * USER_SHARE);
+        Self {
+            samples_max,
+            rates: Mutex::default(),
+            users: Mutex::default(),
+            user_series_max: share(series_max),
+            user_runs_max: USER_RUNS_MAX.min(share(origins_max)),
+        }
     }
 
     /// Takes note of a batch of samples of a sender.
@@ -91,7 +123,7 @@ impl SendLimits {
     /// Takes note of a batch of a user's command.
     ///
     /// # Errors
-    /// The user's commands bring more gaps, or are more, than may be.
+    /// The user's commands bring more gaps or series, or are more, than may be.
     pub(crate) fn take_of_user(
         &self,
         uid: u32,
@@ -114,22 +146,51 @@ impl SendLimits {
         if used.is_over(now) {
             (used.since, used.gaps) = (Some(now), 0);
         }
-        used.runs.retain(|_, last| now.since(*last) < USER_TIME_US);
+        used.runs.retain(|_, run| now.since(run.last) < USER_TIME_US);
         if used.gaps + gaps > USER_GAPS_MAX {
             return Err(format!("user {uid} reports more than {USER_GAPS_MAX} gaps in two hours"));
         }
-        if used.runs.len() >= USER_RUNS_MAX && !used.runs.contains_key(&run) {
-            return Err(format!(
-                "user {uid} sends of more than {USER_RUNS_MAX} commands in two hours"
-            ));
+        let runs_max = self.user_runs_max;
+        if used.runs.len() >= runs_max && !used.runs.contains_key(&run) {
+            return Err(format!("user {uid} sends of more than {runs_max} commands in two hours"));
         }
+        used.take_series(run, batch, (now, self.user_series_max)).map_err(|max| {
+            format!("the commands of user {uid} have more than {max} series in two hours")
+        })?;
         used.gaps += gaps;
-        used.runs.insert(run, now);
         Ok(())
     }
 }
 
 impl UserUse {
+    /// Counts the series of a batch that are new.
+    fn take_series(
+        &mut self,
+        run: JobId,
+        batch: &Decoded,
+        (now, max): (Timestamp, usize),
+    ) -> Result<(), usize> {
+        if let Some(known) = self.runs.get_mut(&run).filter(|run| run.table == batch.table_hash) {
+            known.last = now;
+            return Ok(());
+        }
+        let entries = batch.table().map(|table| table.entries).unwrap_or_default();
+        let hashes = entries.iter().map(|entry| self.hasher.hash_one(entry.series()));
+        let hashes: HashSet<u64> = hashes.collect();
+        let before: usize = self.runs.values().map(|run| run.series.len()).sum();
+        let known = self.runs.get(&run).map(|run| &run.series);
+        let new =
+            hashes.iter().filter(|hash| known.is_none_or(|known| !known.contains(hash))).count();
+        if before.saturating_add(new) > max {
+            return Err(max);
+        }
+        let empty = || RunUse { last: now, table: 0, series: HashSet::new() };
+        let run = self.runs.entry(run).or_insert_with(empty);
+        (run.last, run.table) = (now, batch.table_hash);
+        run.series.extend(hashes);
+        Ok(())
+    }
+
     fn is_over(&self, now: Timestamp) -> bool {
         self.since.is_none_or(|since| now.since(since) >= USER_TIME_US)
     }
@@ -168,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_one_origin_is_cut_and_others_go_on() {
-        let limits = SendLimits::new(MAX);
+        let limits = SendLimits::new(MAX, 1_000_000, 1_000_000);
         let start = crate::now();
         let at = |second: i64| start.plus(second * Timestamp::SECOND);
         let take = |sender: &str, count, second| {
@@ -190,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_the_burst_passes_alone() {
-        let limits = SendLimits::new(MAX);
+        let limits = SendLimits::new(MAX, 1_000_000, 1_000_000);
         let now = crate::now();
         let large = of_samples(1000, now);
         assert_eq!(limits.take_samples("n1", &large, now), Ok(()));
@@ -199,7 +260,7 @@ mod tests {
 
     #[test]
     fn one_users_gaps_and_commands_are_bounded() {
-        let limits = SendLimits::new(MAX);
+        let limits = SendLimits::new(MAX, 1_000_000, 1_000_000);
         let now = crate::now();
         let of_gaps = |count: usize| {
             let mut batch = batch("n1/run-7", 0);
@@ -225,5 +286,35 @@ mod tests {
         assert_eq!(runs, USER_RUNS_MAX);
         let later = now.plus(USER_TIME_US);
         assert_eq!((take(7, 1, 50, later), take(9, 9999, 0, later)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn one_users_series_leave_room_for_others() {
+        let limits = SendLimits::new(MAX, 160, 1_000_000);
+        let now = crate::now();
+        let of_series = |first: usize, count: usize| {
+            let mut batch = batch("n1/run-7", 0);
+            let entry = batch.table.entries[0].clone();
+            let entries = (first..first + count).map(|n| {
+                let labels = model::Labels::new([("pid", &*n.to_string())]).unwrap();
+                model::SeriesEntry { labels, ..entry.clone() }
+            });
+            batch.table = std::sync::Arc::new(model::SeriesTable { entries: entries.collect() });
+            (batch.index, batch.values) = (vec![0], vec![0.5]);
+            batch.ticks = vec![Tick { at: now, samples: 1 }];
+            decoded(&batch)
+        };
+        let take = |uid, run: i64, first, count, now| {
+            let batch = of_series(first, count);
+            limits.take_of_user(uid, JobId::new(run).unwrap(), &batch, now)
+        };
+        // A sixteenth of 160: a quarter of the quarter that all commands have.
+        assert_eq!(take(7, 1, 0, 6, now), Ok(()));
+        assert_eq!(take(7, 1, 0, 6, now), Ok(()), "the same again");
+        assert_eq!(take(7, 1, 2, 6, now), Ok(()), "two more");
+        assert!(take(7, 2, 0, 3, now).unwrap_err().contains("more than 10 series"));
+        assert_eq!(take(7, 2, 0, 2, now), Ok(()));
+        assert_eq!(take(8, 3, 0, 10, now), Ok(()), "another user has room of the same size");
+        assert_eq!(take(7, 2, 0, 10, now.plus(USER_TIME_US)), Ok(()));
     }
 }

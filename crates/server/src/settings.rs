@@ -20,8 +20,10 @@ pub struct Limits {
     pub question_bytes_max: usize,
     /// Memory for bodies of agents' requests of batches that are being read or worked on.
     pub batch_bodies_bytes_max: usize,
-    /// The same for all other bodies: questions, and batches of users.
-    pub other_bodies_bytes_max: usize,
+    /// The same for batches of users.
+    pub user_batch_bodies_bytes_max: usize,
+    /// The same for all other bodies: questions, and what changes something.
+    pub question_bodies_bytes_max: usize,
     /// Longest body of batches that a user may send.
     pub user_body_bytes_max: usize,
     /// Most frames in a request.
@@ -44,7 +46,8 @@ impl Default for Limits {
             header_bytes_max: 64 << 10,
             question_bytes_max: 1 << 20,
             batch_bodies_bytes_max: 128 << 20,
-            other_bodies_bytes_max: 16 << 20,
+            user_batch_bodies_bytes_max: 16 << 20,
+            question_bodies_bytes_max: 16 << 20,
             user_body_bytes_max: 1 << 20,
             frames_per_request_max: 4096,
             decoded_bytes_max: 64 << 20,

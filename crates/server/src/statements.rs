@@ -45,7 +45,7 @@ pub(crate) async fn sql(
             "a statement is sent as application/json: {\"query\": \"SELECT …\"}",
         ));
     }
-    let held = app.question_body(&head.headers, body).await?;
+    let held = app.question_body(&head, body).await?;
     let question: api::SqlQuestion = serde_json::from_slice(&held.bytes)
         .map_err(|error| Refusal::malformed(error.to_string()))?;
     let mut asked = Asked::new(&app, "sql", &caller, &question.query);

@@ -65,7 +65,7 @@ impl Writer {
             Format::Csv => {
                 for (i, name) in names.iter().enumerate() {
                     begin.push_str(if i == 0 { "" } else { "," });
-                    csv::field(name, &mut begin);
+                    csv::text_field(name, &mut begin);
                 }
                 begin.push('\n');
             }
@@ -116,8 +116,12 @@ impl Writer {
 fn csv_row(row: usize, columns: &[Column<'_>], out: &mut String) -> Result<(), ArrowError> {
     for (i, column) in columns.iter().enumerate() {
         out.push_str(if i == 0 { "" } else { "," });
-        if !column.is_null(row) {
-            csv::field(&column.text(row)?, out);
+        if column.is_null(row) {
+            continue;
+        }
+        match column.is_text() {
+            true => csv::text_field(&column.text(row)?, out),
+            false => csv::field(&column.text(row)?, out),
         }
     }
     out.push('\n');
@@ -141,6 +145,12 @@ impl<'a> Column<'a> {
             }
             _ => Self::Text(ArrayFormatter::try_new(array, options)?, array),
         })
+    }
+
+    /// Whether it holds texts: what else is printed by the engine's formatter may begin with a sign.
+    fn is_text(&self) -> bool {
+        let other = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
+        matches!(self, Self::Text(_, array) if !other(array.data_type()))
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -249,8 +259,8 @@ fn word(value: f64) -> String {
 mod tests {
     use super::*;
     use sql::arrow::array::{
-        ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
-        TimestampNanosecondArray,
+        ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringArray,
+        TimestampMicrosecondArray, TimestampNanosecondArray,
     };
     use std::sync::Arc;
 
@@ -295,6 +305,20 @@ mod tests {
                     2026-01-06T13:35:00.25+00:00,\"x,\"\"y\"\"\",98,-7,true\n\
                     1970-01-01T00:00:00+00:00,,NaN,,false\n";
         assert_eq!(text, want);
+    }
+
+    #[test]
+    fn no_text_begins_a_formula_and_numbers_stay() {
+        let texts = StringArray::from(vec!["=1+1", "a\u{1b}[2J"]);
+        let numbers = Int64Array::from(vec![-7, 7]);
+        let parts = Decimal128Array::from(vec![-150, 1]).with_precision_and_scale(10, 2).unwrap();
+        let columns: [(&str, ArrayRef); 3] =
+            [("=t", Arc::new(texts)), ("n", Arc::new(numbers)), ("d", Arc::new(parts))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let (mut writer, mut bytes) = Writer::new(Format::Csv, &batch.schema());
+        bytes.extend(writer.rows(&batch).unwrap());
+        let want = "'=t,n,d\n'=1+1,-7,-1.50\na\u{fffd}[2J,7,0.01\n";
+        assert_eq!(String::from_utf8(bytes).unwrap(), want);
     }
 
     #[test]

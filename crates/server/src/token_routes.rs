@@ -79,7 +79,7 @@ pub(crate) async fn make(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::MakeToken)?;
-    let asked: api::NewToken = object(&app, &head.headers, body).await?;
+    let asked: api::NewToken = object(&app, &head, body).await?;
     let now = app.now();
     let age_max = app.live().access.token_age_max.as_secs();
     let seconds = asked.expires_in_seconds.unwrap_or(age_max);

@@ -80,6 +80,25 @@ fn what_is_wrong_with_the_configuration_is_told_at_start() {
 }
 
 #[test]
+fn a_data_folder_that_another_user_could_have_prepared_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (open, data) = (dir.path().join("open"), dir.path().join("open/data"));
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let told = errors(command(&data, &["--listen", "127.0.0.1:0"]).spawn().unwrap());
+    assert!(told.contains("can be written by other users"), "{told}");
+    assert!(told.contains("chmod go-w") && told.contains("--data"), "{told}");
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "nothing is written there");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Root alone can give a folder away.
+    if std::os::unix::fs::chown(&data, Some(65_534), None).is_ok() {
+        let told = errors(command(&data, &["--listen", "127.0.0.1:0"]).spawn().unwrap());
+        assert!(told.contains("belongs to user 65534"), "{told}");
+    }
+}
+
+#[test]
 fn what_was_acknowledged_survives_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let from = now();

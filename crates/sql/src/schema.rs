@@ -183,7 +183,7 @@ const JOBS: Columns = &[
     ("used_cpu_seconds", Value, true),
     ("end_cause", Text, true),
     ("end_detail", Text, true),
-    ("oom_kills", Number, false),
+    ("oom_kills", Number, true),
 ];
 
 const ALLOCATIONS: Columns = &[

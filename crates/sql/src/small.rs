@@ -94,10 +94,14 @@ fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryEr
 
 fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
-    let killed = scope.questions.registry().oom_kill_times()?;
+    let registry = scope.questions.registry();
+    let killed = registry.jobs_with_oom_kills()?;
     let row = |job: model::Job| {
-        let kills = killed.count(&job);
-        let end = query::how_it_ended(&job, kills > 0);
+        let kills = match killed.contains(&job.key) || !scope.asker.reader.sees_every_job() {
+            true => registry.oom_kills_seen(scope.asker.reader, &job)?,
+            false => Some(0),
+        };
+        let end = query::how_it_ended(&job, kills.is_some_and(|kills| kills > 0));
         let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
         let mut row = vec![
@@ -124,17 +128,20 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         row.extend(resources(&job.used));
         row.push(text(cause.map(Into::into)));
         row.push(text(detail.filter(|detail| !detail.is_empty()).map(Into::into)));
-        row.push(Cell::Number(i64::try_from(kills).unwrap_or(i64::MAX)));
-        row
+        let kills = kills.map(|kills| i64::try_from(kills).unwrap_or(i64::MAX));
+        row.push(Cell::maybe(kills, Cell::Number));
+        Ok::<_, QueryError>(row)
     };
     let runs = |filter: &Filter| scope.questions.every_run(filter, &scope.asker);
     let Some(ids) = few(narrow) else {
-        return Ok(runs(&narrow.jobs)?.into_iter().map(row).collect());
+        return runs(&narrow.jobs)?.into_iter().map(row).collect();
     };
     let mut rows = Vec::new();
     for id in ids {
         let one = Filter { id: Some(*id), ..narrow.jobs.clone() };
-        rows.extend(runs(&one)?.into_iter().map(row));
+        for job in runs(&one)? {
+            rows.push(row(job)?);
+        }
     }
     Ok(rows)
 }

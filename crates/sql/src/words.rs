@@ -29,7 +29,9 @@ pub(crate) fn of_plan(text: &str) -> String {
     };
     if let Some(name) = quoted("table '") {
         let tables = Table::ALL.map(Table::name).join(", ");
-        return format!("there is no table `{name}`; the tables are {tables}");
+        let meant = model::nearest(&name, Table::ALL.map(Table::name));
+        let meant = meant.map_or_else(String::new, |near| format!(" (is `{near}` meant?)"));
+        return format!("there is no table `{name}`{meant}; the tables are {tables}");
     }
     if let Some(name) = quoted("table function '") {
         return format!("there is no function `{name}` that makes a table");
@@ -70,7 +72,12 @@ mod tests {
     #[test]
     fn the_engines_names_stay_inside() {
         let told = of_plan("table 'datafusion.public.metric' not found");
-        assert!(told.starts_with("there is no table `metric`; the tables are metrics, "), "{told}");
+        assert!(
+            told.starts_with(
+                "there is no table `metric` (is `metrics` meant?); the tables are metrics, "
+            ),
+            "{told}"
+        );
         assert_eq!(of_plan("no 'datafusion.public.x' in sight"), "no 'x' in sight");
         let told = of_text(&ParserError::ParserError(
             "Expected: an SQL statement, found: SELEC at Line: 1, Column: 1".to_owned(),

@@ -10,7 +10,7 @@ mod lab;
 use asked::{ask_as, engine};
 use jobs::{NewPromotion, Reader};
 use lab::{Lab, Told, at, device, key};
-use model::{Cause, Gap, Kind, NodeList, Origin, Unit};
+use model::{Cause, Gap, JobEvent, Kind, NodeList, OomKill, Origin, Unit};
 use sql::Limits;
 
 /// Alice's job is on n1 from second 100 to 400, bob's from 300 to 900. What nobody else may see is told in
@@ -121,5 +121,37 @@ async fn marks_are_told_with_what_is_the_readers_to_know_and_narrowed_by_time() 
     ] {
         let told = ask_as(&sql, Reader::Everything, &narrowed(time)).await.unwrap();
         assert_eq!(told.len(), want, "{time}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn kills_are_of_the_nodes_that_the_reader_reads() {
+    let lab = Lab::new();
+    let event = |node: &str, uid: Option<u32>, pid: u32| JobEvent {
+        key: key("slurm", 1),
+        spelling: "1".into(),
+        device: device(node),
+        user: None,
+        uid,
+        start: at(100.0),
+        stop: Some(at(400.0)),
+        monitor: None,
+        oom_kills: vec![OomKill {
+            at: at(200.0),
+            pid,
+            uid,
+            task: "secret".into(),
+            task_bytes: None,
+            limit_bytes: None,
+        }],
+    };
+    // Of n2 no scheduler's record and no word of its own says that the job there is alice's.
+    let told = [event("n1", Some(1000), 1), event("n2", None, 2)];
+    lab.registry.apply(&told, at(7200.0)).unwrap();
+    let sql = engine(&lab, Limits::default());
+    let kills = "SELECT oom_kills, end_cause FROM jobs";
+    for (reader, want) in [(Reader::Everything, "2 oom kill"), (Reader::Tenant(1000), "1 oom kill")]
+    {
+        assert_eq!(ask_as(&sql, reader, kills).await.unwrap(), [want], "{reader:?}");
     }
 }

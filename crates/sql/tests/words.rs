@@ -16,7 +16,10 @@ async fn what_is_wrong_is_told_in_words_of_ours() {
     let lab = Lab::new();
     let sql = engine(&lab, Limits::default());
     for (text, want) in [
-        ("SELECT * FROM metric", "there is no table `metric`; the tables are metrics, "),
+        (
+            "SELECT * FROM metric",
+            "there is no table `metric` (is `metrics` meant?); the tables are metrics, ",
+        ),
         ("SELECT * FROM nope.nope", "there is no table `nope.nope`; the tables are metrics, "),
         ("SELECT * FROM nope(1)", "there is no function `nope` that makes a table"),
         ("SELEC 1", "this is no SQL: expected an SQL statement, found SELEC in line 1, column 1"),

@@ -1,7 +1,7 @@
 //! What bounds the store: everything has a limit, and reaching it is counted and said.
 
-use model::{Metric, Timestamp};
-use std::collections::BTreeMap;
+use model::{Metric, SeriesEntry, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,23 +34,60 @@ pub struct ArchiveSettings {
 
 /// The metrics that the program's own sources produce, with their meaning: no sender gives one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeclaredMetrics(Arc<BTreeMap<Box<str>, Metric>>);
+pub struct DeclaredMetrics {
+    all: Arc<BTreeMap<Box<str>, Metric>>,
+    run: Option<Arc<RunMetrics>>,
+}
+
+/// What `jobmeter run` measures: the names of metrics, and the keys of their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunMetrics {
+    /// Names of declared metrics.
+    pub names: BTreeSet<Box<str>>,
+    /// Keys of labels.
+    pub labels: BTreeSet<Box<str>>,
+}
 
 impl DeclaredMetrics {
     /// These metrics.
     pub fn new(metrics: impl IntoIterator<Item = Metric>) -> Self {
         let named = |metric: Metric| (Box::from(&*metric.name), metric);
-        Self(Arc::new(metrics.into_iter().map(named).collect()))
+        Self { all: Arc::new(metrics.into_iter().map(named).collect()), run: None }
+    }
+
+    /// The same, and of commands of `jobmeter run` only these series.
+    #[must_use]
+    pub fn with_run(self, run: RunMetrics) -> Self {
+        Self { run: Some(Arc::new(run)), ..self }
     }
 
     /// The declared metric of this name.
     pub fn get(&self, name: &str) -> Option<&Metric> {
-        self.0.get(name)
+        self.all.get(name)
     }
 
     /// Whether a metric of this name is declared.
     pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.all.contains_key(name)
+    }
+
+    /// Checks that a series is one that `jobmeter run` measures. Unit and kind are those of every declared metric.
+    ///
+    /// # Errors
+    /// It is another; the text says in what.
+    pub(crate) fn check_of_run(&self, entry: &SeriesEntry) -> Result<(), String> {
+        let Some(run) = &self.run else { return Ok(()) };
+        let name = &*entry.metric.name;
+        if !run.names.contains(name) {
+            return Err(format!(
+                "`jobmeter run` of the server's version measures no metric {name}"
+            ));
+        }
+        let labels = entry.labels.pairs();
+        match labels.iter().find(|(key, _)| !run.labels.contains(key.as_str())) {
+            Some((key, _)) => Err(format!("`jobmeter run` gives {name} no label `{key}`")),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,23 +1,19 @@
 //! The store as the server holds it.
 
-use crate::answer::{Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats};
-use crate::append::{Incoming, NotNow, Outcome};
-use crate::ask;
-use crate::block::Meter;
-use crate::by_time::ByTime;
-use crate::disk::{Disk, RealDisk};
-use crate::error::{BlockError, FlushError, OpenError};
-use crate::gaps::touches;
-use crate::recovery::Recovery;
-use crate::roll::WINDOWS_US;
-use crate::scan::Scan;
-use crate::select::Selector;
+use crate::answer::{Claim, OriginInfo, Stats};
+use crate::data_dir::open::{Opened, open};
+use crate::data_dir::recovery::Recovery;
+use crate::files::disk::{Disk, RealDisk};
+use crate::files::errors::{BlockError, FlushError, OpenError};
+use crate::head::append::{Incoming, NotNow, Outcome};
+use crate::maintenance::compactor::Compactor;
+use crate::scan::by_series::Scan;
+use crate::scan::rollup_points::WINDOWS_US;
+use crate::senders::gaps::touches;
 use crate::settings::{Clock, Settings};
-use crate::shared::Shared;
-use crate::source::Question;
-use crate::tend::Tender;
-use crate::view::View;
-use crate::windows::WindowScan;
+use crate::snapshot::Snapshot;
+use crate::state::select::Selector;
+use crate::state::shared::Shared;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use std::fmt;
 use std::path::Path;
@@ -28,7 +24,7 @@ use std::thread::JoinHandle;
 /// what is queued to the log and stops its threads. What lies in memory then lies in the log, too.
 pub struct Store {
     shared: Arc<Shared>,
-    tender: Arc<Tender>,
+    tender: Arc<Compactor>,
     threads: Vec<JoinHandle<()>>,
     /// Given back when all else is done.
     _lock: Box<dyn Send + Sync + fmt::Debug>,
@@ -38,16 +34,6 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("dir", &self.shared.dir).finish_non_exhaustive()
     }
-}
-
-/// A moment of the store: every question asked of one snapshot sees the same samples, each exactly once,
-/// whatever is appended, written or removed meanwhile. It holds the memory and files it needs, so keep
-/// it no longer than a question.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    shared: Arc<Shared>,
-    view: Arc<View>,
-    visible: u64,
 }
 
 impl Store {
@@ -77,16 +63,9 @@ impl Store {
         settings: Settings,
         clock: Clock,
     ) -> Result<(Self, Recovery), OpenError> {
-        crate::open::open(disk, dir, settings, clock)
-    }
-
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        tender: Arc<Tender>,
-        threads: Vec<JoinHandle<()>>,
-        lock: Box<dyn Send + Sync + fmt::Debug>,
-    ) -> Self {
-        Self { shared, tender, threads, _lock: lock }
+        let (opened, recovery) = open(disk, dir, settings, clock)?;
+        let Opened { shared, tender, threads, lock } = opened;
+        Ok((Self { shared, tender, threads, _lock: lock }, recovery))
     }
 
     /// Stores batches. Never blocks: they are queued, or refused for now when the queue is full.
@@ -180,105 +159,5 @@ impl Drop for Store {
             // A thread that panicked has nothing more to write.
             thread.join().unwrap_or_default();
         }
-    }
-}
-
-impl Snapshot {
-    fn question(selector: &Selector, from: Timestamp, to: Timestamp) -> Question {
-        Question { selector: selector.clone(), from: from.0, to: to.0 }
-    }
-
-    /// The samples of a selection between two instants (bounds inclusive), series by series in the order
-    /// of [`model::Series`], each in the order of time.
-    ///
-    /// Lazy: a chunk is read when it is asked for, and dropping the scan ends it. Reads from blocks only
-    /// the rows that the selection and the interval need, as far as pages allow.
-    pub fn scan(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> Scan {
-        let question = Self::question(selector, from, to);
-        Scan::new(&self.shared, &self.view, self.visible, question)
-    }
-
-    /// The same samples in the order of time, in slices of at most `rows_max` rows (more only where one
-    /// instant alone has more). Memory is about 80 bytes a row of a slice. Each slice reads anew the pages
-    /// that its interval touches, so ask for as many rows as memory allows.
-    pub fn scan_by_time(
-        &self,
-        selector: &Selector,
-        from: Timestamp,
-        to: Timestamp,
-        rows_max: usize,
-    ) -> ByTime {
-        ByTime::new(self.clone(), selector, (from.0, to.0), rows_max)
-    }
-
-    /// First and last instant of all samples.
-    pub fn extent(&self) -> Option<(Timestamp, Timestamp)> {
-        ask::extent(&self.view).map(|(from, to)| (Timestamp(from), Timestamp(to)))
-    }
-
-    /// About how many rows [`Self::scan`] would give, from indexes alone, as if the samples of a series
-    /// were spread evenly between the first and the last of a block.
-    ///
-    /// # Errors
-    /// A block's index cannot be read.
-    pub fn estimate_rows(
-        &self,
-        selector: &Selector,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<u64, BlockError> {
-        ask::rows(&self.shared, &self.view, &Self::question(selector, from, to))
-    }
-
-    /// The series of a selection whose first and last samples in some block or in memory enclose a part
-    /// of the interval, in the order of [`model::Series`]; from indexes alone.
-    ///
-    /// # Errors
-    /// A block's index cannot be read.
-    pub fn series(
-        &self,
-        selector: &Selector,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<Arc<SeriesInfo>>, BlockError> {
-        ask::series(&self.shared, &self.view, &Self::question(selector, from, to))
-    }
-
-    /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
-    /// samples, series by series in the order of [`model::Series`]. Read from rollups where there are
-    /// any of this length ([`Store::WINDOWS_US`]), and made of samples elsewhere.
-    pub fn windows(
-        &self,
-        selector: &Selector,
-        from: Timestamp,
-        to: Timestamp,
-        window_us: i64,
-    ) -> WindowScan {
-        let question = Self::question(selector, from, to);
-        let meter = Meter::below(&self.shared.meter);
-        WindowScan::new(&self.shared, &self.view, self.visible, question, window_us.max(1), meter)
-    }
-
-    /// The newest sample of each series of a selection that is alive
-    /// ([`Settings::series_idle_us`]), in the order of [`model::Series`]; from memory, and newer than the
-    /// snapshot where something came since.
-    pub fn last(&self, selector: &Selector) -> Vec<LastValue> {
-        self.view.last(selector)
-    }
-
-    /// Since when the counters of a selection count: for each run of samples with one start that reaches
-    /// into the interval, its first sample and the start; ordered by series, then time. The first sample
-    /// of a run that began in an earlier block is the first of the oldest block that touches the interval.
-    ///
-    /// # Errors
-    /// A block cannot be read.
-    pub fn counter_starts(
-        &self,
-        selector: &Selector,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<CounterStart>, BlockError> {
-        let question = Self::question(selector, from, to);
-        ask::counter_starts(self.scan(selector, from, to), &question)
     }
 }

@@ -1,5 +1,6 @@
 //! A frame as a batch.
 
+use crate::bounds;
 use crate::encode::unzigzag;
 use crate::frame::{Frame, FrameError};
 use crate::limits::{self, LimitError};
@@ -7,7 +8,7 @@ use crate::message;
 use model::{
     Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
     NAME_BYTES_MAX, OomKill, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick,
-    Timestamp, Unit,
+    Timestamp, Unit, printable,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -81,18 +82,31 @@ impl Decoder {
     /// # Errors
     /// The frame's payload is no batch, or passes a limit.
     pub fn decode(&mut self, frame: &Frame<'_>) -> Result<Decoded, DecodeError> {
-        self.decompress(frame.payload)?;
+        self.decode_within(frame, limits::PAYLOAD_BYTES_MAX)
+    }
+
+    /// As [`Self::decode`], of a payload that has so many bytes at most when it is decompressed.
+    ///
+    /// # Errors
+    /// As [`Self::decode`], or the payload is longer.
+    pub fn decode_within(
+        &mut self,
+        frame: &Frame<'_>,
+        payload_bytes_max: usize,
+    ) -> Result<Decoded, DecodeError> {
+        self.decompress(frame.payload, payload_bytes_max.min(limits::PAYLOAD_BYTES_MAX))?;
+        bounds::check(&self.payload, bounds::BATCH)?;
         let message = message::Batch::decode(&*self.payload)?;
         decoded(message).map_err(DecodeError::from)
     }
 
-    fn decompress(&mut self, payload: &[u8]) -> Result<(), DecodeError> {
+    fn decompress(&mut self, payload: &[u8], bytes_max: usize) -> Result<(), DecodeError> {
         let wrong = |what: &dyn std::fmt::Display| DecodeError::Compressed(what.to_string());
         let size = zstd::zstd_safe::get_frame_content_size(payload)
             .map_err(|_| wrong(&"not zstd"))?
             .ok_or_else(|| wrong(&"it tells no size"))?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        limits::bytes("payload", size, limits::PAYLOAD_BYTES_MAX)?;
+        limits::bytes("payload", size, bytes_max)?;
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             None => {
@@ -113,6 +127,7 @@ impl Decoded {
     /// # Errors
     /// The table is no message, contradicts itself, passes a limit, or is too short for the samples.
     pub fn table(&self) -> Result<SeriesTable, DecodeError> {
+        bounds::check(&self.table, bounds::TABLE)?;
         let table = message::Table::decode(&*self.table)?;
         let table = series_table(table)?;
         self.check_places(table.entries.len())?;
@@ -227,11 +242,11 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
     Ok(Gap {
         origin: origin.clone(),
         device: DeviceId::new(&gap.device)?,
-        source: gap.source.into(),
+        source: printable(&gap.source).into(),
         from: Timestamp(gap.from),
         to: Timestamp(gap.to),
         cause: *word("cause", gap.cause, &Cause::ALL)?,
-        detail: gap.detail.into(),
+        detail: printable(&gap.detail).into(),
     })
 }
 
@@ -243,12 +258,15 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     let length = monitor.as_ref().map_or(0, String::len);
     limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
     let id = job_id(event.id)?;
-    let spelling = if event.spelling.is_empty() { id.to_string() } else { event.spelling };
+    // A number in digits is that of the job, or it would be found under the number of another.
+    let is_number = event.spelling.bytes().all(|b| b.is_ascii_digit());
+    let is_other = is_number && event.spelling.parse() != Ok(id.get());
+    let spelling = if is_other { id.to_string() } else { event.spelling };
     Ok(JobEvent {
         key: JobKey { cluster: ClusterId::new(&event.cluster)?, id },
-        spelling: spelling.into(),
+        spelling: printable(&spelling).into(),
         device: DeviceId::new(&event.device)?,
-        user: (!event.user.is_empty()).then(|| event.user.into()),
+        user: (!event.user.is_empty()).then(|| printable(&event.user).into()),
         uid: event.uid.checked_sub(1),
         start: Timestamp(event.start),
         stop: (event.stop != 0).then(|| Timestamp(event.stop.saturating_sub(1))),
@@ -263,7 +281,7 @@ fn oom_kill(kill: message::OomKill) -> Result<OomKill, LimitError> {
         at: Timestamp(kill.at),
         pid: kill.pid,
         uid: kill.uid.checked_sub(1),
-        task: kill.task.into(),
+        task: printable(&kill.task).into(),
         task_bytes: kill.task_bytes.checked_sub(1),
         limit_bytes: kill.limit_bytes.checked_sub(1),
     })
@@ -303,7 +321,7 @@ fn series_table(table: message::Table) -> Result<SeriesTable, LimitError> {
         table.cluster.iter().map(|name| ClusterId::new(name)).collect::<Result<Vec<_>, _>>()?;
     let mut labels = vec![Labels::default()];
     for text in &table.labels {
-        labels.push(Labels::from_canonical(text)?);
+        labels.push(Labels::from_canonical(text)?.printable());
     }
     let mut entries = Vec::with_capacity(want);
     let columns = table.series_metric.iter().zip(&table.series_device).zip(&table.series_labels);
@@ -342,7 +360,7 @@ fn metric(metric: message::Metric) -> Result<Arc<Metric>, LimitError> {
         name: metric.name.into(),
         unit: *word("unit", metric.unit, &Unit::ALL)?,
         kind: *word("kind", metric.kind, &[Kind::Gauge, Kind::Counter])?,
-        help: metric.help.into(),
+        help: printable(&metric.help).into_owned().into(),
         divisor: metric.divisor,
     };
     metric.check()?;
@@ -357,4 +375,29 @@ fn nth<'a, T>(what: &'static str, place: u32, list: &'a [T]) -> Result<&'a T, Li
 fn word<'a, T>(what: &'static str, number: u32, list: &'a [T]) -> Result<&'a T, LimitError> {
     let found = usize::try_from(number).ok().and_then(|number| list.get(number));
     found.ok_or(LimitError::Word { what, number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(spelling: &str) -> JobEvent {
+        let event = message::JobEvent {
+            cluster: "slurm".to_owned(),
+            id: 7,
+            spelling: spelling.to_owned(),
+            device: "n1".to_owned(),
+            ..message::JobEvent::default()
+        };
+        job_event(event).unwrap()
+    }
+
+    #[test]
+    fn a_job_is_not_spelled_as_the_number_of_another() {
+        for (spelling, taken) in
+            [("7", "7"), ("", "7"), ("8", "7"), ("99999999999999999999", "7"), ("6_1", "6_1")]
+        {
+            assert_eq!(&*event(spelling).spelling, taken, "{spelling}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! [`Decoded::into_batch`] read the rest.
 
 mod answer;
+mod bounds;
 mod decode;
 mod encode;
 mod frame;

@@ -36,7 +36,7 @@ fn metrics() -> impl Strategy<Value = Arc<Metric>> {
 
 fn series() -> impl Strategy<Value = SeriesEntry> {
     let job = proptest::option::of(("[a-z]{1,6}", 1..i64::MAX));
-    let labels = proptest::collection::vec(("[a-z]{1,5}", ".{0,8}"), 0..3);
+    let labels = proptest::collection::vec(("[a-z]{1,5}", "\\PC{0,8}"), 0..3);
     let start = proptest::option::of(-10_i64..1 << 50);
     (metrics(), "[a-z0-9-]{1,12}", job, labels, start).prop_map(
         |(metric, device, job, labels, start)| {
@@ -64,7 +64,7 @@ fn values() -> impl Strategy<Value = f64> {
 }
 
 fn gaps() -> impl Strategy<Value = Gap> {
-    let parts = ("[a-z]{0,9}", 0..Cause::ALL.len(), any::<i32>(), ".{0,20}");
+    let parts = ("[a-z]{0,9}", 0..Cause::ALL.len(), any::<i32>(), "\\PC{0,20}");
     parts.prop_map(|(source, cause, from, detail)| Gap {
         origin: Origin::new("o").unwrap(),
         device: DeviceId::new("n1").unwrap(),
@@ -80,7 +80,7 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
     let times = (any::<Option<u16>>(), any::<Option<i32>>());
     let monitor = proptest::option::of(".{0,9}");
     let kills = proptest::collection::vec(oom_kills(), 0..3);
-    let parts = ("[a-z]{1,6}", 1..i64::MAX, "[0-9_]{1,9}", times, monitor, kills);
+    let parts = ("[a-z]{1,6}", 1..i64::MAX, "[1-9]{1,4}_[0-9]{1,4}", times, monitor, kills);
     parts.prop_map(|(cluster, id, spelling, (uid, stop), monitor, oom_kills)| JobEvent {
         key: JobKey { cluster: ClusterId::new(&cluster).unwrap(), id: JobId::new(id).unwrap() },
         spelling: spelling.into(),
@@ -96,7 +96,7 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
 
 fn oom_kills() -> impl Strategy<Value = OomKill> {
     let sizes = proptest::option::of(0..u64::MAX);
-    let parts = (any::<i64>(), any::<u32>(), proptest::option::of(0..u32::MAX), ".{0,15}");
+    let parts = (any::<i64>(), any::<u32>(), proptest::option::of(0..u32::MAX), "\\PC{0,15}");
     (parts, sizes.clone(), sizes).prop_map(|((at, pid, uid, task), task_bytes, limit_bytes)| {
         OomKill { at: Timestamp(at), pid, uid, task: task.into(), task_bytes, limit_bytes }
     })
@@ -312,4 +312,60 @@ fn recorded_frames_decode_for_ever() {
         let path = file.unwrap().path();
         assert!(decode(&std::fs::read(&path).unwrap()).is_ok(), "{}", path.display());
     }
+}
+
+#[test]
+fn control_characters_of_senders_are_cleaned() {
+    let hostile = "a\u{1b}[2J\n\u{9b}b";
+    let labels = Labels::new([("k", hostile)]).unwrap();
+    let help = hostile.to_owned().into();
+    let metric = Metric { help, ..Metric::gauge("load_1m", Unit::Count, "") };
+    let entry = SeriesEntry {
+        metric: Arc::new(metric),
+        device: DeviceId::new("n1").unwrap(),
+        job: None,
+        labels,
+        start: None,
+    };
+    let gap = Gap {
+        origin: Origin::new("o").unwrap(),
+        device: DeviceId::new("n1").unwrap(),
+        source: hostile.into(),
+        from: Timestamp(1),
+        to: Timestamp(2),
+        cause: Cause::ALL[0],
+        detail: hostile.into(),
+    };
+    let task = hostile.into();
+    let kill =
+        OomKill { at: Timestamp(1), pid: 1, uid: None, task, task_bytes: None, limit_bytes: None };
+    let event = JobEvent {
+        key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(1).unwrap() },
+        spelling: hostile.into(),
+        device: DeviceId::new("n1").unwrap(),
+        user: Some(hostile.into()),
+        uid: None,
+        start: Timestamp(7),
+        stop: None,
+        monitor: None,
+        oom_kills: vec![kill],
+    };
+    let batch = Batch {
+        origin: Origin::new("o").unwrap(),
+        boot: Boot([0; 16]),
+        seq: 0,
+        table: Arc::new(SeriesTable { entries: vec![entry] }),
+        ticks: vec![Tick { at: Timestamp(1), samples: 1 }],
+        index: vec![0],
+        values: vec![1.0],
+        gaps: vec![gap],
+        jobs: vec![event],
+    };
+    let back = decode(&encode(&batch)).unwrap();
+    let (entry, gap, event) = (&back.table.entries[0], &back.gaps[0], &back.jobs[0]);
+    let clean = "a [2J  b";
+    assert_eq!((&*entry.metric.help, entry.labels.get("k").unwrap().as_str()), (clean, clean));
+    assert_eq!((&*gap.source, &*gap.detail), (clean, clean));
+    assert_eq!((&*event.spelling, event.user.as_deref()), (clean, Some(clean)));
+    assert_eq!(&*event.oom_kills[0].task, clean);
 }

@@ -280,3 +280,16 @@ fn other_users_read_nothing_of_the_spool() {
     assert_eq!(modes, [0o600, 0o600, 0o600, 0o700, 0o700]);
     assert_eq!(bench.modes(&dir.join("refused")), [0o700, 0o600, 0o600]);
 }
+
+#[test]
+fn a_spool_that_another_user_could_have_prepared_is_rejected() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let open = bench.dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (notes, counters) = (Arc::clone(&bench.notes), Arc::clone(&bench.counters));
+    let error = Spool::open(&open.join("spool"), LIMITS, notes, counters).unwrap_err();
+    assert!(kernel::trust::is_untrusted(&error), "{error}");
+    assert!(error.to_string().contains("chmod go-w"), "{error}");
+}

@@ -1,14 +1,18 @@
 //! `jobmeter run`: `/jobmeter/job_N@SERVER` in every hierarchy that it could make it in, with the identity of the
-//! server that numbered the job. The directory may belong to the caller, but only for a number that the server
+//! server that numbered the job; `run_N@SERVER` if `jobmeter run` reports the job itself. The directory may belong to the caller, but only for a number that the server
 //! registered for that very user.
 
 use super::{Name, Step, job_id};
 
 /// What a directory below a hierarchy's root is.
-pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
+pub(super) fn step<'a>(parts: &[&'a str], runs: bool) -> Step<'a> {
     match parts {
         ["jobmeter"] => Step::Passage { own: false },
-        ["jobmeter", name] => name.strip_prefix("job_").and_then(job).map_or(Step::No, Step::Job),
+        ["jobmeter", name] => {
+            let of_run = || name.strip_prefix("run_").filter(|_| runs);
+            let rest = name.strip_prefix("job_").or_else(of_run);
+            rest.and_then(job).map_or(Step::No, Step::Job)
+        }
         _ => Step::No,
     }
 }
@@ -35,9 +39,11 @@ mod tests {
             uid: None,
             server,
         };
-        assert_eq!(step(&["jobmeter", "job_3"]), Step::Job(named(None)));
-        assert_eq!(step(&["jobmeter", "job_3@3f2a"]), Step::Job(named(Some("3f2a"))));
-        assert_eq!(step(&["jobmeter"]), Step::Passage { own: false });
+        assert_eq!(step(&["jobmeter", "job_3"], false), Step::Job(named(None)));
+        assert_eq!(step(&["jobmeter", "job_3@3f2a"], false), Step::Job(named(Some("3f2a"))));
+        assert_eq!(step(&["jobmeter"], false), Step::Passage { own: false });
+        assert_eq!(step(&["jobmeter", "run_3@3f2a"], true), Step::Job(named(Some("3f2a"))));
+        assert_eq!(step(&["jobmeter", "run_3@3f2a"], false), Step::No, "the run reports itself");
         for parts in [
             &["jobmeter", "job_03"][..],
             &["jobmeter", "3"],
@@ -46,7 +52,7 @@ mod tests {
             &["jobmeter", "job_@3f2a"],
             &["jobmeter", "job_3x@3f2a"],
         ] {
-            assert_eq!(step(parts), Step::No, "{parts:?}");
+            assert_eq!(step(parts, true), Step::No, "{parts:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A log file that is kept small: at its limit it becomes `FILE.1`, that `FILE.2`, and so on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,23 @@ impl RotatingFile {
     /// Opens the file at its end.
     ///
     /// # Errors
-    /// It cannot be opened, or its folder be made.
+    /// It cannot be opened. A folder that is not there, as one that is mistyped, is not made.
     pub(super) fn open(path: PathBuf, bytes_max: u64, backups: u32) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let file = append(&path)?;
+        let file = append(&path).map_err(|error| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let missing = folder.filter(|folder| folder.try_exists().is_ok_and(|exists| !exists));
+            let why = missing.map_or_else(
+                || format!("{}: {error}", path.display()),
+                |folder| {
+                    let folder = folder.display();
+                    format!(
+                        "{}: there is no folder {folder}; make it or name another file",
+                        path.display()
+                    )
+                },
+            );
+            io::Error::new(error.kind(), why)
+        })?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file, bytes, bytes_max, backups })
     }
@@ -56,7 +67,7 @@ impl RotatingFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    kernel::trust::no_link(path, 0o644)
 }
 
 fn numbered(path: &Path, n: u32) -> PathBuf {
@@ -72,7 +83,7 @@ mod tests {
     #[test]
     fn never_larger_than_its_limit_and_no_more_than_its_backups() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/log");
+        let path = dir.path().join("log");
         let mut file = RotatingFile::open(path.clone(), 20, 2).unwrap();
         for i in 0..10 {
             file.write(format!("line {i}\n").as_bytes()).unwrap();
@@ -85,6 +96,16 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_not_there_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("mistyped");
+        let error = RotatingFile::open(folder.join("log"), 12, 0).unwrap_err();
+        assert!(!folder.try_exists().unwrap());
+        let want = format!("there is no folder {}; make it", folder.display());
+        assert!(error.to_string().contains(&want), "{error}");
+    }
+
+    #[test]
     fn goes_on_at_its_end_and_without_backups_starts_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
@@ -92,5 +113,16 @@ mod tests {
         let mut file = RotatingFile::open(path.clone(), 12, 0).unwrap();
         file.write(b"second\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "second\n");
+    }
+
+    #[test]
+    fn a_link_that_another_user_could_have_made_is_no_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("victim"), dir.path().join("log"));
+        std::fs::write(&path, "as it was").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = RotatingFile::open(link, 12, 0).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "as it was");
     }
 }

@@ -59,7 +59,10 @@ pub(super) fn of_agent(root: &Root, config: &AgentConfig, reads: bool) -> Vec<Fa
 fn kernel_version(root: &Root) -> Fact {
     match root.read_text("proc/sys/kernel/osrelease") {
         Ok(release) => Fact::ok("kernel", format!("Linux {release}")),
-        Err(error) => Fact::not("kernel", State::Absent, error.to_string(), ""),
+        Err(error) => {
+            let grant = "mount /proc, or give a --root with it";
+            Fact::not("kernel", State::Absent, error.to_string(), grant)
+        }
     }
 }
 
@@ -122,8 +125,8 @@ fn delays(root: &Root) -> Fact {
         }
         Ok(_) => Fact::ok(name, "counted".to_owned()),
         Err(error) if error.is_absent() => {
-            let what = "Linux before 5.14, or without CONFIG_TASK_DELAY_ACCT".to_owned();
-            Fact::not(name, State::Absent, what, "")
+            let what = "not counted by this kernel".to_owned();
+            Fact::not(name, State::Absent, what, "Linux 5.14 with CONFIG_TASK_DELAY_ACCT")
         }
         Err(error) => Fact::not(name, State::Denied, error.to_string(), "root"),
     }
@@ -196,7 +199,9 @@ fn environments(root: &Root, reads: bool) -> Fact {
     let name = "environments";
     if !reads {
         let what = "not read: by `remote.allow` the node takes no promotions".to_owned();
-        return Fact::not(name, State::Absent, what, "");
+        let grant =
+            "`promotions` in `remote.allow` of the agent's settings, if jobs may ask for metrics";
+        return Fact::not(name, State::Absent, what, grant);
     }
     let status = root.read_text("proc/self/status").unwrap_or_default();
     let has = |number: u32| effective(&status).is_some_and(|may| may >> number & 1 == 1);
@@ -226,7 +231,8 @@ fn clock_held() -> Fact {
         }
         None => {
             let what = "the kernel does not tell whether it is synchronised".to_owned();
-            Fact::not(name, State::Absent, what, "")
+            let grant = "`timedatectl` or `chronyc tracking` says more";
+            Fact::not(name, State::Absent, what, grant)
         }
     }
 }
@@ -271,8 +277,12 @@ fn server(config: &AgentConfig) -> Fact {
         Ok(()) => Fact::ok(name, format!("{shown} takes batches from here")),
         Err(Failure::Later { status: status @ (401 | 403), reason, .. }) => {
             let what = format!("{shown} answers {status}: {}", reason.trim());
-            let grant = "give `token_file`, or `cert` and `key`, in the agent's settings";
-            Fact::not(name, State::Denied, what, grant)
+            Fact::not(
+                name,
+                State::Denied,
+                what,
+                rejected(status, config.server.token_file.is_some()),
+            )
         }
         Err(failure) => {
             // What a server left behind that was killed is no fault of the node.
@@ -287,6 +297,24 @@ fn server(config: &AgentConfig) -> Fact {
             let what = format!("{shown}: {failure}");
             let grant = "start it, or give another `server` in the agent's settings";
             Fact::not(name, State::Broken, what, grant)
+        }
+    }
+}
+
+/// What to do about a server that rejects an agent.
+const fn rejected(status: u16, has_token: bool) -> &'static str {
+    match (status, has_token) {
+        (401, false) => {
+            "the server does not know who asks: give `token_file`, or `cert` and `key`, in the agent's settings; \
+             `jobmeter token create --scope agent:NODE` on the server makes a token"
+        }
+        (401, true) => {
+            "the server does not know the token, or it is expired or revoked: `jobmeter token list` on the server \
+             shows that, `jobmeter token create --scope agent:NODE` makes another one for `token_file`"
+        }
+        _ => {
+            "the server knows who asks, and takes no batches from them: the token needs the scope `agent`, or \
+             `agent:NODE` with this node's name; `jobmeter token list` on the server shows its scope"
         }
     }
 }
@@ -328,7 +356,10 @@ fn spool(settings: &SpoolSettings) -> Fact {
             }
             Fact::ok(name, what)
         }
-        Err(errno) => Fact::not(name, State::Broken, format!("{shown}: {errno}"), ""),
+        Err(errno) => {
+            let grant = "look at the file system, or give another `spool` in the agent's settings";
+            Fact::not(name, State::Broken, format!("{shown}: {errno}"), grant)
+        }
     }
 }
 
@@ -341,6 +372,25 @@ fn used(dir: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_finding_has_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        // A machine on which nothing is found.
+        let root = Root::recorded(dir.path()).unwrap();
+        let mut all = of_machine(&root);
+        all.push(environments(&root, false));
+        all.push(environments(&root, true));
+        let found: Vec<&Fact> = all.iter().filter(|fact| fact.state != State::Ok).collect();
+        assert!(found.len() >= 6, "{}", found.len());
+        for fact in found {
+            assert!(!fact.grant.is_empty(), "{}: {}", fact.name, fact.what);
+        }
+        let told =
+            [(401, false), (401, true), (403, true)].map(|(status, has)| rejected(status, has));
+        assert!(told[0].contains("does not know who asks") && told[1].contains("expired"));
+        assert!(told[2].contains("scope `agent`"));
+    }
 
     #[test]
     fn capabilities_by_their_numbers() {

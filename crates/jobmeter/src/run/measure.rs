@@ -3,10 +3,11 @@
 use super::place::Place;
 use super::reported;
 use super::tree::{self, Tree};
-use api::Totals;
+use api::{OomKill, Totals};
 use cgroups::{JobCgroup, Jobs};
 use kernel::Root;
 use kernel::rusage::Usage;
+use kernel::sibling::Begun;
 use model::{DeviceId, JobKey, Timestamp};
 use sources::{Context, Open, Options, Sink, Source, SourceError};
 use std::collections::BTreeMap;
@@ -15,9 +16,19 @@ use std::time::Duration;
 /// Sources that tell something of a job's cgroup.
 const SOURCES: [&str; 3] = ["cgroup", "taskstats", "process"];
 
+/// Most processor time of a task after the kernel has reported its end.
+const END_SECONDS_MAX: f64 = 0.0005;
+
+/// Most OOM kills that a report names, as in the registry.
+const OOM_KILLS_MAX: usize = 256;
+
 /// Processor time that one reading of `process` may take, so that a job of many processes is not
 /// slowed by being watched.
 const BUDGET: Duration = Duration::from_millis(20);
+
+/// Largest memory of the process before the command that is reported for a command that used less: it is as small as
+/// that of a small program.
+const FLOOR_KIB_MAX: u64 = 3072;
 
 /// The sources of one job, each with what it pushed last.
 pub(crate) struct Measure {
@@ -29,6 +40,12 @@ pub(crate) struct Measure {
     /// Samples of this program's own: the tree's, and the report.
     own_sink: Sink,
     last: BTreeMap<Last, f64>,
+    /// What the command's process used before the command began.
+    before: Before,
+    /// What all processes used that ended and were waited for.
+    ended: Usage,
+    /// Tasks of the job that the kernel killed as memory was out.
+    pub(crate) oom_kills: Vec<OomKill>,
     /// What had to be left out, and why.
     pub(crate) left_out: Vec<String>,
 }
@@ -39,7 +56,16 @@ struct Part {
     sink: Sink,
 }
 
-/// A metric and its labels: what the newest value of which is kept.
+/// What is counted for the command's process and is none of the command's.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Since its fork, which taskstats counts.
+    all: Usage,
+    /// Since it joined the cgroups, which they count.
+    in_cgroup: Usage,
+}
+
+/// A metric and its labels, of which the largest value is kept: counters and peaks.
 type Last = (String, String);
 
 impl Measure {
@@ -54,6 +80,9 @@ impl Measure {
             tree: None,
             own_sink: Sink::new(device.clone()),
             last: BTreeMap::new(),
+            before: Before::default(),
+            ended: Usage::default(),
+            oom_kills: Vec::new(),
             left_out: Vec::new(),
         };
         for name in SOURCES {
@@ -104,6 +133,19 @@ impl Measure {
         self.each(now, |source, cx, sink| source.drain(cx, sink));
     }
 
+    /// Reads what counts by task, when the command's process has joined its cgroups.
+    pub(crate) fn joined(&mut self, now: Timestamp) {
+        // The tree would find this program's own step before the command.
+        if self.tree.is_none() {
+            self.collect(now);
+        }
+    }
+
+    /// Takes what the command's process had used when the command began.
+    pub(crate) const fn begun(&mut self, begun: &Begun) {
+        self.before = Before { all: begun.used, in_cgroup: begun.since_joined };
+    }
+
     /// Reads everything once.
     pub(crate) fn collect(&mut self, now: Timestamp) {
         self.each(now, |source, cx, sink| source.collect(cx, sink));
@@ -139,6 +181,7 @@ impl Measure {
             part.sink.begin(now);
             errors.extend(call(&mut *part.source, &cx, &mut part.sink).err());
             keep_last(&part.sink, &mut self.last);
+            note_kills(&part.sink, &mut self.oom_kills);
         }
         if let Some(tree) = &mut self.tree {
             self.own_sink.begin(now);
@@ -158,8 +201,9 @@ impl Measure {
         self.parts.iter_mut().map(|part| (part.name, &mut part.sink)).chain([own])
     }
 
-    /// Takes what ended processes of a job without a cgroup used.
+    /// Takes what ended processes of the job used.
     pub(crate) const fn set_ended(&mut self, ended: Usage) {
+        self.ended = ended;
         if let Some(tree) = &mut self.tree {
             tree.ended = ended;
         }
@@ -181,32 +225,58 @@ impl Measure {
     /// What the job used until now.
     pub(crate) fn totals(&self, wall: Duration) -> Totals {
         let wall_seconds = wall.as_secs_f64();
-        let mut totals = if self.tree.is_some() { self.of_tree() } else { self.of_cgroup() };
+        let mut totals = if self.tree.is_some() {
+            self.of_tree()
+        } else {
+            with_ended(self.of_cgroup(), self.ended)
+        };
         totals.wall_seconds = wall_seconds;
+        totals.cpu_seconds = totals.cpu_seconds.map(|cpu| within(cpu, wall_seconds));
         totals.cores_used =
             totals.cpu_seconds.filter(|_| wall_seconds > 0.0).map(|cpu| cpu / wall_seconds);
         totals
     }
 
+    /// What the peak memory is.
+    pub(crate) fn peak_note(&self) -> &'static str {
+        if self.tree.is_some() {
+            api::PEAK_OF_PROCESSES
+        } else if sum(&self.last, "cgroup_memory_peak_bytes").is_some_and(|bytes| bytes > 0.0) {
+            api::PEAK_CHARGED
+        } else {
+            api::PEAK_OF_TASK
+        }
+    }
+
     fn of_cgroup(&self) -> Totals {
         let one = |name: &str| sum(&self.last, name);
+        let less = |name: &str, before: f64| one(name).map(|all| (all - before).max(0.0));
         let first = |names: &[&str]| names.iter().find_map(|name| one(name));
         let faults = one("cgroup_page_faults_total").zip(one("cgroup_page_faults_major_total"));
-        let minor = faults.map(|(all, major)| all - major);
+        let Before { all, in_cgroup } = self.before;
+        let minor = faults.map(|(all, major)| all - major - in_cgroup.minor_faults as f64);
+        let [user, system] = [in_cgroup.user_us, in_cgroup.system_us].map(|us| us as f64 / 1e6);
+        let switches = [all.voluntary_switches, all.involuntary_switches].map(|count| count as f64);
         Totals {
-            cpu_seconds: one("cgroup_cpu_seconds_total"),
-            cpu_user_seconds: one("cgroup_cpu_user_seconds_total"),
-            cpu_system_seconds: one("cgroup_cpu_system_seconds_total"),
+            cpu_seconds: less("cgroup_cpu_seconds_total", user + system),
+            cpu_user_seconds: less("cgroup_cpu_user_seconds_total", user),
+            cpu_system_seconds: less("cgroup_cpu_system_seconds_total", system),
             memory_peak_bytes: one("cgroup_memory_peak_bytes"),
             io_read_bytes: first(&["cgroup_io_read_bytes_total", "taskstats_read_bytes_total"]),
-            io_write_bytes: first(&["cgroup_io_write_bytes_total", "taskstats_write_bytes_total"]),
-            minor_faults: minor.or_else(|| one("taskstats_minor_faults_total")),
+            io_write_bytes: one("cgroup_io_write_bytes_total").or_else(|| {
+                // A write is cancelled if its file is deleted before it reaches a disk.
+                let cancelled = one("taskstats_cancelled_write_bytes_total").unwrap_or(0.0);
+                less("taskstats_write_bytes_total", cancelled)
+            }),
+            minor_faults: minor
+                .map(|minor| minor.max(0.0))
+                .or_else(|| less("taskstats_minor_faults_total", all.minor_faults as f64)),
             major_faults: first(&[
                 "cgroup_page_faults_major_total",
                 "taskstats_major_faults_total",
             ]),
-            voluntary_switches: one("taskstats_voluntary_switches_total"),
-            involuntary_switches: one("taskstats_involuntary_switches_total"),
+            voluntary_switches: less("taskstats_voluntary_switches_total", switches[0]),
+            involuntary_switches: less("taskstats_involuntary_switches_total", switches[1]),
             throttled_seconds: one("cgroup_cpu_throttled_seconds_total"),
             pressure_cpu_seconds: one("cgroup_pressure_cpu_some_seconds_total"),
             pressure_memory_seconds: one("cgroup_pressure_memory_some_seconds_total"),
@@ -220,13 +290,16 @@ impl Measure {
         let usage = self.tree.as_ref().map_or_else(Usage::default, |tree| tree.ended);
         let blocks = |blocks: u64| Some(blocks as f64 * 512.0);
         let count = |count: u64| Some(count as f64);
-        let largest = usage.max_rss_kib as f64 * 1024.0;
+        // The kernel keeps the larger one of the process before the command and of the command.
+        let floor_kib = self.before.all.max_rss_kib;
+        let is_own = usage.max_rss_kib > floor_kib || floor_kib <= FLOOR_KIB_MAX;
+        let largest = if is_own { usage.max_rss_kib as f64 * 1024.0 } else { 0.0 };
         let seen = self.tree.as_ref().map_or(0.0, |tree| tree.resident_bytes_max);
         Totals {
             cpu_seconds: sum(&self.last, &tree::CPU.name),
             cpu_user_seconds: sum(&self.last, &tree::CPU_USER.name),
             cpu_system_seconds: sum(&self.last, &tree::CPU_SYSTEM.name),
-            memory_peak_bytes: Some(largest.max(seen)),
+            memory_peak_bytes: Some(largest.max(seen)).filter(|peak| *peak > 0.0),
             io_read_bytes: blocks(usage.blocks_read),
             io_write_bytes: blocks(usage.blocks_written),
             minor_faults: count(usage.minor_faults),
@@ -238,14 +311,73 @@ impl Measure {
     }
 }
 
-fn keep_last(sink: &Sink, last: &mut BTreeMap<Last, f64>) {
-    for (entry, _, value) in sink.samples() {
-        let key = (entry.metric.name.to_string(), entry.labels.as_str().to_owned());
-        last.insert(key, value);
+/// The larger of what the cgroup counted and what ended processes used: a process that left the cgroup, as a command
+/// in a `jobmeter run` below this one, is in the second one alone. Written blocks are left out, as they hold writes
+/// that the kernel cancelled, and peak memory is what was charged to the cgroup.
+fn with_ended(totals: Totals, ended: Usage) -> Totals {
+    let larger = |counted: Option<f64>, ended: f64| counted.map(|counted| counted.max(ended));
+    let (user, system) = (ended.user_us as f64 / 1e6, ended.system_us as f64 / 1e6);
+    // The kernel scales both of a process to its exact run time; a cgroup of version 1 counts them in timer ticks.
+    let is_whole = totals.cpu_seconds.is_some_and(|cpu| user + system >= cpu * 0.999);
+    let part = |counted: Option<f64>, ended| if is_whole { Some(ended) } else { counted };
+    let largest_task = Some(ended.max_rss_kib).filter(|kib| *kib > FLOOR_KIB_MAX);
+    let largest_task = largest_task.map(|kib| kib as f64 * 1024.0);
+    let charged = totals.memory_peak_bytes.filter(|bytes| *bytes > 0.0);
+    Totals {
+        cpu_seconds: larger(totals.cpu_seconds, user + system),
+        cpu_user_seconds: part(totals.cpu_user_seconds, user),
+        cpu_system_seconds: part(totals.cpu_system_seconds, system),
+        // A task's memory has pages that are charged elsewhere: it is reported only where nothing was charged.
+        memory_peak_bytes: charged.or(largest_task),
+        io_read_bytes: larger(totals.io_read_bytes, ended.blocks_read as f64 * 512.0),
+        minor_faults: larger(totals.minor_faults, ended.minor_faults as f64),
+        major_faults: larger(totals.major_faults, ended.major_faults as f64),
+        voluntary_switches: larger(totals.voluntary_switches, ended.voluntary_switches as f64),
+        involuntary_switches: larger(
+            totals.involuntary_switches,
+            ended.involuntary_switches as f64,
+        ),
+        ..totals
     }
 }
 
-/// The newest value of a metric, summed over its labels.
+/// Processor time of a command of one task is within its wall time. The kernel counts some of a task's end after it
+/// has reported the end.
+fn within(cpu_seconds: f64, wall_seconds: f64) -> f64 {
+    let after_end = cpu_seconds - wall_seconds;
+    if (0.0..=END_SECONDS_MAX).contains(&after_end) { wall_seconds } else { cpu_seconds }
+}
+
+/// Notes the kills in events that wait to be sent, each once.
+fn note_kills(sink: &Sink, kills: &mut Vec<OomKill>) {
+    for event in sink.events() {
+        for kill in &event.oom_kills {
+            let (time, pid) = (kill.at.seconds(), kill.pid);
+            let is_new = !kills.iter().any(|known| known.pid == pid && known.time == time);
+            if is_new && kills.len() < OOM_KILLS_MAX {
+                kills.push(OomKill {
+                    device: event.device.to_string(),
+                    time,
+                    task: kill.task.to_string(),
+                    pid,
+                    uid: kill.uid,
+                    task_bytes: kill.task_bytes,
+                    limit_bytes: kill.limit_bytes,
+                });
+            }
+        }
+    }
+}
+
+fn keep_last(sink: &Sink, last: &mut BTreeMap<Last, f64>) {
+    for (entry, _, value) in sink.samples() {
+        let key = (entry.metric.name.to_string(), entry.labels.as_str().to_owned());
+        // A last reading that is smaller, as of a directory that is being removed, takes nothing away.
+        last.entry(key).and_modify(|last| *last = last.max(value)).or_insert(value);
+    }
+}
+
+/// The largest value of a metric, summed over its labels.
 fn sum(last: &BTreeMap<Last, f64>, name: &str) -> Option<f64> {
     let from = (name.to_owned(), String::new());
     let values = last.range(from..).take_while(|((metric, _), _)| metric == name).map(|(_, v)| *v);
@@ -253,21 +385,4 @@ fn sum(last: &BTreeMap<Last, f64>, name: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_of_one_metric_are_summed_over_labels() {
-        let mut last = BTreeMap::new();
-        for (name, labels, value) in [
-            ("a", "{}", 1.0),
-            ("io", "{\"device\": \"sda\"}", 2.0),
-            ("io", "{\"device\": \"sdb\"}", 3.0),
-            ("iox", "{}", 9.0),
-        ] {
-            last.insert((name.to_owned(), labels.to_owned()), value);
-        }
-        assert_eq!(sum(&last, "io"), Some(5.0));
-        assert_eq!(sum(&last, "i"), None);
-    }
-}
+mod tests;

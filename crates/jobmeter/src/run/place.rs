@@ -1,9 +1,10 @@
 //! The cgroup of a job that `jobmeter run` starts: `jobmeter/job_N@SERVER` at the root of each
-//! hierarchy, with the identity of the server that numbered the job.
+//! hierarchy, with the identity of the server that numbered the job; `run_N@SERVER` if no agent reports it.
 
 use anyhow::{Context, bail};
 use cgroups::{Hierarchies, Hierarchy, JobDir};
-use kernel::Root;
+use kernel::process::{State, process_stat};
+use kernel::{Root, pmu};
 use model::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,6 +27,9 @@ const COUNTING: [Hierarchy; 7] = [
 /// Controllers of version 2 that a job's cgroup should have, as far as the kernel offers them.
 const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
 
+/// The processors that run, as a list.
+const ONLINE: &str = "sys/devices/system/cpu/online";
+
 /// A job's directory that is older and has no process was left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
@@ -40,6 +44,34 @@ pub(crate) struct Limits {
     pub(crate) cpus: Option<String>,
     /// Bytes.
     pub(crate) memory_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// Whether there is any.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.cpus.is_some() || self.memory_bytes.is_some()
+    }
+
+    /// Rejects a list of processors that this machine does not have.
+    pub(crate) fn check(&self, root: &Root) -> anyhow::Result<()> {
+        let Some(list) = &self.cpus else { return Ok(()) };
+        let mut online = Vec::new();
+        let online = root.read(ONLINE, &mut online).map(|()| String::from_utf8_lossy(&online));
+        let online = online.as_deref().unwrap_or_default().trim();
+        let has = if online.is_empty() {
+            String::new()
+        } else {
+            format!(" (this machine has CPUs {online})")
+        };
+        let Some(wanted) = pmu::cpus(list).filter(|wanted| !wanted.is_empty()) else {
+            bail!("--cpus {list}: write a list of CPUs such as 0-3,8{has}");
+        };
+        let known = pmu::cpus(online).unwrap_or_default();
+        match wanted.iter().find(|cpu| !known.is_empty() && !known.contains(cpu)) {
+            Some(cpu) => bail!("--cpus {list}: there is no CPU {cpu}{has}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The directories of a job.
@@ -116,7 +148,7 @@ impl Place {
 
     /// Processes in the job's directories, those below them included.
     pub(crate) fn processes(&self, root: &Root) -> usize {
-        let count = |dir: &JobDir| count_processes(&root.path().join(&dir.path));
+        let count = |dir: &JobDir| count_processes(root, &root.path().join(&dir.path));
         self.dirs.iter().map(count).max().unwrap_or(0)
     }
 
@@ -207,7 +239,9 @@ impl Drop for Place {
 /// minute, for one that is younger may be waiting for its first.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_job = entry.file_name().to_str().is_some_and(|name| name.starts_with("job_"));
+        let prefixes = ["job_", "run_"];
+        let is_job = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let is_job = entry.file_name().to_str().is_some_and(is_job);
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
         let old = changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= LEFT_BEHIND));
         if is_job && old {
@@ -217,11 +251,23 @@ fn sweep(parent: &Path) {
     }
 }
 
-fn count_processes(dir: &Path) -> usize {
-    let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines().count();
+/// Processes in a directory and those below it. One that has ended and that its parent has not waited for is none.
+fn count_processes(root: &Root, dir: &Path) -> usize {
+    let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    let own = own.lines().filter(|pid| has_not_ended(root, pid)).count();
     let below = fs::read_dir(dir).into_iter().flatten().flatten();
     let dirs = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    own + dirs.map(|entry| count_processes(&entry.path())).sum::<usize>()
+    own + dirs.map(|entry| count_processes(root, &entry.path())).sum::<usize>()
+}
+
+fn has_not_ended(root: &Root, pid: &str) -> bool {
+    let mut stat = Vec::new();
+    match root.read(&format!("proc/{pid}/stat"), &mut stat) {
+        Ok(()) => process_stat(&stat)
+            .map_or(true, |stat| !matches!(stat.state, State::Zombie | State::Dead)),
+        // 0: of another namespace of processes, and not to be seen from here.
+        Err(error) => pid == "0" || !error.is_absent(),
+    }
 }
 
 /// Gives the children of a directory of version 2 its controllers, each by itself: one that the kernel
@@ -278,6 +324,38 @@ mod tests {
         let limits = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
         let error = Place::make(&root, "job_1", &limits).unwrap_err().to_string();
         assert!(error.contains("--memory"), "{error}");
+    }
+
+    #[test]
+    fn processors_that_the_machine_lacks_are_rejected() {
+        let (dir, root) = machine("", &["sys/devices/system/cpu"]);
+        fs::write(dir.path().join(ONLINE), "0-1,4\n").unwrap();
+        let check = |list: &str| {
+            let limits = Limits { cpus: Some(list.to_owned()), memory_bytes: None };
+            limits.check(&root).map_err(|error| error.to_string())
+        };
+        assert_eq!((check("0,4"), check("0-1")), (Ok(()), Ok(())));
+        let has = "(this machine has CPUs 0-1,4)";
+        assert_eq!(check("0-3"), Err(format!("--cpus 0-3: there is no CPU 2 {has}")));
+        for list in ["3-0", "a", ",", "0-99999999"] {
+            let want = format!("--cpus {list}: write a list of CPUs such as 0-3,8 {has}");
+            assert_eq!(check(list), Err(want));
+        }
+    }
+
+    #[test]
+    fn processes_that_have_ended_are_not_counted() {
+        let (dir, root) = machine("", &["job/below", "proc/7", "proc/8"]);
+        for (pid, state) in [(7, 'Z'), (8, 'S')] {
+            let line = format!(
+                "{pid} (sh) {state} 1 7 7 0 -1 4194304 1 0 0 0 5 10 0 0 20 0 1 0 5 1000 100 18446744073709551615 \
+                 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            );
+            fs::write(dir.path().join(format!("proc/{pid}/stat")), line).unwrap();
+        }
+        fs::write(dir.path().join("job/cgroup.procs"), "7\n8\n9\n").unwrap();
+        fs::write(dir.path().join("job/below/cgroup.procs"), "7\n0\n").unwrap();
+        assert_eq!(count_processes(&root, &dir.path().join("job")), 2);
     }
 
     #[test]

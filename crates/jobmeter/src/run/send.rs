@@ -23,16 +23,15 @@ pub(crate) struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    /// A sender for a job that has a number. Where an agent of this node sees the job's cgroup, only the
+    /// A sender for a job that has a number. Where an `agent` of this node reads the job's cgroup, only the
     /// last reading of that is sent, which the agent may come too late for: both read the same
     /// counters, so the one continues the other.
     pub(crate) fn new(
         client: &'a Client,
         key: Option<&JobKey>,
         device: &DeviceId,
-        cgroup: bool,
+        agent: bool,
     ) -> Self {
-        let agent = key.is_some() && cgroup && agent_alive(client, device);
         let origin = key.and_then(|key| Origin::of_run(device, key.id).ok());
         let batches = origin.map(|origin| Batches::new(origin, device.clone())).transpose();
         let (batches, trouble) = match batches {
@@ -43,10 +42,10 @@ impl<'a> Sender<'a> {
         Self { client, batches, agent, encoder, waiting, lost: 0, trouble }
     }
 
-    /// Sends what the sources pushed since the last call; `last` tries once more what waits.
-    pub(crate) fn send(&mut self, measure: &mut Measure, last: bool) {
+    /// Sends what the sources pushed since the last call. The last call has the instant up to which it tries again.
+    pub(crate) fn send(&mut self, measure: &mut Measure, give_up_us: Option<u64>) {
         match &mut self.batches {
-            Some(batches) if last || !self.agent => {
+            Some(batches) if give_up_us.is_some() || !self.agent => {
                 // What an agent reads too is sent of the cgroup alone; the report is our own.
                 let agent = self.agent;
                 let sinks = measure.sinks();
@@ -67,23 +66,24 @@ impl<'a> Sender<'a> {
         }
         let over = self.waiting.len().saturating_sub(WAITING_MAX);
         self.lost += self.waiting.drain(..over).count();
-        for _ in 0..if last { 3 } else { 1 } {
-            self.post();
+        let sent = crate::run::again(give_up_us.unwrap_or(0), || self.post());
+        if let Err(error) = sent {
+            self.trouble = Some(format!("sending samples: {error:#}"));
+            if crate::run::is_refusal(&error) {
+                self.waiting.clear();
+            }
         }
     }
 
-    fn post(&mut self) {
+    /// An error where some may be sent again.
+    fn post(&mut self) -> anyhow::Result<()> {
         if self.waiting.is_empty() {
-            return;
+            return Ok(());
         }
-        match self.client.post_frames(&self.waiting.concat()) {
-            Ok(answer) => self.acked(&answer),
-            Err(error) if crate::run::is_refusal(&error) => {
-                self.trouble = Some(format!("sending samples: {error:#}"));
-                self.waiting.clear();
-            }
-            Err(error) => self.trouble = Some(format!("sending samples: {error:#}")),
-        }
+        let answer = self.client.post_frames(&self.waiting.concat())?;
+        self.acked(&answer);
+        anyhow::ensure!(self.waiting.is_empty(), "the server is busy");
+        Ok(())
     }
 
     fn acked(&mut self, answer: &Answer) {
@@ -109,7 +109,7 @@ impl<'a> Sender<'a> {
 }
 
 /// Whether an agent of this node sends.
-fn agent_alive(client: &Client, device: &DeviceId) -> bool {
+pub(crate) fn agent_alive(client: &Client, device: &DeviceId) -> bool {
     let nodes: anyhow::Result<Vec<api::Node>> = client.get("/api/v1/nodes");
     nodes.is_ok_and(|nodes| nodes.iter().any(|node| node.alive && node.device == device.as_str()))
 }

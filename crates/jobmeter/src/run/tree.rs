@@ -58,6 +58,8 @@ pub(crate) struct Tree {
     io: HashMap<(u64, u64), (u64, u64)>,
     /// What ended and was waited for by us.
     pub(crate) ended: Usage,
+    /// Largest sums so far of user time and of system time, in seconds.
+    used: (f64, f64),
     /// Largest resident memory seen at one reading.
     pub(crate) resident_bytes_max: f64,
 }
@@ -81,6 +83,7 @@ impl Tree {
             buf: Vec::new(),
             io: HashMap::new(),
             ended: Usage::default(),
+            used: (0.0, 0.0),
             resident_bytes_max: 0.0,
         }
     }
@@ -162,17 +165,81 @@ impl Source for Tree {
         };
         let user = ended.user_us as f64 / 1e6 + living(|seen| seen.ticks.0);
         let system = ended.system_us as f64 / 1e6 + living(|seen| seen.ticks.1);
+        // What a process used that nobody waits for is not seen any more once it has ended.
+        let (user, system) = (user.max(self.used.0), system.max(self.used.1));
+        self.used = (user, system);
         self.resident_bytes_max = self.resident_bytes_max.max(resident);
         let (read, written) = self.io.values().fold((0, 0), |sum, io| (sum.0 + io.0, sum.1 + io.1));
         let mut out = out.of_job(&self.job);
         out.counter(&CPU, &[], user + system, self.start);
         out.counter(&CPU_USER, &[], user, self.start);
         out.counter(&CPU_SYSTEM, &[], system, self.start);
-        out.gauge(&MEMORY, &[], resident);
-        out.gauge(&PROCESSES, &[], seen.len() as f64);
-        out.gauge(&THREADS, &[], seen.iter().map(|seen| seen.threads).sum::<u64>() as f64);
-        out.counter(&READ, &[], read as f64, self.start);
-        out.counter(&WRITTEN, &[], written as f64, self.start);
+        // Nothing is known of processes that are gone.
+        if resident > 0.0 {
+            out.gauge(&MEMORY, &[], resident);
+        }
+        if !seen.is_empty() {
+            out.gauge(&PROCESSES, &[], seen.len() as f64);
+            out.gauge(&THREADS, &[], seen.iter().map(|seen| seen.threads).sum::<u64>() as f64);
+        }
+        if !self.io.is_empty() {
+            out.counter(&READ, &[], read as f64, self.start);
+            out.counter(&WRITTEN, &[], written as f64, self.start);
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgroups::Jobs;
+    use model::{ClusterId, DeviceId, JobId, JobKey};
+
+    #[test]
+    fn a_child_that_nobody_waits_for_takes_nothing_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let stat = dir.path().join("proc/7/stat");
+        std::fs::create_dir_all(stat.parent().unwrap()).unwrap();
+        let ticks = |user| {
+            let line = format!(
+                "7 (sh) S 1 7 7 0 -1 4194304 1 0 0 0 {user} 10 0 0 20 0 1 0 5 1000 100 18446744073709551615 \
+                 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            );
+            std::fs::write(&stat, line).unwrap();
+        };
+        let root = Root::recorded(dir.path()).unwrap();
+        let key = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
+        let mut tree = Tree::new(1, key, Timestamp(0));
+        let mut sink = Sink::new(DeviceId::new("n1").unwrap());
+        let jobs = Jobs::default();
+        let mut read = |tree: &mut Tree| {
+            let cx = Context {
+                root: &root,
+                now: Timestamp(1),
+                boot: Timestamp(0),
+                jobs: &jobs,
+                budget_us: 0,
+                is_between: false,
+            };
+            sink.begin(Timestamp(1));
+            tree.collect(&cx, &mut sink).unwrap();
+            let values = sink.samples().filter(|(entry, ..)| entry.metric.name == CPU.name);
+            let value = values.last().map(|(_, _, value)| value).unwrap();
+            let count = |metric: &Metric| {
+                sink.samples().filter(|(entry, ..)| entry.metric.name == metric.name).count()
+            };
+            (value, count(&PROCESSES), count(&MEMORY), count(&WRITTEN))
+        };
+        ticks(100);
+        let (first, processes, ..) = read(&mut tree);
+        assert!(first > 0.0);
+        assert_eq!(processes, 1);
+        std::fs::remove_file(&stat).unwrap();
+        let after = read(&mut tree);
+        assert_eq!(after.0, first);
+        assert_eq!((after.1, after.2, after.3), (1, 0, 0), "no sample of processes that are gone");
+        tree.ended = Usage { user_us: 5_000_000, system_us: 5_000_000, ..Usage::default() };
+        assert_eq!(read(&mut tree).0, 10.0);
     }
 }

@@ -54,7 +54,7 @@ impl Local {
         let open = |spec| Probe::open(spec, &Options::defaults(spec.options), &site);
         Self {
             probes: specs.map(open).collect(),
-            discovery: Discovery::new(cgroups::Config::default()),
+            discovery: Discovery::new(cgroups::Config { runs: true, ..cgroups::Config::default() }),
             jobs: Jobs::default(),
             rates: Rates::new(),
             of_processes: Rates::new(),

@@ -404,7 +404,7 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     let types = ["monitor=bmc_.*"];
     registry.tell(&[record(7, JobState::Running, &types)], at(23)).unwrap();
     assert_eq!(follow(at(23)), moved(1, 0));
-    assert_eq!(asked(seen(7, "n9", Some(".*"), None)), 1);
+    assert_eq!(asked(seen(7, "n9", Some(".*"), None)), 0);
     let metrics = |now| {
         let mut all: Vec<_> =
             demand.held(now).unwrap().0.promotions.iter().map(|one| one.metric.clone()).collect();

@@ -105,7 +105,7 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert_eq!(n1.sends(&took, Vec::new()), (generation, String::new()));
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
     assert_eq!(listed[0]["settings"][0], "sources.load.period = \"1s\"");
-    assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(1)));
+    assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(0)));
     let why = "sources.load.period: `sources.load.period` is too fast";
     assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": why}));
     // It outlives the server.

@@ -71,32 +71,35 @@ fn a_user_defines_no_metric_and_changes_none() {
     let (own, origin) = job(&site);
     let send = |seq, metrics: &[Metric]| {
         let body = frame(&of_metrics(&origin, seq, Some(&own), metrics));
-        statuses(&post(&site, USER, &body))
+        let answer = post(&site, USER, &body);
+        (statuses(&answer), refused(&answer))
     };
-    // 20 000 metrics, as many as the catalogue has places.
+    // 20 000 metrics, as many as the catalogue has places: each one is rejected, and its samples are counted.
     for part in 0..10 {
         let names: Vec<Metric> =
             (0..2000).map(|n| metric(&format!("mine_{part}_{n}"), Unit::Count, "Mine.")).collect();
-        assert_eq!(send(part, &names), [RefusedForNow]);
+        assert_eq!(send(part, &names), (vec![Stored], 2000));
     }
     // A name that agents send later, with another unit; and one that `run` measures, as something else.
-    for (name, unit) in [
+    for (seq, (name, unit)) in (20..).zip([
         ("memory_available_bytes", Unit::Joules),
         ("memory_available_bytes", Unit::Bytes),
         ("run_threads", Unit::Seconds),
-    ] {
-        assert_eq!(send(20, &[metric(name, unit, "Mine.")]), [RefusedForNow], "{name}");
+    ]) {
+        assert_eq!(send(seq, &[metric(name, unit, "Mine.")]), (vec![Stored], 1), "{name}");
     }
     assert_eq!(catalogue(&site), [] as [serde_json::Value; 0]);
     // What `run` measures is taken, and its help text is not the user's.
-    assert_eq!(send(20, &[metric("run_threads", Unit::Count, "Mine.")]), [Stored]);
+    let both = [metric("mine", Unit::Count, ""), metric("run_threads", Unit::Count, "Mine.")];
+    assert_eq!(send(30, &both), (vec![Stored], 1), "the rest of the batch is stored");
     let mut labelled =
-        of_metrics(&origin, 21, Some(&own), &[metric("run_threads", Unit::Count, "")]);
-    for label in ["_device_alias", "_job_id", "anything"] {
+        of_metrics(&origin, 31, Some(&own), &[metric("run_threads", Unit::Count, "")]);
+    for (seq, label) in (31..).zip(["_device_alias", "_job_id", "anything"]) {
+        labelled.seq = seq;
         let mut entry = labelled.table.entries[0].clone();
         entry.labels = Labels::new([(label, "n2")]).unwrap();
         labelled.table = Arc::new(SeriesTable { entries: vec![entry] });
-        assert_eq!(statuses(&post(&site, USER, &frame(&labelled))), [RefusedForNow], "{label}");
+        assert_eq!(refused(&post(&site, USER, &frame(&labelled))), 1, "{label}");
     }
     // The node's agent comes last and has its metrics with their meaning.
     let agents = of_metrics(
@@ -197,4 +200,21 @@ fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
     assert_eq!(statuses(&post(&site, agents, &frame(&batch("n2", 0)))), [Stored]);
     let limited = site.metric("jobmeter_ingest_frames_total{outcome=\"limited\"}");
     assert!(limited >= 10.0, "{limited}");
+}
+
+#[test]
+fn a_request_ends_at_so_many_forbidden_frames() {
+    let site = Site::start();
+    let (key, origin) = job(&site);
+    let of_another: Vec<u8> = (0..40).flat_map(|seq| frame(&batch("n1/run-999999", seq))).collect();
+    assert_eq!(statuses(&post(&site, USER, &of_another)), [RefusedForNow; 40]);
+    // What may be sent is stored, but not after so many.
+    let thread = metric("run_threads", Unit::Count, "");
+    let own = frame(&of_metrics(&origin, 0, Some(&key), &[thread]));
+    assert_eq!(
+        statuses(&post(&site, USER, &[of_another, own.clone()].concat())),
+        [RefusedForNow; 41]
+    );
+    assert_eq!(statuses(&post(&site, USER, &own)), [Stored]);
+    assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"forbidden\"}"), 81.0);
 }

@@ -33,6 +33,42 @@ fn an_end_before_the_start_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_second_end_with_another_exit_code_is_rejected() {
+    let site = Site::start();
+    let begun = json!({"device": "n1"});
+    let owner = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer token-of-1234\r\n";
+    let begun = site.ask("POST /api/v1/jobs", owner, begun.to_string().as_bytes());
+    assert_eq!(begun.status, 200, "{begun:?}");
+    let line = format!("POST /api/v1/jobs/local:{}/end", begun.json()["id"]);
+    let end = |body: serde_json::Value| say(&site, &line, &body);
+    for code in [-1, 256, 99999] {
+        assert_eq!(end(json!({"exit_code": code})).status, 400, "{code}");
+    }
+    assert_eq!(end(json!({"exit_code": 3})).status, 200);
+    assert_eq!(end(json!({"exit_code": 3})).status, 200, "the same again changes nothing");
+    assert_eq!(end(json!({})).status, 200);
+    let other = end(json!({"exit_code": 4}));
+    assert_eq!(other.status, 409, "{other:?}");
+    assert!(other.json()["message"].as_str().unwrap().contains("exit code 3"), "{other:?}");
+}
+
+#[test]
+fn the_audit_takes_a_bare_number_and_lists_have_a_limit() {
+    let site = Site::start();
+    assert_eq!(say(&site, "POST /api/v1/jobs", &json!({"cluster": "site", "id": 7})).status, 200);
+    let of = |question: &str| get(&site, &format!("/api/v1/audit?{question}"), "token-of-admins");
+    until("the entry is written", || {
+        let [bare, named] = [of("job=7"), of("job=site:7")].map(|answer| answer.json());
+        assert_eq!(bare, named);
+        bare.as_array().is_some_and(|lines| lines.len() == 1)
+    });
+    assert_eq!((of("job=8").status, of("job=gone:8").status), (404, 200));
+    for path in ["audit?limit=0", "audit?limit=10001", "jobs?limit=0", "jobs?limit=100001"] {
+        assert_eq!(get(&site, &format!("/api/v1/{path}"), "token-of-admins").status, 400, "{path}");
+    }
+}
+
+#[test]
 fn each_user_reads_his_own_run_and_an_array_is_its_parts() {
     let site = Site::start();
     let start = crate::now().seconds().floor() - 1000.0;

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 /// Version of the format.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Largest state of one source. A task takes about 90 bytes, so that 20 000 tasks fit.
 const BYTES_MAX: usize = 2 << 20;
 

@@ -328,12 +328,13 @@ impl Taskstats {
         let group = self.text.group_cpu_ns(job, cx.root);
         let sum = self.sums.of(no);
         let residual_ns = group.and_then(|group_ns| sum.residual_ns(group_ns));
+        let counters = sum.shared();
         let sum = *sum;
         let Some(begin_s) = sum.begin_s else { return };
         let delays_counted = self.delays_counted.unwrap_or(true);
         let mut out = out.of_job(&known.key);
         for row in ROWS.iter().filter(|row| delays_counted || !row.is_delay) {
-            let value = row.value(sum.counters.get(row.counter));
+            let value = row.value(counters.get(row.counter));
             out.counter(&row.metric, &[], value, known.start);
         }
         out.gauge(&BEGIN, &[], begin_s as f64);

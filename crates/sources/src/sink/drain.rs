@@ -52,6 +52,11 @@ impl Sink {
         std::mem::take(&mut self.gaps)
     }
 
+    /// What was observed of jobs and not taken.
+    pub fn events(&self) -> &[JobEvent] {
+        &self.events
+    }
+
     /// Takes what was observed of jobs.
     pub fn take_events(&mut self) -> Vec<JobEvent> {
         std::mem::take(&mut self.events)

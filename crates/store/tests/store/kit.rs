@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 use store::{
     Clock, Disk, Incoming, JobSelector, OpenError, Outcome, Recovery, Selector, Settings, Store,
 };
@@ -120,7 +121,14 @@ pub(crate) fn small() -> Settings {
 }
 
 pub(crate) fn open(dir: &Path, settings: Settings) -> (Store, Recovery) {
-    Store::open(dir, settings, TestClock::new().clock()).unwrap()
+    // A program that another test starts has this one's lock between its fork and its exec.
+    for _ in 0..1000 {
+        match Store::open(dir, settings.clone(), TestClock::new().clock()) {
+            Err(OpenError::Locked { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} is locked for 10 s", dir.display());
 }
 
 pub(crate) fn open_on(

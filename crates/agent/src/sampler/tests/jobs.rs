@@ -133,3 +133,18 @@ fn a_look_that_hangs_holds_up_no_source_and_no_other_job_is_looked_at_meanwhile(
     bench.sampler.looked(look.make(), generation);
     assert!(bench.sampler.wishes.due_us().is_some(), "the next is looked at");
 }
+
+#[test]
+fn a_job_of_a_killed_run_ends_with_its_last_process() {
+    let mut bench = Bench::new(&plan());
+    let job = "sys/fs/cgroup/freezer/jobmeter/job_7";
+    bench.write("proc/self/mounts", "cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n");
+    bench.write(&format!("{job}/cgroup.procs"), "3\n");
+    bench.pass(5_000_000);
+    bench.write(&format!("{job}/cgroup.procs"), "");
+    bench.pass(30_000_000);
+    let events = bench.batches().into_iter().flat_map(|batch| batch.jobs);
+    let stops: Vec<_> = events.filter_map(|event| event.stop).collect();
+    let [stop] = stops[..] else { panic!("{stops:?}") };
+    assert!(stop >= second(5) && stop <= second(7), "{stop}");
+}

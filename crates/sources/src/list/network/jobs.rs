@@ -12,8 +12,9 @@ use model::{JobKey, Metric, Timestamp, Unit};
 use std::fmt::Write as _;
 
 const PART: &str = "jobs";
-/// The process with the node's namespace.
-const INIT: u32 = 1;
+/// Processes in the node's namespace: init, and the kernel's own `kthreadd`. A security module may hide the first, as in some
+/// virtual machines, also from root.
+const NODE_PIDS: [u32; 2] = [1, 2];
 /// Most processes of a job that are looked at in a round.
 const PROCESSES_MAX: usize = 64;
 /// Most namespaces of a job that are counted.
@@ -114,7 +115,11 @@ impl OfJobs {
         if self.jobs.is_empty() {
             return true;
         }
-        let Some(node) = self.reader.namespace(cx.root, INIT) else { return false };
+        let reader = &mut self.reader;
+        let Some(node) = NODE_PIDS.into_iter().find_map(|pid| reader.namespace(cx.root, pid))
+        else {
+            return false;
+        };
         for job in &mut self.jobs {
             if let Some(cgroup) = cx.jobs.get(&job.key) {
                 job.read(cgroup, node, cx, &mut self.reader);
@@ -351,6 +356,18 @@ mod tests {
         assert_eq!(machine.tick(&jobs), [(1, [700.0, 20.0], start)]);
         machine.process(12, 8, 1, 9_000_001);
         assert_eq!(machine.tick(&jobs), [(1, [700.0, 21.0], start)]);
+    }
+
+    #[test]
+    fn where_init_is_hidden_the_kernels_own_process_shows_the_nodes_namespace() {
+        let mut machine = Machine::new();
+        std::fs::remove_dir_all(machine.dir.path().join("proc/1")).unwrap();
+        machine.process(2, NODE, 9, 9);
+        machine.process(10, NODE, 5, 5);
+        machine.process(11, 7, 1000, 100);
+        let jobs = Jobs::new(vec![machine.of_job(1, "10\n11\n")], Vec::new());
+        let start = machine.now.plus(Timestamp::SECOND);
+        assert_eq!(machine.tick(&jobs), [(1, [0.0, 0.0], start)]);
     }
 
     #[test]

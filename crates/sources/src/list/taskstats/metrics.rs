@@ -104,15 +104,15 @@ pub(super) static ROWS: [Row; Counter::COUNT] = [
         Counter::UserTime,
         MICROS,
         "taskstats_cpu_user_seconds_total",
-        "Processor time of the job's tasks in user mode, sampled at clock ticks (1 to 10 ms): untrue for \
-         tasks shorter than some ticks.",
+        "Processor time of the job's tasks in user mode: the exact run time, divided as the clock ticks of all \
+         tasks are.",
     ),
     time(
         Counter::SystemTime,
         MICROS,
         "taskstats_cpu_system_seconds_total",
-        "Processor time of the job's tasks in the kernel, sampled at clock ticks (1 to 10 ms): untrue for \
-         tasks shorter than some ticks.",
+        "Processor time of the job's tasks in the kernel: the exact run time, divided as the clock ticks of all \
+         tasks are.",
     ),
     count(
         Counter::MinorFaults,

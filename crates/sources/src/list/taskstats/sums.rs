@@ -28,6 +28,8 @@ pub(super) struct Sum {
     pub(super) is_read: bool,
     /// What the cgroup had used when counting began, in nanoseconds.
     pub(super) group_base_ns: u64,
+    /// Processor time in user mode and in the kernel, as it was last published, in nanoseconds.
+    pub(super) shares_ns: (u64, u64),
 }
 
 impl Sum {
@@ -35,16 +37,41 @@ impl Sum {
     /// that is cut off. `None` where the account is that of other tasks.
     pub(super) fn residual_ns(&mut self, group_ns: u64) -> Option<u64> {
         let group_ns = group_ns.saturating_sub(self.group_base_ns);
+        let published_ns = self.shares_ns.0.saturating_add(self.shares_ns.1);
         let tasks_ns = self.counters.0.get_mut(Counter::CpuRunVirtual.place())?;
         if tasks_ns.saturating_sub(group_ns) > BEFORE_JOB_NS {
             return None;
         }
-        *tasks_ns = group_ns.min(*tasks_ns);
-        Some(group_ns - *tasks_ns)
+        // No less than was published before: a counter does not fall.
+        *tasks_ns = group_ns.clamp(published_ns.min(*tasks_ns), *tasks_ns);
+        Some(group_ns.saturating_sub(*tasks_ns))
+    }
+
+    /// Divides the exact run time into user mode and kernel as the clock ticks of all tasks were, which are too coarse
+    /// for short tasks themselves. Neither share falls, as in the kernel's own division (kernel/sched/cputime.c,
+    /// `cputime_adjust`, Linux 6.18). Returns the counters with these shares.
+    pub(super) fn shared(&mut self) -> Counters {
+        let mut counters = self.counters;
+        let get = |counter| u128::from(self.counters.get(counter));
+        let run_ns = self.counters.get(Counter::CpuRunVirtual);
+        let (user, system) = (get(Counter::UserTime), get(Counter::SystemTime));
+        let in_kernel = (u128::from(run_ns) * system).checked_div(user + system).unwrap_or(0);
+        let (user_before, system_before) = self.shares_ns;
+        // The run time grows, so that one of the two has room for what the other may not lose.
+        let system_max = run_ns.saturating_sub(user_before).max(system_before);
+        let system = u64::try_from(in_kernel).unwrap_or(u64::MAX).clamp(system_before, system_max);
+        let user = run_ns.saturating_sub(system).max(user_before);
+        self.shares_ns = (user, system);
+        for (counter, ns) in [(Counter::UserTime, user), (Counter::SystemTime, system)] {
+            if let Some(us) = counters.0.get_mut(counter.place()) {
+                *us = ns / 1000;
+            }
+        }
+        counters
     }
 
     /// What is saved besides the counters.
-    fn others(&self) -> [u64; 6] {
+    fn others(&self) -> [u64; 8] {
         [
             self.begin_s.map_or(0, |it| it.saturating_add(1)),
             self.elapsed_us,
@@ -52,6 +79,8 @@ impl Sum {
             self.hiwater_vm_kib,
             self.ended,
             self.group_base_ns,
+            self.shares_ns.0,
+            self.shares_ns.1,
         ]
     }
 
@@ -163,14 +192,15 @@ impl Account for Sums {
     }
 
     fn restore_job(&mut self, job: JobNo, from: &mut Numbers<'_>) -> Option<()> {
-        let (mut sum, mut others) = (Sum::default(), [0; 6]);
+        let (mut sum, mut others) = (Sum::default(), [0; 8]);
         from.fill(&mut sum.counters.0)?;
         from.fill(&mut others)?;
-        let [begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, group_base_ns] = others;
+        let [begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, ..] = others;
+        let [.., group_base_ns, user_ns, system_ns] = others;
         let begin_s = begin_s.checked_sub(1);
         let counters = sum.counters;
         sum = Sum { counters, begin_s, elapsed_us, hiwater_rss_kib, hiwater_vm_kib, ended, ..sum };
-        self.jobs.insert(job, Sum { group_base_ns, ..sum });
+        self.jobs.insert(job, Sum { group_base_ns, shares_ns: (user_ns, system_ns), ..sum });
         self.commands.insert(job, Commands::restore(from)?);
         Some(())
     }
@@ -186,5 +216,63 @@ impl Account for Sums {
         from.fill(&mut last.0)?;
         self.living.insert(task, last);
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(run_ns: u64, user_us: u64, system_us: u64) -> Sum {
+        let mut sum = Sum::default();
+        set(&mut sum, run_ns, user_us, system_us);
+        sum
+    }
+
+    fn set(sum: &mut Sum, run_ns: u64, user_us: u64, system_us: u64) {
+        for (counter, value) in [
+            (Counter::CpuRunVirtual, run_ns),
+            (Counter::UserTime, user_us),
+            (Counter::SystemTime, system_us),
+        ] {
+            sum.counters.0[counter.place()] = value;
+        }
+    }
+
+    fn shares(sum: &mut Sum) -> (u64, u64) {
+        let counters = sum.shared();
+        (counters.get(Counter::UserTime), counters.get(Counter::SystemTime))
+    }
+
+    #[test]
+    fn the_exact_run_time_is_divided_as_the_ticks_are() {
+        // 0.2 s of 1.1 s, which no tick of a short task met.
+        assert_eq!(shares(&mut sum(1_100_000_000, 600_000, 300_000)), (733_333, 366_666));
+        assert_eq!(shares(&mut sum(5_000, 0, 0)), (5, 0), "no tick");
+        assert_eq!(shares(&mut sum(0, 0, 0)), (0, 0));
+        assert_eq!(shares(&mut sum(u64::MAX, u64::MAX, u64::MAX)).0, u64::MAX / 2000);
+    }
+
+    #[test]
+    fn a_smaller_last_reading_of_the_cgroup_takes_nothing_away() {
+        let mut sum = sum(1_000_000_000, 600_000, 300_000);
+        assert_eq!(sum.residual_ns(900_000_000), Some(0), "cut to the cgroup's");
+        sum.shared();
+        assert_eq!(sum.residual_ns(400_000_000), Some(0));
+        assert_eq!(sum.counters.get(Counter::CpuRunVirtual), 900_000_000);
+    }
+
+    #[test]
+    fn no_share_falls() {
+        let mut sum = sum(1_000_000, 4000, 0);
+        assert_eq!(shares(&mut sum), (1000, 0));
+        set(&mut sum, 1_500_000, 4000, 8000);
+        assert_eq!(shares(&mut sum), (1000, 500));
+        set(&mut sum, 3_000_000, 4000, 8000);
+        assert_eq!(shares(&mut sum), (1000, 2000));
+        set(&mut sum, 3_000_000, 400_000, 8000);
+        assert_eq!(shares(&mut sum), (1000, 2000));
+        set(&mut sum, 2_000_000, 400_000, 8000);
+        assert_eq!(shares(&mut sum), (1000, 2000), "a run time that falls");
     }
 }

@@ -1,0 +1,92 @@
+//! The help of `jobmeter` itself: its commands in groups, by what they are for.
+
+use clap::Command;
+use std::fmt::Write as _;
+
+/// Columns of the list.
+const WIDTH: usize = 80;
+/// Columns before a command's meaning.
+const INDENT: usize = 15;
+
+/// Every command that help shows, in the order in which it shows them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Measure", &["up", "run", "job"]),
+    ("Look", &["jobs", "nodes", "get", "sql", "top"]),
+    ("Change", &["set", "flush", "promote", "token", "account"]),
+    ("Operate", &["server", "check", "backup", "verify", "audit", "completions", "man"]),
+    ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
+];
+
+/// The command with a help that has its commands in groups; the help of each of them is as it was.
+pub(super) fn with_groups(command: Command) -> Command {
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        // Writing to a string cannot fail.
+        write!(text, "\n{title}:\n").ok();
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            writeln!(text, "  {name:<width$}{}", wrapped(&about), width = INDENT - 2).ok();
+        }
+    }
+    let mut bare =
+        command.clone().mut_subcommands(|inner| inner.hide(true)).help_template("{all-args}");
+    let options = bare.render_help();
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let help = format!(
+        "{about}\n\nUsage: jobmeter [OPTIONS] <COMMAND>\n{text}\n`jobmeter COMMAND --help` shows the options of a command.\n\n\
+         {options}\n{after}\n"
+    );
+    command.override_help(help)
+}
+
+/// A text in lines that fit behind the name of a command.
+fn wrapped(text: &str) -> String {
+    let (mut out, mut column) = (String::new(), INDENT);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > INDENT && column + 1 + length > WIDTH {
+            write!(out, "\n{:INDENT$}", "").ok();
+            column = INDENT;
+        } else if column > INDENT {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = crate::cli::command();
+        let names = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let names: BTreeSet<&str> = names.map(Command::get_name).collect();
+        let listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), names);
+        assert_eq!(listed.len(), names.len(), "each once");
+    }
+
+    #[test]
+    fn help_shows_groups_and_options() {
+        let help = crate::cli::command().render_help().to_string();
+        let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
+        let titles = ["\nMeasure:\n", "\nLook:\n", "\nChange:\n", "\nOperate:\n", "\nDiagnose:\n"];
+        let places = titles.map(at);
+        assert!(places.is_sorted() && at("\n  run ") < places[1] && at("--server") > places[4]);
+        assert!(!help.contains("Commands:") && help.contains("\nExample: jobmeter run"), "{help}");
+        let list = help.get(..at("Options:")).unwrap();
+        assert!(list.lines().all(|line| line.chars().count() <= WIDTH), "{list}");
+        let inner =
+            crate::cli::command().find_subcommand_mut("get").unwrap().render_help().to_string();
+        assert!(inner.contains("--metric"), "{inner}");
+    }
+}

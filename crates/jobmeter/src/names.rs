@@ -1,0 +1,109 @@
+//! Names that options give, checked before anything is asked of a server.
+
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use model::DeviceId;
+use model::setting::Kind;
+
+/// The devices that `--device` lists with commas; each is a name that a device can have.
+pub(crate) fn devices(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
+    let Some(list) = matches.get_one::<String>("device") else { return Ok(None) };
+    for name in list.split(',').map(str::trim) {
+        DeviceId::new(name).with_context(|| format!("--device {list}"))?;
+    }
+    Ok(Some(list.clone()))
+}
+
+/// The job that `--job` names, as `[CLUSTER:]ID`: one of a list or of a pattern cannot be had.
+pub(crate) fn one_job(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
+    let Some(job) = matches.get_one::<String>("job") else { return Ok(None) };
+    let id = job.rsplit(':').next().unwrap_or_default();
+    if !id.chars().any(|c| c.is_ascii_digit()) || id.contains([',', '*', '?', ' ']) {
+        bail!(
+            "--job {job}: one job is wanted, such as 7 or slurm:1234; `jobmeter jobs` lists them"
+        );
+    }
+    Ok(Some(job.clone()))
+}
+
+/// Rejects the name of a source that agents of this version do not have.
+pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
+    // The agent's own metrics are a source to whoever sets it.
+    let names = || sources::SOURCES.iter().map(|spec| spec.name).chain(["agent"]);
+    if names().any(|known| known == name) {
+        return Ok(());
+    }
+    let meant = config::nearest(name, names());
+    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+    bail!("--source {name}: there is no such source{meant} (`jobmeter sources` lists them)")
+}
+
+/// Rejects a source of which an agent can keep no burst.
+pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
+    if agent::may_burst(name) {
+        return Ok(());
+    }
+    bail!(
+        "{option}: the source `{name}` cannot have a burst: it reports some things once only, or reading it is the \
+         work of a program or of another computer"
+    )
+}
+
+/// Rejects events that an agent's source `perf` does not know, as the agent would.
+pub(crate) fn check_perf_events(events: &[String]) -> anyhow::Result<()> {
+    let perf =
+        sources::list::find("perf").context("agents of this version have no source `perf`")?;
+    let option = perf.options.iter().find(|option| option.name == "events");
+    match option.map(|option| option.kind) {
+        Some(Kind::ListOf(_, check)) => {
+            check(&events.join(",")).map_err(|why| anyhow::anyhow!("--perf: {why}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_names() {
+        let of = |list: &str| {
+            let words = ["jobmeter", "get", "--device", list];
+            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+            devices(matches.subcommand_matches("get").unwrap())
+                .map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(of("n1, n2"), Ok(Some("n1, n2".to_owned())));
+        for list in ["n1,,n2", "n1/x\u{1b}", ","] {
+            assert!(of(list).unwrap_err().starts_with(&format!("--device {list}: ")), "{list}");
+        }
+    }
+
+    #[test]
+    fn one_job_is_wanted() {
+        let of = |job: &str| {
+            let words = ["jobmeter", "get", "--job", job];
+            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+            one_job(matches.subcommand_matches("get").unwrap()).map_err(|error| error.to_string())
+        };
+        for job in ["7", "slurm:1234", "slurm:123_4"] {
+            assert_eq!(of(job), Ok(Some(job.to_owned())));
+        }
+        for job in ["1,2", "local:*", "local:", "x"] {
+            let error = of(job).unwrap_err();
+            assert!(error.starts_with(&format!("--job {job}: one job is wanted")), "{error}");
+        }
+    }
+
+    #[test]
+    fn events_are_those_of_the_agent() {
+        let check = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|&word| word.to_owned()).collect();
+            check_perf_events(&list).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&["cache_ll", "emulation_faults"]), Ok(()));
+        let error = check(&["cach_ll"]).unwrap_err();
+        assert!(error.starts_with("--perf: ") && error.contains("cach_ll"), "{error}");
+    }
+}

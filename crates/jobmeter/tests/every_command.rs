@@ -1,0 +1,131 @@
+//! Every command of the program runs to its end, or to a message: none panics because it reads an option that it does
+//! not have.
+#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,
+    "jobs_running":0}"#;
+const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/bare-6.18/1");
+
+/// What a command needs to do its work; one that is not here needs nothing. `OUT` is a folder that is not there.
+const NEEDED: [(&str, &[&str]); 31] = [
+    // A folder that nobody can make.
+    ("up", &["--data", "/proc/nowhere"]),
+    ("run", &["--", "true"]),
+    ("job", &["1"]),
+    ("job start", &["--name", "x"]),
+    ("job end", &["local:1"]),
+    ("get", &["--device", "n1"]),
+    ("explain", &["load_1m"]),
+    ("sql", &["SELECT 1"]),
+    ("set", &["--list"]),
+    ("flush", &["--nodes", "n1", "--source", "cpu"]),
+    ("promote", &["--list"]),
+    ("token", &["list"]),
+    ("token revoke", &["7"]),
+    ("account", &["list"]),
+    ("account show", &["a"]),
+    ("account allow", &["a", "all"]),
+    ("account add", &["a", "ann"]),
+    ("account remove", &["a", "ann"]),
+    ("account create", &["a"]),
+    ("account delete", &["a"]),
+    ("sources", &["--root", HOST]),
+    ("doctor", &["--root", HOST]),
+    ("capture", &["load", "--root", HOST, "--agent", "/dev/null", "--out", "OUT"]),
+    ("check", &["/dev/null", "--for", "agent"]),
+    ("verify", &["--data", "OUT"]),
+    ("backup", &["--data", "OUT", "--to", "OUT"]),
+    ("completions", &["bash"]),
+    ("man", &[]),
+    ("server", &["--help"]),
+    ("jobs", &["--check"]),
+    ("top", &["--cluster"]),
+];
+
+fn jobmeter(words: &[&str]) -> Output {
+    #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
+    command.args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The commands in a help: lines of two blanks and a name, before the options.
+fn commands_in(help: &str) -> Vec<String> {
+    let list = help.split("\nOptions:").next().unwrap();
+    let name = |line: &str| {
+        let name = line.strip_prefix("  ")?.split(' ').next()?;
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase());
+        (is_name && name != "help").then(|| name.to_owned())
+    };
+    list.lines().filter_map(name).collect()
+}
+
+/// All commands, such as `job start`.
+fn all() -> Vec<String> {
+    let help = |words: &[&str]| {
+        let out = jobmeter(&[words, &["--help"]].concat());
+        assert_eq!(out.status.code(), Some(0), "{words:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let mut names = Vec::new();
+    for name in commands_in(&help(&[])) {
+        // That of another program, which need not be there.
+        if name != "server" {
+            let inner = commands_in(&help(&[&name]));
+            names.extend(inner.iter().map(|inner| format!("{name} {inner}")));
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Answers every question with an empty list, that of health with one; the address.
+fn serve() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let asked = lines.next().unwrap().unwrap();
+            while lines.next().unwrap().unwrap() != "" {}
+            let body = if asked.contains("/api/v1/health") { HEALTH } else { "[]" };
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+            // A command that has seen enough may be gone.
+            stream.write_all(format!("{head}{body}").as_bytes()).ok();
+        }
+    });
+    url
+}
+
+#[test]
+fn no_command_panics() {
+    let names = all();
+    assert!(names.len() > 30 && names.iter().any(|name| name == "job start"), "{names:?}");
+    let url = serve();
+    let dir = tempfile::tempdir().unwrap();
+    for (place, name) in names.iter().enumerate() {
+        let out = dir.path().join(place.to_string()).display().to_string();
+        let words: Vec<&str> = name.split(' ').collect();
+        let needed = NEEDED.iter().find(|(needs, _)| needs == name).map_or(&[][..], |it| it.1);
+        let needed: Vec<&str> =
+            needed.iter().map(|word| if *word == "OUT" { &*out } else { word }).collect();
+        let server = ["--server", &*url];
+        for arguments in [[&server[..], &words, &needed].concat(), [&server[..], &words].concat()] {
+            // What starts programs that stay, or looks at this machine for a minute.
+            if arguments.len() == 3 && matches!(&**name, "up" | "server" | "doctor") {
+                continue;
+            }
+            let output = jobmeter(&arguments);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let code = output.status.code();
+            let is_well = matches!(code, Some(0..=2)) && !errors.contains("panicked");
+            assert!(is_well, "{arguments:?}: {code:?}: {errors}");
+        }
+    }
+}

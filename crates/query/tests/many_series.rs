@@ -1,0 +1,51 @@
+//! A node with a hundred thousand series is explained, and its names are suggested, as any other.
+
+mod lab;
+
+use jobs::Reader;
+use lab::{Lab, Told, at, device};
+use query::{Asker, Settings};
+use std::collections::BTreeSet;
+use store::Selector;
+
+/// Batches, and series of each.
+const BATCHES: usize = 20;
+const SERIES: usize = 5000;
+
+#[test]
+fn a_node_with_a_hundred_thousand_series_is_explained() {
+    let lab = Lab::new();
+    let numbers: Vec<String> = (0..BATCHES * SERIES).map(|number| number.to_string()).collect();
+    for numbers in numbers.chunks(SERIES) {
+        let labels: Vec<[(&str, &str); 1]> =
+            numbers.iter().map(|number| [("pid", number.as_str())]).collect();
+        let series = labels.iter().map(|labels| Told {
+            metric: "process_threads",
+            labels,
+            samples: &[(7100.0, 1.0)],
+            ..Told::default()
+        });
+        lab.put(&series.collect::<Vec<_>>());
+    }
+    lab.put(&[Told { samples: &[(7100.0, 0.5)], ..Told::default() }]);
+    let questions = lab.questions(Settings::default());
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let of = |metric: &str| Selector {
+        devices: Some(BTreeSet::from([device("n1")])),
+        metrics: Some(BTreeSet::from([metric.into()])),
+        ..Selector::default()
+    };
+
+    let whole = Selector { metrics: None, ..of("load_1m") };
+    assert_eq!(lab.store.snapshot().last(&whole).len(), BATCHES * SERIES + 1);
+    // What `get` asks for before it suggests a name: whether the node is known, and the catalogue.
+    let one = questions.first_series(&whole, (at(0.0), at(7200.0)), 1, &asker).unwrap();
+    assert_eq!(one.len(), 1);
+    let names: Vec<String> = questions.catalogue().into_iter().map(|one| one.name).collect();
+    assert_eq!(names, ["load_1m", "process_threads"]);
+
+    let explained = questions.explain(&of("load_1m"), &asker).unwrap();
+    assert_eq!((explained.len(), explained[0].samples), (1, 1));
+    let many = questions.explain(&of("process_threads"), &asker).unwrap();
+    assert_eq!(many.len(), 100, "the first ones");
+}

@@ -1,0 +1,85 @@
+//! The registry of jobs and the samples are one store: a server rejects one without the other, as it would begin an empty
+//! half beside a full one.
+
+use config::place::{JOBS_FILE, SAMPLES_DIR};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Folders below the samples that hold them.
+const FOLDERS: [&str; 3] = ["log", "blocks", "rollups"];
+/// Bytes at the beginning of a segment of the log, before its first record.
+const SEGMENT_HEADER_BYTES: u64 = 16;
+
+/// Makes the data folder of a server, or checks one that is there.
+///
+/// # Errors
+/// Another user could have prepared it; or it has one half of a store.
+pub(crate) fn prepare(data: &Path) -> io::Result<()> {
+    kernel::trust::make_own_folder(data, 0o700)?;
+    check(data)
+}
+
+/// Checks that a data folder has both or neither. A first start that was cut off leaves a folder without samples.
+///
+/// # Errors
+/// One is missing, or the folder cannot be read.
+fn check(data: &Path) -> io::Result<()> {
+    let (jobs, samples) = (data.join(JOBS_FILE), data.join(SAMPLES_DIR));
+    let missing = |what: &Path, other: &Path| {
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "{} is missing beside {}; restore it from a backup, or move {} away to begin a new store",
+                what.display(),
+                other.display(),
+                other.display()
+            ),
+        ))
+    };
+    match (jobs.try_exists()?, samples.try_exists()?) {
+        (true, false) => missing(&samples, &jobs),
+        (false, true) if has_samples(&samples)? => missing(&jobs, &samples),
+        _ => Ok(()),
+    }
+}
+
+fn has_samples(samples: &Path) -> io::Result<bool> {
+    for folder in FOLDERS {
+        let entries = match fs::read_dir(samples.join(folder)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let about = entry?.metadata()?;
+            if about.is_dir() || about.len() > SEGMENT_HEADER_BYTES {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_server_begins_half_a_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        check(dir.path()).unwrap();
+        fs::create_dir_all(at("samples/log")).unwrap();
+        fs::write(at("samples/log/1"), [0; 16]).unwrap();
+        check(dir.path()).unwrap();
+        fs::write(at("samples/log/1"), [0; 100]).unwrap();
+        let error = check(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("jobs.sqlite is missing"), "{error}");
+        fs::write(at("jobs.sqlite"), "").unwrap();
+        check(dir.path()).unwrap();
+        fs::remove_dir_all(at("samples")).unwrap();
+        let error = check(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("samples is missing") && error.contains("backup"), "{error}");
+    }
+}

@@ -1,0 +1,284 @@
+//! A Parquet file being written: row groups of encoded columns, the index of their series, the checksums.
+
+use super::checks::Checks;
+use super::index::{Entry, IndexWriter};
+use super::runs::EncodedColumn;
+use crate::files::disk::WriteFile;
+use model::Series;
+use parquet::column::writer::ColumnWriterImpl;
+use parquet::data_type::DataType;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterPropertiesPtr;
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::{ColumnDescPtr, TypePtr};
+use std::io;
+use std::sync::Arc;
+
+/// In the file's key-value metadata: where the index's directory lies.
+pub(crate) const INDEX_KEY: &str = "jobmeter.index";
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) rows: u64,
+    pub(crate) series: u64,
+    pub(crate) bytes: u64,
+    /// First and last instant.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// Where the part begins that is read when the block is opened, and its CRC-32C.
+    pub(crate) tail: u64,
+    pub(crate) tail_crc: u32,
+}
+
+/// The columns of a row group being collected.
+pub(super) trait Columns: Default {
+    /// Rows collected so far.
+    fn rows(&self) -> usize;
+
+    /// Encodes the columns as they are described, and empties them; of each whether it is made of runs.
+    fn encode(
+        &mut self,
+        described: &[ColumnDescPtr],
+        properties: &WriterPropertiesPtr,
+    ) -> Result<Vec<(EncodedColumn, bool)>>;
+}
+
+/// A file being written.
+#[derive(Debug)]
+pub(super) struct Container<C> {
+    /// The row group at hand.
+    pub(super) columns: C,
+    row_group_rows: usize,
+    file: SerializedFileWriter<Sink>,
+    index: IndexWriter,
+    /// The series that was begun.
+    entry: Option<Entry>,
+    checks: Checks,
+    written: Written,
+}
+
+/// A file goes to the disk in such pieces: the log waits for the disk at each commit, and behind a large block
+/// that went at once it would wait for seconds.
+const SYNC_EVERY_BYTES: u64 = 4 << 20;
+
+/// A file of the disk as the Parquet library writes it.
+#[derive(Debug)]
+struct Sink {
+    file: Box<dyn WriteFile>,
+    bytes: u64,
+    /// So many of them are on the disk for sure.
+    synced: u64,
+    /// Where the tail begins; `u64::MAX` until that is known.
+    tail: u64,
+    tail_crc: u32,
+}
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)?;
+        // The library buffers: bytes from before the tail may come after it was announced.
+        let before = usize::try_from(self.tail.saturating_sub(self.bytes)).unwrap_or(usize::MAX);
+        let tail = bytes.get(before..).unwrap_or_default();
+        self.tail_crc = crc32c::crc32c_append(self.tail_crc, tail);
+        self.bytes += bytes.len() as u64;
+        if self.bytes - self.synced >= SYNC_EVERY_BYTES {
+            self.file.sync()?;
+            self.synced = self.bytes;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Some rows of one series, as its entry in the index sees them.
+#[derive(Debug)]
+pub(super) struct RowRange<'a> {
+    pub(super) series: &'a Series,
+    pub(super) divisor: u32,
+    pub(super) rows: usize,
+    /// First and last instant.
+    pub(super) span: (i64, i64),
+    /// The last value.
+    pub(super) last: f64,
+    /// First place of each run of one start.
+    pub(super) starts: &'a [(usize, i64)],
+    /// Places that a row has.
+    pub(super) places: usize,
+}
+
+impl<C: Columns> Container<C> {
+    /// Begins an empty file.
+    pub(super) fn new(
+        file: Box<dyn WriteFile>,
+        schema: TypePtr,
+        properties: WriterPropertiesPtr,
+        row_group_rows: usize,
+    ) -> Result<Self> {
+        let sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };
+        let (from, to) = (i64::MAX, i64::MIN);
+        Ok(Self {
+            columns: C::default(),
+            row_group_rows: row_group_rows.max(1),
+            file: SerializedFileWriter::new(sink, schema, properties)?,
+            index: IndexWriter::default(),
+            entry: None,
+            checks: Checks::default(),
+            written: Written { rows: 0, series: 0, bytes: 0, from, to, tail: 0, tail_crc: 0 },
+        })
+    }
+
+    /// Notes rows of a series: the next one, or more of the one before, with the same divisor.
+    pub(super) fn note(&mut self, stretch: &RowRange<'_>) -> Result<()> {
+        if self.entry.as_ref().is_some_and(|entry| entry.series != *stretch.series) {
+            self.end_series()?;
+        }
+        let (row, (from, to)) = (self.written.rows, stretch.span);
+        let entry = self.entry.get_or_insert_with(|| Entry {
+            series: stretch.series.clone(),
+            row,
+            rows: 0,
+            from,
+            to,
+            divisor: stretch.divisor,
+            last: 0.0,
+            starts: Vec::new(),
+        });
+        let before = usize::try_from(entry.rows)? * stretch.places;
+        for (place, start) in stretch.starts {
+            if entry.starts.last().is_none_or(|(_, last)| last != start) {
+                entry.starts.push((before + place, *start));
+            }
+        }
+        entry.rows += stretch.rows as u64;
+        entry.to = to;
+        entry.last = stretch.last;
+        self.written.rows += stretch.rows as u64;
+        self.written.from = self.written.from.min(from);
+        self.written.to = self.written.to.max(to);
+        Ok(())
+    }
+
+    fn end_series(&mut self) -> Result<()> {
+        if let Some(entry) = self.entry.take() {
+            self.index.push(&entry)?;
+            self.written.series += 1;
+        }
+        Ok(())
+    }
+
+    /// Rows that the row group at hand has room for.
+    pub(super) fn room(&self) -> usize {
+        self.row_group_rows.saturating_sub(self.columns.rows())
+    }
+
+    /// Ends the row group at hand, if it is full.
+    pub(super) fn end_full(&mut self) -> Result<()> {
+        if self.room() == 0 { self.end_row_group() } else { Ok(()) }
+    }
+
+    fn end_row_group(&mut self) -> Result<()> {
+        let described = self.file.schema_descr().columns().to_vec();
+        let properties = Arc::clone(self.file.properties());
+        let columns = self.columns.encode(&described, &properties)?;
+        let mut offset = self.file.bytes_written() as u64;
+        let mut group = self.file.next_row_group()?;
+        for (EncodedColumn { bytes, close }, runs) in columns {
+            let pages = close.offset_index.iter().flat_map(|pages| pages.page_locations());
+            if runs {
+                self.checks.push(offset, &bytes);
+            } else {
+                for page in pages {
+                    let start = usize::try_from(page.offset)?;
+                    let length = usize::try_from(page.compressed_page_size)?;
+                    let page = bytes.get(start..start + length).ok_or_else(odd)?;
+                    self.checks.push(offset + start as u64, page);
+                }
+            }
+            offset += bytes.len() as u64;
+            group.append_column(&bytes::Bytes::from(bytes), close)?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
+    pub(super) fn finish(mut self) -> Result<Written> {
+        if self.columns.rows() > 0 {
+            self.end_row_group()?;
+        }
+        self.end_series()?;
+        let offset = self.file.bytes_written() as u64;
+        let (parts, mut directory) = self.index.finish(offset)?;
+        self.checks.put(&mut directory);
+        self.file.write_all(&parts)?;
+        let place = offset + parts.len() as u64;
+        self.file.inner_mut().tail = place;
+        self.file.write_all(&directory)?;
+        let value = format!("1 {place} {}", directory.len());
+        self.file.append_key_value_metadata(KeyValue::new(INDEX_KEY.to_owned(), value));
+        let mut sink = self.file.into_inner()?;
+        sink.file.sync()?;
+        Ok(Written { bytes: sink.bytes, tail: place, tail_crc: sink.tail_crc, ..self.written })
+    }
+}
+
+/// Encodes a column from values.
+pub(super) fn values<T: DataType>(
+    column: &ColumnDescPtr,
+    properties: &WriterPropertiesPtr,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Result<EncodedColumn> {
+    let mut out = TrackedWrite::new(Vec::new());
+    let pages = Box::new(SerializedPageWriter::new(&mut out));
+    let mut writer = ColumnWriterImpl::<T>::new(Arc::clone(column), Arc::clone(properties), pages);
+    writer.write_batch(values, levels, None)?;
+    let close = writer.close()?;
+    Ok(EncodedColumn { bytes: out.into_inner()?, close })
+}
+
+pub(super) fn odd() -> ParquetError {
+    ParquetError::General("the columns are not those of the schema".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::sync::Mutex;
+
+    /// Bytes written, and how many of them were there at each sync.
+    #[derive(Clone, Debug, Default)]
+    struct Watched(Arc<Mutex<(u64, Vec<u64>)>>);
+
+    impl WriteFile for Watched {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.lock().unwrap().0 += bytes.len() as u64;
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            let (bytes, syncs) = &mut *self.0.lock().unwrap();
+            syncs.push(*bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_large_file_goes_to_the_disk_in_pieces() {
+        let watched = Watched::default();
+        let file = Box::new(watched.clone());
+        let mut sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };
+        for _ in 0..9 {
+            sink.write_all(&vec![0; 1_000_000]).unwrap();
+        }
+        assert_eq!(watched.0.lock().unwrap().1, [5_000_000]);
+        sink.write_all(&vec![0; 1_000_000]).unwrap();
+        assert_eq!(watched.0.lock().unwrap().1, [5_000_000, 10_000_000]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Blocks: immutable Parquet files of the samples that lay in memory together, sorted by series, then
+//! time, with an index of their series (docs/format.md; decision 0005).
+//!
+//! - `write`, `new`: from samples to a file. `container`, `schema`, `lane`, `runs`: its parts. `index`: its series.
+//! - `read`, `reads`: back to samples, and what that read. `archived_file`: a file that may be away.
+//! - `rolled`, `rolled_read`: files of rollups. `checks`, `damage`: checksums, and what a damage costs.
+
+mod archived_file;
+mod checks;
+mod container;
+mod damage;
+mod index;
+mod lane;
+mod new;
+mod read;
+pub(crate) mod reads;
+mod rolled;
+mod rolled_read;
+mod runs;
+mod schema;
+mod write;
+
+pub(crate) use index::Entry;
+pub(crate) use lane::{Lane, RawValues};
+pub(crate) use new::{BlockFacts, NewBlock};
+pub(crate) use read::{Meter, Opened, RowCursor};
+pub use rolled::is_total;
+pub(crate) use rolled::{Window, told};
+pub(crate) use rolled_read::RolledCursor;
+
+use crate::files::disk::{Disk, ReadFile};
+use crate::files::errors::{BlockError, DiskError};
+use crate::files::json;
+use archived_file::ArchivedFile;
+use model::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most blocks whose footers and directories stay in memory.
+const OPENED_MAX: usize = 64;
+
+/// What the manifest says of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BlockNote {
+    /// The file's name.
+    pub(crate) file: String,
+    pub(crate) rows: u64,
+    pub(crate) series: u64,
+    pub(crate) bytes: u64,
+    /// First and last instant of its samples.
+    #[serde(with = "json::time")]
+    pub(crate) from: Timestamp,
+    #[serde(with = "json::time")]
+    pub(crate) to: Timestamp,
+    /// When its newest batch was received.
+    #[serde(with = "json::time")]
+    pub(crate) received: Timestamp,
+    /// Where the part begins that is read when the block is opened, and its CRC-32C.
+    pub(crate) tail: u64,
+    pub(crate) tail_crc: u32,
+    /// The first and the last log segment whose samples it holds.
+    pub(crate) log_first: u64,
+    pub(crate) log_last: u64,
+    /// How often its rows have been merged; 0 as they came from memory.
+    #[serde(default)]
+    pub(crate) level: u8,
+    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    #[serde(default)]
+    pub(crate) window_us: i64,
+    /// Of windows that are made for good: where the first begins and where the last ends, in
+    /// microseconds since 1970. Such a file belongs to no log segments.
+    #[serde(default)]
+    pub(crate) settled: Option<(i64, i64)>,
+    /// Whether it lies in the archive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) archived: bool,
+}
+
+impl BlockNote {
+    /// How many columns the file has.
+    const fn columns(&self) -> usize {
+        if self.window_us == 0 { schema::COLUMNS } else { rolled::COLUMNS }
+    }
+}
+
+/// A block that can be read.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) note: BlockNote,
+    pub(crate) path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    opened: Mutex<Option<Arc<Opened>>>,
+    used: AtomicU64,
+}
+
+impl Block {
+    /// Opens a block that the manifest names; its footer is read when it is first asked for.
+    ///
+    /// # Errors
+    /// The file is missing, cannot be read, or has another length.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, note: BlockNote) -> Result<Self, BlockError> {
+        let path = dir.join(&note.file);
+        let file = disk.open(&path).map_err(DiskError::of("open", &path))?;
+        let length = file.length().map_err(DiskError::of("read", &path))?;
+        if length != note.bytes {
+            let why = format!("the file has {length} bytes where the manifest says {}", note.bytes);
+            return Err(BlockError::Index { path, why });
+        }
+        Ok(Self { note, path, file, opened: Mutex::new(None), used: AtomicU64::new(0) })
+    }
+
+    /// A block in the archive; its file is opened when it is first read.
+    pub(crate) fn archived(disk: &Arc<dyn Disk>, dir: &Path, note: BlockNote) -> Self {
+        let path = dir.join(&note.file);
+        let file = Arc::new(ArchivedFile::new(disk, path.clone(), note.bytes));
+        Self { note, path, file, opened: Mutex::new(None), used: AtomicU64::new(0) }
+    }
+
+    /// Reads bytes of its file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        self.file.read_at(buf, offset).map_err(DiskError::of("read", &self.path))
+    }
+
+    /// Reads its footer and directory.
+    ///
+    /// # Errors
+    /// They are damaged or cannot be read.
+    pub(crate) fn check(&self) -> Result<(), BlockError> {
+        self.opened(&Arc::new(Meter::default())).map(|_| ())
+    }
+
+    /// Whether it may have samples between two instants, bounds inclusive.
+    pub(crate) fn touches(&self, from: i64, to: i64) -> bool {
+        self.note.from.0 <= to && self.note.to.0 >= from
+    }
+
+    /// Its footer and directory, read if they are not in memory.
+    ///
+    /// # Errors
+    /// They are damaged or cannot be read.
+    pub(crate) fn opened(&self, meter: &Arc<Meter>) -> Result<Arc<Opened>, BlockError> {
+        static CLOCK: AtomicU64 = AtomicU64::new(0);
+        self.used.store(CLOCK.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*opened {
+            return Ok(Arc::clone(opened));
+        }
+        let new = Arc::new(Opened::read(self, meter)?);
+        *opened = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    fn is_opened(&self) -> bool {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn close(&self) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Lets go of the footers used longest ago, where there are too many.
+pub(crate) fn close_unused<'a>(blocks: impl Iterator<Item = &'a Arc<Block>>) {
+    let mut opened: Vec<&Arc<Block>> = blocks.filter(|block| block.is_opened()).collect();
+    if let Some(surplus) = opened.len().checked_sub(OPENED_MAX) {
+        opened.sort_by_key(|block| block.used.load(Ordering::Relaxed));
+        opened.iter().take(surplus).for_each(|block| block.close());
+    }
+}

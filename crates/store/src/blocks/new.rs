@@ -1,0 +1,152 @@
+//! A file of samples or rollups on its way to the disk: under another name until it is whole.
+
+use super::rolled::{RolledWriter, Window};
+use super::write::BlockWriter;
+use super::{Block, BlockNote};
+use crate::files::disk::Disk;
+use crate::files::errors::{BlockError, DiskError};
+use crate::head::series_builder::SeriesRows;
+use crate::settings::Settings;
+use model::{Series, Timestamp};
+use std::path::{Path, PathBuf};
+
+/// What of a block is known before its rows are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockFacts {
+    /// The first and the last log segment whose samples it holds.
+    pub(crate) log: (u64, u64),
+    /// How often its rows have been merged.
+    pub(crate) level: u8,
+    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    pub(crate) window_us: i64,
+    /// Of windows that are made for good: from when to when.
+    pub(crate) settled: Option<(i64, i64)>,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Samples(Box<BlockWriter>),
+    Windows(Box<RolledWriter>),
+}
+
+/// A block that is being written; dropped before it is finished, it leaves no file.
+#[derive(Debug)]
+pub(crate) struct NewBlock<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    of: BlockFacts,
+    name: String,
+    other: PathBuf,
+    writer: Option<Writer>,
+}
+
+impl<'a> NewBlock<'a> {
+    /// Begins a block in the directory of its kind.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn create(
+        disk: &'a dyn Disk,
+        dir: &'a Path,
+        settings: &Settings,
+        of: BlockFacts,
+    ) -> Result<Self, BlockError> {
+        let ((first, last), seconds) = (of.log, of.window_us / Timestamp::SECOND);
+        let name = match of.window_us {
+            0 => format!("{first:016}-{last:016}.parquet"),
+            _ => match of.settled {
+                None => format!("{first:016}-{last:016}-{seconds}s.parquet"),
+                Some((from, to)) => {
+                    let (from, to) = (from / Timestamp::SECOND, to / Timestamp::SECOND);
+                    format!("settled-{from}-{to}-{seconds}s.parquet")
+                }
+            },
+        };
+        let other = dir.join(format!("{name}.tmp"));
+        let file = disk.create(&other).map_err(DiskError::of("write", &other))?;
+        let mut new = Self { disk, dir, of, name, other, writer: None };
+        let writer = match of.window_us {
+            0 => BlockWriter::new(file, settings).map(Box::new).map(Writer::Samples),
+            _ => RolledWriter::new(file, settings).map(Box::new).map(Writer::Windows),
+        };
+        new.writer = Some(writer.map_err(|source| new.parquet(source))?);
+        Ok(new)
+    }
+
+    /// Adds rows of a series: the next one, or more of the one before.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn series(&mut self, rows: SeriesRows<'_>) -> Result<(), BlockError> {
+        let Some(Writer::Samples(writer)) = &mut self.writer else { return Ok(()) };
+        writer.series(rows).map_err(|source| self.parquet(source))
+    }
+
+    /// Adds windows of a series: the next one, or more of the one before.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn windows(&mut self, of: &Series, windows: &[Window]) -> Result<(), BlockError> {
+        let Some(Writer::Windows(writer)) = &mut self.writer else { return Ok(()) };
+        writer.series(of, windows).map_err(|source| self.parquet(source))
+    }
+
+    /// Writes the rest, and gives the block its name; all of it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(crate) fn finish(mut self, received: Timestamp) -> Result<Block, BlockError> {
+        let nothing = || BlockError::Index { path: self.other.clone(), why: "no rows".to_owned() };
+        let writer = self.writer.take().ok_or_else(nothing)?;
+        let written = match writer {
+            Writer::Samples(writer) => writer.finish(),
+            Writer::Windows(writer) => writer.finish(),
+        };
+        let path = self.dir.join(&self.name);
+        let named = written.map_err(|source| self.parquet(source)).and_then(|written| {
+            self.disk.rename(&self.other, &path).map_err(DiskError::of("rename", &path))?;
+            self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))?;
+            Ok(written)
+        });
+        if named.is_err() {
+            self.remove();
+        }
+        let written = named?;
+        let (log_first, log_last) = self.of.log;
+        let note = BlockNote {
+            file: self.name.clone(),
+            rows: written.rows,
+            series: written.series,
+            bytes: written.bytes,
+            from: Timestamp(written.from),
+            to: Timestamp(written.to),
+            received,
+            tail: written.tail,
+            tail_crc: written.tail_crc,
+            log_first,
+            log_last,
+            level: self.of.level,
+            window_us: self.of.window_us,
+            settled: self.of.settled,
+            archived: false,
+        };
+        Block::open(self.disk, self.dir, note)
+    }
+
+    fn parquet(&self, error: parquet::errors::ParquetError) -> BlockError {
+        BlockError::Parquet { path: self.other.clone(), error }
+    }
+
+    /// Where this fails the next start removes the file.
+    fn remove(&self) {
+        self.disk.remove(&self.other).unwrap_or_default();
+    }
+}
+
+impl Drop for NewBlock<'_> {
+    fn drop(&mut self) {
+        if self.writer.take().is_some() {
+            self.remove();
+        }
+    }
+}

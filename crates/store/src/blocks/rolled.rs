@@ -1,0 +1,372 @@
+//! Rollups as a file: a row a window and series, in Parquet, with the same index as a block.
+//!
+//! What follows from other columns is null, so that it takes no room: [`pack`] and [`unpack`] say how.
+
+use super::container::{Columns, Container, RowRange, Written, odd, values};
+use super::runs::{EncodedColumn, RunColumn, RunValue};
+use super::schema::{TIMESTAMP, common_properties};
+use crate::files::disk::WriteFile;
+use crate::senders::series_table::NO_START;
+use crate::settings::Settings;
+use model::{Point, Rollup, Series, Timestamp};
+use parquet::basic::Encoding;
+use parquet::data_type::{DataType, DoubleType, Int64Type};
+use parquet::errors::Result;
+use parquet::file::properties::WriterPropertiesPtr;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnDescPtr, ColumnPath};
+use std::sync::Arc;
+
+/// A window of a series: where it begins, and its samples.
+pub(crate) type Window = (Timestamp, Rollup);
+
+const SCHEMA: &str = "
+message jobmeter_rollup {
+  REQUIRED BYTE_ARRAY device (STRING);
+  REQUIRED BYTE_ARRAY metric (STRING);
+  OPTIONAL BYTE_ARRAY cluster (STRING);
+  OPTIONAL INT64 job_id;
+  REQUIRED BYTE_ARRAY labels (STRING);
+  REQUIRED INT64 timestamp (TIMESTAMP(MICROS,true));
+  REQUIRED INT64 count;
+  REQUIRED INT64 first_at (TIMESTAMP(MICROS,true));
+  REQUIRED INT64 last_at (TIMESTAMP(MICROS,true));
+  REQUIRED DOUBLE first;
+  REQUIRED DOUBLE last;
+  OPTIONAL DOUBLE min;
+  OPTIONAL DOUBLE max;
+  OPTIONAL DOUBLE sum;
+  OPTIONAL DOUBLE seconds;
+  OPTIONAL DOUBLE integral;
+  OPTIONAL DOUBLE before_resets;
+  OPTIONAL INT64 resets;
+  OPTIONAL INT64 first_start (TIMESTAMP(MICROS,true));
+  OPTIONAL INT64 last_start (TIMESTAMP(MICROS,true));
+}";
+
+/// Columns of whole numbers that every row has, from [`TIMESTAMP`] on.
+pub(super) const INTS: usize = 4;
+/// Columns of doubles after them that every row has.
+pub(super) const REALS: usize = 2;
+/// Columns of doubles after them that a row may have; resets follow.
+pub(super) const SPARSE: usize = 6;
+/// How many columns there are.
+pub(crate) const COLUMNS: usize = TIMESTAMP + INTS + REALS + SPARSE + 1 + 2;
+
+/// A window as its row has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    /// Beginning, count, first and last instant.
+    pub(super) ints: [i64; INTS],
+    /// First and last value.
+    pub(super) reals: [f64; REALS],
+    /// Smallest and largest value, sum, seconds, integral, what was counted before resets.
+    pub(super) sparse: [Option<f64>; SPARSE],
+    pub(super) resets: Option<i64>,
+}
+
+/// Whether a metric is a total: what is asked of it is its growth and its largest value, so that neither
+/// its sum nor its integral are kept.
+pub fn is_total(metric: &str) -> bool {
+    metric.ends_with("_total")
+}
+
+/// A window of a total as it is told, whether it comes from a file or from samples.
+pub(crate) fn told(metric: &str, mut rollup: Rollup) -> Rollup {
+    if is_total(metric) {
+        (rollup.sum, rollup.integral) = (f64::NAN, f64::NAN);
+    }
+    rollup
+}
+
+/// A row: what follows from other columns is left out.
+pub(super) fn pack(metric: &str, (start, rollup): &Window) -> Row {
+    let Rollup { count, sum, min, max, first, last, seconds, integral, resets, before_resets } =
+        *rollup;
+    let ends = EndPoints::of(first, last);
+    let unless = |value: f64, known: f64| (value.to_bits() != known.to_bits()).then_some(value);
+    let flat = min.to_bits() == max.to_bits() && min.is_finite();
+    let kept = |value: f64| (!flat && !is_total(metric)).then_some(value);
+    Row {
+        ints: [start.0, count.cast_signed(), first.at.0, last.at.0],
+        reals: [first.value, last.value],
+        sparse: [
+            unless(min, ends.min),
+            unless(max, ends.max),
+            // A value that is no number spoils the sum of a flat stretch, too.
+            kept(sum).or(if sum.is_finite() || is_total(metric) { None } else { Some(sum) }),
+            unless(seconds, ends.seconds),
+            kept(integral),
+            (resets > 0).then_some(before_resets),
+        ],
+        resets: (resets > 0).then_some(resets.cast_signed()),
+    }
+}
+
+/// The window of a row; `starts` are those of its first and last sample.
+pub(super) fn unpack(metric: &str, row: &Row, starts: [i64; 2]) -> Window {
+    let ([start, count, first_at, last_at], [first, last]) = (row.ints, row.reals);
+    let point = |at: i64, value: f64, start: i64| Point {
+        at: Timestamp(at),
+        value,
+        start: (start != NO_START).then_some(Timestamp(start)),
+    };
+    let [first_start, last_start] = starts;
+    let (first, last) = (point(first_at, first, first_start), point(last_at, last, last_start));
+    let ends = EndPoints::of(first, last);
+    let [min, max, sum, seconds, integral, before_resets] = row.sparse;
+    let count = count.cast_unsigned();
+    let seconds = seconds.unwrap_or(ends.seconds);
+    let rollup = Rollup {
+        count,
+        sum: sum.unwrap_or(first.value * count as f64),
+        min: min.unwrap_or(ends.min),
+        max: max.unwrap_or(ends.max),
+        first,
+        last,
+        seconds,
+        integral: integral.unwrap_or(first.value * seconds),
+        resets: row.resets.map_or(0, i64::cast_unsigned),
+        before_resets: before_resets.unwrap_or(0.0),
+    };
+    (Timestamp(start), told(metric, rollup))
+}
+
+/// What follows from the first and the last sample, most of the time.
+struct EndPoints {
+    min: f64,
+    max: f64,
+    seconds: f64,
+}
+
+impl EndPoints {
+    fn of(first: Point, last: Point) -> Self {
+        Self {
+            min: first.value.min(last.value),
+            max: first.value.max(last.value),
+            seconds: last.at.since(first.at) as f64 / 1e6,
+        }
+    }
+}
+
+/// Writes a file of rollups.
+#[derive(Debug)]
+pub(super) struct RolledWriter {
+    container: Container<Windows>,
+}
+
+/// The rows of the row group being collected.
+#[derive(Debug, Default)]
+struct Windows {
+    ints: [Vec<i64>; INTS],
+    reals: [Vec<f64>; REALS],
+    sparse: [Sparse<f64>; SPARSE],
+    resets: Sparse<i64>,
+    identity: [RunColumn; TIMESTAMP],
+    starts: [RunColumn; 2],
+}
+
+/// A column that a row may have.
+#[derive(Debug, Default)]
+struct Sparse<T> {
+    values: Vec<T>,
+    levels: Vec<i16>,
+}
+
+impl RolledWriter {
+    /// Begins a file that is empty.
+    pub(super) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
+        let schema = Arc::new(parse_message_type(SCHEMA)?);
+        let properties = properties(settings.page_rows.max(1))?;
+        Ok(Self { container: Container::new(file, schema, properties, settings.row_group_rows)? })
+    }
+
+    /// Adds windows of a series: the next one, or more of the one before.
+    pub(super) fn series(&mut self, series: &Series, windows: &[Window]) -> Result<()> {
+        let (Some((_, first)), Some((_, last))) = (windows.first(), windows.last()) else {
+            return Ok(());
+        };
+        let of = |point: Point| point.start.map_or(NO_START, |start| start.0);
+        let mut starts: Vec<(usize, i64)> = Vec::new();
+        for (row, (_, rollup)) in windows.iter().enumerate() {
+            for (place, start) in [(2 * row, of(rollup.first)), (2 * row + 1, of(rollup.last))] {
+                if starts.last().is_none_or(|(_, before)| *before != start) {
+                    starts.push((place, start));
+                }
+            }
+        }
+        self.container.note(&RowRange {
+            series,
+            divisor: 1,
+            rows: windows.len(),
+            span: (first.first.at.0, last.last.at.0),
+            last: last.last.value,
+            starts: &starts,
+            places: 2,
+        })?;
+        for window in windows {
+            self.container.columns.push(series, window);
+            self.container.end_full()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and waits until all of it is on the disk.
+    pub(super) fn finish(self) -> Result<Written> {
+        self.container.finish()
+    }
+}
+
+impl Windows {
+    fn push(&mut self, series: &Series, window: &Window) {
+        let row = pack(&series.metric, window);
+        self.ints.iter_mut().zip(row.ints).for_each(|(column, value)| column.push(value));
+        self.reals.iter_mut().zip(row.reals).for_each(|(column, value)| column.push(value));
+        self.sparse.iter_mut().zip(row.sparse).for_each(|(column, value)| column.push(value));
+        self.resets.push(row.resets);
+        for (column, value) in self.identity.iter_mut().zip(RunValue::identity(series)) {
+            column.push(value, 1);
+        }
+        for (column, point) in self.starts.iter_mut().zip([window.1.first, window.1.last]) {
+            column.push(point.start.map_or(RunValue::Null, |start| RunValue::Int64(start.0)), 1);
+        }
+    }
+}
+
+impl Columns for Windows {
+    fn rows(&self) -> usize {
+        self.ints.first().map_or(0, Vec::len)
+    }
+
+    fn encode(
+        &mut self,
+        described: &[ColumnDescPtr],
+        properties: &WriterPropertiesPtr,
+    ) -> Result<Vec<(EncodedColumn, bool)>> {
+        let mut described = described.iter();
+        let mut next = || described.next().ok_or_else(odd);
+        let mut encoded = Vec::with_capacity(COLUMNS);
+        for runs in &mut self.identity {
+            encoded.push((runs.finish(next()?)?, true));
+        }
+        for column in &mut self.ints {
+            encoded.push((values::<Int64Type>(next()?, properties, column, None)?, false));
+            column.clear();
+        }
+        for column in &mut self.reals {
+            encoded.push((values::<DoubleType>(next()?, properties, column, None)?, false));
+            column.clear();
+        }
+        for column in &mut self.sparse {
+            encoded.push((column.encode::<DoubleType>(next()?, properties)?, false));
+        }
+        encoded.push((self.resets.encode::<Int64Type>(next()?, properties)?, false));
+        for runs in &mut self.starts {
+            encoded.push((runs.finish(next()?)?, true));
+        }
+        Ok(encoded)
+    }
+}
+
+impl<T> Sparse<T> {
+    fn push(&mut self, value: Option<T>) {
+        self.levels.push(i16::from(value.is_some()));
+        self.values.extend(value);
+    }
+
+    fn encode<D: DataType<T = T>>(
+        &mut self,
+        column: &ColumnDescPtr,
+        properties: &WriterPropertiesPtr,
+    ) -> Result<EncodedColumn> {
+        let encoded = values::<D>(column, properties, &self.values, Some(&self.levels))?;
+        self.values.clear();
+        self.levels.clear();
+        Ok(encoded)
+    }
+}
+
+/// Doubles are split into streams of their bytes, whole numbers into differences: both before zstd.
+fn properties(page_rows: usize) -> Result<WriterPropertiesPtr> {
+    let mut properties = common_properties(page_rows)?;
+    for name in ["count", "first_at", "last_at", "resets"] {
+        properties =
+            properties.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    for name in ["first", "last", "min", "max", "sum", "seconds", "integral", "before_resets"] {
+        properties =
+            properties.set_column_encoding(ColumnPath::from(name), Encoding::BYTE_STREAM_SPLIT);
+    }
+    Ok(Arc::new(properties.build()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::RollupWindows;
+    use proptest::prelude::*;
+
+    fn rolled(values: &[(i64, f64, Option<i64>)]) -> Window {
+        let mut windows = RollupWindows::new(1_000_000_000);
+        for (at, value, start) in values {
+            let (at, start) = (Timestamp(*at), start.map(Timestamp));
+            assert_eq!(windows.push(Point { at, value: *value, start }), None);
+        }
+        windows.finish().unwrap()
+    }
+
+    /// The window as a file gives it back.
+    fn again(metric: &str, window: &Window) -> Window {
+        let of = |point: Point| point.start.map_or(NO_START, |start| start.0);
+        let starts = [of(window.1.first), of(window.1.last)];
+        unpack(metric, &pack(metric, window), starts)
+    }
+
+    #[test]
+    fn a_steady_counter_and_a_plateau_take_no_columns() {
+        let counter = rolled(&[(5, 1.0, Some(1)), (10, 2.5, Some(1)), (15, 4.0, Some(1))]);
+        let row = pack("cpu_seconds_total", &counter);
+        assert_eq!((row.sparse, row.resets), ([None; SPARSE], None));
+        assert_eq!(again("cpu_seconds_total", &counter).1.increase(), 3.0);
+        let plateau = rolled(&[(5, 0.1, None), (10, 0.1, None), (15, 0.1, None)]);
+        assert_eq!(pack("memory_bytes", &plateau).sparse, [None; SPARSE]);
+        assert_eq!(again("memory_bytes", &plateau).1.mean(), 0.1 * 3.0 / 3.0);
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-12 * a.abs().max(b.abs())
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_is_the_window(
+            steps in prop::collection::vec((1_i64..1000, prop_oneof![
+                4 => -5.0..5.0_f64,
+                2 => Just(1.5),
+                1 => Just(f64::NAN),
+            ], 0_i64..3), 1..20),
+            total in any::<bool>(),
+        ) {
+            let mut at = 0;
+            let values: Vec<(i64, f64, Option<i64>)> = steps.into_iter().map(|(dt, value, start)| {
+                at += dt;
+                (at, value, (start > 0).then_some(start))
+            }).collect();
+            let metric = if total { "x_total" } else { "x" };
+            let (start, want) = rolled(&values);
+            let (again, have) = again(metric, &(start, want));
+            prop_assert_eq!(again, start);
+            prop_assert_eq!((have.count, have.first.at, have.last.at), (want.count, want.first.at, want.last.at));
+            prop_assert_eq!((have.first.start, have.last.start), (want.first.start, want.last.start));
+            let bits = |one: &Rollup| {
+                [one.min, one.max, one.first.value, one.last.value, one.seconds].map(f64::to_bits)
+            };
+            prop_assert_eq!(bits(&have), bits(&want));
+            prop_assert_eq!((have.resets, have.before_resets.to_bits()), (want.resets, want.before_resets.to_bits()));
+            let want = told(metric, want);
+            prop_assert!(near(have.sum, want.sum), "{} {}", have.sum, want.sum);
+            let numbers = want.first.value.is_finite();
+            prop_assert!(!numbers || near(have.integral, want.integral), "{have:?} {want:?}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Opening a data directory: what the manifest names, then the log after it.
+
+use crate::answer::LastValue;
+use crate::blocks::{Block, BlockNote, Meter};
+use crate::data_dir::recovery::{Cut, Damage, Recovery};
+use crate::files::disk::Disk;
+use crate::files::errors::{BlockError, DiskError, OpenError};
+use crate::files::json::GapJson;
+use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
+use crate::head::intake::{Books, Intake, Verdict};
+use crate::head::rejected_series::RejectedSeries;
+use crate::head::samples::Head;
+use crate::log::files::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
+use crate::log::record::{Record, RecordKind};
+use crate::log::segment::{Findings, read_segment};
+use crate::maintenance::archive::{Archive, archive_dir, strays};
+use crate::maintenance::compactor::Compactor;
+use crate::senders::catalogue::Catalogue;
+use crate::senders::gaps::GapLimits;
+use crate::senders::origin::Received;
+use crate::senders::origins::Origins;
+use crate::senders::registry::Registry;
+use crate::senders::series_table::{NO_START, Tables};
+use crate::settings::{ArchiveSettings, Clock, Settings};
+use crate::state::flush_queue::Job;
+use crate::state::ledger::Ledger;
+use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
+use crate::state::shared::Shared;
+use crate::state::view::{LastInBlock, Lasts, View};
+use crate::writing::block_writer::Flusher;
+use crate::writing::log_writer::LogWriter;
+use model::Timestamp;
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use wire::{Decoded, Decoder, Frames};
+
+/// The version of the files in a data directory.
+const FORMAT: u32 = 1;
+pub(crate) const FORMAT_FILE: &str = "FORMAT";
+const FORMAT_WORDS: &str = "jobmeter store ";
+const LOCK_FILE: &str = "LOCK";
+/// Damaged places of the log that are remembered; their gaps are settled long before there are more.
+const DAMAGE_MAX: usize = 64;
+/// Most that is handed on of what the log tells of jobs.
+const JOB_EVENTS_MAX: usize = 1_000_000;
+
+/// A data directory being opened.
+struct Opening {
+    flusher: Flusher,
+    books: Books,
+    intake: Intake,
+    view: View,
+    decoder: Decoder,
+    recovery: Recovery,
+    /// What replay does not limit: what was acknowledged is kept.
+    unlimited: Settings,
+    now: Timestamp,
+    /// When the oldest record was received that no block covers.
+    oldest: Option<Timestamp>,
+    /// When the last record read was received.
+    last: Option<Timestamp>,
+    /// Events in [`Recovery::jobs`].
+    job_events: usize,
+    /// What was refused of the frame that follows, with that frame's checksum.
+    withheld: Option<(u32, RejectedSeries)>,
+    trouble: Option<String>,
+}
+
+/// A data directory that is open: what its threads share, and the threads.
+pub(crate) struct Opened {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) tender: Arc<Compactor>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    /// Held as long as the store is open.
+    pub(crate) lock: Box<dyn Send + Sync + Debug>,
+}
+
+/// Opens a data directory and starts the store's threads.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    settings: Settings,
+    clock: Clock,
+) -> Result<(Opened, Recovery), OpenError> {
+    let started = clock();
+    for dir in [dir.to_owned(), log_dir(dir), blocks_dir(dir), rollups_dir(dir)] {
+        disk.create_dir(&dir).map_err(DiskError::of("make the directory", &dir))?;
+    }
+    let lock = lock(&*disk, dir)?;
+    format(&*disk, dir)?;
+    let mut opening = Opening::new(disk, dir, settings.clone(), started)?;
+    let archive = opening.archive()?;
+    opening.blocks()?;
+    let sizes = Arc::new(LogSizes::default());
+    let log = opening.log(&sizes)?;
+    opening.recovery.took_us = clock().since(started);
+    let Opening { flusher, mut books, intake, mut view, recovery, oldest, trouble, .. } = opening;
+    books.settled = flusher.ledger.manifest().settled;
+    view.settled = books.settled;
+    view.samples_removed = flusher.ledger.manifest().samples_removed;
+    let position = intake.position;
+    let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
+    shared.counts().flush_trouble = trouble;
+    let shared = Arc::new(shared);
+    let committer = LogWriter::new(Arc::clone(&shared), log, intake, oldest);
+    let tender =
+        Arc::new(Compactor::new(Arc::clone(&shared), Arc::clone(&flusher.ledger), archive));
+    let threads = start(&shared, committer, flusher, &tender);
+    let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
+    shared.tending.wake();
+    Ok((Opened { shared, tender, threads, lock }, recovery))
+}
+
+fn start(
+    shared: &Arc<Shared>,
+    committer: LogWriter,
+    flusher: Flusher,
+    tender: &Arc<Compactor>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let mut started = Vec::new();
+    let all = || {
+        if shared.settings.tends {
+            let tender = Arc::clone(tender);
+            started.push(thread("store-tend").spawn(move || tender.run())?);
+        }
+        let of_flusher = Arc::clone(shared);
+        started.push(thread("store-block").spawn(move || flusher.run(&of_flusher))?);
+        started.push(thread("store-log").spawn(move || committer.run())?);
+        Ok(())
+    };
+    let all: io::Result<()> = all();
+    if all.is_err() {
+        shared.close();
+        shared.flushing.close();
+    }
+    all.map(|()| started)
+}
+
+pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {
+    let path = dir.join(LOCK_FILE);
+    disk.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => OpenError::Locked { dir: dir.to_owned() },
+        _ => OpenError::Disk(DiskError::of("lock", &path)(error)),
+    })
+}
+
+/// Checks the version of the files, and writes it into a new directory.
+fn format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
+    if names.iter().any(|name| name == FORMAT_FILE || name == MANIFEST) {
+        return check_format(disk, dir);
+    }
+    let text = format!("{FORMAT_WORDS}{FORMAT}\n");
+    Ok(write_whole(disk, dir, FORMAT_FILE, text.as_bytes())?)
+}
+
+/// Checks the version of the files of a directory.
+///
+/// # Errors
+/// It is none of ours, or of a newer program.
+pub(crate) fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(FORMAT_FILE);
+    let not_ours = |why: &str| OpenError::NotOurs { path: path.clone(), why: why.to_owned() };
+    let Some(bytes) = read_whole(disk, &path)? else {
+        return Err(not_ours("it is missing"));
+    };
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let version =
+        text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.strip_suffix('\n')?.parse().ok());
+    match version {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => Err(OpenError::Newer { path, found, known: FORMAT }),
+        _ => Err(not_ours("it is no version of this store")),
+    }
+}
+
+impl Opening {
+    fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let manifest = Manifest::read(&*disk, dir)?.unwrap_or_default();
+        let metrics: Option<Vec<_>> =
+            manifest.metrics.iter().cloned().map(|metric| metric.metric()).collect();
+        let why = "a metric has a unit, kind or name that this version does not know";
+        let odd = || OpenError::Manifest { path: dir.join(MANIFEST), why: why.to_owned() };
+        let metrics = metrics.ok_or_else(odd)?;
+        let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();
+        let books = Books {
+            origins: Origins::new(origins.collect(), manifest.damage.clone()),
+            registry: Registry::new(Catalogue::new(settings.declared.clone(), metrics)),
+            tables: Tables::default(),
+            gaps: manifest.read_gaps(&*disk, dir, GapLimits::of(&settings))?,
+            // What stands in the log was acknowledged: it is kept, whatever was settled since.
+            settled: Timestamp(i64::MIN),
+        };
+        let unlimited = Settings {
+            series_max: usize::MAX,
+            series_per_origin_max: usize::MAX,
+            series_per_run_max: usize::MAX,
+            metrics_max: usize::MAX,
+            metrics_per_origin_max: usize::MAX,
+            origins_max: usize::MAX,
+            ..settings.clone()
+        };
+        let view = View::default();
+        let intake = Intake::new(Arc::clone(&view.active));
+        let ledger = Arc::new(Ledger::new(disk, dir.to_owned(), manifest));
+        let flusher = Flusher { ledger, settings };
+        Ok(Self {
+            flusher,
+            books,
+            intake,
+            view,
+            decoder: Decoder::default(),
+            recovery: Recovery::default(),
+            unlimited,
+            now,
+            oldest: None,
+            last: None,
+            job_events: 0,
+            withheld: None,
+            trouble: None,
+        })
+    }
+
+    /// Finds the archive, if there is to be one.
+    fn archive(&mut self) -> Result<Option<Archive>, OpenError> {
+        let Flusher { ledger, settings } = &self.flusher;
+        let Some(ArchiveSettings { dir, .. }) = &settings.archive else { return Ok(None) };
+        let (archive, is_there) = Archive::open(ledger, dir, self.now)?;
+        self.recovery.archive_away = (!is_there).then(|| dir.clone());
+        if is_there {
+            self.recovery.archive_strays = strays(&*ledger.disk, &ledger.manifest());
+        }
+        Ok(Some(archive))
+    }
+
+    /// Opens the blocks of the manifest, and removes what is none.
+    fn blocks(&mut self) -> Result<(), OpenError> {
+        let Flusher { ledger, settings } = &self.flusher;
+        let Ledger { disk, dir, .. } = &**ledger;
+        let manifest = ledger.manifest();
+        let mut left_over: Vec<PathBuf> = Vec::new();
+        for (dir, notes, files) in [
+            (blocks_dir(dir), &manifest.blocks, &mut self.view.blocks),
+            (rollups_dir(dir), &manifest.rollups, &mut self.view.rollups),
+        ] {
+            for note in notes {
+                files.push(Arc::new(match note.archived {
+                    true => Block::archived(disk, &archive_dir(&manifest), note.clone()),
+                    false => Block::open(&**disk, &dir, note.clone())?,
+                }));
+            }
+            for name in disk.list(&dir).map_err(DiskError::of("list", &dir))? {
+                if !notes.iter().any(|note| note.file == name && !note.archived) {
+                    left_over.push(dir.join(name));
+                }
+            }
+        }
+        for name in disk.list(dir).map_err(DiskError::of("list", dir))? {
+            let gaps = manifest.gaps.as_ref().is_some_and(|gaps| gaps.file == name);
+            let ours = [MANIFEST, FORMAT_FILE, "gaps-"].iter().any(|start| name.starts_with(start));
+            if ours && name.ends_with(".tmp") || name.starts_with("gaps-") && !gaps {
+                left_over.push(dir.join(name));
+            }
+        }
+        for path in left_over {
+            disk.remove(&path).map_err(DiskError::of("remove", &path))?;
+            self.recovery.removed.push(path);
+        }
+        let since = self.now.plus(-settings.series_idle_us);
+        let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
+        let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
+        let mut lasts = Lasts::default();
+        for block in recent {
+            lasts = lasts.with(lasts_of(block, &mut self.books.registry)?, since);
+        }
+        self.view.lasts = Arc::new(lasts);
+        Ok(())
+    }
+
+    /// Reads the log again, and gives it back to be gone on with.
+    fn log(&mut self, sizes: &Arc<LogSizes>) -> Result<Log, OpenError> {
+        let dir = log_dir(&self.flusher.ledger.dir);
+        let covered = self.flusher.ledger.manifest().covered;
+        self.flusher.trim(covered);
+        let names = self.flusher.ledger.disk.list(&dir).map_err(DiskError::of("list", &dir))?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        numbers.sort_unstable();
+        for number in &numbers {
+            if *number > covered
+                && let Some(length) = self.segment(&dir, *number)?
+            {
+                sizes.set(*number, length);
+            }
+            let head = &self.intake.head;
+            let settings = &self.flusher.settings;
+            if head.bytes() >= settings.head_bytes_max as u64 / 2
+                || head.samples() >= settings.head_samples_max
+            {
+                self.flush(*number);
+            }
+        }
+        let last = numbers.last().copied().unwrap_or(0).max(covered);
+        if !self.recovery.damaged.is_empty() {
+            self.flush(last);
+        }
+        sizes.forget(self.flusher.ledger.manifest().covered);
+        let disk = Arc::clone(&self.flusher.ledger.disk);
+        let segment_bytes = self.flusher.settings.segment_bytes;
+        Ok(Log::new(disk, dir, segment_bytes, Arc::clone(sizes), last + 1))
+    }
+
+    /// Reads a segment; gives its length, unless it held nothing and is gone.
+    fn segment(&mut self, dir: &Path, number: u64) -> Result<Option<u64>, OpenError> {
+        let path = dir.join(segment_name(number));
+        let Some(bytes) = read_whole(&*self.flusher.ledger.disk, &path)? else { return Ok(None) };
+        let before = self.last;
+        let findings = read_segment(&bytes, number, |record| self.record(record));
+        self.recovery.log_bytes += bytes.len() as u64;
+        let length = findings.good as u64;
+        self.damage(number, &findings, before);
+        let disk = &self.flusher.ledger.disk;
+        let torn = bytes.len() as u64 - length;
+        if length <= SEGMENT_HEADER_BYTES {
+            disk.remove(&path).map_err(DiskError::of("remove", &path))?;
+            if bytes.len() as u64 > SEGMENT_HEADER_BYTES {
+                let path = path.clone();
+                self.recovery.cut.push(Cut { path, length: 0, bytes: torn });
+            }
+            self.recovery.removed.push(path);
+            return Ok(None);
+        }
+        if torn > 0 {
+            disk.truncate(&path, length).map_err(DiskError::of("cut", &path))?;
+            self.recovery.cut.push(Cut { path, length, bytes: torn });
+        }
+        Ok(Some(length))
+    }
+
+    /// Notes the damaged places of a segment; `before` it the last good record was received then.
+    fn damage(&mut self, number: u64, findings: &Findings, before: Option<Timestamp>) {
+        for hole in &findings.holes {
+            let (at, bytes) = (hole.at as u64, hole.bytes as u64);
+            let path = self.flusher.set_aside(number);
+            self.recovery.damaged.push(Damage { path, at, bytes, from: hole.from, to: hole.to });
+            if at == 0 && bytes <= SEGMENT_HEADER_BYTES {
+                // The segment's own header: every record is there.
+                continue;
+            }
+            let to = hole.to.unwrap_or(self.now);
+            let block = self.view.blocks.last().map(|block| block.note.received);
+            let from = hole.from.or(before).or(block).unwrap_or(to).min(to);
+            self.books.origins.damage.push(Received { from, to });
+            let surplus = self.books.origins.damage.len().saturating_sub(DAMAGE_MAX);
+            self.books.origins.damage.drain(..surplus);
+        }
+        if !findings.holes.is_empty() {
+            // Written with the manifest of the flush that follows.
+            let mut manifest = self.flusher.ledger.manifest();
+            manifest.quarantine.push(number);
+            let surplus = manifest.quarantine.len().saturating_sub(DAMAGE_MAX);
+            manifest.quarantine.drain(..surplus);
+        }
+    }
+
+    /// Takes a record; false when it cannot be read.
+    fn record(&mut self, record: Record<'_>) -> bool {
+        let received = record.received;
+        match record.kind {
+            RecordKind::Gap => {
+                let gap = serde_json::from_slice::<GapJson>(record.payload);
+                let Some(gap) = gap.ok().and_then(GapJson::gap) else { return false };
+                self.books.gaps.add(gap);
+            }
+            RecordKind::RejectedSeries => {
+                self.withheld = RejectedSeries::read(record.payload);
+                return self.withheld.is_some();
+            }
+            RecordKind::Frame => {
+                let crc = crc32c::crc32c(record.payload);
+                let withheld = self.withheld.take().filter(|(of, _)| *of == crc);
+                let Some(Ok(frame)) = Frames::of(record.payload).next() else { return false };
+                let Ok(decoded) = self.decoder.decode(&frame) else { return false };
+                self.jobs(&decoded, received);
+                self.books.settled = self.settled_when(received);
+                let verdict = self.books.judge(&decoded, received, &self.unlimited);
+                if let Verdict::Store(number, table) = verdict {
+                    self.recovery.batches += 1;
+                    self.recovery.samples += decoded.values.len() as u64;
+                    let withheld = withheld.as_ref().map(|(_, withheld)| withheld);
+                    let of = (number, &table, withheld);
+                    self.intake.store(&mut self.books, of, decoded, received, &self.unlimited);
+                }
+            }
+        }
+        self.oldest.get_or_insert(received);
+        self.last = Some(received);
+        true
+    }
+
+    /// Before which a batch had no sample that was kept.
+    fn settled_when(&self, received: Timestamp) -> Timestamp {
+        let manifest = self.flusher.ledger.manifest();
+        if received >= manifest.settled_at { manifest.settled } else { Timestamp(i64::MIN) }
+    }
+
+    /// Remembers what a batch tells of jobs.
+    fn jobs(&mut self, decoded: &Decoded, received: Timestamp) {
+        if decoded.jobs.is_empty() {
+            return;
+        }
+        let Recovery { jobs, jobs_dropped, .. } = &mut self.recovery;
+        self.job_events += decoded.jobs.len();
+        jobs.push_back((received, decoded.jobs.clone()));
+        while self.job_events > JOB_EVENTS_MAX
+            && let Some((_, oldest)) = jobs.pop_front()
+        {
+            self.job_events -= oldest.len();
+            *jobs_dropped += oldest.len() as u64;
+        }
+    }
+
+    /// Writes what was read so far to a block. Where that fails the store opens all the same: the samples
+    /// stay in memory and in the log.
+    fn flush(&mut self, through: u64) {
+        let covered = Arc::new(self.books.covered());
+        let head = Arc::clone(&self.intake.head);
+        let received = head.received().map_or(self.now, |(_, newest)| newest);
+        let job = Job { head, covered, through };
+        match self.flusher.write(&job) {
+            Ok(block) => {
+                let newer = Lasts::of_head(&job.head, received);
+                let since = self.now.plus(-self.flusher.settings.series_idle_us);
+                self.view.lasts = Arc::new(self.view.lasts.with(newer, since));
+                self.view.blocks.extend(block);
+                self.view.active = Arc::new(Head::default());
+                self.intake.turn_to(Arc::clone(&self.view.active));
+                self.flusher.trim(through);
+                self.oldest = None;
+            }
+            Err(error) => {
+                self.books.gaps.unwritten();
+                self.trouble = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// The newest samples of a block's series.
+fn lasts_of(block: &Arc<Block>, registry: &mut Registry) -> Result<Vec<LastInBlock>, BlockError> {
+    let meter = Arc::new(Meter::default());
+    let opened = block.opened(&meter)?;
+    let mut lasts = Vec::new();
+    for part in &opened.parts {
+        for entry in block.entries(part, &meter)? {
+            let start = entry.starts.last().map_or(NO_START, |(_, start)| *start);
+            let last = LastValue {
+                series: registry.restore(entry.series, entry.divisor),
+                at: Timestamp(entry.to),
+                value: entry.last,
+                start: (start != NO_START).then_some(Timestamp(start)),
+            };
+            lasts.push(LastInBlock { last, received: block.note.received });
+        }
+    }
+    Ok(lasts)
+}

@@ -1,0 +1,279 @@
+//! Checking a data directory without changing it: every checksum, and what each damage costs. It may run
+//! beside the server that has the directory.
+
+use crate::blocks::{Block, BlockNote, Meter};
+use crate::data_dir::open::{check_format, lock};
+use crate::files::disk::Disk;
+use crate::files::errors::OpenError;
+use crate::files::json::GapJson;
+use crate::files::layout::{blocks_dir, log_dir, quarantine_dir, rollups_dir};
+use crate::head::rejected_series::RejectedSeries;
+use crate::log::files::{segment_name, segment_number};
+use crate::log::record::{RECORD_HEADER_BYTES, Record, RecordKind, is_cut_short};
+use crate::log::segment::{Findings, read_segment};
+use crate::maintenance::archive::{archive_dir, strays};
+use crate::senders::gaps::GapLimits;
+use crate::state::manifest::{Manifest, read_whole};
+use model::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::{Decoder, Frames};
+
+/// Most findings that are listed.
+const FINDINGS_MAX: usize = 10_000;
+/// How often the directory is looked at again because its server went on writing meanwhile.
+const TRIES_MAX: u32 = 5;
+
+/// What was looked at, and what is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Blocks that the manifest names.
+    pub blocks: u64,
+    /// How many of them lie in the archive.
+    pub archived: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Their bytes.
+    pub block_bytes: u64,
+    /// Files of rollups.
+    pub rollups: u64,
+    /// Their bytes.
+    pub rollup_bytes: u64,
+    /// Log segments that no block covers.
+    pub segments: u64,
+    /// Good records in them.
+    pub records: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// What is wrong, at most 10 000 of it.
+    pub findings: Vec<Finding>,
+    /// Findings that found no room there.
+    pub findings_dropped: u64,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+    /// What that costs.
+    pub cost: String,
+    /// Whether nothing is lost by it: what a crash leaves, or what is known already.
+    pub is_harmless: bool,
+}
+
+/// Reads what a store reads first, format and manifest, and changes nothing. Whether a server uses the directory.
+///
+/// # Errors
+/// It is no data directory, or one of a newer program; or a file cannot be read.
+pub fn check(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
+    check_format(disk, dir)?;
+    Manifest::read(disk, dir)?;
+    match lock(disk, dir) {
+        Ok(_) => Ok(false),
+        Err(OpenError::Locked { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks a data directory: format, manifest, gaps, every checksum of every block, every record of the log.
+/// Nothing is changed.
+///
+/// # Errors
+/// It is no data directory, or one of a newer program.
+pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Verified, OpenError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        check_format(disk, dir)?;
+        let mut verified = Verified::default();
+        let manifest = match Manifest::read(disk, dir) {
+            Ok(manifest) => manifest.unwrap_or_default(),
+            Err(error) => {
+                let cost = "the server does not start: without it nobody knows which blocks count";
+                verified.find(&dir.join("MANIFEST"), &error, cost);
+                return Ok(verified);
+            }
+        };
+        verified.gaps(disk, dir, &manifest);
+        verified.blocks(disk, dir, &manifest);
+        verified.log(disk, dir, &manifest);
+        let now =
+            Manifest::read(disk, dir).ok().flatten().map_or(0, |manifest| manifest.generation);
+        // A server that is running replaced files while they were read.
+        if now == manifest.generation || verified.findings.is_empty() || tries == TRIES_MAX {
+            return Ok(verified);
+        }
+    }
+}
+
+impl Verified {
+    /// Whether nothing is lost.
+    pub fn is_good(&self) -> bool {
+        self.findings_dropped == 0 && self.findings.iter().all(|finding| finding.is_harmless)
+    }
+
+    fn find(&mut self, path: &Path, what: &dyn ToString, cost: &str) {
+        self.push(path, what.to_string(), cost.to_owned(), false);
+    }
+
+    fn push(&mut self, path: &Path, what: String, cost: String, is_harmless: bool) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { path: path.to_owned(), what, cost, is_harmless });
+        } else {
+            self.findings_dropped += 1;
+        }
+    }
+
+    fn gaps(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
+        if let (Some(note), Err(error)) =
+            (&manifest.gaps, manifest.read_gaps(disk, dir, GapLimits::NONE))
+        {
+            let cost = "the server does not start; samples are untouched, which are missing and why is lost";
+            self.find(&dir.join(&note.file), &error, cost);
+        }
+    }
+
+    fn blocks(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
+        for note in &manifest.blocks {
+            self.blocks += 1;
+            self.samples += note.rows;
+            self.block_bytes += note.bytes;
+            let all = format!(
+                "{} samples of {} series, {} to {}",
+                note.rows, note.series, note.from, note.to
+            );
+            if note.archived {
+                self.archived(disk, &archive_dir(manifest), note, &all);
+            } else {
+                self.file(disk, &blocks_dir(dir), note, &all);
+            }
+        }
+        for note in &manifest.rollups {
+            self.rollups += 1;
+            self.rollup_bytes += note.bytes;
+            let all = format!(
+                "windows of {} s of {} series, {} to {}",
+                note.window_us / Timestamp::SECOND,
+                note.series,
+                note.from,
+                note.to
+            );
+            self.file(disk, &rollups_dir(dir), note, &all);
+        }
+        for (dir, notes) in
+            [(blocks_dir(dir), &manifest.blocks), (rollups_dir(dir), &manifest.rollups)]
+        {
+            for name in disk.list(&dir).unwrap_or_default() {
+                if !notes.iter().any(|note| note.file == name && !note.archived) {
+                    let cost = "nothing: it is removed at the next start";
+                    let what = "the manifest does not name it: unfinished work".to_owned();
+                    self.push(&dir.join(name), what, cost.to_owned(), true);
+                }
+            }
+        }
+        for path in strays(disk, manifest) {
+            let what = "the manifest does not name it: a copy or a removal that did not end, or \
+                        another backup's block";
+            let cost = "the room that it takes, until somebody removes it";
+            self.push(&path, what.to_owned(), cost.to_owned(), true);
+        }
+    }
+
+    fn file(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
+        let cost = format!("the server does not start; {all}");
+        self.content(disk, dir, note, &cost, all);
+    }
+
+    fn archived(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
+        self.archived += 1;
+        let cost = format!("while it is not there, questions of its time fail; {all}");
+        self.content(disk, dir, note, &cost, all);
+    }
+
+    /// Checks a file; `cost` is that of one that cannot be opened.
+    fn content(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, cost: &str, all: &str) {
+        let path = dir.join(&note.file);
+        match Block::open(disk, dir, note.clone()).map(Arc::new) {
+            Err(error) => self.find(&path, &error, cost),
+            Ok(block) => match block.damage(&Arc::new(Meter::default())) {
+                Err(error) => self.find(&path, &error, all),
+                Ok(damage) => {
+                    for (what, cost) in damage {
+                        self.push(&path, what, cost, false);
+                    }
+                }
+            },
+        }
+    }
+
+    fn log(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
+        let log = log_dir(dir);
+        let names = disk.list(&log).unwrap_or_default();
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        numbers.retain(|number| *number > manifest.covered);
+        numbers.sort_unstable();
+        for number in numbers {
+            let path = log.join(segment_name(number));
+            match read_whole(disk, &path) {
+                Err(error) => self.find(&path, &error, "what stands in it and in no block"),
+                Ok(None) => {}
+                Ok(Some(bytes)) => self.segment(&path, number, &bytes),
+            }
+        }
+        let aside = quarantine_dir(dir);
+        for name in disk.list(&aside).unwrap_or_default() {
+            let what = "a damaged log segment, set aside at an earlier start".to_owned();
+            let cost = "told as gaps of cause \"log damaged\"".to_owned();
+            self.push(&aside.join(name), what, cost, true);
+        }
+    }
+
+    fn segment(&mut self, path: &Path, number: u64, bytes: &[u8]) {
+        let mut decoder = Decoder::default();
+        let findings = read_segment(bytes, number, |record| {
+            let good = is_good(&mut decoder, &record);
+            self.records += u64::from(good);
+            good
+        });
+        self.segments += 1;
+        self.log_bytes += bytes.len() as u64;
+        let Findings { good, holes } = findings;
+        for hole in holes {
+            let told = |at: Option<Timestamp>| at.map_or("?".to_owned(), |at| at.to_string());
+            let what = format!("{} bytes from {} on are damaged", hole.bytes, hole.at);
+            let (from, to) = (told(hole.from), told(hole.to));
+            let cost = format!(
+                "the batches there, received between {from} and {to}: the next start tells gaps"
+            );
+            self.push(path, what, cost, false);
+        }
+        if good < bytes.len() {
+            let what = format!("{} bytes at its end are no whole record", bytes.len() - good);
+            // A record that was being written is cut short, or its header is.
+            let rest = bytes.get(good..).unwrap_or_default();
+            if rest.len() < RECORD_HEADER_BYTES || is_cut_short(rest) {
+                let cost = "nothing: a record that was being written is never acknowledged";
+                self.push(path, what, cost.to_owned(), true);
+            } else {
+                self.push(path, what, "the newest batches of this segment".to_owned(), false);
+            }
+        }
+    }
+}
+
+fn is_good(decoder: &mut Decoder, record: &Record<'_>) -> bool {
+    match record.kind {
+        RecordKind::Gap => {
+            let gap = serde_json::from_slice::<GapJson>(record.payload);
+            gap.ok().and_then(GapJson::gap).is_some()
+        }
+        RecordKind::RejectedSeries => RejectedSeries::read(record.payload).is_some(),
+        RecordKind::Frame => match Frames::of(record.payload).next() {
+            Some(Ok(frame)) => decoder.decode(&frame).is_ok(),
+            _ => false,
+        },
+    }
+}

@@ -1,0 +1,364 @@
+//! What happens to a batch, from the log's writer and from its replay alike: is it known, what are its
+//! series, which of its samples can be kept.
+
+use crate::files::json::MetricJson;
+use crate::head::append::{NotNow, Outcome};
+use crate::head::rejected_series::RejectedSeries;
+use crate::head::samples::{Group, Head, Samples};
+use crate::senders::dedup_window::BatchMark;
+use crate::senders::gaps::Gaps;
+use crate::senders::origin::{OriginState, Received, Seen, Stored, device_named_like};
+use crate::senders::origins::{OriginNumber, Origins};
+use crate::senders::registry::Registry;
+use crate::senders::series_table::{Table, Tables, source_of};
+use crate::settings::Settings;
+use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use wire::Decoded;
+
+/// A sample that is further ahead of its receipt is refused.
+const AHEAD_MAX_US: i64 = 24 * 60 * 60 * Timestamp::SECOND;
+/// Most gaps that the refused samples of one batch become.
+const REFUSED_GAPS_MAX: usize = 64;
+
+/// All that is known beside the samples.
+#[derive(Debug)]
+pub(crate) struct Books {
+    pub(crate) origins: Origins,
+    pub(crate) registry: Registry,
+    pub(crate) tables: Tables,
+    pub(crate) gaps: Gaps,
+    /// Samples before it are refused: their rollups are made for good.
+    pub(crate) settled: Timestamp,
+}
+
+/// The books as a manifest keeps them.
+#[derive(Debug)]
+pub(crate) struct Covered {
+    pub(crate) origins: Vec<OriginState>,
+    pub(crate) damage: Vec<Received>,
+    pub(crate) metrics: Vec<MetricJson>,
+    /// The gaps, if any came since the manifest before.
+    pub(crate) gaps: Option<Gaps>,
+    pub(crate) gaps_forgotten: u64,
+}
+
+/// What is to be done with a batch.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Store it: it is of this origin, and uses this table.
+    Store(OriginNumber, Arc<Table>),
+    /// Its boot has left the window: keep this gap in its place, and refuse it for this reason.
+    TooLate(Gap, String),
+    /// Nothing.
+    Done(Outcome),
+}
+
+impl Books {
+    /// The books as they are now, for a manifest.
+    pub(crate) fn covered(&mut self) -> Covered {
+        let gaps = self.gaps.changed().then(|| self.gaps.clone());
+        self.gaps.written();
+        Covered {
+            origins: self.origins.all().cloned().collect(),
+            damage: self.origins.damage.clone(),
+            metrics: self.registry.catalogue_json(),
+            gaps,
+            gaps_forgotten: self.gaps.forgotten(),
+        }
+    }
+
+    /// Forgets the runs of programs that ended, and that their series were theirs.
+    pub(crate) fn forget_runs(&mut self, now: Timestamp) {
+        let (free, given_up) = self.origins.forget_runs(now);
+        given_up.into_iter().for_each(|gap| self.gaps.add(gap));
+        if !free.is_empty() {
+            self.tables.disown(&free);
+            self.registry.disown(&free);
+        }
+    }
+
+    /// Decides about a batch; changes nothing but what is known of its series.
+    pub(crate) fn judge(
+        &mut self,
+        decoded: &Decoded,
+        received: Timestamp,
+        settings: &Settings,
+    ) -> Verdict {
+        let for_good = |why: String| Verdict::Done(Outcome::RefusedForGood(why));
+        let Some(number) = self.origins.number(&decoded.origin, settings.origins_max) else {
+            let full = NotNow::Origins(self.origins.count());
+            return Verdict::Done(Outcome::RefusedForNow(full));
+        };
+        let Some(origin) = self.origins.get_mut(number) else {
+            return for_good("an origin without a number".to_owned());
+        };
+        match origin.seen(decoded.boot, decoded.seq) {
+            Seen::New => {}
+            Seen::Before => return Verdict::Done(Outcome::Duplicate),
+            Seen::TooLate => return too_late(decoded, received),
+        }
+        let counts: u64 = decoded.ticks.iter().map(|tick| u64::from(tick.samples)).sum();
+        if decoded.index.len() != decoded.values.len() || counts != decoded.values.len() as u64 {
+            return for_good("the batch's ticks, places and values disagree".to_owned());
+        }
+        let table = match self.tables.get(number, decoded.table_hash, received) {
+            Some(table) => match decoded.check_places(table.places.len()) {
+                Ok(()) => table,
+                Err(error) => return for_good(error.to_string()),
+            },
+            None => {
+                let table = match decoded.table() {
+                    Ok(table) => table,
+                    Err(error) => return for_good(error.to_string()),
+                };
+                let registry = &mut self.registry;
+                let table = Table::new(&table, number, origin, registry, settings, received);
+                let (table, hash) = (Arc::new(table), decoded.table_hash);
+                let places_max = settings.series_max.saturating_mul(2);
+                self.tables.keep(number, hash, &table, received, places_max);
+                table
+            }
+        };
+        Verdict::Store(number, table)
+    }
+}
+
+/// The head that batches go to, and where in it.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    pub(crate) head: Arc<Head>,
+    groups: FxHashMap<(OriginNumber, u64), Arc<Group>>,
+    /// Batches taken so far.
+    pub(crate) position: u64,
+}
+
+impl Intake {
+    pub(crate) fn new(head: Arc<Head>) -> Self {
+        Self { head, groups: FxHashMap::default(), position: 0 }
+    }
+
+    /// Sends what comes from now on to another head.
+    pub(crate) fn turn_to(&mut self, head: Arc<Head>) {
+        self.head = head;
+        self.groups.clear();
+    }
+
+    /// Takes a batch that [`Books::judge`] said to store, and that the log holds by now. `withheld`: what was
+    /// refused of it when it was stored first.
+    pub(crate) fn store(
+        &mut self,
+        books: &mut Books,
+        (number, table, withheld): (OriginNumber, &Arc<Table>, Option<&RejectedSeries>),
+        decoded: Decoded,
+        received: Timestamp,
+        settings: &Settings,
+    ) -> Outcome {
+        let hash = decoded.table_hash;
+        let Decoded { boot, seq, ticks, index, values, gaps, .. } = decoded;
+        let instants = ticks.iter().map(|tick| tick.at).filter(|at| is_possible(*at, received));
+        let instants = instants.clone().min().zip(instants.max());
+        let possible = Possible { received, settled: books.settled };
+        let (samples, refused) =
+            sieve(Samples { ticks, index, values }, (table, withheld), possible);
+        let kept = samples.values.len() as u64;
+        if kept > 0 {
+            let group = self.group(number, hash, table);
+            self.head.push(&group, samples, self.position, received);
+            self.position += 1;
+        }
+        let Some(origin) = books.origins.get_mut(number) else {
+            return Outcome::RefusedForGood("an origin without a number".to_owned());
+        };
+        let refusals = refused.gaps(&origin.name, origin.sealed, instants, received);
+        let told: Vec<Gap> = gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
+        let mark = BatchMark { seq, instants, received };
+        let samples_refused = refused.count.into();
+        let stored = Stored { boot, mark, samples: kept, samples_refused };
+        let given_up = origin.note(&stored, settings);
+        told.into_iter().chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
+        Outcome::Stored { samples_refused: refused.count, reason: refused.reason() }
+    }
+
+    fn group(&mut self, origin: OriginNumber, hash: u64, table: &Arc<Table>) -> Arc<Group> {
+        let known = self.groups.get(&(origin, hash));
+        if let Some(group) = known.filter(|group| Arc::ptr_eq(&group.table, table)) {
+            return Arc::clone(group);
+        }
+        let group = self.head.group(table);
+        self.groups.insert((origin, hash), Arc::clone(&group));
+        group
+    }
+}
+
+/// The gap of an agent that was down and does not know since when: it begins at the last sample here of the
+/// origin's earlier starts, if that is further back than the agent's period, which such a gap names as its
+/// beginning.
+fn opened(mut gap: Gap, origin: &OriginState, boot: Boot) -> Option<Gap> {
+    if gap.cause == Cause::AgentDown && gap.from < Timestamp::YEAR_2000 {
+        let period_us = gap.from.0;
+        gap.from = origin.last_before(boot, gap.to)?;
+        return (gap.to.since(gap.from) > period_us).then_some(gap);
+    }
+    Some(gap)
+}
+
+fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {
+    let instants = decoded.ticks.iter().map(|tick| tick.at);
+    let detail = format!("batch {} of boot {}", decoded.seq, decoded.boot);
+    let gap = device_named_like(&decoded.origin).map(|device| Gap {
+        origin: decoded.origin.clone(),
+        device,
+        source: "".into(),
+        from: instants.clone().min().unwrap_or(received),
+        to: instants.max().unwrap_or(received),
+        cause: Cause::TooLate,
+        detail: detail.clone().into(),
+    });
+    let why = format!("{detail} came after its place in the dedupe window was given up");
+    gap.map_or(Verdict::Done(Outcome::RefusedForGood(why.clone())), |gap| {
+        Verdict::TooLate(gap, why)
+    })
+}
+
+/// Whether a sample may have this instant.
+const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
+    at.0 >= Timestamp::YEAR_2000.0 && at.since(received) <= AHEAD_MAX_US
+}
+
+/// Which instants a sample may have.
+#[derive(Clone, Copy)]
+struct Possible {
+    received: Timestamp,
+    settled: Timestamp,
+}
+
+impl Possible {
+    fn has(self, at: Timestamp) -> bool {
+        at >= self.settled && is_possible(at, self.received)
+    }
+
+    /// Why it has not this one.
+    fn why_not(self, at: Timestamp) -> String {
+        if is_possible(at, self.received) {
+            let settled = self.settled;
+            return format!(
+                "a sample of {at} comes too late: what was before {settled} is settled"
+            );
+        }
+        impossible(at, self.received)
+    }
+}
+
+/// The samples that are refused, and of what they were.
+#[derive(Debug, Default)]
+struct RejectedSamples {
+    count: u32,
+    /// Device and source, with the reason.
+    of: BTreeMap<(DeviceId, Box<str>), String>,
+    /// Some that found no room in `of`.
+    more: bool,
+}
+
+impl RejectedSamples {
+    fn add(&mut self, device: &DeviceId, source: &str, why: impl FnOnce() -> String) {
+        self.count = self.count.saturating_add(1);
+        let key = (device.clone(), source.into());
+        if self.of.contains_key(&key) {
+            return;
+        }
+        if self.of.len() < REFUSED_GAPS_MAX {
+            self.of.insert(key, why());
+        } else {
+            self.more = true;
+        }
+    }
+
+    fn reason(&self) -> String {
+        self.of.values().next().cloned().unwrap_or_default()
+    }
+
+    /// A gap for each device and source, from the origin's last batch to just after this one.
+    fn gaps(
+        &self,
+        origin: &Origin,
+        sealed: Timestamp,
+        instants: Option<(Timestamp, Timestamp)>,
+        received: Timestamp,
+    ) -> Vec<Gap> {
+        let (first, last) = instants.unwrap_or((received, received));
+        let known = sealed >= Timestamp::YEAR_2000 && sealed < first;
+        let from = if known { sealed } else { first.plus(-1) };
+        let gap = |device: DeviceId, source: Box<str>, detail: Box<str>| Gap {
+            origin: origin.clone(),
+            device,
+            source,
+            from,
+            to: last.plus(1),
+            cause: Cause::SeriesRefused,
+            detail,
+        };
+        let each = self.of.iter().map(|((device, source), why)| {
+            gap(device.clone(), source.clone(), why.as_str().into())
+        });
+        let more = device_named_like(origin).filter(|_| self.more);
+        let more = more.map(|device| gap(device, "".into(), "samples of many devices".into()));
+        each.chain(more).collect()
+    }
+}
+
+/// Parts the samples that can be kept from those that cannot.
+fn sieve(
+    samples: Samples,
+    (table, withheld): (&Table, Option<&RejectedSeries>),
+    possible: Possible,
+) -> (Samples, RejectedSamples) {
+    let mut refused = RejectedSamples::default();
+    let takes_all = table.refused.is_empty() && withheld.is_none();
+    if takes_all && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
+        return (samples, refused);
+    }
+    let Samples { ticks, index, values } = samples;
+    let mut kept = Samples { ticks: Vec::new(), index: Vec::new(), values: Vec::new() };
+    let mut rest = index.into_iter().zip(values);
+    for tick in ticks {
+        let is_possible = possible.has(tick.at);
+        let before = kept.index.len();
+        for (place, value) in rest.by_ref().take(tick.samples as usize) {
+            let series = table.places.get(place as usize).and_then(|place| place.series.as_ref());
+            let withheld = withheld.filter(|withheld| withheld.has(place));
+            match (series, table.refusal(place)) {
+                (Some(info), None) if withheld.is_some() => {
+                    let why = || withheld.map(|withheld| withheld.why.clone()).unwrap_or_default();
+                    refused.add(&info.series.device, source_of(&info.series.metric), why);
+                }
+                (Some(_), _) if is_possible => {
+                    kept.index.push(place);
+                    kept.values.push(value);
+                }
+                (Some(info), _) => {
+                    let source = source_of(&info.series.metric);
+                    refused.add(&info.series.device, source, || possible.why_not(tick.at));
+                }
+                (None, Some(why)) => refused.add(&why.device, &why.source, || why.why.clone()),
+                // Places outside the table were refused with the whole batch.
+                (None, None) => {}
+            }
+        }
+        let samples = u32::try_from(kept.index.len() - before).unwrap_or(u32::MAX);
+        if samples > 0 {
+            kept.ticks.push(Tick { at: tick.at, samples });
+        }
+    }
+    (kept, refused)
+}
+
+fn impossible(at: Timestamp, received: Timestamp) -> String {
+    if at < Timestamp::YEAR_2000 {
+        format!("a sample of {at} is from before 2000: set the sender's clock")
+    } else {
+        format!("a sample of {at} is more than a day ahead of {received}: set the sender's clock")
+    }
+}

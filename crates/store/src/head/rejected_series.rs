@@ -1,0 +1,67 @@
+//! Which series of a batch were refused when it was stored, as the log keeps it.
+//!
+//! The limits of series depend on what was alive at that moment, so replay cannot decide again: a refused sample
+//! would return, and its gap with it. A record of this kind stands before the record of its frame.
+//!
+//! ```text
+//! offset  size  what
+//! 0       4     CRC-32C of the frame that follows, little endian
+//! 4       2     length of the reason, little endian
+//! 6       n     the reason, UTF-8
+//! 6 + n   m     a bit for each place of the batch's table, the lowest first: refused or not
+//! ```
+
+use crate::senders::series_table::Table;
+
+/// The refused places of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RejectedSeries {
+    pub(crate) why: String,
+    bits: Vec<u8>,
+}
+
+impl RejectedSeries {
+    /// The record for a frame, if its table has refused places.
+    pub(crate) fn record(table: &Table, frame: &[u8]) -> Option<Vec<u8>> {
+        let first = table.refused.first()?;
+        let why = first.why.get(..first.why.floor_char_boundary(1000)).unwrap_or_default();
+        let mut bits = vec![0_u8; table.places.len().div_ceil(8)];
+        for refused in &table.refused {
+            if let Some(byte) = bits.get_mut(refused.place as usize / 8) {
+                *byte |= 1 << (refused.place % 8);
+            }
+        }
+        let length = u16::try_from(why.len()).unwrap_or(0);
+        let head = [&crc32c::crc32c(frame).to_le_bytes()[..], &length.to_le_bytes()].concat();
+        Some([&head, why.as_bytes(), &bits].concat())
+    }
+
+    /// The places of a record, and the checksum of its frame.
+    pub(crate) fn read(record: &[u8]) -> Option<(u32, Self)> {
+        let (crc, rest) = record.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first_chunk::<2>()?;
+        let (why, bits) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+        let why = std::str::from_utf8(why).ok()?.to_owned();
+        Some((u32::from_le_bytes(*crc), Self { why, bits: bits.to_vec() }))
+    }
+
+    /// Whether the samples of a place were refused.
+    pub(crate) fn has(&self, place: u32) -> bool {
+        self.bits.get(place as usize / 8).is_some_and(|byte| byte & (1 << (place % 8)) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), place: u32) {
+            if let Some((_, withheld)) = RejectedSeries::read(&bytes) {
+                withheld.has(place);
+            }
+        }
+    }
+}

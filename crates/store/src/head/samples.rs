@@ -1,0 +1,420 @@
+//! Samples in memory: the columns of each batch as they came, grouped by the table they use.
+//!
+//! A batch costs a copy of its values and one note a sample; nothing is looked up or sorted. Whoever
+//! reads turns batches into series ([`crate::head::series_builder`]), which is cheap because a group is one sender's
+//! table: a few hundred series whose samples stand side by side.
+
+use crate::answer::SeriesInfo;
+use crate::senders::series_table::{NO_START, SeriesSlot, Table};
+use model::{DeviceId, Tick, Timestamp};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use wire::Value;
+
+/// The value of a sample as it came: steps, or the bits of a double.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RawValue {
+    pub(crate) bits: i64,
+    pub(crate) real: bool,
+}
+
+impl RawValue {
+    pub(crate) const fn of(value: Value) -> Self {
+        match value {
+            Value::Steps(steps) => Self { bits: steps, real: false },
+            Value::Real(real) => Self { bits: real.to_bits().cast_signed(), real: true },
+        }
+    }
+
+    /// The same value for a column whose steps are of another divisor: there it is a double.
+    pub(crate) fn of_divisor(self, own: u32, other: u32) -> Self {
+        if self.real || own == other {
+            return self;
+        }
+        Self { bits: self.value(own).to_bits().cast_signed(), real: true }
+    }
+
+    /// The value in the metric's unit.
+    pub(crate) fn value(self, divisor: u32) -> f64 {
+        if self.real {
+            f64::from_bits(self.bits.cast_unsigned())
+        } else {
+            self.bits as f64 / f64::from(divisor)
+        }
+    }
+}
+
+/// Which samples of a batch are doubles.
+#[derive(Debug)]
+enum Reals {
+    None,
+    All,
+    /// One bit a sample.
+    Some(Box<[u64]>),
+}
+
+impl Reals {
+    fn at(&self, row: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Some(bits) => bits.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1),
+        }
+    }
+}
+
+/// Each sample's place in the table.
+#[derive(Debug)]
+enum Index {
+    /// Every tick has every place of the table, in order.
+    All,
+    /// As told.
+    Places(Arc<[u32]>),
+}
+
+/// A batch's samples.
+#[derive(Debug)]
+pub(crate) struct HeadBatch {
+    /// Counts batches in the order of arrival.
+    position: u64,
+    from: i64,
+    to: i64,
+    ticks: Box<[Tick]>,
+    index: Index,
+    bits: Box<[i64]>,
+    reals: Reals,
+}
+
+/// What is known of a place of a group's table.
+#[derive(Clone, Copy, Debug)]
+struct PlaceNote {
+    /// The newest sample's instant.
+    at: i64,
+    /// And its value.
+    last: RawValue,
+    samples: u32,
+}
+
+/// The batches of one table.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) table: Arc<Table>,
+    rows: RwLock<Rows>,
+}
+
+/// The batches of a group.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    batches: Vec<HeadBatch>,
+    notes: Box<[PlaceNote]>,
+    from: i64,
+    to: i64,
+}
+
+/// The samples of a batch, ready to be kept: those that are refused are gone.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    pub(crate) ticks: Vec<Tick>,
+    pub(crate) index: Vec<u32>,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Group {
+    fn new(table: Arc<Table>) -> Self {
+        let empty = PlaceNote { at: i64::MIN, last: RawValue::default(), samples: 0 };
+        let notes = vec![empty; table.places.len()].into();
+        let rows = Rows { batches: Vec::new(), notes, from: i64::MAX, to: i64::MIN };
+        Self { table, rows: RwLock::new(rows) }
+    }
+
+    /// The batches, kept from changing meanwhile.
+    pub(crate) fn rows(&self) -> RwLockReadGuard<'_, Rows> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, samples: Samples, position: u64) -> usize {
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        rows.push(samples, position)
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.bytes() + self.table.places.len() * size_of::<PlaceNote>()
+    }
+}
+
+impl Rows {
+    fn push(&mut self, samples: Samples, position: u64) -> usize {
+        let Samples { ticks, index, values } = samples;
+        let (mut from, mut to) = (i64::MAX, i64::MIN);
+        let mut bits = Vec::with_capacity(values.len());
+        let mut real_bits = vec![0_u64; values.len().div_ceil(64)];
+        let mut reals = 0_usize;
+        let mut rest = index.iter().zip(&values);
+        for Tick { at, samples } in &ticks {
+            (from, to) = (from.min(at.0), to.max(at.0));
+            for (place, value) in rest.by_ref().take(*samples as usize) {
+                let raw = RawValue::of(*value);
+                if raw.real {
+                    let row = bits.len();
+                    real_bits.get_mut(row / 64).into_iter().for_each(|w| *w |= 1 << (row % 64));
+                    reals += 1;
+                }
+                bits.push(raw.bits);
+                if let Some(note) = self.notes.get_mut(*place as usize) {
+                    note.samples = note.samples.saturating_add(1);
+                    if at.0 >= note.at {
+                        (note.at, note.last) = (at.0, raw);
+                    }
+                }
+            }
+        }
+        (self.from, self.to) = (self.from.min(from), self.to.max(to));
+        let reals = match reals {
+            0 => Reals::None,
+            all if all == bits.len() => Reals::All,
+            _ => Reals::Some(real_bits.into()),
+        };
+        let (index, index_bytes) = self.index(&ticks, index);
+        let real_bytes = if matches!(reals, Reals::Some(_)) { bits.len() / 8 } else { 0 };
+        let bytes = size_of::<HeadBatch>()
+            + ticks.len() * size_of::<Tick>()
+            + bits.len() * size_of::<i64>()
+            + real_bytes
+            + index_bytes;
+        let (ticks, bits) = (ticks.into(), bits.into());
+        self.batches.push(HeadBatch { position, from, to, ticks, index, bits, reals });
+        bytes
+    }
+
+    /// The index in as few bytes as it can be: senders repeat themselves.
+    fn index(&self, ticks: &[Tick], index: Vec<u32>) -> (Index, usize) {
+        let places = self.notes.len();
+        let whole = |tick: &Tick| tick.samples as usize == places;
+        if places > 0
+            && ticks.iter().all(whole)
+            && index.chunks(places).all(|tick| tick.iter().copied().eq(0..))
+        {
+            return (Index::All, 0);
+        }
+        if let Some(HeadBatch { index: Index::Places(before), .. }) = self.batches.last()
+            && **before == *index
+        {
+            return (Index::Places(Arc::clone(before)), 0);
+        }
+        let bytes = index.len() * size_of::<u32>();
+        (Index::Places(index.into()), bytes)
+    }
+
+    /// How many samples a place has; at least those of any snapshot taken before.
+    pub(crate) fn samples(&self, place: u32) -> usize {
+        self.notes.get(place as usize).map_or(0, |note| note.samples as usize)
+    }
+
+    /// First and last instant of all samples; the first above the last when there are none.
+    pub(crate) const fn span(&self) -> (i64, i64) {
+        (self.from, self.to)
+    }
+
+    /// The newest sample of a place.
+    pub(crate) fn last(&self, place: u32) -> Option<(i64, RawValue)> {
+        let note = self.notes.get(place as usize).filter(|note| note.samples > 0)?;
+        Some((note.at, note.last))
+    }
+
+    /// Shows every sample of the wanted places between two instants that arrived before `visible`, in the
+    /// order of arrival. `slots` has an entry for each place: what is shown for it, or `u32::MAX`;
+    /// `wanted` lists the places that have one.
+    pub(crate) fn walk(
+        &self,
+        visible: u64,
+        from: i64,
+        to: i64,
+        slots: &[u32],
+        wanted: &[u32],
+        mut show: impl FnMut(u32, i64, RawValue),
+    ) {
+        let known = self.batches.partition_point(|batch| batch.position < visible);
+        for batch in self.batches.iter().take(known) {
+            if batch.to < from || batch.from > to {
+                continue;
+            }
+            let mut start = 0;
+            for Tick { at: Timestamp(at), samples } in &batch.ticks {
+                let rows = start..start + *samples as usize;
+                start = rows.end;
+                if (from..=to).contains(at) {
+                    batch.tick(rows, slots, wanted, |slot, raw| show(slot, *at, raw));
+                }
+            }
+        }
+    }
+}
+
+impl HeadBatch {
+    fn tick(
+        &self,
+        rows: Range<usize>,
+        slots: &[u32],
+        wanted: &[u32],
+        mut show: impl FnMut(u32, RawValue),
+    ) {
+        let mut at = |row: usize, place: u32| {
+            let slot = slots.get(place as usize).copied().unwrap_or(u32::MAX);
+            if slot != u32::MAX
+                && let Some(bits) = self.bits.get(row)
+            {
+                show(slot, RawValue { bits: *bits, real: self.reals.at(row) });
+            }
+        };
+        match &self.index {
+            Index::All => wanted.iter().for_each(|place| at(rows.start + *place as usize, *place)),
+            Index::Places(places) => {
+                let places = places.get(rows.clone()).unwrap_or_default();
+                rows.zip(places).for_each(|(row, place)| at(row, *place));
+            }
+        }
+    }
+}
+
+/// A place of a group's table, with the series it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) series: Arc<SeriesInfo>,
+    pub(crate) group: Arc<Group>,
+    pub(crate) place: u32,
+}
+
+impl Member {
+    pub(crate) fn divisor(&self) -> u32 {
+        self.of().map_or(1, |place| place.divisor)
+    }
+
+    pub(crate) fn start(&self) -> i64 {
+        self.of().map_or(NO_START, |place| place.start)
+    }
+
+    fn of(&self) -> Option<&SeriesSlot> {
+        self.group.table.places.get(self.place as usize)
+    }
+}
+
+/// A group, and a part of its table's order.
+type PartOfGroup = (Arc<Group>, Range<usize>);
+
+#[derive(Debug, Default)]
+struct Groups {
+    list: Vec<Arc<Group>>,
+    /// The groups that name series of a device, each with its part of the table's order.
+    by_device: BTreeMap<DeviceId, Vec<PartOfGroup>>,
+}
+
+/// Samples in memory that end in one block together.
+#[derive(Debug)]
+pub(crate) struct Head {
+    groups: RwLock<Groups>,
+    samples: AtomicU64,
+    bytes: AtomicU64,
+    /// When the oldest batch was received; `i64::MAX` when there is none.
+    oldest: AtomicI64,
+    /// When the newest was.
+    newest: AtomicI64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            groups: RwLock::default(),
+            samples: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            oldest: AtomicI64::new(i64::MAX),
+            newest: AtomicI64::new(i64::MIN),
+        }
+    }
+}
+
+impl Head {
+    /// A group for a table that this head has not yet. Called by one thread only, as [`Self::push`] is.
+    pub(crate) fn group(&self, table: &Arc<Table>) -> Arc<Group> {
+        let group = Arc::new(Group::new(Arc::clone(table)));
+        self.bytes.fetch_add(group.bytes() as u64, Ordering::Relaxed);
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        for (device, rows) in &table.devices {
+            let of_device = groups.by_device.entry(device.clone()).or_default();
+            of_device.push((Arc::clone(&group), rows.clone()));
+        }
+        groups.list.push(Arc::clone(&group));
+        group
+    }
+
+    /// Adds a batch's samples.
+    pub(crate) fn push(&self, group: &Group, samples: Samples, position: u64, received: Timestamp) {
+        let count = samples.values.len();
+        let bytes = group.push(samples, position);
+        self.samples.fetch_add(count as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.oldest.fetch_min(received.0, Ordering::Relaxed);
+        self.newest.fetch_max(received.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// When the oldest and the newest batch were received, if there are any.
+    pub(crate) fn received(&self) -> Option<(Timestamp, Timestamp)> {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        let newest = self.newest.load(Ordering::Relaxed);
+        (oldest <= newest).then_some((Timestamp(oldest), Timestamp(newest)))
+    }
+
+    /// The groups, oldest first.
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).list.clone()
+    }
+
+    /// The devices that it has series of, in order.
+    pub(crate) fn devices(&self) -> Vec<DeviceId> {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.by_device.keys().cloned().collect()
+    }
+
+    /// The places of a device's series that `keep` wants, in the order of their series; those of one
+    /// series in the order in which their tables came.
+    pub(crate) fn members(
+        &self,
+        device: &DeviceId,
+        mut keep: impl FnMut(&SeriesInfo) -> bool,
+    ) -> Vec<Member> {
+        let groups = {
+            let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+            groups.by_device.get(device).cloned().unwrap_or_default()
+        };
+        let mut members = Vec::new();
+        for (group, rows) in &groups {
+            let mut before: Option<(Arc<SeriesInfo>, bool)> = None;
+            for place in group.table.order.get(rows.clone()).unwrap_or_default() {
+                let series = group.table.places.get(*place as usize);
+                let Some(series) = series.and_then(|place| place.series.as_ref()) else { continue };
+                let kept = match &before {
+                    Some((same, kept)) if Arc::ptr_eq(same, series) => *kept,
+                    _ => keep(series),
+                };
+                before = Some((Arc::clone(series), kept));
+                if kept {
+                    let (series, group) = (Arc::clone(series), Arc::clone(group));
+                    members.push(Member { series, group, place: *place });
+                }
+            }
+        }
+        if groups.len() > 1 {
+            members.sort_by(|a, b| SeriesInfo::order(&a.series, &b.series));
+        }
+        members
+    }
+}

@@ -1,0 +1,178 @@
+//! A log segment being read again: its good records, its torn tail, its damaged places.
+
+use crate::log::files::SEGMENT_MAGIC;
+use crate::log::record::{Record, is_damaged, next_record, record};
+use model::Timestamp;
+
+/// What was found in a segment beside good records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Where the last good record ends: what follows is a torn tail. 0 when not even the header is good
+    /// and no record is found.
+    pub(crate) good: usize,
+    /// Places that could not be read: followed by good records, or as long as their header says.
+    pub(crate) holes: Vec<UnreadRange>,
+}
+
+/// A place that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnreadRange {
+    /// Where it begins.
+    pub(crate) at: usize,
+    /// Its bytes.
+    pub(crate) bytes: usize,
+    /// When the last good record before it was received.
+    pub(crate) from: Option<Timestamp>,
+    /// When the first good record after it was received.
+    pub(crate) to: Option<Timestamp>,
+}
+
+/// Shows every good record of a segment to `each`, which says whether it could use it: one that it could
+/// not is a hole too.
+pub(crate) fn read_segment(
+    bytes: &[u8],
+    number: u64,
+    mut each: impl FnMut(Record<'_>) -> bool,
+) -> Findings {
+    let mut findings = Findings::default();
+    let header = [SEGMENT_MAGIC, number.to_le_bytes()].concat();
+    let mut at = if bytes.starts_with(&header) {
+        header.len()
+    } else {
+        let Some(first) = next_record(bytes, 0) else { return findings };
+        findings.holes.push(UnreadRange { at: 0, bytes: first, from: None, to: None });
+        first
+    };
+    findings.good = at;
+    let mut before = None;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let used = record(rest).map(|(record, length)| (record.received, length, each(record)));
+        let (next, hole) = match used {
+            Some((received, length, true)) => {
+                close(&mut findings.holes, received);
+                before = Some(received);
+                (at + length, false)
+            }
+            Some((_, length, false)) => (at + length, true),
+            None => match next_record(bytes, at + 1) {
+                Some(next) => (next, true),
+                // All of it is there, and it is not what was written.
+                None if is_damaged(rest) => (bytes.len(), true),
+                None => return findings,
+            },
+        };
+        if hole {
+            findings.holes.push(UnreadRange { at, bytes: next - at, from: before, to: None });
+        }
+        at = next;
+        findings.good = at;
+    }
+    findings
+}
+
+/// Tells the holes that have no end yet when the first good record after them was received.
+fn close(holes: &mut [UnreadRange], received: Timestamp) {
+    for hole in holes.iter_mut().rev().take_while(|hole| hole.to.is_none()) {
+        hole.to = Some(received);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::record::{RECORD_HEADER_BYTES, RecordKind, put_record};
+    use proptest::prelude::*;
+
+    fn segment() -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = [SEGMENT_MAGIC, 3_u64.to_le_bytes()].concat();
+        let mut ends = vec![bytes.len()];
+        for (at, payload) in [(10, "one"), (20, "two, longer"), (30, "three")] {
+            put_record(&mut bytes, RecordKind::Frame, Timestamp(at), payload.as_bytes());
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    fn number(count: usize) -> i64 {
+        i64::try_from(count).unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<i64>, Findings) {
+        let mut seen = Vec::new();
+        let findings = read_segment(bytes, 3, |record| {
+            seen.push(record.received.0);
+            true
+        });
+        (seen, findings)
+    }
+
+    #[test]
+    fn a_whole_segment() {
+        let (bytes, _) = segment();
+        assert_eq!(read(&bytes), (vec![10, 20, 30], Findings { good: bytes.len(), holes: vec![] }));
+    }
+
+    #[test]
+    fn every_cut_keeps_what_stands_before_it() {
+        let (bytes, ends) = segment();
+        for cut in 0..bytes.len() {
+            let (seen, findings) = read(&bytes[..cut]);
+            let whole = ends.iter().filter(|end| **end <= cut).count();
+            assert_eq!(seen.len(), whole.saturating_sub(1), "{cut}");
+            assert_eq!(findings.good, ends[..whole].last().copied().unwrap_or(0), "{cut}");
+            assert_eq!(findings.holes, []);
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_costs_one_record_and_is_told() {
+        let (bytes, ends) = segment();
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x10;
+            let (seen, findings) = read(&bad);
+            let hit = ends.iter().filter(|end| **end <= at).count();
+            let kept: Vec<i64> =
+                [10, 20, 30].into_iter().filter(|t| *t != number(hit) * 10).collect();
+            assert_eq!(seen, kept, "{at}");
+            if hit == 3 && at < ends[2] + RECORD_HEADER_BYTES {
+                assert_eq!(findings, Findings { good: ends[2], holes: vec![] }, "a tail");
+            } else if hit == 3 {
+                let (bytes, from) = (bytes.len() - ends[2], Some(Timestamp(20)));
+                let hole = UnreadRange { at: ends[2], bytes, from, to: None };
+                assert_eq!(findings, Findings { good: bad.len(), holes: vec![hole] }, "{at}");
+            } else {
+                let first = if hit == 0 { 0 } else { ends[hit - 1] };
+                assert_eq!(findings.holes.len(), 1, "{at}");
+                let hole = findings.holes[0];
+                assert_eq!((hole.at, hole.at + hole.bytes), (first, ends[hit]), "{at}");
+                assert_eq!(hole.to, Some(Timestamp((number(hit) + 1) * 10)), "{at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(damage in proptest::collection::vec((0_usize..300, any::<u8>()), 0..20)) {
+            let (mut bytes, _) = segment();
+            for (at, byte) in damage {
+                let length = bytes.len();
+                bytes[at % length] = byte;
+            }
+            let (seen, findings) = read(&bytes);
+            prop_assert!(findings.good <= bytes.len());
+            prop_assert!(seen.iter().all(|at| [10, 20, 30].contains(at)));
+        }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_used_is_a_hole() {
+        let (bytes, ends) = segment();
+        let findings = read_segment(&bytes, 3, |record| record.received.0 != 20);
+        let (from, to) = (Some(Timestamp(10)), Some(Timestamp(30)));
+        assert_eq!(
+            findings.holes,
+            [UnreadRange { at: ends[1], bytes: ends[2] - ends[1], from, to }]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! What the store does for its blocks between writing them: they are merged and
+//! rolled up, settled and let go.
+
+use crate::blocks::{Block, BlockNote};
+use crate::files::errors::BlockError;
+use crate::files::lock::lock;
+use crate::maintenance::archive::Archive;
+use crate::maintenance::merging::{due, is_done, merge};
+use crate::maintenance::retention;
+use crate::maintenance::rollups::{join, roll};
+use crate::scan::rollup_points::WINDOWS_US;
+use crate::state::ledger::Ledger;
+use crate::state::shared::Shared;
+use model::Timestamp;
+use std::sync::{Arc, Mutex};
+
+/// How long a block that could not be read is left alone.
+const APART_US: i64 = 3600 * Timestamp::SECOND;
+
+/// Tends the blocks of a store.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
+    /// Blocks that could not be read or merged, and since when; they are tried again after
+    /// [`APART_US`]. Held while work is done, so that it is done once.
+    apart: Mutex<Vec<(String, Timestamp)>>,
+    archive: Option<Archive>,
+}
+
+impl Compactor {
+    pub(crate) fn new(shared: Arc<Shared>, ledger: Arc<Ledger>, archive: Option<Archive>) -> Self {
+        Self { shared, ledger, apart: Mutex::default(), archive }
+    }
+
+    /// Works until the store is closed.
+    pub(crate) fn run(&self) {
+        while self.shared.tending.wait() {
+            let done = self.tend();
+            self.shared.counts().tend_trouble = done.err().map(|error| error.to_string());
+        }
+    }
+
+    /// Does all that is due now.
+    ///
+    /// # Errors
+    /// The disk fails; it is tried again. A block that cannot be read does not stop the others: it is left
+    /// alone for an hour, and told when all else is done.
+    pub(crate) fn tend(&self) -> Result<(), BlockError> {
+        let mut apart = lock(&self.apart);
+        let now = self.shared.now();
+        apart.retain(|(_, since)| now.since(*since) < APART_US);
+        let (mut failed, mut retained) = (None, Ok(()));
+        let mut retain = || {
+            if retained.is_ok() {
+                retained = self.retain();
+            }
+        };
+        while !self.shared.tending.is_closing()
+            && let Some(work) = self.next(&apart).or_else(|| {
+                // What is settled now may be put together.
+                retain();
+                self.next(&apart)
+            })
+        {
+            let done = match &*work {
+                [block] => roll(&self.shared, &self.ledger, block),
+                old if old.iter().all(|file| file.note.settled.is_some()) => {
+                    join(&self.shared, &self.ledger, old)
+                }
+                old => merge(&self.shared, &self.ledger, old),
+            };
+            self.count(&work, &done);
+            if let Err(error) = done {
+                let of = work.iter().find(|block| error.is_damage_of(&block.path));
+                let damaged = of.map(|block| apart.push((block.note.file.clone(), now)));
+                failed = Some(error);
+                // No other would find more room; what goes now makes some.
+                if damaged.is_none() {
+                    break;
+                }
+            }
+            // However fast blocks come, what is too old goes in time.
+            retain();
+        }
+        retain();
+        retained.and(failed.map_or(Ok(()), Err))
+    }
+
+    /// Settles what is old enough, and moves or lets go what is too old or too much. An archive that is
+    /// away or full does not stop the rest.
+    fn retain(&self) -> Result<(), BlockError> {
+        let settings = &self.shared.settings;
+        let mut away = None;
+        while !self.shared.tending.is_closing()
+            && let Some(work) =
+                retention::due(&self.shared.view().0, settings, self.shared.now(), away.is_none())
+        {
+            let archive = self.archive.as_ref();
+            let done = retention::perform(&self.shared, &self.ledger, archive, &work);
+            self.shared.counts().stats.retain_errors += u64::from(done.is_err());
+            match done {
+                Err(error) if work.is_of_archive() => away = Some(error),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        away.map_or(Ok(()), Err)
+    }
+
+    fn count(&self, work: &[Arc<Block>], done: &Result<bool, BlockError>) {
+        let mut counts = self.shared.counts();
+        counts.stats.merge_errors += u64::from(done.is_err());
+        if matches!(done, Ok(true)) && work.len() > 1 {
+            counts.stats.merges += 1;
+            counts.stats.merged_bytes += work.iter().map(|block| block.note.bytes).sum::<u64>();
+        }
+    }
+
+    /// The blocks to merge next, or files of rollups that are made for good, or one block to roll up: one
+    /// that is merged no more or has been merged, and has no rollups.
+    fn next(&self, apart: &[(String, Timestamp)]) -> Option<Vec<Arc<Block>>> {
+        let (view, _) = self.shared.view();
+        let settings = &self.shared.settings;
+        let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
+        let neighbours = |files: &[Arc<Block>]| {
+            let notes: Vec<BlockNote> = files.iter().map(|file| file.note.clone()).collect();
+            files.get(due(&notes, is_apart, settings)?).map(<[_]>::to_vec)
+        };
+        if let Some(blocks) = neighbours(&view.blocks) {
+            return Some(blocks);
+        }
+        for window_us in WINDOWS_US {
+            let mut files: Vec<Arc<Block>> = view.settled_files(window_us).cloned().collect();
+            files.sort_by_key(|file| file.note.settled);
+            if let Some(files) = neighbours(&files) {
+                return Some(files);
+            }
+        }
+        let is_due = |block: &&Arc<Block>| {
+            (block.note.level > 0 || is_done(&block.note, settings))
+                && !is_apart(&block.note)
+                && block.note.to >= view.settled
+                && !view.is_rolled(&block.note, WINDOWS_US[0])
+        };
+        view.blocks.iter().find(is_due).map(|block| vec![Arc::clone(block)])
+    }
+}

@@ -1,0 +1,224 @@
+//! What becomes of samples and rollups in time: rollups are made for good, and what is older or more than
+//! is to be kept goes.
+//!
+//! A stretch of time is *settled* when late samples are taken for it no more: its rollups are written to
+//! files of their own, and everything that is asked of windows in it is told from these alone. Only then
+//! may its samples go, for only then does nothing need them any more. The order makes a crash at any point
+//! harmless: first no late sample is taken, then the files are written, then the manifest names them and
+//! the time; what a crash leaves over is removed at the next start.
+
+use crate::blocks::{Block, BlockFacts, BlockNote, Meter};
+use crate::files::errors::BlockError;
+use crate::files::layout::rollups_dir;
+use crate::maintenance::archive::Archive;
+use crate::maintenance::rollups::Rolling;
+use crate::scan::indexes::extent;
+use crate::scan::rollup_points::WINDOWS_US;
+use crate::scan::rollup_scan::{WindowScan, Windows};
+use crate::scan::source::Question;
+use crate::settings::{Keep, Settings};
+use crate::state::ledger::{Change, Ledger};
+use crate::state::select::Selector;
+use crate::state::shared::Shared;
+use crate::state::view::View;
+use model::Timestamp;
+use std::sync::Arc;
+
+/// Times are settled to whole multiples of it: the longest window.
+const GRAIN_US: i64 = WINDOWS_US[1];
+
+/// What is to be done next.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// Make the rollups between two instants for good.
+    Settle(Timestamp, Timestamp),
+    /// Move a block to the archive.
+    Archive(Arc<Block>),
+    /// Let a block go.
+    Samples(Arc<Block>),
+    /// Let a file of rollups go.
+    Rollups(Arc<Block>),
+}
+
+impl Work {
+    /// Whether it cannot be done while the archive is away.
+    pub(crate) fn is_of_archive(&self) -> bool {
+        match self {
+            Self::Archive(_) => true,
+            Self::Samples(block) => block.note.archived,
+            Self::Settle(..) | Self::Rollups(_) => false,
+        }
+    }
+}
+
+/// What is due now; none when all is well. `archives` tells whether the archive can be used.
+///
+/// Nothing goes because of a clock that is ahead: it is no later than an hour after the newest sample.
+pub(crate) fn due(
+    view: &View,
+    settings: &Settings,
+    now: Timestamp,
+    archives: bool,
+) -> Option<Work> {
+    let newest = extent(view).map_or(i64::MIN, |(_, newest)| newest);
+    let now = Timestamp(now.0.min(newest.saturating_add(GRAIN_US)));
+    let late = floor(now.0.saturating_sub(settings.settle_after_us), settings.settle_step_us);
+    if let Some(work) = settle_to(view, settings, late) {
+        return Some(work);
+    }
+    near(view, settings, now, archives)
+        .or_else(|| archived(view, settings, now).filter(|_| archives))
+        .or_else(|| rollups(view, settings, now))
+}
+
+/// The oldest of some files, and whether they are more than is to be kept.
+struct Excess<'a> {
+    oldest: &'a Arc<Block>,
+    is_old: bool,
+    is_much: bool,
+}
+
+impl<'a> Excess<'a> {
+    fn of(
+        files: impl Iterator<Item = &'a Arc<Block>> + Clone,
+        keep: Keep,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let oldest = files.clone().min_by_key(|file| file.note.to)?;
+        let is_old = oldest.note.to.0 < now.0.saturating_sub(keep.age_us);
+        let is_much = files.map(|file| file.note.bytes).sum::<u64>() > keep.bytes_max;
+        Some(Self { oldest, is_old, is_much })
+    }
+
+    /// The oldest, if it is to go.
+    fn file(self) -> Option<Arc<Block>> {
+        (self.is_old || self.is_much).then(|| Arc::clone(self.oldest))
+    }
+}
+
+/// What is due for the samples in the data directory.
+fn near(view: &View, settings: &Settings, now: Timestamp, archives: bool) -> Option<Work> {
+    let files = view.blocks.iter().filter(|block| !block.note.archived);
+    let surplus = Excess::of(files, settings.keep_samples, now)?;
+    let oldest = &surplus.oldest.note;
+    if oldest.to < view.settled {
+        return match settings.archive {
+            None => surplus.file().map(Work::Samples),
+            Some(_) => surplus.file().filter(|_| archives).map(Work::Archive),
+        };
+    }
+    // What is of this hour stays, however much it is.
+    let to = floor(oldest.to.0, GRAIN_US).saturating_add(GRAIN_US);
+    let is_due = surplus.is_much && to <= now.0.saturating_sub(GRAIN_US);
+    is_due.then(|| settle_to(view, settings, to)).flatten()
+}
+
+fn archived(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let keep = settings.archive.as_ref()?.keep;
+    Excess::of(view.archived(), keep, now)?.file().map(Work::Samples)
+}
+
+fn rollups(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
+    let mut each = settings.keep_rollups.iter().zip(WINDOWS_US);
+    let file = each.find_map(|(keep, window_us)| {
+        let settled = view.settled_files(window_us);
+        Excess::of(settled, *keep, now)?.file()
+    });
+    file.map(Work::Rollups)
+}
+
+/// The next stretch up to `to` that has samples and is not settled.
+fn settle_to(view: &View, settings: &Settings, to: i64) -> Option<Work> {
+    let heads = view.heads().flat_map(|head| head.groups());
+    let spans = heads.map(|group| group.rows().span());
+    let spans = spans.chain(view.blocks.iter().map(|block| (block.note.from.0, block.note.to.0)));
+    let ahead = spans.filter(|(from, last)| from <= last && *last >= view.settled.0);
+    let first = ahead.map(|(from, _)| from.max(view.settled.0)).min()?;
+    let from = floor(first, GRAIN_US).max(view.settled.0);
+    let end = floor(from, settings.settle_step_us).saturating_add(settings.settle_step_us).min(to);
+    (from < end).then_some(Work::Settle(Timestamp(from), Timestamp(end)))
+}
+
+fn floor(at: i64, step: i64) -> i64 {
+    at.div_euclid(step.max(1)).saturating_mul(step.max(1))
+}
+
+/// Does it; false when it had to stop.
+///
+/// # Errors
+/// A block cannot be read, or a file not be written: all is as it was, but that late samples may be
+/// refused for a stretch that is not settled yet.
+pub(crate) fn perform(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    archive: Option<&Archive>,
+    work: &Work,
+) -> Result<bool, BlockError> {
+    let (file, removed) = match work {
+        Work::Settle(from, to) => return settle(shared, ledger, *from, *to),
+        Work::Archive(block) => {
+            return archive.map_or(Ok(false), |archive| archive.take(shared, ledger, block));
+        }
+        Work::Samples(block) => (block, block.note.rows),
+        Work::Rollups(file) => (file, 0),
+    };
+    if let Some(archive) = archive.filter(|_| file.note.archived) {
+        archive.ready(&*ledger.disk)?;
+    }
+    let is_it = |note: &BlockNote| note.file == file.note.file;
+    ledger.exchange(shared, &Change { removed, ..Change::of(&is_it) })?;
+    Ok(true)
+}
+
+fn settle(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<bool, BlockError> {
+    // Whoever is taken in after this is refused what is earlier; whoever was before is visible.
+    shared.books().settled = to;
+    let at = shared.now();
+    let new = match write(shared, ledger, (from, to)) {
+        Ok(Some(files)) => files,
+        other => {
+            // The ledger knows what is settled: late samples may come again.
+            shared.books().settled = ledger.manifest().settled;
+            return other.map(|_| false);
+        }
+    };
+    // Samples before are told of by these files alone from now on.
+    let is_told = |note: &BlockNote| note.window_us > 0 && note.settled.is_none() && note.to < to;
+    let change = Change { rollups: &new, settled: Some((to, at)), ..Change::of(&is_told) };
+    ledger.exchange(shared, &change)?;
+    Ok(true)
+}
+
+/// Writes the windows between two instants to files, if there are any; none when it had to stop.
+fn write(
+    shared: &Arc<Shared>,
+    ledger: &Ledger,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<Option<Vec<Arc<Block>>>, BlockError> {
+    let dir = rollups_dir(&ledger.dir);
+    let (view, visible) = shared.view();
+    let last = to.0.saturating_sub(1);
+    let question = Question { selector: Selector::default(), from: from.0, to: last };
+    let of = BlockFacts { log: (0, 0), level: 0, window_us: 0, settled: Some((from.0, to.0)) };
+    let mut rolling: Option<Rolling<'_>> = None;
+    let meter = Arc::new(Meter::default());
+    for found in WindowScan::new(shared, &view, visible, question, WINDOWS_US[0], meter) {
+        let Windows { series, windows } = found?;
+        if shared.tending.is_closing() {
+            return Ok(None);
+        }
+        let rolling = match &mut rolling {
+            Some(rolling) => rolling,
+            None => rolling.insert(Rolling::create(shared, ledger, &dir, of)?),
+        };
+        rolling.windows(windows);
+        rolling.end(&series.series)?;
+    }
+    let files = rolling.map(|rolling| rolling.finish(shared.now())).transpose()?;
+    Ok(Some(files.unwrap_or_default()))
+}

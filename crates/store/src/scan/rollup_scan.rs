@@ -1,0 +1,184 @@
+//! Asking for rollups: windows from files, and from samples where there is none, put together.
+//!
+//! Files of rollups and blocks are told apart by log segments: a block whose segments a file of rollups
+//! holds is not read. So a window may come in parts: from a file, from another one that was written later,
+//! from samples in memory. Parts that follow each other in time are joined. Parts that overlap (a batch
+//! came late) are not: then the window is made anew from its samples.
+
+use crate::answer::SeriesInfo;
+use crate::blocks::{Block, BlockNote, Meter, Window, told};
+use crate::files::errors::BlockError;
+use crate::scan::by_series::Scan;
+use crate::scan::merged_sources::Feeds;
+use crate::scan::rollup_points::{WINDOWS_US, points};
+use crate::scan::source::{Piece, Question};
+use crate::state::select::Selector;
+use crate::state::shared::Shared;
+use crate::state::view::View;
+use model::{Point, Rollup, RollupWindows, Series, Timestamp};
+use std::fmt;
+use std::sync::Arc;
+
+/// Windows of one series, in the order of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// What they are of.
+    pub series: Arc<SeriesInfo>,
+    /// Where each window begins, and its samples. Of a metric whose name ends in `_total` neither `sum`
+    /// nor `integral` are told: they are no numbers.
+    pub windows: Vec<(Timestamp, Rollup)>,
+}
+
+/// Windows of a selection, series by series in the order of [`Series`]. After an error it ends.
+pub struct WindowScan {
+    shared: Arc<Shared>,
+    view: Arc<View>,
+    visible: u64,
+    window_us: i64,
+    /// Windows before it come from files that are made for good.
+    settled: Timestamp,
+    /// First and last instant that windows may begin at.
+    span: (i64, i64),
+    scan: Scan,
+    done: bool,
+}
+
+impl fmt::Debug for WindowScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WindowScan").field("span", &self.span).finish_non_exhaustive()
+    }
+}
+
+impl WindowScan {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        view: &Arc<View>,
+        visible: u64,
+        question: Question,
+        window_us: i64,
+        meter: Arc<Meter>,
+    ) -> Self {
+        let Question { selector, from, to } = question;
+        let first = from.div_euclid(window_us).saturating_mul(window_us);
+        let first = if first < from { first.saturating_add(window_us) } else { first };
+        let last = to.div_euclid(window_us).saturating_mul(window_us);
+        let end = last.saturating_add(window_us - 1);
+        let question = Question { selector, from: first, to: end };
+        let touches = |block: &&Arc<Block>| first <= last && block.touches(first, end);
+        // What is settled is told by its own files alone, and the rest by all others.
+        let kept = WINDOWS_US.contains(&window_us);
+        let settled = if kept { view.settled } else { Timestamp(i64::MIN) };
+        let later = |block: &BlockNote| block.to >= settled;
+        let files = view.rollups.iter().filter(|file| {
+            let note = &file.note;
+            note.window_us == window_us && (note.settled.is_some() || later(note))
+        });
+        let blocks = view.blocks.iter();
+        let blocks = blocks.filter(|b| later(&b.note) && !view.is_rolled(&b.note, window_us));
+        let blocks = files.filter(touches).chain(blocks.filter(touches));
+        let scan = Scan::over(shared, meter, blocks, (view.heads(), visible), question);
+        let (shared, view) = (Arc::clone(shared), Arc::clone(view));
+        let span = (first, last);
+        Self { shared, view, visible, window_us, settled, span, scan, done: false }
+    }
+
+    fn read(&mut self) -> Result<Option<Windows>, BlockError> {
+        while let Some((series, pieces)) = self.scan.pieces()? {
+            let mut parts = self.parts(pieces)?;
+            let (first, last) = self.span;
+            parts.retain(|(start, _)| (first..=last).contains(&start.0));
+            parts.sort_by_key(|(start, rollup)| (*start, rollup.first.at));
+            let windows = self.put_together(&series.series, &parts)?;
+            if !windows.is_empty() {
+                return Ok(Some(Windows { series, windows }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The windows of a series, or parts of them, in no order.
+    fn parts(&mut self, pieces: Vec<(usize, Piece)>) -> Result<Vec<Window>, BlockError> {
+        let (mut parts, mut settled) = (Vec::new(), Vec::new());
+        let mut feeds = Feeds::new(Vec::new());
+        for (place, piece) in pieces {
+            match piece {
+                Piece::Columns { times, values, starts } => {
+                    feeds.add_columns(place, times, values, starts);
+                }
+                Piece::Rows(entry) => {
+                    let of = if self.scan.is_settled(place) { &mut settled } else { &mut parts };
+                    self.scan.add(place, *entry, &mut feeds, of)?;
+                }
+            }
+        }
+        self.roll(&mut feeds, &mut parts)?;
+        parts.retain(|(start, _)| *start >= self.settled);
+        parts.append(&mut settled);
+        Ok(parts)
+    }
+
+    /// Rolls samples up.
+    fn roll(
+        &mut self,
+        feeds: &mut Feeds<Vec<f64>>,
+        parts: &mut Vec<Window>,
+    ) -> Result<(), BlockError> {
+        let mut windows = RollupWindows::new(self.window_us);
+        while let Some(rows) = self.scan.values(feeds)? {
+            let values = rows.values.iter().copied();
+            for point in points(&rows.times, values, &rows.starts) {
+                parts.extend(windows.push(point));
+            }
+        }
+        parts.extend(windows.finish());
+        Ok(())
+    }
+
+    fn put_together(&self, series: &Series, parts: &[Window]) -> Result<Vec<Window>, BlockError> {
+        let mut windows = Vec::new();
+        for same in parts.chunk_by(|a, b| a.0 == b.0) {
+            let Some(((start, first), rest)) = same.split_first() else { continue };
+            let follows = |pair: &[Window]| match pair {
+                [before, after] => before.1.last.at < after.1.first.at,
+                _ => true,
+            };
+            let rollup = if same.windows(2).all(follows) {
+                let mut joined = *first;
+                rest.iter().for_each(|(_, part)| joined.join(part));
+                Some(joined)
+            } else {
+                self.anew(series, *start)?
+            };
+            windows.extend(rollup.map(|rollup| (*start, told(&series.metric, rollup))));
+        }
+        Ok(windows)
+    }
+
+    /// A window made of its samples.
+    fn anew(&self, series: &Series, start: Timestamp) -> Result<Option<Rollup>, BlockError> {
+        let selector = Selector::of(series);
+        let to = start.0.saturating_add(self.window_us - 1);
+        let question = Question { selector, from: start.0, to };
+        let mut windows = RollupWindows::new(self.window_us);
+        for chunk in Scan::new(&self.shared, &self.view, self.visible, question) {
+            let chunk = chunk?;
+            for (at, value, start) in chunk.rows() {
+                windows.push(Point { at, value, start });
+            }
+        }
+        Ok(windows.finish().map(|(_, rollup)| rollup))
+    }
+}
+
+impl Iterator for WindowScan {
+    type Item = Result<Windows, BlockError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.read().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}

@@ -1,0 +1,283 @@
+//! Where a scan's samples come from: blocks and the heads in memory, each giving its series in order.
+
+use crate::answer::SeriesInfo;
+use crate::blocks::{Block, Entry, Lane, Meter, Opened, RolledCursor, RowCursor, Window};
+use crate::files::errors::BlockError;
+use crate::head::samples::{Head, Member};
+use crate::head::series_builder::SeriesBuilder;
+use crate::state::select::Selector;
+use crate::state::shared::Shared;
+use crate::state::view::devices_of;
+use model::DeviceId;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of a head that are put into series together.
+const SLAB_ROWS: usize = 128 << 10;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) selector: Selector,
+    /// First and last instant, both of them in it.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+/// Samples of one series from one source.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// Rows of a block, not read yet.
+    Rows(Box<Entry>),
+    /// Rows that lay in memory.
+    Columns { times: Vec<i64>, values: Vec<f64>, starts: Vec<(usize, i64)> },
+}
+
+/// A source of samples, series by series.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Block(Box<BlockSource>),
+    Head(Box<HeadSource>),
+}
+
+impl Source {
+    /// The next series of the source, in the order of the series.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub(crate) fn next(
+        &mut self,
+        shared: &Shared,
+        question: &Question,
+    ) -> Result<Option<(Arc<SeriesInfo>, Piece)>, BlockError> {
+        match self {
+            Self::Block(block) => block.next(shared, question),
+            Self::Head(head) => Ok(head.next(question)),
+        }
+    }
+
+    /// Appends rows of a piece that this source gave.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub(crate) fn read(
+        &mut self,
+        rows: Range<u64>,
+        divisor: u32,
+        times: &mut Vec<i64>,
+        values: &mut impl Lane,
+    ) -> Result<(), BlockError> {
+        match self {
+            Self::Block(block) => block.cursor()?.read(rows, divisor, times, values),
+            Self::Head(_) => Ok(()),
+        }
+    }
+
+    /// The rows of a piece without pages that lie wholly outside the interval.
+    pub(crate) fn narrow(&self, entry: &Entry, question: &Question) -> Range<u64> {
+        let rows = entry.row..entry.row + entry.rows;
+        match self {
+            Self::Block(block) => match &block.opened {
+                Some(opened) if entry.from < question.from || entry.to > question.to => {
+                    opened.narrow(rows, question.from, question.to)
+                }
+                _ => rows,
+            },
+            Self::Head(_) => rows,
+        }
+    }
+}
+
+/// A block, part of its index by part.
+#[derive(Debug)]
+pub(crate) struct BlockSource {
+    block: Arc<Block>,
+    meter: Arc<Meter>,
+    opened: Option<Arc<Opened>>,
+    next_part: usize,
+    entries: VecDeque<(Arc<SeriesInfo>, Entry)>,
+    cursor: Option<RowCursor>,
+    windows: Option<RolledCursor>,
+}
+
+impl BlockSource {
+    pub(crate) fn new(block: &Arc<Block>, meter: &Arc<Meter>) -> Self {
+        Self {
+            block: Arc::clone(block),
+            meter: Arc::clone(meter),
+            opened: None,
+            next_part: 0,
+            entries: VecDeque::new(),
+            cursor: None,
+            windows: None,
+        }
+    }
+
+    fn next(
+        &mut self,
+        shared: &Shared,
+        question: &Question,
+    ) -> Result<Option<(Arc<SeriesInfo>, Piece)>, BlockError> {
+        loop {
+            if let Some((info, entry)) = self.entries.pop_front() {
+                return Ok(Some((info, Piece::Rows(Box::new(entry)))));
+            }
+            if !self.part(shared, question)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads the next part that may hold something; false when there is none.
+    fn part(&mut self, shared: &Shared, question: &Question) -> Result<bool, BlockError> {
+        let opened = self.opened()?;
+        let parts = opened.parts.get(self.next_part..).unwrap_or_default();
+        let wanted = parts.iter().position(|part| {
+            part.from <= question.to
+                && part.to >= question.from
+                && has_device(&question.selector, &part.first_device, &part.last_device)
+        });
+        let Some(part) = wanted.and_then(|at| parts.get(at)) else {
+            self.next_part = opened.parts.len();
+            return Ok(false);
+        };
+        self.next_part += wanted.unwrap_or(0) + 1;
+        let mut entries = self.block.entries(part, &self.meter)?;
+        entries.retain(|entry| {
+            entry.from <= question.to
+                && entry.to >= question.from
+                && question.selector.matches(&entry.series)
+        });
+        let books = shared.books();
+        let known =
+            |entry: Entry| (books.registry.known(entry.series.clone(), entry.divisor), entry);
+        self.entries.extend(entries.into_iter().map(known));
+        Ok(true)
+    }
+
+    fn opened(&mut self) -> Result<Arc<Opened>, BlockError> {
+        if let Some(opened) = &self.opened {
+            return Ok(Arc::clone(opened));
+        }
+        let opened = self.block.opened(&self.meter)?;
+        self.opened = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Whether it has windows instead of samples.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.block.note.window_us > 0
+    }
+
+    /// Whether they are made for good.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.block.note.settled.is_some()
+    }
+
+    /// Appends the windows of an entry that this source gave, but for pages outside the question.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn windows(
+        &mut self,
+        entry: &Entry,
+        question: &Question,
+        windows: &mut Vec<Window>,
+    ) -> Result<(), BlockError> {
+        let opened = self.opened()?;
+        let rows = opened.narrow(entry.row..entry.row + entry.rows, question.from, question.to);
+        let new = || RolledCursor::new(&self.block, &opened, &self.meter);
+        self.windows.get_or_insert_with(new).read(entry, rows, windows)
+    }
+
+    fn cursor(&mut self) -> Result<&mut RowCursor, BlockError> {
+        let opened = self.opened()?;
+        let new = || RowCursor::new(&self.block, &opened, &self.meter);
+        Ok(self.cursor.get_or_insert_with(new))
+    }
+}
+
+/// Whether a selection asks for a device between two.
+fn has_device(selector: &Selector, first: &DeviceId, last: &DeviceId) -> bool {
+    let Some(devices) = &selector.devices else { return true };
+    devices.range(first..=last).next().is_some()
+}
+
+/// A head, device by device.
+#[derive(Debug)]
+pub(crate) struct HeadSource {
+    head: Arc<Head>,
+    visible: u64,
+    devices: VecDeque<DeviceId>,
+    /// Series of the device that was begun, in order; the front ones are the next.
+    members: VecDeque<Member>,
+    ready: VecDeque<(Arc<SeriesInfo>, Piece)>,
+    slab: SeriesBuilder,
+}
+
+impl HeadSource {
+    pub(crate) fn new(head: &Arc<Head>, visible: u64, selector: &Selector) -> Self {
+        Self {
+            devices: devices_of(head, selector).into(),
+            head: Arc::clone(head),
+            visible,
+            members: VecDeque::new(),
+            ready: VecDeque::new(),
+            slab: SeriesBuilder::default(),
+        }
+    }
+
+    fn next(&mut self, question: &Question) -> Option<(Arc<SeriesInfo>, Piece)> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(ready);
+            }
+            if self.members.is_empty() {
+                let device = self.devices.pop_front()?;
+                let keep = |info: &SeriesInfo| question.selector.matches(&info.series);
+                self.members = self.head.members(&device, keep).into();
+            }
+            self.fill(question);
+        }
+    }
+
+    /// Puts the samples of the next few series together.
+    fn fill(&mut self, question: &Question) {
+        let (mut rows, mut batch): (usize, Vec<Member>) = (0, Vec::new());
+        while let Some(member) = self.members.front() {
+            let same =
+                batch.last().is_some_and(|last| SeriesInfo::same(&last.series, &member.series));
+            if rows >= SLAB_ROWS && !same {
+                break;
+            }
+            let (samples, (from, to)) = {
+                let group = member.group.rows();
+                (group.samples(member.place), group.span())
+            };
+            let touched = samples > 0 && from <= question.to && to >= question.from;
+            let Some(member) = self.members.pop_front() else { break };
+            if touched {
+                rows += samples;
+                batch.push(member);
+            }
+        }
+        let ready = &mut self.ready;
+        let span = (question.from, question.to);
+        let shown = self.slab.read(&batch, self.visible, span, |rows| {
+            let raws = rows.bits.iter().zip(rows.reals);
+            let values = raws.map(|(bits, real)| {
+                crate::head::samples::RawValue { bits: *bits, real: *real }.value(rows.divisor)
+            });
+            let values = values.collect();
+            let (times, starts) = (rows.times.to_vec(), rows.starts.to_vec());
+            ready.push_back((Arc::clone(rows.series), Piece::Columns { times, values, starts }));
+            Ok::<(), Infallible>(())
+        });
+        match shown {
+            Ok(()) => {}
+            Err(never) => match never {},
+        }
+    }
+}

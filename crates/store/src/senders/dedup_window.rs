@@ -1,0 +1,230 @@
+//! Which batches of a boot have been stored: their numbers as spans, so that a batch sent again is known,
+//! and a batch that never came is seen.
+
+use model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Numbers that follow each other without a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Span {
+    /// The first of them.
+    pub(crate) first: u64,
+    /// The last of them.
+    pub(crate) last: u64,
+    /// The first instant of the first batch, by the sender's clock.
+    #[serde(with = "crate::files::json::time")]
+    pub(crate) from: Timestamp,
+    /// The last instant of the last batch.
+    #[serde(with = "crate::files::json::time")]
+    pub(crate) to: Timestamp,
+    /// When the first batch was received, by ours.
+    #[serde(with = "crate::files::json::time")]
+    pub(crate) opened: Timestamp,
+    /// When the last batch was received.
+    #[serde(with = "crate::files::json::time")]
+    pub(crate) closed: Timestamp,
+    /// None of its batches has samples: in place of their instants it has a receipt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) bare: bool,
+}
+
+/// A batch as the window sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchMark {
+    /// Its number.
+    pub(crate) seq: u64,
+    /// Its first and last instant; `None` when it has no samples.
+    pub(crate) instants: Option<(Timestamp, Timestamp)>,
+    /// When it was received.
+    pub(crate) received: Timestamp,
+}
+
+/// Numbers that never came, between two that did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// How many.
+    pub(crate) batches: u64,
+    /// The last instant before them.
+    pub(crate) from: Timestamp,
+    /// The first instant after them.
+    pub(crate) to: Timestamp,
+    /// When the batch before them was received.
+    pub(crate) before: Timestamp,
+    /// When the batch after them was received.
+    pub(crate) after: Timestamp,
+}
+
+/// The numbers of a boot that have been stored, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Spans(Vec<Span>);
+
+impl Spans {
+    /// Whether a number has been stored.
+    pub(crate) fn contain(&self, seq: u64) -> bool {
+        let next = self.0.partition_point(|span| span.last < seq);
+        self.0.get(next).is_some_and(|span| span.first <= seq)
+    }
+
+    /// The highest number stored.
+    pub(crate) fn last(&self) -> Option<&Span> {
+        self.0.last()
+    }
+
+    /// The last instant of each span that has samples.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Timestamp> {
+        self.0.iter().filter(|span| !span.bare).map(|span| span.to)
+    }
+
+    /// Notes that a batch is stored; one that already is changes nothing.
+    pub(crate) fn insert(&mut self, mark: BatchMark) {
+        let BatchMark { seq, received, .. } = mark;
+        let next = self.0.partition_point(|span| span.last < seq);
+        if self.0.get(next).is_some_and(|span| span.first <= seq) {
+            return;
+        }
+        // A batch without samples takes its instants from its neighbour's, or else from the clock.
+        let left = next.checked_sub(1).and_then(|left| self.0.get(left)).copied();
+        let left = left.filter(|span| span.last.checked_add(1) == Some(seq));
+        let right = self.0.get(next).copied().filter(|span| seq.checked_add(1) == Some(span.first));
+        let (full_left, full_right) =
+            (left.filter(|span| !span.bare), right.filter(|span| !span.bare));
+        let (from, to) = mark.instants.unwrap_or(match (full_left, full_right) {
+            (Some(span), _) => (span.to, span.to),
+            (None, Some(span)) => (span.from, span.from),
+            (None, None) => (received, received),
+        });
+        let bare = mark.instants.is_none() && full_left.is_none() && full_right.is_none();
+        let from = full_left.map_or(from, |span| span.from);
+        let to = full_right.map_or(to, |span| span.to);
+        let (opened, closed) = (received, received);
+        let mut new = Span { first: seq, last: seq, from, to, opened, closed, bare };
+        if let Some(left) = left {
+            new = Span { first: left.first, opened: left.opened, ..new };
+        }
+        if let Some(right) = right {
+            new = Span { last: right.last, closed: right.closed, ..new };
+        }
+        let start = next - usize::from(left.is_some());
+        self.0.splice(start..next + usize::from(right.is_some()), [new]);
+    }
+
+    /// The numbers missing between those stored, oldest first.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = Missing> {
+        self.0.iter().zip(self.0.iter().skip(1)).map(|(left, right)| missing(left, right))
+    }
+
+    /// The numbers from `base` on that are missing before the first stored; when they were measured is not
+    /// known.
+    pub(crate) fn missing_before(&self, base: u64) -> Option<Missing> {
+        let first = self.0.first()?;
+        let batches = first.first.checked_sub(base).filter(|batches| *batches > 0)?;
+        let (at, before) = (first.from, Timestamp(i64::MIN));
+        Some(Missing { batches, from: at, to: at, before, after: first.opened })
+    }
+
+    /// Gives up the oldest missing numbers until at most `max` holes are left: they count as stored from
+    /// now on, as if they had come. Returns what was given up.
+    pub(crate) fn give_up(&mut self, max: usize) -> Vec<Missing> {
+        let surplus = self.0.len().saturating_sub(max.saturating_add(1));
+        let given_up = self.missing().take(surplus).collect();
+        if let (Some(first), Some(last)) = (self.0.first().copied(), self.0.get(surplus).copied()) {
+            let Span { first, from, opened, .. } = first;
+            self.0.splice(..=surplus, [Span { first, from, opened, ..last }]);
+        }
+        given_up
+    }
+}
+
+const fn missing(left: &Span, right: &Span) -> Missing {
+    let batches = right.first.saturating_sub(left.last).saturating_sub(1);
+    Missing { batches, from: left.to, to: right.from, before: left.closed, after: right.opened }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn mark(seq: u64) -> BatchMark {
+        let at = i64::try_from(seq).unwrap() * 10;
+        let instants = Some((Timestamp(at), Timestamp(at + 9)));
+        BatchMark { seq, instants, received: Timestamp(at + 1000) }
+    }
+
+    fn spans(seqs: &[u64]) -> Spans {
+        let mut spans = Spans::default();
+        seqs.iter().for_each(|seq| spans.insert(mark(*seq)));
+        spans
+    }
+
+    #[test]
+    fn a_hole_shows_what_is_missing_and_closes_when_it_comes() {
+        let mut spans = spans(&[0, 1, 4]);
+        let (from, to) = (Timestamp(19), Timestamp(40));
+        let (before, after) = (Timestamp(1010), Timestamp(1040));
+        let hole = Missing { batches: 2, from, to, before, after };
+        assert_eq!(spans.missing().collect::<Vec<_>>(), [hole]);
+        spans.insert(mark(3));
+        assert_eq!(spans.missing().map(|m| m.batches).collect::<Vec<_>>(), [1]);
+        spans.insert(mark(2));
+        assert_eq!(spans.missing().count(), 0);
+        assert_eq!(spans.0.len(), 1);
+        assert_eq!((spans.0[0].from, spans.0[0].to), (Timestamp(0), Timestamp(49)));
+    }
+
+    #[test]
+    fn a_batch_without_samples_has_its_neighbours_instants() {
+        let mut spans = spans(&[0]);
+        spans.insert(BatchMark { seq: 1, instants: None, received: Timestamp(5) });
+        assert_eq!(spans.0[0].to, Timestamp(9));
+        spans.insert(BatchMark { seq: 9, instants: None, received: Timestamp(5) });
+        assert_eq!(spans.0[1].from, Timestamp(5));
+        // Its receipt is no instant of a sample, and gives way to one.
+        assert_eq!(spans.ends().collect::<Vec<_>>(), [Timestamp(9)]);
+        spans.insert(mark(8));
+        assert_eq!((spans.0[1].from, spans.0[1].to), (Timestamp(80), Timestamp(89)));
+        assert_eq!(spans.ends().count(), 2);
+    }
+
+    #[test]
+    fn the_highest_numbers() {
+        let mut top = Spans::default();
+        top.insert(BatchMark { seq: u64::MAX, instants: None, received: Timestamp(0) });
+        top.insert(BatchMark { seq: u64::MAX - 1, instants: None, received: Timestamp(0) });
+        assert!(top.contain(u64::MAX) && !top.contain(0));
+    }
+
+    #[test]
+    fn the_oldest_holes_are_given_up() {
+        let mut spans = spans(&[0, 2, 4, 6]);
+        assert_eq!(spans.give_up(3), []);
+        let lost = spans.give_up(1);
+        assert_eq!(lost.iter().map(|m| m.from.0).collect::<Vec<_>>(), [9, 29]);
+        assert!(spans.contain(1) && spans.contain(3) && !spans.contain(5));
+        assert_eq!(spans.missing().count(), 1);
+        assert_eq!(spans.give_up(0).len(), 1);
+        assert_eq!(spans.0.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn spans_are_a_set(seqs in proptest::collection::vec(0_u64..60, 0..80)) {
+            let mut spans = Spans::default();
+            let mut set = BTreeSet::new();
+            for seq in seqs {
+                prop_assert_eq!(spans.contain(seq), set.contains(&seq));
+                spans.insert(mark(seq));
+                set.insert(seq);
+            }
+            let holes: u64 = spans.missing().map(|m| m.batches).sum();
+            let range = set.last().map_or(0, |last| last - set.first().unwrap() + 1);
+            prop_assert_eq!(holes, range - set.len() as u64);
+            prop_assert_eq!(spans.last().map(|s| s.last), set.last().copied());
+            for pair in spans.0.windows(2) {
+                prop_assert!(pair[0].last + 1 < pair[1].first);
+            }
+        }
+    }
+}

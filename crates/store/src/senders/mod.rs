@@ -1,0 +1,12 @@
+//! Who sends samples: origins, their batches, their series and metrics, and the limits of each.
+//!
+//! - `registry`: all series. `origins`, `origin`: one sender and its starts. `dedup_window`: batches stored before.
+//! - `series_table`: the table that a sender repeats, resolved once. `catalogue`: metrics. `gaps`: missing samples.
+
+pub(crate) mod catalogue;
+pub(crate) mod dedup_window;
+pub(crate) mod gaps;
+pub(crate) mod origin;
+pub(crate) mod origins;
+pub(crate) mod registry;
+pub(crate) mod series_table;

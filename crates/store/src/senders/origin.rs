@@ -1,0 +1,343 @@
+//! One known sender: what it sent, when, and which of its batches are stored.
+
+use crate::answer::{BootInfo, OriginInfo};
+use crate::files::json;
+use crate::files::json::BootText;
+use crate::senders::dedup_window::{BatchMark, Missing, Spans};
+use crate::settings::Settings;
+use model::{Boot, Cause, DeviceId, Gap, Origin, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Boots that left the window and are remembered by name, so that a batch of theirs is not taken for new.
+const GONE_MAX: usize = 1024;
+/// An origin that sent nothing for so long is forgotten when the store is opened.
+const FORGOTTEN_US: i64 = 90 * 24 * 60 * 60 * Timestamp::SECOND;
+/// An origin of one program's run on a node, which is forgotten after so long.
+const RUN_FORGOTTEN_US: i64 = 2 * 60 * 60 * Timestamp::SECOND;
+/// The clock of a boot counts as the origin's when the boot before sent nothing for so long.
+const FRONT_US: i64 = 10 * 60 * Timestamp::SECOND;
+/// A boot whose first batches stood in a damaged place of the log was heard of so soon after it.
+const DAMAGE_HEARD_US: i64 = 60 * 60 * Timestamp::SECOND;
+/// An origin with more devices than this has one gap under its own name instead of one for each.
+const GAP_DEVICES_MAX: usize = 64;
+
+/// The origin of gaps that may be anybody's.
+pub(crate) const LOG: &str = "log";
+
+/// Whether a batch has been stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Not yet.
+    New,
+    /// It has.
+    Before,
+    /// Its boot has left the window: nobody knows.
+    TooLate,
+}
+
+/// A sender.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OriginState {
+    #[serde(deserialize_with = "json::name", serialize_with = "json::text")]
+    pub(crate) name: Origin,
+    #[serde(with = "json::time")]
+    pub(crate) received: Timestamp,
+    #[serde(with = "json::time")]
+    pub(crate) sealed: Timestamp,
+    pub(crate) clock_offset_us: i64,
+    pub(crate) batches: u64,
+    pub(crate) samples: u64,
+    pub(crate) samples_refused: u64,
+    pub(crate) boots: Vec<BootState>,
+    gone: VecDeque<PastBoot>,
+    /// The boot whose clock is the origin's.
+    #[serde(default)]
+    front: Option<BootText>,
+    devices: BTreeSet<DeviceText>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BootState {
+    boot: BootText,
+    #[serde(with = "json::time")]
+    received: Timestamp,
+    pub(crate) spans: Spans,
+    /// Its first number that may be missing.
+    #[serde(default)]
+    pub(crate) base: u64,
+}
+
+/// A boot that left the window.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum PastBoot {
+    /// Nobody knows which of its numbers were stored.
+    All(BootText),
+    /// The numbers up to the last one have been stored, or never will be.
+    Through { boot: BootText, last: u64 },
+}
+
+impl PastBoot {
+    const fn boot(&self) -> &BootText {
+        match self {
+            Self::All(boot) | Self::Through { boot, .. } => boot,
+        }
+    }
+
+    const fn last(&self) -> u64 {
+        match self {
+            Self::All(_) => u64::MAX,
+            Self::Through { last, .. } => *last,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct DeviceText(
+    #[serde(deserialize_with = "json::name", serialize_with = "json::text")] DeviceId,
+);
+
+/// A stored batch, as its origin's books need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) boot: Boot,
+    pub(crate) mark: BatchMark,
+    pub(crate) samples: u64,
+    pub(crate) samples_refused: u64,
+}
+
+impl OriginState {
+    pub(crate) fn new(name: Origin) -> Self {
+        Self {
+            name,
+            received: Timestamp(0),
+            sealed: Timestamp(0),
+            clock_offset_us: 0,
+            batches: 0,
+            samples: 0,
+            samples_refused: 0,
+            boots: Vec::new(),
+            gone: VecDeque::new(),
+            front: None,
+            devices: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a batch has been stored.
+    pub(crate) fn seen(&self, boot: Boot, seq: u64) -> Seen {
+        match self.boots.iter().rev().find(|state| state.boot.0 == boot) {
+            Some(state) if state.spans.contain(seq) => Seen::Before,
+            Some(state) if seq < state.base => Seen::TooLate,
+            Some(_) => Seen::New,
+            None if self.gone(boot).is_some_and(|last| seq <= last) => Seen::TooLate,
+            None => Seen::New,
+        }
+    }
+
+    /// The last number of a boot that left the window, up to which nothing of it is stored any more.
+    fn gone(&self, boot: Boot) -> Option<u64> {
+        let gone = self.gone.iter().rev().find(|gone| gone.boot().0 == boot);
+        gone.map(PastBoot::last)
+    }
+
+    /// Notes a stored batch; returns gaps for numbers that are given up with it.
+    pub(crate) fn note(&mut self, stored: &Stored, settings: &Settings) -> Vec<Gap> {
+        let Stored { boot, mark, samples, samples_refused } = *stored;
+        self.batches += 1;
+        self.samples += samples;
+        self.samples_refused += samples_refused;
+        self.received = self.received.max(mark.received);
+        let place = self.boots.iter().position(|state| state.boot.0 == boot);
+        if place.is_none() {
+            let base = self.gone(boot).map_or(0, |last| last.saturating_add(1));
+            let (boot, received) = (BootText(boot), mark.received);
+            self.boots.push(BootState { boot, received, spans: Spans::default(), base });
+        }
+        let place = place.unwrap_or(self.boots.len().saturating_sub(1));
+        self.follow(place, &mark);
+        let Some(state) = self.boots.get_mut(place) else { return Vec::new() };
+        state.received = state.received.max(mark.received);
+        state.spans.insert(mark);
+        let mut given_up = state.spans.give_up(settings.holes_max);
+        while self.boots.len() > settings.boots_max.max(1) {
+            given_up.extend(self.forget(0));
+        }
+        self.lost(given_up, &[])
+    }
+
+    /// Takes the origin's clock from a boot's batch, if it is the newest of the boot that counts: the one
+    /// whose instants are the latest. A spool of an earlier boot, which may come after, does not count;
+    /// a boot whose clock went back does, once the other one is silent.
+    fn follow(&mut self, place: usize, mark: &BatchMark) {
+        let (Some(state), Some((_, last))) = (self.boots.get(place), mark.instants) else { return };
+        if state.spans.last().is_some_and(|span| span.last >= mark.seq) {
+            return;
+        }
+        let front = match &self.front {
+            Some(front) => self.boots.iter().find(|state| state.boot == *front),
+            None => self.boots.iter().rev().find(|other| other.boot != state.boot),
+        };
+        let counts = front.is_none_or(|front| {
+            front.boot == state.boot
+                || last > self.sealed
+                || mark.received.since(front.received) > FRONT_US
+        });
+        if counts {
+            self.sealed = last;
+            self.clock_offset_us = last.since(mark.received);
+            self.front = Some(state.boot);
+        }
+    }
+
+    /// The last instant before this one of which there are samples, told by another start than `boot`. Not
+    /// simply the origin's last sample: `boot` may have sent its newest first.
+    pub(crate) fn last_before(&self, boot: Boot, before: Timestamp) -> Option<Timestamp> {
+        let others = self.boots.iter().filter(|state| state.boot.0 != boot);
+        let ends = others.flat_map(|state| state.spans.ends()).filter(|end| *end < before);
+        // Starts that left the window are remembered by the origin's last sample alone.
+        let last = Some(self.sealed).filter(|last| *last < before);
+        ends.max().or(last).filter(|last| *last >= Timestamp::YEAR_2000)
+    }
+
+    /// The batches of a boot that are missing before its first one here: since the last sample of another
+    /// boot. `None`: there are none, or nothing is known of the time before, as when an agent that runs is
+    /// sent to a new server.
+    pub(crate) fn missing_first(&self, state: &BootState) -> Option<Missing> {
+        let missing = state.spans.missing_before(state.base)?;
+        let from = self.last_before(state.boot.0, missing.to)?;
+        Some(Missing { from, before: missing.after, ..missing })
+    }
+
+    /// Lets boots without a batch for so long leave the window; returns gaps for what they never sent.
+    pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
+        let mut given_up = Vec::new();
+        while let Some(place) =
+            self.boots.iter().position(|state| now.since(state.received) > settings.window_us)
+        {
+            given_up.extend(self.forget(place));
+        }
+        self.lost(given_up, &[])
+    }
+
+    /// Whether it sent nothing for so long that nobody asks for it any more.
+    pub(crate) fn is_forgotten(&self, now: Timestamp) -> bool {
+        now.since(self.received)
+            > if self.name.as_run().is_some() { RUN_FORGOTTEN_US } else { FORGOTTEN_US }
+    }
+
+    fn forget(&mut self, place: usize) -> Vec<Missing> {
+        let mut state = self.boots.remove(place);
+        let last = state.spans.last().map_or(u64::MAX, |span| span.last);
+        let first = self.missing_first(&state);
+        self.gone.retain(|gone| *gone.boot() != state.boot);
+        self.gone.push_back(PastBoot::Through { boot: state.boot, last });
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_front();
+        }
+        first.into_iter().chain(state.spans.give_up(0)).collect()
+    }
+
+    /// Gaps for missing batches. Those that the damaged places of the log explain say so.
+    pub(crate) fn lost(&self, missing: Vec<Missing>, damage: &[Received]) -> Vec<Gap> {
+        let devices = self.gap_devices();
+        let gap = |missing: &Missing, device: &DeviceId| Gap {
+            origin: self.name.clone(),
+            device: device.clone(),
+            source: "".into(),
+            from: missing.from,
+            to: missing.to.max(missing.from),
+            cause: missing.cause(damage),
+            detail: format!("{} batches", missing.batches).into(),
+        };
+        missing.iter().flat_map(|one| devices.iter().map(|device| gap(one, device))).collect()
+    }
+
+    /// The devices that a gap of the whole origin concerns.
+    fn gap_devices(&self) -> Vec<DeviceId> {
+        if (1..=GAP_DEVICES_MAX).contains(&self.devices.len()) {
+            return self.devices.iter().map(|device| device.0.clone()).collect();
+        }
+        device_named_like(&self.name).into_iter().collect()
+    }
+
+    /// Whether a gap of this device concerns that one: the same, or all devices of the origin.
+    pub(crate) fn concerns(&self, gap_device: &DeviceId, device: &DeviceId) -> bool {
+        gap_device == device
+            || self.devices.len() > GAP_DEVICES_MAX
+                && Some(gap_device) == device_named_like(&self.name).as_ref()
+                && self.devices.contains(&DeviceText(device.clone()))
+    }
+
+    /// Notes that it sends samples of a device.
+    pub(crate) fn claim(&mut self, device: &DeviceId) {
+        if self.devices.len() < OriginInfo::DEVICES_MAX {
+            self.devices.insert(DeviceText(device.clone()));
+        }
+    }
+
+    pub(crate) fn info(&self) -> OriginInfo {
+        let boot = |state: &BootState| BootInfo {
+            boot: state.boot.0,
+            received: state.received,
+            last_seq: state.spans.last().map_or(0, |span| span.last),
+            missing: state.spans.missing().map(|missing| missing.batches).sum(),
+        };
+        OriginInfo {
+            origin: self.name.clone(),
+            received: self.received,
+            sealed: self.sealed,
+            clock_offset_us: self.clock_offset_us,
+            batches: self.batches,
+            samples: self.samples,
+            samples_refused: self.samples_refused,
+            boots: self.boots.iter().map(boot).collect(),
+            devices: self.devices.iter().map(|device| device.0.clone()).collect(),
+        }
+    }
+}
+
+/// The times of receipt between which records of the log were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Received {
+    #[serde(with = "json::time")]
+    pub(crate) from: Timestamp,
+    #[serde(with = "json::time")]
+    pub(crate) to: Timestamp,
+}
+
+impl Received {
+    /// A damaged place of the log of which it is not known whose batches stood in it.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        Some(Gap {
+            origin: Origin::new(LOG).ok()?,
+            device: DeviceId::new(LOG).ok()?,
+            source: "".into(),
+            from: self.from.min(self.to),
+            to: self.to,
+            cause: Cause::LogDamaged,
+            detail: "batches received meanwhile; whose is not known".into(),
+        })
+    }
+}
+
+impl Missing {
+    fn cause(&self, damage: &[Received]) -> Cause {
+        let explained = damage.iter().any(|lost| self.is_explained_by(lost));
+        if explained { Cause::LogDamaged } else { Cause::BatchesLost }
+    }
+
+    pub(crate) fn is_explained_by(&self, lost: &Received) -> bool {
+        self.before <= lost.to && lost.from <= self.after
+    }
+
+    /// The same of batches before the first one that is stored.
+    pub(crate) fn is_first_and_explained_by(&self, lost: &Received) -> bool {
+        lost.from <= self.after && self.after.since(lost.to) <= DAMAGE_HEARD_US
+    }
+}
+
+/// The device that stands for all of an origin's.
+pub(crate) fn device_named_like(origin: &Origin) -> Option<DeviceId> {
+    DeviceId::new(&origin.as_str().replace(',', ";")).ok()
+}

@@ -1,0 +1,276 @@
+//! Every known sender, by name and by number; and the batches that are missing of them.
+
+use crate::answer::OriginInfo;
+use crate::senders::dedup_window::Missing;
+use crate::senders::origin::{LOG, OriginState, Received};
+use crate::senders::registry::RUNS_SHARE;
+use crate::settings::Settings;
+use model::{DeviceId, Gap, Origin, Timestamp};
+use std::collections::{BTreeSet, HashMap};
+
+/// A sender's place among those known; good as long as the process runs.
+pub(crate) type OriginNumber = u32;
+
+/// All senders.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    /// None: its number can be given to another.
+    list: Vec<Option<OriginState>>,
+    by_name: HashMap<Origin, OriginNumber>,
+    /// How many of them are commands of `jobmeter run`.
+    runs: usize,
+    /// Damaged places of the log, newest last.
+    pub(crate) damage: Vec<Received>,
+}
+
+impl Origins {
+    pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
+        let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
+        let runs = list.iter().filter(|state| state.name.as_run().is_some()).count();
+        Self { list: list.into_iter().map(Some).collect(), by_name, runs, damage }
+    }
+
+    /// The number of a sender, which is given one if it has none and there is room.
+    pub(crate) fn number(&mut self, name: &Origin, max: usize) -> Option<OriginNumber> {
+        if let Some(number) = self.by_name.get(name) {
+            return Some(*number);
+        }
+        let is_run = name.as_run().is_some();
+        let runs_max = max.div_ceil(RUNS_SHARE);
+        if self.by_name.len() >= max || (is_run && self.runs >= runs_max) {
+            return None;
+        }
+        self.runs += usize::from(is_run);
+        // As many names as places: no place is free, and none is looked for.
+        let full = self.by_name.len() == self.list.len();
+        let free = if full { None } else { self.list.iter().position(Option::is_none) };
+        let place = free.unwrap_or(self.list.len());
+        let number = u32::try_from(place).ok()?;
+        self.by_name.insert(name.clone(), number);
+        let new = Some(OriginState::new(name.clone()));
+        match self.list.get_mut(place) {
+            Some(slot) => *slot = new,
+            None => self.list.push(new),
+        }
+        Some(number)
+    }
+
+    pub(crate) fn get(&self, number: OriginNumber) -> Option<&OriginState> {
+        self.list.get(number as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, number: OriginNumber) -> Option<&mut OriginState> {
+        self.list.get_mut(number as usize)?.as_mut()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OriginState> {
+        self.list.iter().flatten()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Lets old boots leave the window; returns gaps for what they never sent.
+    pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
+        self.list.iter_mut().flatten().flat_map(|state| state.expire(now, settings)).collect()
+    }
+
+    /// Forgets the runs of programs that ended; returns their numbers, which are free, and gaps for what
+    /// they never sent.
+    pub(crate) fn forget_runs(&mut self, now: Timestamp) -> (BTreeSet<OriginNumber>, Vec<Gap>) {
+        let (mut free, mut given_up) = (BTreeSet::new(), Vec::new());
+        for (slot, number) in self.list.iter_mut().zip(0..) {
+            let ended =
+                |state: &mut OriginState| state.name.as_run().is_some() && state.is_forgotten(now);
+            let Some(mut state) = slot.take_if(ended) else { continue };
+            let missing: Vec<Missing> =
+                state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
+            given_up.extend(state.lost(missing, &self.damage));
+            self.by_name.remove(&state.name);
+            self.runs = self.runs.saturating_sub(1);
+            free.insert(number);
+        }
+        (free, given_up)
+    }
+
+    /// What is known of each, ordered by name.
+    pub(crate) fn infos(&self) -> Vec<OriginInfo> {
+        let mut infos: Vec<_> = self.all().map(OriginState::info).collect();
+        infos.sort_by(|a, b| a.origin.cmp(&b.origin));
+        infos
+    }
+
+    /// Gaps for batches that are missing now, in holes older than `grace_us`, but for those that gaps
+    /// among `told` cover: their sender knows of them and said why.
+    pub(crate) fn missing<'a>(
+        &self,
+        now: Timestamp,
+        grace_us: i64,
+        told: impl Iterator<Item = &'a Gap>,
+    ) -> Vec<Gap> {
+        let mut by_origin: HashMap<&Origin, Vec<&Gap>> = HashMap::new();
+        for gap in told.filter(|gap| gap.source.is_empty()) {
+            by_origin.entry(&gap.origin).or_default().push(gap);
+        }
+        let mut gaps = Vec::new();
+        let mut unexplained: Vec<&Received> = self.damage.iter().collect();
+        for state in self.all() {
+            let told = by_origin.get(&state.name).map(Vec::as_slice).unwrap_or_default();
+            let is_told = |missing: &Missing| {
+                told.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
+            };
+            let first = state.boots.iter().filter_map(|boot| {
+                let missing = boot.spans.missing_before(boot.base)?;
+                let explained =
+                    self.damage.iter().any(|lost| missing.is_first_and_explained_by(lost));
+                let since = state.missing_first(boot);
+                if !explained {
+                    return since;
+                }
+                let from = since.map_or(missing.from, |since| since.from);
+                Some(Missing { from, ..missing })
+            });
+            let first: Vec<Missing> = first.collect();
+            unexplained.retain(|lost| !first.iter().any(|one| one.is_first_and_explained_by(lost)));
+            let open = state.boots.iter().flat_map(|boot| boot.spans.missing());
+            let open: Vec<Missing> = open.chain(first).collect();
+            unexplained.retain(|lost| !open.iter().any(|one| one.is_explained_by(lost)));
+            let due = |missing: &Missing| now.since(missing.after) >= grace_us && !is_told(missing);
+            gaps.extend(state.lost(open.into_iter().filter(due).collect(), &self.damage));
+        }
+        gaps.extend(unexplained.into_iter().filter_map(Received::gap));
+        gaps
+    }
+
+    /// The gap as this device's, if it concerns it.
+    pub(crate) fn concerning(&self, mut gap: Gap, device: &DeviceId) -> Option<Gap> {
+        let state = self.by_name.get(&gap.origin).and_then(|number| self.get(*number));
+        if gap.origin.as_str() == LOG {
+            return Some(Gap { device: device.clone(), ..gap });
+        }
+        let concerned = match state {
+            Some(state) => state.concerns(&gap.device, device),
+            None => gap.device == *device,
+        };
+        concerned.then(|| {
+            gap.device = device.clone();
+            gap
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::senders::dedup_window::BatchMark;
+    use crate::senders::origin::{Seen, Stored};
+    use model::{Boot, Cause};
+
+    fn stored(boot: u8, seq: u64, at: i64) -> Stored {
+        let instants = Some((Timestamp(at), Timestamp(at)));
+        let mark = BatchMark { seq, instants, received: Timestamp(at + 5) };
+        Stored { boot: Boot([boot; 16]), mark, samples: 2, samples_refused: 1 }
+    }
+
+    fn origins() -> Origins {
+        let mut origins = Origins::default();
+        let number = origins.number(&Origin::new("n1").unwrap(), 10).unwrap();
+        let state = origins.get_mut(number).unwrap();
+        state.claim(&DeviceId::new("n1").unwrap());
+        for (seq, at) in [(0, 100), (1, 200), (4, 500)] {
+            assert_eq!(state.note(&stored(1, seq, at), &Settings::default()), []);
+        }
+        origins
+    }
+
+    #[test]
+    fn batches_are_known_again() {
+        let origins = origins();
+        let state = origins.get(0).unwrap();
+        assert_eq!(state.seen(Boot([1; 16]), 1), Seen::Before);
+        assert_eq!(state.seen(Boot([1; 16]), 2), Seen::New);
+        assert_eq!(state.seen(Boot([2; 16]), 1), Seen::New);
+        let info = &origins.infos()[0];
+        assert_eq!((info.batches, info.samples, info.samples_refused), (3, 6, 3));
+        assert_eq!((info.sealed, info.clock_offset_us), (Timestamp(500), -5));
+        assert_eq!((info.boots[0].last_seq, info.boots[0].missing), (4, 2));
+    }
+
+    #[test]
+    fn an_older_batch_does_not_move_the_clock() {
+        let mut origins = origins();
+        origins.get_mut(0).unwrap().note(&stored(1, 2, 300), &Settings::default());
+        assert_eq!(origins.infos()[0].sealed, Timestamp(500));
+    }
+
+    #[test]
+    fn a_hole_that_stays_is_a_gap_unless_its_sender_told_it() {
+        let origins = origins();
+        assert_eq!(origins.missing(Timestamp(506), 10, [].iter()), []);
+        let gaps = origins.missing(Timestamp(515), 10, [].iter());
+        assert_eq!(gaps.len(), 1);
+        assert_eq!((gaps[0].from, gaps[0].to), (Timestamp(200), Timestamp(500)));
+        assert_eq!(gaps[0].cause, Cause::BatchesLost);
+        let told = Gap { cause: Cause::SpoolFull, ..gaps[0].clone() };
+        assert_eq!(origins.missing(Timestamp(515), 10, [told].iter()), []);
+    }
+
+    #[test]
+    fn what_the_log_lost_says_so() {
+        let mut origins = origins();
+        origins.damage.push(Received { from: Timestamp(205), to: Timestamp(505) });
+        let gaps = origins.missing(Timestamp(515), 10, [].iter());
+        assert_eq!(gaps[0].cause, Cause::LogDamaged);
+    }
+
+    #[test]
+    fn a_boot_that_left_the_window_is_too_late_and_its_hole_is_a_gap() {
+        let mut origins = origins();
+        let settings = Settings { window_us: 1000, ..Settings::default() };
+        assert_eq!(origins.expire(Timestamp(1505), &settings), []);
+        let gaps = origins.expire(Timestamp(1506), &settings);
+        assert_eq!((gaps.len(), gaps[0].from), (1, Timestamp(200)));
+        let state = origins.get(0).unwrap();
+        assert_eq!(state.seen(Boot([1; 16]), 3), Seen::TooLate);
+        assert_eq!(state.seen(Boot([1; 16]), 7), Seen::New);
+        assert_eq!(state.seen(Boot([3; 16]), 7), Seen::New);
+    }
+
+    #[test]
+    fn boots_are_bounded() {
+        let mut origins = origins();
+        let settings = Settings { boots_max: 2, ..Settings::default() };
+        let state = origins.get_mut(0).unwrap();
+        assert_eq!(state.note(&stored(2, 0, 600), &settings), []);
+        assert_eq!(state.note(&stored(3, 0, 700), &settings).len(), 1);
+        assert_eq!(state.seen(Boot([1; 16]), 0), Seen::TooLate);
+    }
+
+    #[test]
+    fn the_books_come_back() {
+        let origins = origins();
+        let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
+        let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
+        assert_eq!(again.infos(), origins.infos());
+    }
+
+    #[test]
+    fn commands_of_users_have_a_quarter_of_the_origins() {
+        let mut origins = Origins::default();
+        let mut number = |name: String| origins.number(&Origin::new(&name).unwrap(), 8);
+        let runs = (1..9).filter_map(|run| number(format!("n1/run-{run}"))).count();
+        let agents = (0..9).filter_map(|node| number(format!("n{node}"))).count();
+        assert_eq!((runs, agents), (2, 6));
+        origins.forget_runs(Timestamp(i64::MAX));
+        assert_eq!(origins.runs, 0);
+    }
+
+    #[test]
+    fn origins_are_bounded() {
+        let mut origins = origins();
+        assert_eq!(origins.number(&Origin::new("n2").unwrap(), 1), None);
+        assert_eq!(origins.number(&Origin::new("n1").unwrap(), 1), Some(0));
+    }
+}

@@ -1,0 +1,415 @@
+//! The series alive, each once in memory, and the catalogue: what every metric means.
+//!
+//! A series is its canonical tuple (device, metric, job, labels) everywhere; nothing on disk or on the
+//! wire knows a number for it (decision 0003). In memory each has one `SeriesInfo`, shared by the
+//! tables, the head and the last values; when only the registry still holds it, it is forgotten.
+
+use crate::answer::{Claim, SeriesInfo};
+use crate::files::json::MetricJson;
+use crate::senders::catalogue::Catalogue;
+use crate::senders::origins::{OriginNumber, Origins};
+use crate::settings::Settings;
+use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Why a series' samples are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("the server has {0} series, its limit")]
+    Series(usize),
+    #[error("origin {origin} has {max} series, its limit")]
+    OriginSeries { origin: Origin, max: usize },
+    #[error("the commands of `jobmeter run` have {0} series, their limit")]
+    RunSeries(usize),
+    #[error("the server has {0} metrics that no source declares, its limit")]
+    Metrics(usize),
+    #[error("origin {origin} has {max} metrics that no source declares, its limit")]
+    OriginMetrics { origin: Origin, max: usize },
+    #[error("{0}")]
+    Meaning(String),
+    #[error("label `{0}` is reserved: the server writes it into answers")]
+    Label(&'static str),
+}
+
+/// Labels that answers add to a series; a sender that set one would say of which job a sample is.
+const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
+/// All commands of `jobmeter run` together have one part in so many of the series and origins that are kept.
+pub const RUNS_SHARE: usize = 4;
+
+/// A series as a key: found by its identity alone.
+#[derive(Debug)]
+struct Key(Arc<SeriesInfo>);
+
+impl Borrow<Series> for Key {
+    fn borrow(&self) -> &Series {
+        &self.0.series
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.series == other.0.series
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.series.hash(state);
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    origins: BTreeSet<OriginNumber>,
+    example: Arc<SeriesInfo>,
+}
+
+/// The series alive and what their metrics mean.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// Each series with the origin that brought it, unless a block did.
+    series: HashMap<Key, Option<OriginNumber>, FxBuildHasher>,
+    by_origin: FxHashMap<OriginNumber, usize>,
+    /// The origins that are commands of `jobmeter run`, and how many series they have together.
+    runs: FxHashSet<OriginNumber>,
+    run_series: usize,
+    catalogue: Catalogue,
+    shared: BTreeMap<DeviceId, Shared>,
+}
+
+impl Registry {
+    /// A registry with this catalogue.
+    pub(crate) fn new(catalogue: Catalogue) -> Self {
+        Self { catalogue, ..Self::default() }
+    }
+
+    /// The series of a table's entry, taken in if it is new.
+    ///
+    /// # Errors
+    /// Its samples are refused.
+    pub(crate) fn resolve(
+        &mut self,
+        number: OriginNumber,
+        origin: &Origin,
+        entry: &SeriesEntry,
+        settings: &Settings,
+    ) -> Result<Arc<SeriesInfo>, Rejection> {
+        if let Some(label) = reserved_label(entry) {
+            return Err(Rejection::Label(label));
+        }
+        let is_run = origin.as_run().is_some();
+        if is_run {
+            settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
+            self.runs.insert(number);
+        }
+        self.catalogue.learn(&entry.metric, origin, settings)?;
+        let series = entry.series();
+        if let Some((Key(info), owner)) = self.series.get_key_value(&series) {
+            let (info, owner) = (Arc::clone(info), *owner);
+            if owner != Some(number) {
+                self.take_over(&info, owner, number);
+            }
+            return Ok(info);
+        }
+        if self.series.len() >= settings.series_max {
+            return Err(Rejection::Series(settings.series_max));
+        }
+        let max = if is_run { settings.series_per_run_max } else { settings.series_per_origin_max };
+        let max = max.min(settings.series_per_origin_max);
+        if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
+            return Err(Rejection::OriginSeries { origin: origin.clone(), max });
+        }
+        if is_run && self.run_series >= settings.series_max.div_ceil(RUNS_SHARE) {
+            return Err(Rejection::RunSeries(self.run_series));
+        }
+        self.gain(number);
+        let series = self.named(series);
+        let Metric { unit, kind, divisor, .. } = *entry.metric;
+        let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
+        self.series.insert(Key(Arc::clone(&info)), Some(number));
+        Ok(info)
+    }
+
+    /// Notes that another origin sends a known series: they share it if the one before still does.
+    fn take_over(
+        &mut self,
+        info: &Arc<SeriesInfo>,
+        owner: Option<OriginNumber>,
+        number: OriginNumber,
+    ) {
+        if let Some(owner) = owner {
+            let device = info.series.device.clone();
+            let new = || Shared { origins: BTreeSet::new(), example: Arc::clone(info) };
+            self.shared.entry(device).or_insert_with(new).origins.extend([owner, number]);
+            self.lose(owner, 1);
+        }
+        self.gain(number);
+        self.series.insert(Key(Arc::clone(info)), Some(number));
+    }
+
+    fn gain(&mut self, number: OriginNumber) {
+        *self.by_origin.entry(number).or_default() += 1;
+        self.run_series += usize::from(self.runs.contains(&number));
+    }
+
+    fn lose(&mut self, number: OriginNumber, count: usize) {
+        if let Some(owned) = self.by_origin.get_mut(&number) {
+            let lost = count.min(*owned);
+            *owned -= lost;
+            let of_runs = if self.runs.contains(&number) { lost } else { 0 };
+            self.run_series = self.run_series.saturating_sub(of_runs);
+        }
+    }
+
+    /// The series with what its metric means, as a block tells it: the one alive, if it is.
+    pub(crate) fn known(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
+        match self.series.get_key_value(&series) {
+            Some((Key(info), _)) => Arc::clone(info),
+            None => Arc::new(self.explain(series, divisor)),
+        }
+    }
+
+    /// Takes in a series that a block holds, so that its last value can be told.
+    pub(crate) fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
+        let info = self.known(series, divisor);
+        self.series.entry(Key(Arc::clone(&info))).or_insert(None);
+        info
+    }
+
+    /// The series by its metric's one name in memory: a million series have a few hundred.
+    fn named(&self, series: Series) -> Series {
+        match self.catalogue.get(&series.metric) {
+            Some((name, _)) => Series { metric: Arc::clone(name), ..series },
+            None => series,
+        }
+    }
+
+    fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
+        // The manifest that names a block also names its metrics.
+        let series = self.named(series);
+        let known = self.catalogue.get(&series.metric);
+        let (unit, kind) =
+            known.map_or((Unit::Count, Kind::Gauge), |(_, metric)| (metric.unit, metric.kind));
+        SeriesInfo { series, unit, kind, divisor }
+    }
+
+    /// Forgets the series that nothing else holds.
+    pub(crate) fn sweep(&mut self) {
+        // The series' key and the example are the two that do not count as use.
+        self.shared.retain(|_, shared| Arc::strong_count(&shared.example) > 2);
+        let mut lost: FxHashMap<OriginNumber, usize> = FxHashMap::default();
+        self.series.retain(|Key(info), owner| {
+            let used = Arc::strong_count(info) > 1;
+            if let Some(owner) = owner.filter(|_| !used) {
+                *lost.entry(owner).or_default() += 1;
+            }
+            used
+        });
+        lost.into_iter().for_each(|(owner, count)| self.lose(owner, count));
+        self.by_origin.retain(|_, owned| *owned > 0);
+    }
+
+    /// Forgets who brought series, where it was one of these.
+    pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
+        for owner in self.series.values_mut() {
+            *owner = owner.filter(|owner| !origins.contains(owner));
+        }
+        for origin in origins {
+            self.lose(*origin, usize::MAX);
+            self.runs.remove(origin);
+        }
+        self.by_origin.retain(|origin, _| !origins.contains(origin));
+        for shared in self.shared.values_mut() {
+            shared.origins.retain(|origin| !origins.contains(origin));
+        }
+    }
+
+    /// Series alive.
+    pub(crate) fn series_count(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Metrics known.
+    pub(crate) fn metrics_count(&self) -> usize {
+        self.catalogue.count()
+    }
+
+    /// What every metric means, ordered by name.
+    pub(crate) fn catalogue(&self) -> Vec<Arc<Metric>> {
+        self.catalogue.all()
+    }
+
+    /// The catalogue as the manifest keeps it.
+    pub(crate) fn catalogue_json(&self) -> Vec<MetricJson> {
+        self.catalogue.json()
+    }
+
+    /// Devices of which several origins send the same series, and sent batches within `idle_us` of the
+    /// one that did last.
+    pub(crate) fn claims(&self, origins: &Origins, idle_us: i64) -> Vec<Claim> {
+        let claim = |(device, shared): (&DeviceId, &Shared)| {
+            let states = shared.origins.iter().filter_map(|number| origins.get(*number));
+            let mut claimants: Vec<(Origin, Timestamp)> =
+                states.map(|state| (state.name.clone(), state.received)).collect();
+            let newest = claimants.iter().map(|(_, received)| *received).max()?;
+            claimants.retain(|(_, received)| newest.since(*received) <= idle_us);
+            let example = shared.example.series.clone();
+            let claim = Claim { device: device.clone(), origins: claimants, example };
+            (claim.origins.len() > 1).then_some(claim)
+        };
+        self.shared.iter().filter_map(claim).collect()
+    }
+}
+
+fn reserved_label(entry: &SeriesEntry) -> Option<&'static str> {
+    // Few series have a label that begins with `_`: only those are parsed.
+    if !entry.labels.as_str().contains("\"_") {
+        return None;
+    }
+    RESERVED_LABELS.into_iter().find(|label| entry.labels.get(label).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Labels;
+
+    fn entry(name: &'static str, unit: Unit, device: &str) -> SeriesEntry {
+        SeriesEntry {
+            metric: Arc::new(Metric::gauge(name, unit, "help")),
+            device: DeviceId::new(device).unwrap(),
+            job: None,
+            labels: Labels::default(),
+            start: None,
+        }
+    }
+
+    fn origin(name: &str) -> Origin {
+        Origin::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_series_is_one_in_memory_while_it_is_used() {
+        let mut registry = Registry::default();
+        let settings = Settings::default();
+        let mut resolve =
+            || registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings);
+        let first = resolve().unwrap();
+        assert!(Arc::ptr_eq(&first, &resolve().unwrap()));
+        registry.sweep();
+        assert_eq!(registry.series_count(), 1);
+        drop(first);
+        registry.sweep();
+        assert_eq!((registry.series_count(), registry.metrics_count()), (0, 1));
+    }
+
+    #[test]
+    fn one_name_with_two_units_names_both_places() {
+        let mut registry = Registry::default();
+        let settings = Settings::default();
+        registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings).unwrap();
+        let error = registry
+            .resolve(1, &origin("n2"), &entry("a", Unit::Bytes, "n2"), &settings)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "metric a is a gauge in count since n1 named it, and a gauge in bytes as n2 names it: \
+             rename one"
+        );
+    }
+
+    #[test]
+    fn series_and_metrics_are_bounded() {
+        let mut registry = Registry::default();
+        let settings = Settings {
+            series_max: 3,
+            series_per_origin_max: 2,
+            metrics_max: 1,
+            ..Settings::default()
+        };
+        let mut kept = Vec::new();
+        let mut resolve = |number, name: &'static str, device| {
+            let info = registry.resolve(
+                number,
+                &origin("n"),
+                &entry(name, Unit::Count, device),
+                &settings,
+            );
+            info.map(|info| kept.push(info))
+        };
+        assert!(resolve(0, "a", "n1").is_ok() && resolve(0, "a", "n2").is_ok());
+        assert!(matches!(resolve(0, "a", "n3"), Err(Rejection::OriginSeries { max: 2, .. })));
+        assert!(resolve(1, "a", "n3").is_ok());
+        assert_eq!(resolve(1, "a", "n4"), Err(Rejection::Series(3)));
+        assert_eq!(resolve(1, "b", "n1"), Err(Rejection::Metrics(1)));
+    }
+
+    #[test]
+    fn commands_of_users_have_a_quarter_of_the_series_and_agents_the_rest() {
+        let mut registry = Registry::default();
+        let settings = Settings { series_max: 8, series_per_run_max: 2, ..Settings::default() };
+        let mut kept = Vec::new();
+        let mut resolve = |registry: &mut Registry, number, by, device: &str| {
+            let entry = entry("run_threads", Unit::Count, device);
+            let info = registry.resolve(number, &origin(by), &entry, &settings);
+            info.map(|info| kept.push(info))
+        };
+        for device in ["a", "b"] {
+            resolve(&mut registry, 0, "n1/run-1", device).unwrap();
+        }
+        let third = resolve(&mut registry, 0, "n1/run-1", "c");
+        assert!(matches!(third, Err(Rejection::OriginSeries { max: 2, .. })), "{third:?}");
+        assert_eq!(resolve(&mut registry, 1, "n1/run-2", "c"), Err(Rejection::RunSeries(2)));
+        for device in ["c", "d", "e", "f", "g", "h"] {
+            resolve(&mut registry, 2, "n1", device).unwrap();
+        }
+        registry.disown(&BTreeSet::from([0]));
+        assert_eq!(resolve(&mut registry, 3, "n1/run-3", "i"), Err(Rejection::Series(8)));
+        assert_eq!(registry.run_series, 0);
+    }
+
+    #[test]
+    fn labels_that_answers_add_are_rejected() {
+        let mut registry = Registry::default();
+        let settings = Settings::default();
+        for (label, rejected) in [
+            ("_job_id", true),
+            ("_cluster", true),
+            ("_device_orig", true),
+            ("_device_alias", false),
+        ] {
+            let mut entry = entry("a", Unit::Count, "n1");
+            entry.labels = Labels::new([(label, "7"), ("cpu", "0")]).unwrap();
+            let result = registry.resolve(0, &origin("n1"), &entry, &settings);
+            assert_eq!(result.is_err(), rejected, "{label}");
+        }
+        let mut value = entry("a", Unit::Count, "n1");
+        value.labels = Labels::new([("name", "_job_id")]).unwrap();
+        assert!(registry.resolve(0, &origin("n1"), &value, &settings).is_ok());
+    }
+
+    #[test]
+    fn two_origins_of_one_series_are_told_while_both_send() {
+        let mut registry = Registry::default();
+        let mut origins = Origins::default();
+        let mut kept = Vec::new();
+        for (name, received) in [("n1.a", 100), ("n1.b", 150)] {
+            let number = origins.number(&origin(name), 10).unwrap();
+            origins.get_mut(number).unwrap().received = Timestamp(received);
+            let entry = entry("a", Unit::Count, "n1");
+            let settings = Settings::default();
+            kept.push(registry.resolve(number, &origin(name), &entry, &settings).unwrap());
+        }
+        let claims = registry.claims(&origins, 50);
+        assert_eq!(claims.len(), 1);
+        assert_eq!(claims[0].origins.len(), 2);
+        assert_eq!(claims[0].device.as_str(), "n1");
+        assert_eq!(registry.claims(&origins, 49), []);
+    }
+}

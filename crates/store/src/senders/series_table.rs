@@ -1,0 +1,199 @@
+//! The tables that senders repeat in every batch, resolved once: place in the table → series.
+
+use crate::answer::SeriesInfo;
+use crate::senders::origin::OriginState;
+use crate::senders::origins::OriginNumber;
+use crate::senders::registry::Registry;
+use crate::settings::Settings;
+use model::{DeviceId, SeriesTable, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// No start is known.
+pub(crate) const NO_START: i64 = i64::MIN;
+/// A table with refused series is resolved anew after so long: there may be room by then.
+const RETRY_US: i64 = Timestamp::SECOND * 60;
+
+/// What the samples of a place are of.
+#[derive(Clone, Debug)]
+pub(crate) struct SeriesSlot {
+    /// The series; `None` where it is refused.
+    pub(crate) series: Option<Arc<SeriesInfo>>,
+    /// Steps in one unit.
+    pub(crate) divisor: u32,
+    /// When the counter was zero, or [`NO_START`].
+    pub(crate) start: i64,
+}
+
+/// A place whose samples are refused.
+#[derive(Clone, Debug)]
+pub(crate) struct RejectedSlot {
+    pub(crate) place: u32,
+    pub(crate) device: DeviceId,
+    /// The first word of the metric's name, which is its source's.
+    pub(crate) source: Box<str>,
+    pub(crate) why: String,
+}
+
+/// A table of one origin.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// One for each entry.
+    pub(crate) places: Box<[SeriesSlot]>,
+    /// The places that have a series, in the order of their series.
+    pub(crate) order: Box<[u32]>,
+    /// The devices, in order, and each one's part of `order`.
+    pub(crate) devices: Box<[(DeviceId, Range<usize>)]>,
+    /// The places that are refused, in order.
+    pub(crate) refused: Box<[RejectedSlot]>,
+    resolved: Timestamp,
+}
+
+impl Table {
+    /// Resolves a table.
+    pub(crate) fn new(
+        table: &SeriesTable,
+        number: OriginNumber,
+        origin: &mut OriginState,
+        registry: &mut Registry,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let (mut places, mut refused) = (Vec::with_capacity(table.entries.len()), Vec::new());
+        for (entry, at) in table.entries.iter().zip(0_u32..) {
+            let series = match registry.resolve(number, &origin.name, entry, settings) {
+                Ok(series) => Some(series),
+                Err(refusal) => {
+                    refused.push(RejectedSlot {
+                        place: at,
+                        device: entry.device.clone(),
+                        source: source_of(&entry.metric.name).into(),
+                        why: refusal.to_string(),
+                    });
+                    None
+                }
+            };
+            let start = entry.start.map_or(NO_START, |start| start.0);
+            places.push(SeriesSlot { series, divisor: entry.metric.divisor, start });
+        }
+        let mut order: Vec<(&Arc<SeriesInfo>, u32)> =
+            places.iter().zip(0..).filter_map(|(p, at)| Some((p.series.as_ref()?, at))).collect();
+        order.sort_by(|a, b| SeriesInfo::order(a.0, b.0).then(a.1.cmp(&b.1)));
+        let mut devices: Vec<(DeviceId, Range<usize>)> = Vec::new();
+        for (row, (info, _)) in order.iter().enumerate() {
+            match devices.last_mut() {
+                Some((device, rows)) if *device == info.series.device => rows.end = row + 1,
+                _ => {
+                    origin.claim(&info.series.device);
+                    devices.push((info.series.device.clone(), row..row + 1));
+                }
+            }
+        }
+        let order = order.into_iter().map(|(_, at)| at).collect();
+        Self {
+            order,
+            places: places.into(),
+            devices: devices.into(),
+            refused: refused.into(),
+            resolved: now,
+        }
+    }
+
+    /// Whether it should be resolved anew.
+    fn is_stale(&self, now: Timestamp) -> bool {
+        !self.refused.is_empty() && now.since(self.resolved) >= RETRY_US
+    }
+
+    /// Why the samples of a place are refused.
+    pub(crate) fn refusal(&self, place: u32) -> Option<&RejectedSlot> {
+        let at = self.refused.binary_search_by_key(&place, |refused| refused.place).ok()?;
+        self.refused.get(at)
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.len() * (size_of::<SeriesSlot>() + size_of::<u32>())
+            + self.devices.len() * size_of::<(DeviceId, Range<usize>)>()
+    }
+}
+
+/// The first word of a metric's name: `<source>_<what>_<unit word>`.
+pub(crate) fn source_of(metric: &str) -> &str {
+    metric.split('_').next().unwrap_or_default()
+}
+
+#[derive(Debug)]
+struct Cached {
+    table: Arc<Table>,
+    used: Timestamp,
+}
+
+/// Resolved tables by origin and hash of their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    cached: FxHashMap<(OriginNumber, u64), Cached>,
+    places: usize,
+}
+
+impl Tables {
+    /// A table that was resolved before.
+    pub(crate) fn get(
+        &mut self,
+        origin: OriginNumber,
+        hash: u64,
+        now: Timestamp,
+    ) -> Option<Arc<Table>> {
+        let cached = self.cached.get_mut(&(origin, hash))?;
+        if cached.table.is_stale(now) {
+            return None;
+        }
+        cached.used = cached.used.max(now);
+        Some(Arc::clone(&cached.table))
+    }
+
+    /// Keeps a table. Those used longest ago go when all together name more than `places_max` series.
+    pub(crate) fn keep(
+        &mut self,
+        origin: OriginNumber,
+        hash: u64,
+        table: &Arc<Table>,
+        now: Timestamp,
+        places_max: usize,
+    ) {
+        self.places += table.places.len();
+        let cached = Cached { table: Arc::clone(table), used: now };
+        if let Some(old) = self.cached.insert((origin, hash), cached) {
+            self.places -= old.table.places.len();
+        }
+        if self.places > places_max {
+            let mut used: Vec<Timestamp> = self.cached.values().map(|cached| cached.used).collect();
+            let middle = used.len() / 2;
+            let median = *used.select_nth_unstable(middle).1;
+            self.drop_unused(median.plus(1));
+        }
+    }
+
+    /// Lets go of the tables of some origins.
+    pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
+        let places = &mut self.places;
+        self.cached.retain(|(origin, _), cached| {
+            let keep = !origins.contains(origin);
+            *places -= if keep { 0 } else { cached.table.places.len() };
+            keep
+        });
+    }
+
+    /// Lets go of the tables last used before an instant.
+    pub(crate) fn drop_unused(&mut self, before: Timestamp) {
+        let places = &mut self.places;
+        self.cached.retain(|_, cached| {
+            let keep = cached.used >= before;
+            if !keep {
+                *places -= cached.table.places.len();
+            }
+            keep
+        });
+    }
+}

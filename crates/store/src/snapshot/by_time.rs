@@ -1,0 +1,171 @@
+//! Walking through samples in the order of time: slices of bounded rows, each read series by series and
+//! put in order in memory.
+
+use super::Snapshot;
+use crate::answer::{Chunk, SeriesInfo, TimeSlice};
+use crate::files::errors::BlockError;
+use crate::state::select::Selector;
+use model::Timestamp;
+use std::sync::Arc;
+
+/// Slices of a selection in the order of time. After an error it ends.
+#[derive(Debug)]
+pub struct ByTime {
+    snapshot: Snapshot,
+    selector: Selector,
+    rows_max: usize,
+    /// The first instant of the next slice, and the last of all; none when it has ended.
+    rest: Option<(i64, i64)>,
+    /// How long the next slice is, in microseconds; none before the first.
+    width: Option<i64>,
+    /// Most series that a slice had so far.
+    series: usize,
+}
+
+impl ByTime {
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        selector: &Selector,
+        (from, to): (i64, i64),
+        rows_max: usize,
+    ) -> Self {
+        let rest = snapshot.extent().map(|(first, last)| (from.max(first.0), to.min(last.0)));
+        let rest = rest.filter(|(from, to)| from <= to);
+        let (selector, rows_max) = (selector.clone(), rows_max.max(1));
+        Self { snapshot, selector, rows_max, rest, width: None, series: 1 }
+    }
+
+    fn slice(&mut self) -> Result<Option<TimeSlice>, BlockError> {
+        while let Some((from, to)) = self.rest {
+            let width = match self.width {
+                Some(width) => width,
+                None => self.first_width(from, to)?,
+            };
+            let end = from.saturating_add(width.saturating_sub(1)).min(to);
+            let chunks = match self.chunks(from, end)? {
+                Ok(chunks) => chunks,
+                Err(shorter) => {
+                    self.width = Some(shorter.saturating_sub(from).saturating_add(1));
+                    continue;
+                }
+            };
+            self.rest = end.checked_add(1).filter(|next| *next <= to).map(|next| (next, to));
+            let rows: usize = chunks.iter().map(|chunk| chunk.times.len()).sum();
+            self.width =
+                Some(fitting(end.saturating_sub(from).saturating_add(1), rows, self.rows_max));
+            if rows > 0 {
+                let slice = put_in_order(&chunks);
+                self.series = self.series.max(slice.series.len());
+                return Ok(Some(slice));
+            }
+        }
+        Ok(None)
+    }
+
+    fn first_width(&self, from: i64, to: i64) -> Result<i64, BlockError> {
+        let all = to.saturating_sub(from).saturating_add(1);
+        let rows = self.snapshot.estimate_rows(&self.selector, Timestamp(from), Timestamp(to))?;
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        Ok(if rows <= self.rows_max { all } else { fitting(all, rows, self.rows_max) })
+    }
+
+    /// The samples of a slice; or, when they are too many, an earlier end.
+    fn chunks(&self, from: i64, to: i64) -> Result<Result<Vec<Chunk>, i64>, BlockError> {
+        let (mut chunks, mut rows) = (Vec::new(), 0);
+        for chunk in self.snapshot.scan(&self.selector, Timestamp(from), Timestamp(to)) {
+            let chunk = chunk?;
+            rows += chunk.times.len();
+            chunks.push(chunk);
+            if rows > self.rows_max && from < to {
+                return Ok(Err(self.earlier_end(&chunks, from)));
+            }
+        }
+        Ok(Ok(chunks))
+    }
+
+    /// Where a slice that begins at `from` and has too many samples, these among them, may end instead:
+    /// among their instants, as far as samples of that many series fit, in their middle at most; where
+    /// they all are of one instant, just before it or, if the slice begins there, at it.
+    fn earlier_end(&self, chunks: &[Chunk], from: i64) -> i64 {
+        let mut instants: Vec<i64> =
+            chunks.iter().flat_map(|chunk| chunk.times.iter().copied()).collect();
+        instants.sort_unstable();
+        instants.dedup();
+        match instants.as_slice() {
+            [] => from,
+            [one] => one.saturating_sub(1).max(from),
+            more => {
+                let fit = (self.rows_max / self.series.max(chunks.len())).saturating_sub(1);
+                more.get(fit.min((more.len() - 1) / 2)).copied().unwrap_or(from)
+            }
+        }
+    }
+}
+
+/// A width at which about three quarters of the rows allowed are expected, where `width` gave `rows`.
+fn fitting(width: i64, rows: usize, rows_max: usize) -> i64 {
+    let wanted = i128::try_from(rows_max / 4 * 3).unwrap_or(i128::MAX).max(1);
+    let none = rows == 0;
+    let widest = i128::from(width) * if none { 1024 } else { 4 };
+    let rows = i128::try_from(rows).unwrap_or(i128::MAX).max(1);
+    let fitting = if none { widest } else { i128::from(width) * wanted / rows };
+    i64::try_from(fitting.clamp(1, widest)).unwrap_or(i64::MAX)
+}
+
+fn put_in_order(chunks: &[Chunk]) -> TimeSlice {
+    let mut series: Vec<Arc<SeriesInfo>> = Vec::new();
+    let rows: usize = chunks.iter().map(|chunk| chunk.times.len()).sum();
+    // An instant, and which row it is when the chunks stand one after another.
+    let mut order: Vec<(i64, u32)> = Vec::with_capacity(rows);
+    let (mut places, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut starts = Vec::with_capacity(rows);
+    for chunk in chunks {
+        if series.last().is_none_or(|last| !SeriesInfo::same(last, &chunk.series)) {
+            series.push(Arc::clone(&chunk.series));
+        }
+        let place = u32::try_from(series.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        for (at, value, start) in chunk.rows() {
+            order.push((at.0, u32::try_from(places.len()).unwrap_or(u32::MAX)));
+            places.push(place);
+            values.push(value);
+            starts.push(start.map_or(TimeSlice::NO_START, |start| start.0));
+        }
+    }
+    // Stable and quick on what it gets: ascending runs, one a chunk.
+    order.sort_by_key(|(at, _)| *at);
+    let pick = |row: &u32| *row as usize;
+    TimeSlice {
+        times: order.iter().map(|(at, _)| *at).collect(),
+        places: order.iter().filter_map(|(_, row)| places.get(pick(row)).copied()).collect(),
+        values: order.iter().filter_map(|(_, row)| values.get(pick(row)).copied()).collect(),
+        starts: order.iter().filter_map(|(_, row)| starts.get(pick(row)).copied()).collect(),
+        series,
+    }
+}
+
+impl Iterator for ByTime {
+    type Item = Result<TimeSlice, BlockError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let slice = self.slice().transpose();
+        if !matches!(slice, Some(Ok(_))) {
+            self.rest = None;
+        }
+        slice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widths_follow_the_density_and_never_vanish() {
+        assert_eq!(fitting(1000, 100, 100), 750);
+        assert_eq!(fitting(1000, 10_000, 100), 7);
+        assert_eq!(fitting(1000, 1_000_000, 100), 1);
+        assert_eq!(fitting(1000, 1, 100), 4000);
+        assert_eq!(fitting(1000, 0, 100), 1_024_000);
+        assert_eq!(fitting(i64::MAX, 1, usize::MAX), i64::MAX);
+    }
+}

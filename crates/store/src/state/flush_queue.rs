@@ -1,0 +1,143 @@
+//! The queue between the log's writer, which hands over the samples in memory, and the block writer.
+
+use crate::files::errors::BlockError;
+use crate::files::lock::lock;
+use crate::head::intake::Covered;
+use crate::head::samples::Head;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest wait before a block that could not be written is tried again, in seconds: after a full disk, writing
+/// resumes within 5 s of free space. A try on a full disk ends with its first rows, so it costs little.
+const RETRY_SECONDS_MAX: u64 = 4;
+
+/// Samples to be written to a block, with the books of the moment when they were complete.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) head: Arc<Head>,
+    pub(crate) covered: Arc<Covered>,
+    /// The last log segment that they and the books came from.
+    pub(crate) through: u64,
+}
+
+/// What the log's writer, the block writer and who waits for a block tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct FlushQueue {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    job: Option<Job>,
+    /// A job was taken, and is not done.
+    busy: bool,
+    closing: bool,
+    /// How many times a block was asked for, and how many of these a job has answered or will.
+    wanted: u64,
+    handed: u64,
+    written: u64,
+    failures: u64,
+    error: String,
+}
+
+impl FlushQueue {
+    /// Whether another job can be handed over.
+    pub(crate) fn is_free(&self) -> bool {
+        let slot = lock(&self.slot);
+        slot.job.is_none() && !slot.busy
+    }
+
+    /// Whether somebody waits for a block that no job holds yet.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let slot = lock(&self.slot);
+        slot.wanted > slot.handed
+    }
+
+    /// Hands a job over.
+    pub(crate) fn hand(&self, job: Job) {
+        let mut slot = lock(&self.slot);
+        slot.job = Some(job);
+        slot.handed = slot.wanted;
+        self.changed.notify_all();
+    }
+
+    /// Ends the block writer; a job that is begun may end.
+    pub(crate) fn close(&self) {
+        lock(&self.slot).closing = true;
+        self.changed.notify_all();
+    }
+
+    /// Asks for a block of all that is stored by now, and waits until it is written.
+    ///
+    /// # Errors
+    /// A try to write a block failed while waiting, or the store is closing: why.
+    pub(crate) fn wait(&self, ask: impl FnOnce()) -> Result<(), String> {
+        let (number, failures) = {
+            let mut slot = lock(&self.slot);
+            slot.wanted += 1;
+            // A block that waits to be tried again is tried now.
+            self.changed.notify_all();
+            (slot.wanted, slot.failures)
+        };
+        ask();
+        let waiting =
+            |slot: &mut Slot| slot.written < number && slot.failures == failures && !slot.closing;
+        let slot = self.changed.wait_while(lock(&self.slot), waiting);
+        let slot = slot.unwrap_or_else(PoisonError::into_inner);
+        match slot.written >= number {
+            true => Ok(()),
+            false if slot.failures > failures => Err(slot.error.clone()),
+            false => Err("the store is closing".to_owned()),
+        }
+    }
+
+    /// Waits for the next job; none when the store is closing.
+    pub(crate) fn next(&self) -> Option<Job> {
+        let idle = |slot: &mut Slot| slot.job.is_none() && !slot.closing;
+        let slot = self.changed.wait_while(lock(&self.slot), idle);
+        let mut slot = slot.unwrap_or_else(PoisonError::into_inner);
+        let job = slot.job.take();
+        slot.busy = job.is_some();
+        job
+    }
+
+    /// The job that was taken is done.
+    pub(crate) fn done(&self) {
+        let mut slot = lock(&self.slot);
+        slot.busy = false;
+        slot.written = slot.handed;
+        self.changed.notify_all();
+    }
+
+    /// Waits before another try; false when the store is closing.
+    pub(crate) fn failed(&self, error: &BlockError, tries: u32) -> bool {
+        let mut slot = lock(&self.slot);
+        slot.failures += 1;
+        slot.error = error.to_string();
+        self.changed.notify_all();
+        let wanted = slot.wanted;
+        let wait = retry_after(tries);
+        let idle = |slot: &mut Slot| !slot.closing && slot.wanted == wanted;
+        let waited = self.changed.wait_timeout_while(slot, wait, idle);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.closing
+    }
+}
+
+/// How long to wait after a failed try, the first of which has the number 0.
+fn retry_after(tries: u32) -> Duration {
+    Duration::from_secs(1_u64.checked_shl(tries).unwrap_or(u64::MAX).min(RETRY_SECONDS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_tried_again_within_five_seconds_however_often_it_failed() {
+        for tries in (0..200).chain([u32::MAX]) {
+            let wait = retry_after(tries);
+            assert!((1..5).contains(&wait.as_secs()), "{tries}: {wait:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The manifest as the store's threads share it: each change of it is written whole before it counts.
+
+use crate::blocks::{Block, BlockNote};
+use crate::files::disk::Disk;
+use crate::files::errors::DiskError;
+use crate::files::lock::lock;
+use crate::state::manifest::Manifest;
+use crate::state::shared::Shared;
+use model::Timestamp;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The manifest of a data directory, and where it lies.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    /// The manifest on the disk.
+    manifest: Mutex<Manifest>,
+    /// The last swap failed: what the manifest on the disk names is not known.
+    unsure: AtomicBool,
+}
+
+impl Ledger {
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, manifest: Manifest) -> Self {
+        Self { disk, dir, manifest: Mutex::new(manifest), unsure: AtomicBool::new(false) }
+    }
+
+    /// The manifest on the disk.
+    pub(crate) fn manifest(&self) -> MutexGuard<'_, Manifest> {
+        lock(&self.manifest)
+    }
+
+    /// Puts a changed manifest in the place of the one there is; `change` is given the new one, whose
+    /// generation is the next. Nobody else changes it meanwhile.
+    ///
+    /// # Errors
+    /// Those of `change`, or the disk fails: then the one before counts, though after a crash the new one
+    /// may be found. So no file that either of the two names may be removed until a later swap succeeds.
+    pub(crate) fn swap<E: From<DiskError>>(
+        &self,
+        change: impl FnOnce(&mut Manifest) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut manifest = self.manifest();
+        let mut new = manifest.clone();
+        new.generation += 1;
+        change(&mut new)?;
+        let written = new.write(&*self.disk, &self.dir);
+        self.unsure.store(written.is_err(), Ordering::SeqCst);
+        written?;
+        *manifest = new;
+        Ok(())
+    }
+
+    /// Removes files that were finished and are not to be named after all, so that they take no room. Where
+    /// the manifest on the disk may name them they stay until the same work is done again, or the next start.
+    pub(crate) fn discard(&self, files: &[Arc<Block>]) {
+        if self.unsure.load(Ordering::SeqCst) {
+            return;
+        }
+        for file in files {
+            self.disk.remove(&file.path).unwrap_or_default();
+        }
+    }
+
+    /// Swaps the manifest and turns the view alike, then removes the files that are gone.
+    ///
+    /// # Errors
+    /// The manifest cannot be written: all stays as it was, the new files too, which a manifest may name
+    /// after a crash.
+    pub(crate) fn exchange(&self, shared: &Shared, change: &Change<'_>) -> Result<(), DiskError> {
+        let Change { is_gone, block, rollups, settled, removed } = *change;
+        let place = |log_first: u64| block.is_some_and(|new| log_first < new.note.log_first);
+        self.swap(|manifest| {
+            manifest.blocks.retain(|note| !is_gone(note));
+            let at = manifest.blocks.partition_point(|note| place(note.log_first));
+            manifest.blocks.splice(at..at, block.map(|new| new.note.clone()));
+            manifest.rollups.retain(|note| !is_gone(note));
+            manifest.rollups.extend(rollups.iter().map(|file| file.note.clone()));
+            if let Some(times) = settled {
+                (manifest.settled, manifest.settled_at) = times;
+            }
+            manifest.samples_removed += removed;
+            Ok::<(), DiskError>(())
+        })?;
+        let gone: Vec<Arc<Block>> = shared.turn(|view| {
+            let mut gone: Vec<_> = view.blocks.extract_if(.., |file| is_gone(&file.note)).collect();
+            let at = view.blocks.partition_point(|file| place(file.note.log_first));
+            view.blocks.splice(at..at, block.map(Arc::clone));
+            gone.extend(view.rollups.extract_if(.., |file| is_gone(&file.note)));
+            view.rollups.extend(rollups.iter().map(Arc::clone));
+            view.settled = settled.map_or(view.settled, |(settled, _)| settled);
+            view.samples_removed += removed;
+            gone
+        });
+        for file in gone {
+            // A file that stays is removed at the next start.
+            self.disk.remove(&file.path).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of the files, in the manifest and in the view alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    /// Blocks and files of rollups that go.
+    pub(crate) is_gone: &'a dyn Fn(&BlockNote) -> bool,
+    /// A block that comes, to its place by its log segments.
+    pub(crate) block: Option<&'a Arc<Block>>,
+    /// Files of rollups that come.
+    pub(crate) rollups: &'a [Arc<Block>],
+    /// Before which windows are made for good from now on, and when that was.
+    pub(crate) settled: Option<(Timestamp, Timestamp)>,
+    /// Samples that are let go.
+    pub(crate) removed: u64,
+}
+
+impl<'a> Change<'a> {
+    /// These go, and nothing comes.
+    pub(crate) const fn of(is_gone: &'a dyn Fn(&BlockNote) -> bool) -> Self {
+        Self { is_gone, block: None, rollups: &[], settled: None, removed: 0 }
+    }
+}

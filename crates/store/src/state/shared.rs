@@ -1,0 +1,241 @@
+//! What the store's threads and its callers share.
+
+use crate::answer::Stats;
+use crate::blocks::{Meter, close_unused};
+use crate::files::lock::lock;
+use crate::head::append::{Incoming, Outcome};
+use crate::head::intake::Books;
+use crate::log::files::LogSizes;
+use crate::settings::{Clock, Settings};
+use crate::state::flush_queue::FlushQueue;
+use crate::state::maintenance_queue::MaintenanceQueue;
+use crate::state::view::View;
+use model::Timestamp;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Called with one outcome for each batch.
+pub(crate) type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;
+
+/// What the store's threads and its callers share. Locks are taken in the order of the fields and held
+/// for no file operation.
+pub(crate) struct Shared {
+    pub(crate) dir: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    queue: Mutex<Queue>,
+    queued: Condvar,
+    pub(crate) flushing: FlushQueue,
+    pub(crate) tending: MaintenanceQueue,
+    books: Mutex<Books>,
+    view: RwLock<Arc<View>>,
+    /// Batches that can be queried: those with a lower position.
+    visible: AtomicU64,
+    counts: Mutex<Counts>,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) log_sizes: Arc<LogSizes>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// Batches of one request.
+pub(crate) struct Request {
+    pub(crate) batches: Vec<Incoming>,
+    pub(crate) done: Done,
+    cost: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: std::collections::VecDeque<Request>,
+    batches: usize,
+    bytes: usize,
+    closing: bool,
+    /// There may be something to do beside batches.
+    woken: bool,
+}
+
+/// What the log's writer finds to do.
+pub(crate) struct Work {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) closing: bool,
+}
+
+/// What is counted since the start of the process, and what the last commit saw.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) stats: Stats,
+    pub(crate) log_trouble: Option<String>,
+    pub(crate) flush_trouble: Option<String>,
+    pub(crate) tend_trouble: Option<String>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        dir: PathBuf,
+        settings: Settings,
+        clock: Clock,
+        books: Books,
+        view: View,
+        visible: u64,
+        log_sizes: Arc<LogSizes>,
+    ) -> Self {
+        Self {
+            dir,
+            settings,
+            clock,
+            queue: Mutex::default(),
+            queued: Condvar::new(),
+            flushing: FlushQueue::default(),
+            tending: MaintenanceQueue::default(),
+            books: Mutex::new(books),
+            view: RwLock::new(Arc::new(view)),
+            visible: AtomicU64::new(visible),
+            counts: Mutex::default(),
+            meter: Arc::default(),
+            log_sizes,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Queues batches, or gives `done` back when there is no room or the store is closing.
+    pub(crate) fn enqueue(&self, batches: Vec<Incoming>, done: Done) -> Result<(), (Done, bool)> {
+        let cost = batches.iter().map(cost).sum();
+        let mut queue = lock(&self.queue);
+        let full = queue.bytes + cost > self.settings.queue_bytes_max && queue.bytes > 0
+            || queue.batches + batches.len() > self.settings.queue_batches_max && queue.batches > 0;
+        if full || queue.closing {
+            return Err((done, queue.closing));
+        }
+        queue.bytes += cost;
+        queue.batches += batches.len();
+        queue.requests.push_back(Request { batches, done, cost });
+        drop(queue);
+        self.queued.notify_one();
+        Ok(())
+    }
+
+    /// Waits for work, a second at most, and takes as much of it as one commit may have.
+    pub(crate) fn work(&self) -> Work {
+        const COMMIT_BYTES: usize = 32 << 20;
+        let queue = lock(&self.queue);
+        let idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.closing && !queue.woken;
+        let second = std::time::Duration::from_secs(1);
+        let waited = self.queued.wait_timeout_while(queue, second, idle);
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        while bytes < COMMIT_BYTES
+            && let Some(request) = queue.requests.pop_front()
+        {
+            bytes += request.cost;
+            queue.bytes -= request.cost;
+            queue.batches -= request.batches.len();
+            requests.push(request);
+        }
+        queue.woken = false;
+        Work { requests, closing: queue.closing && queue.requests.is_empty() }
+    }
+
+    /// Lets the log's writer look around, though no batch came.
+    pub(crate) fn wake(&self) {
+        lock(&self.queue).woken = true;
+        self.queued.notify_one();
+    }
+
+    /// Takes no more batches.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).closing = true;
+        self.queued.notify_one();
+        self.tending.close();
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        lock(&self.books)
+    }
+
+    pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
+        lock(&self.counts)
+    }
+
+    /// The store at this moment, and how many batches can be queried in it.
+    pub(crate) fn view(&self) -> (Arc<View>, u64) {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&view), self.visible.load(Ordering::Acquire))
+    }
+
+    /// Makes the batches before a position visible.
+    pub(crate) fn show(&self, position: u64) {
+        self.visible.store(position, Ordering::Release);
+    }
+
+    /// Puts another view in the place of the one there is.
+    pub(crate) fn turn<T>(&self, change: impl FnOnce(&mut View) -> T) -> T {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut new = View::clone(&view);
+        let result = change(&mut new);
+        *view = Arc::new(new);
+        result
+    }
+
+    /// The store's own state.
+    pub(crate) fn stats(&self) -> Stats {
+        let (queue_batches, queue_bytes) = {
+            let queue = lock(&self.queue);
+            (queue.batches as u64, queue.bytes as u64)
+        };
+        let (series, metrics, gaps, gaps_forgotten) = {
+            let books = self.books();
+            let registry = &books.registry;
+            let (series, metrics) = (registry.series_count(), registry.metrics_count());
+            (series as u64, metrics as u64, books.gaps.count(), books.gaps.forgotten())
+        };
+        let (view, _) = self.view();
+        let Counts { stats, log_trouble, flush_trouble, tend_trouble } = self.counts().clone();
+        Stats {
+            series,
+            metrics,
+            gaps,
+            gaps_forgotten,
+            head_samples: view.heads().map(|head| head.samples()).sum(),
+            head_bytes: view.heads().map(|head| head.bytes()).sum(),
+            blocks: view.blocks.len() as u64,
+            block_bytes: view.blocks.iter().map(|block| block.note.bytes).sum(),
+            block_samples: view.blocks.iter().map(|block| block.note.rows).sum(),
+            archived_blocks: view.archived().count() as u64,
+            archived_bytes: view.archived().map(|block| block.note.bytes).sum(),
+            rollups: view.rollups.len() as u64,
+            rollup_bytes: view.rollups.iter().map(|file| file.note.bytes).sum(),
+            settled: Some(view.settled).filter(|settled| settled.0 > i64::MIN),
+            samples_removed: view.samples_removed,
+            queue_batches,
+            queue_bytes,
+            log_bytes: self.log_sizes.bytes(),
+            log_segments: self.log_sizes.segments(),
+            trouble: log_trouble.or(flush_trouble).or(tend_trouble),
+            read: self.meter.counts(),
+            ..stats
+        }
+    }
+
+    /// Keeps the footers in memory bounded; called where a scan ends.
+    pub(crate) fn close_unused(&self) {
+        let (view, _) = self.view();
+        close_unused(view.blocks.iter().chain(&view.rollups));
+    }
+}
+
+/// About how many bytes of memory a waiting batch takes. Its table is not counted apart: it is about
+/// eight times as long as it is in the frame, compressed.
+const fn cost(incoming: &Incoming) -> usize {
+    let decoded = &incoming.decoded;
+    incoming.frame.len() * 9 + decoded.values.len() * 20 + decoded.ticks.len() * 16 + 256
+}

@@ -1,0 +1,198 @@
+//! A moment of the store: which blocks, which samples in memory, which last values.
+
+use crate::answer::{LastValue, SeriesInfo};
+use crate::blocks::{Block, BlockNote};
+use crate::head::samples::{Head, Member};
+use crate::senders::series_table::NO_START;
+use crate::state::select::Selector;
+use model::{DeviceId, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A moment of the store. Blocks, frozen head and active head never hold the same batch.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    /// In the order of their log segments.
+    pub(crate) blocks: Vec<Arc<Block>>,
+    /// Files of rollups, in no order.
+    pub(crate) rollups: Vec<Arc<Block>>,
+    /// Windows before it are told from files that are made for good.
+    pub(crate) settled: Timestamp,
+    /// Samples let go since the directory was made.
+    pub(crate) samples_removed: u64,
+    /// The samples being written to a block.
+    pub(crate) frozen: Option<Arc<Head>>,
+    /// The samples that batches are added to.
+    pub(crate) active: Arc<Head>,
+    /// The newest samples in blocks of the series alive.
+    pub(crate) lasts: Arc<Lasts>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            rollups: Vec::new(),
+            settled: Timestamp(i64::MIN),
+            samples_removed: 0,
+            frozen: None,
+            active: Arc::default(),
+            lasts: Arc::default(),
+        }
+    }
+}
+
+impl View {
+    /// The samples in memory, older ones first.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &Arc<Head>> {
+        self.frozen.iter().chain([&self.active])
+    }
+
+    /// The blocks that lie in the archive.
+    pub(crate) fn archived(&self) -> impl Iterator<Item = &Arc<Block>> + Clone {
+        self.blocks.iter().filter(|block| block.note.archived)
+    }
+
+    /// The files of rollups of a length that are made for good.
+    pub(crate) fn settled_files(
+        &self,
+        window_us: i64,
+    ) -> impl Iterator<Item = &Arc<Block>> + Clone {
+        let of = move |file: &BlockNote| file.settled.is_some() && file.window_us == window_us;
+        self.rollups.iter().filter(move |file| of(&file.note))
+    }
+
+    /// Whether there are rollups of all samples of a block.
+    pub(crate) fn is_rolled(&self, block: &BlockNote, window_us: i64) -> bool {
+        let holds = |file: &BlockNote| {
+            file.window_us == window_us
+                && file.settled.is_none()
+                && file.log_first <= block.log_first
+                && block.log_last <= file.log_last
+        };
+        self.rollups.iter().any(|file| holds(&file.note))
+    }
+
+    /// The newest sample of each alive series of a selection, in the order of the series.
+    pub(crate) fn last(&self, selector: &Selector) -> Vec<LastValue> {
+        let mut found = self.lasts.select(selector);
+        for head in self.heads() {
+            for device in devices_of(head, selector) {
+                let members = head.members(&device, |info| selector.matches(&info.series));
+                found.extend(members.iter().filter_map(last_of));
+            }
+        }
+        // Of one series, what is in memory stands after what is in blocks, and wins at the same instant.
+        found.sort_by(|a, b| SeriesInfo::order(&a.series, &b.series));
+        newest(found)
+    }
+}
+
+fn newest(sorted: Vec<LastValue>) -> Vec<LastValue> {
+    let mut newest: Vec<LastValue> = Vec::with_capacity(sorted.len());
+    for last in sorted {
+        match newest.last_mut() {
+            Some(before) if SeriesInfo::same(&before.series, &last.series) => {
+                if last.at >= before.at {
+                    *before = last;
+                }
+            }
+            _ => newest.push(last),
+        }
+    }
+    newest
+}
+
+/// The devices of a head that a selection asks for, in order.
+pub(crate) fn devices_of(head: &Head, selector: &Selector) -> Vec<DeviceId> {
+    let mut devices = head.devices();
+    if let Some(wanted) = &selector.devices {
+        devices.retain(|device| wanted.contains(device));
+    }
+    devices
+}
+
+fn last_of(member: &Member) -> Option<LastValue> {
+    let (at, raw) = member.group.rows().last(member.place)?;
+    let start = member.start();
+    Some(LastValue {
+        series: Arc::clone(&member.series),
+        at: Timestamp(at),
+        value: raw.value(member.divisor()),
+        start: (start != NO_START).then_some(Timestamp(start)),
+    })
+}
+
+/// A series' newest sample in a block.
+#[derive(Clone, Debug)]
+pub(crate) struct LastInBlock {
+    pub(crate) last: LastValue,
+    /// When the newest batch of its block was received.
+    pub(crate) received: Timestamp,
+}
+
+/// The newest samples in blocks, in the order of their series.
+#[derive(Debug, Default)]
+pub(crate) struct Lasts(Vec<LastInBlock>);
+
+impl Lasts {
+    /// These, with those of a newer block, without those received before an instant. There may be a
+    /// million of each: they are merged as they stand, with no copy of both beside them.
+    pub(crate) fn with(&self, mut newer: Vec<LastInBlock>, since: Timestamp) -> Self {
+        let order =
+            |a: &LastInBlock, b: &LastInBlock| SeriesInfo::order(&a.last.series, &b.last.series);
+        newer.sort_by(order);
+        let mut kept = Self(Vec::with_capacity(self.0.len().max(newer.len())));
+        let mut older = self.0.iter().peekable();
+        for one in newer {
+            while let Some(before) = older.next_if(|before| order(before, &one).is_le()) {
+                kept.add(before.clone());
+            }
+            kept.add(one);
+        }
+        older.for_each(|one| kept.add(one.clone()));
+        kept.0.retain(|one| one.received >= since);
+        kept
+    }
+
+    /// Adds the next one, in the order of series; of one series the newest sample is kept, of one
+    /// instant the one that is added last.
+    fn add(&mut self, one: LastInBlock) {
+        match self.0.last_mut() {
+            Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {
+                before.received = before.received.max(one.received);
+                if one.last.at >= before.last.at {
+                    before.last = one.last;
+                }
+            }
+            _ => self.0.push(one),
+        }
+    }
+
+    /// The newest samples of a head that is in a block by now.
+    pub(crate) fn of_head(head: &Head, received: Timestamp) -> Vec<LastInBlock> {
+        let selector = Selector::default();
+        let devices = devices_of(head, &selector);
+        let members = devices.iter().flat_map(|device| head.members(device, |_| true));
+        members
+            .filter_map(|member| Some(LastInBlock { last: last_of(&member)?, received }))
+            .collect()
+    }
+
+    fn select(&self, selector: &Selector) -> Vec<LastValue> {
+        let matching = |part: &[LastInBlock]| -> Vec<LastValue> {
+            let of = |one: &LastInBlock| selector.matches(&one.last.series.series);
+            part.iter().filter(|one| of(one)).map(|one| one.last.clone()).collect()
+        };
+        let Some(devices): Option<&BTreeSet<DeviceId>> = selector.devices.as_ref() else {
+            return matching(&self.0);
+        };
+        let mut found = Vec::new();
+        for wanted in devices {
+            let start = self.0.partition_point(|one| one.last.series.series.device < *wanted);
+            let end = self.0.partition_point(|one| one.last.series.series.device <= *wanted);
+            found.extend(matching(self.0.get(start..end).unwrap_or_default()));
+        }
+        found
+    }
+}

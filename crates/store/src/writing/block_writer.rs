@@ -1,0 +1,188 @@
+//! The block writer: turns the samples in memory into a block, swaps the manifest, trims the log.
+//!
+//! The order makes a crash at any point harmless: the block is on the disk under its name before the
+//! manifest names it; the manifest that names it also says which log segments it holds; only then do they
+//! go. What a crash leaves over is removed at the next start.
+
+use crate::answer::SeriesInfo;
+use crate::blocks::{Block, BlockFacts, NewBlock};
+use crate::files::errors::BlockError;
+use crate::files::layout::{blocks_dir, log_dir, quarantine_dir};
+use crate::head::samples::{Head, Member};
+use crate::head::series_builder::SeriesBuilder;
+use crate::log::files::{segment_name, segment_number};
+use crate::settings::Settings;
+use crate::state::flush_queue::Job;
+use crate::state::ledger::Ledger;
+use crate::state::manifest::write_gaps;
+use crate::state::shared::Shared;
+use crate::state::view::Lasts;
+use model::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Segments that are set aside; the oldest goes when there are more.
+const QUARANTINE_MAX: usize = 16;
+
+/// Writes blocks and manifests.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) settings: Settings,
+}
+
+impl Flusher {
+    /// Writes jobs until the store is closed.
+    pub(crate) fn run(self, shared: &Shared) {
+        while let Some(job) = shared.flushing.next() {
+            let mut tries = 0;
+            let block = loop {
+                match self.write(&job) {
+                    Ok(block) => break block,
+                    Err(error) => {
+                        let mut counts = shared.counts();
+                        counts.stats.flush_errors += 1;
+                        counts.flush_trouble = Some(error.to_string());
+                        drop(counts);
+                        if !shared.flushing.failed(&error, tries) {
+                            return;
+                        }
+                        tries += 1;
+                    }
+                }
+            };
+            shared.counts().flush_trouble = None;
+            let through = job.through;
+            publish(shared, job, block);
+            self.trim(through);
+            shared.log_sizes.forget(through);
+            shared.flushing.done();
+            shared.wake();
+            shared.tending.wake();
+        }
+    }
+
+    /// Writes a job's block, if it has samples, and the manifest that covers it.
+    ///
+    /// # Errors
+    /// The disk fails; all of it can be tried again.
+    pub(crate) fn write(&self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
+        let Job { head, covered, through } = job;
+        let block = match head.received().filter(|_| head.samples() > 0) {
+            Some((_, received)) => Some(self.block(head, received, *through)?),
+            None => None,
+        };
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        self.ledger.swap(|manifest| {
+            if let Some(gaps) = &covered.gaps {
+                manifest.gaps = Some(write_gaps(&**disk, dir, manifest.generation, gaps)?);
+            }
+            manifest.blocks.extend(block.iter().map(|block| block.note.clone()));
+            manifest.covered = *through;
+            manifest.metrics.clone_from(&covered.metrics);
+            manifest.origins.clone_from(&covered.origins);
+            manifest.damage.clone_from(&covered.damage);
+            manifest.gaps_forgotten = covered.gaps_forgotten;
+            Ok::<(), BlockError>(())
+        })?;
+        Ok(block)
+    }
+
+    fn block(
+        &self,
+        head: &Head,
+        received: Timestamp,
+        through: u64,
+    ) -> Result<Arc<Block>, BlockError> {
+        let dir = blocks_dir(&self.ledger.dir);
+        let of = BlockFacts {
+            log: (self.ledger.manifest().covered + 1, through),
+            level: 0,
+            window_us: 0,
+            settled: None,
+        };
+        let mut new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
+        self.rows(head, &mut new)?;
+        Ok(Arc::new(new.finish(received)?))
+    }
+
+    /// Writes the rows of a head: neighbouring series together, about a row group at a time.
+    fn rows(&self, head: &Head, new: &mut NewBlock<'_>) -> Result<(), BlockError> {
+        let mut slab = SeriesBuilder::default();
+        let mut write = |members: &[Member]| {
+            slab.read(members, u64::MAX, (i64::MIN, i64::MAX), |rows| new.series(rows))
+        };
+        let (mut waiting, mut rows) = (Vec::new(), 0);
+        for device in head.devices() {
+            let members = head.members(&device, |_| true);
+            for same in members.chunk_by(|a, b| SeriesInfo::same(&a.series, &b.series)) {
+                rows += same.iter().map(|one| one.group.rows().samples(one.place)).sum::<usize>();
+                waiting.extend_from_slice(same);
+                if rows >= self.settings.row_group_rows {
+                    write(&waiting)?;
+                    waiting.clear();
+                    rows = 0;
+                }
+            }
+        }
+        write(&waiting)
+    }
+
+    /// Removes the log segments that a block holds, and what else no manifest names. A file that stays is
+    /// removed at the next start.
+    pub(crate) fn trim(&self, through: u64) {
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        let log = log_dir(dir);
+        for name in disk.list(&log).unwrap_or_default() {
+            if segment_number(&name).is_some_and(|number| number <= through) {
+                self.drop_segment(&log, &name);
+            }
+        }
+        let kept = self.ledger.manifest().gaps.as_ref().map(|gaps| gaps.file.clone());
+        for name in disk.list(dir).unwrap_or_default() {
+            if name.starts_with("gaps-") && Some(&name) != kept.as_ref() {
+                disk.remove(&dir.join(name)).unwrap_or_default();
+            }
+        }
+    }
+
+    fn drop_segment(&self, log: &Path, name: &str) {
+        let path = log.join(name);
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        let quarantined = self.ledger.manifest().quarantine.clone();
+        if !segment_number(name).is_some_and(|number| quarantined.contains(&number)) {
+            return disk.remove(&path).unwrap_or_default();
+        }
+        let quarantine = quarantine_dir(dir);
+        disk.create_dir(&quarantine).unwrap_or_default();
+        disk.rename(&path, &quarantine.join(name)).unwrap_or_default();
+        let mut aside = disk.list(&quarantine).unwrap_or_default();
+        aside.sort_unstable();
+        for oldest in aside.iter().take(aside.len().saturating_sub(QUARANTINE_MAX)) {
+            disk.remove(&quarantine.join(oldest)).unwrap_or_default();
+        }
+    }
+
+    /// Where a damaged segment lies once it is set aside.
+    pub(crate) fn set_aside(&self, number: u64) -> PathBuf {
+        quarantine_dir(&self.ledger.dir).join(segment_name(number))
+    }
+}
+
+/// Puts the block in the place of the samples in memory, at once for whoever looks.
+fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
+    let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
+    let newer = Lasts::of_head(&job.head, received);
+    let since = shared.now().plus(-shared.settings.series_idle_us);
+    let lasts = Arc::new(shared.view().0.lasts.with(newer, since));
+    shared.turn(|view| {
+        view.blocks.extend(block);
+        view.frozen = None;
+        view.lasts = lasts;
+    });
+    // Now that the samples are gone from memory, so may their series be.
+    drop(job);
+    let mut books = shared.books();
+    books.tables.drop_unused(since);
+    books.registry.sweep();
+}

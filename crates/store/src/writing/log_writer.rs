@@ -1,0 +1,252 @@
+//! The log's writer: takes all batches that wait, appends them, waits for the disk once, then shows them
+//! and answers.
+
+use crate::files::errors::DiskError;
+use crate::files::json::GapJson;
+use crate::head::append::{NotNow, Outcome};
+use crate::head::intake::{Intake, Verdict};
+use crate::head::rejected_series::RejectedSeries;
+use crate::head::samples::Head;
+use crate::log::files::Log;
+use crate::log::record::{RecordKind, put_record};
+use crate::senders::origins::OriginNumber;
+use crate::senders::series_table::Table;
+use crate::state::flush_queue::Job;
+use crate::state::shared::{Request, Shared, Work};
+use model::{Boot, Gap, Timestamp};
+use std::collections::HashSet;
+use std::sync::Arc;
+use wire::Decoded;
+
+/// Old boots are looked for so often.
+const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
+
+/// The log's writer.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    shared: Arc<Shared>,
+    log: Log,
+    intake: Intake,
+    records: Vec<u8>,
+    twins: HashSet<(OriginNumber, Boot, u64)>,
+    /// When the oldest record was received that no block covers.
+    oldest: Option<Timestamp>,
+    expired: Timestamp,
+}
+
+/// What becomes of a batch once the log holds the commit.
+enum CommitStep {
+    Store(OriginNumber, Arc<Table>, Box<Decoded>, Timestamp),
+    Gap(Gap, String),
+    /// The same batch stands before it in this commit.
+    Twin,
+    Done(Outcome),
+}
+
+impl LogWriter {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        log: Log,
+        intake: Intake,
+        oldest: Option<Timestamp>,
+    ) -> Self {
+        let (records, twins) = (Vec::new(), HashSet::new());
+        let expired = shared.now();
+        Self { shared, log, intake, records, twins, oldest, expired }
+    }
+
+    /// Works until the store is closed and the queue is empty.
+    pub(crate) fn run(mut self) {
+        loop {
+            let Work { requests, closing } = self.shared.work();
+            if !requests.is_empty() {
+                self.commit(requests);
+            }
+            self.tend();
+            if closing {
+                break;
+            }
+        }
+        self.shared.flushing.close();
+    }
+
+    fn commit(&mut self, requests: Vec<Request>) {
+        let mut dones = Vec::with_capacity(requests.len());
+        let mut steps = Vec::new();
+        {
+            let shared = Arc::clone(&self.shared);
+            let mut books = shared.books();
+            for Request { batches, done, .. } in requests {
+                dones.push((done, batches.len()));
+                for batch in batches {
+                    let received = batch.received;
+                    let verdict = books.judge(&batch.decoded, received, &shared.settings);
+                    steps.push(self.step(verdict, batch.decoded, &batch.frame, received));
+                }
+            }
+        }
+        self.twins.clear();
+        let written = self.write();
+        let outcomes = self.outcomes(steps, written);
+        let mut outcomes = outcomes.into_iter();
+        for (done, batches) in dones {
+            done(outcomes.by_ref().take(batches).collect());
+        }
+        self.records.clear();
+    }
+
+    fn step(
+        &mut self,
+        verdict: Verdict,
+        decoded: Decoded,
+        frame: &[u8],
+        received: Timestamp,
+    ) -> CommitStep {
+        match verdict {
+            Verdict::Store(number, table) => {
+                if !self.twins.insert((number, decoded.boot, decoded.seq)) {
+                    return CommitStep::Twin;
+                }
+                if let Some(withheld) = RejectedSeries::record(&table, frame) {
+                    put_record(&mut self.records, RecordKind::RejectedSeries, received, &withheld);
+                }
+                put_record(&mut self.records, RecordKind::Frame, received, frame);
+                CommitStep::Store(number, table, Box::new(decoded), received)
+            }
+            Verdict::TooLate(gap, why) => {
+                match serde_json::to_vec(&GapJson::from(&gap)) {
+                    Ok(json) => put_record(&mut self.records, RecordKind::Gap, received, &json),
+                    Err(error) => {
+                        return CommitStep::Done(Outcome::RefusedForGood(error.to_string()));
+                    }
+                }
+                CommitStep::Gap(gap, why)
+            }
+            Verdict::Done(outcome) => CommitStep::Done(outcome),
+        }
+    }
+
+    /// Brings the records to the disk.
+    fn write(&mut self) -> Result<(), NotNow> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let settings = &self.shared.settings;
+        let bytes = self.shared.log_sizes.bytes();
+        if bytes + self.records.len() as u64 > settings.log_bytes_max {
+            return Err(NotNow::LogFull { bytes });
+        }
+        let (view, _) = self.shared.view();
+        let bytes = view.heads().map(|head| head.bytes()).sum();
+        if bytes >= settings.head_bytes_max as u64 {
+            return Err(NotNow::HeadFull { bytes });
+        }
+        let before = self.shared.now();
+        let appended = self.log.append(&self.records);
+        let took = self.shared.now().since(before).max(0);
+        let mut counts = self.shared.counts();
+        counts.log_trouble = appended.as_ref().err().map(DiskError::to_string);
+        counts.stats.commits += 1;
+        counts.stats.log_errors += u64::from(appended.is_err());
+        let seconds = Timestamp(took).seconds();
+        counts.stats.fsync_seconds += seconds;
+        counts.stats.fsync_seconds_max = counts.stats.fsync_seconds_max.max(seconds);
+        appended.map_err(|error| match error.is_full() {
+            true => NotNow::DiskFull(error.to_string()),
+            false => NotNow::Failed(error.to_string()),
+        })
+    }
+
+    /// Makes the batches that the log holds visible, and tells what became of each.
+    fn outcomes(&mut self, steps: Vec<CommitStep>, written: Result<(), NotNow>) -> Vec<Outcome> {
+        let shared = Arc::clone(&self.shared);
+        let mut outcomes = Vec::with_capacity(steps.len());
+        let (mut stored, mut refused) = (0, 0);
+        let mut books = shared.books();
+        for step in steps {
+            outcomes.push(match (step, &written) {
+                (CommitStep::Done(outcome), _) => outcome,
+                (_, Err(not_now)) => Outcome::RefusedForNow(not_now.clone()),
+                (CommitStep::Twin, Ok(())) => Outcome::Duplicate,
+                (CommitStep::Gap(gap, why), Ok(())) => {
+                    books.gaps.add(gap);
+                    Outcome::RefusedForGood(why)
+                }
+                (CommitStep::Store(number, table, decoded, received), Ok(())) => {
+                    self.oldest.get_or_insert(received);
+                    let samples = decoded.values.len() as u64;
+                    let of = (number, &table, None);
+                    let settings = &shared.settings;
+                    let outcome = self.intake.store(&mut books, of, *decoded, received, settings);
+                    if let Outcome::Stored { samples_refused, .. } = &outcome {
+                        refused += u64::from(*samples_refused);
+                        stored += samples.saturating_sub(u64::from(*samples_refused));
+                    }
+                    outcome
+                }
+            });
+        }
+        // Before the books are let go: whoever locks them after sees these batches.
+        shared.show(self.intake.position);
+        drop(books);
+        let mut counts = shared.counts();
+        counts.stats.samples_stored += stored;
+        counts.stats.samples_refused += refused;
+        outcomes.iter().for_each(|outcome| count(&mut counts.stats, outcome));
+        outcomes
+    }
+
+    /// What is to be done between commits: old boots leave the window, a block is begun.
+    fn tend(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let now = shared.now();
+        if now.since(self.expired) >= EXPIRE_US {
+            self.expired = now;
+            let mut books = shared.books();
+            let given_up = books.origins.expire(now, &shared.settings);
+            given_up.into_iter().for_each(|gap| books.gaps.add(gap));
+            books.forget_runs(now);
+        }
+        if self.is_due(now) || shared.flushing.is_wanted() {
+            self.freeze();
+        }
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        let settings = &self.shared.settings;
+        let head = &self.intake.head;
+        head.samples() >= settings.head_samples_max
+            || head.bytes() >= settings.head_bytes_max as u64 / 2
+            || self.shared.log_sizes.bytes() >= settings.log_bytes_max / 2
+            || self.oldest.is_some_and(|oldest| now.since(oldest) >= settings.head_age_us)
+    }
+
+    /// Hands the samples in memory to the block writer, with the books as they are, unless it still has
+    /// the ones before.
+    fn freeze(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        if !shared.flushing.is_free() {
+            return;
+        }
+        let through = self.log.rotate();
+        let covered = Arc::new(shared.books().covered());
+        let head = Arc::new(Head::default());
+        let full = shared.turn(|view| {
+            let full = std::mem::replace(&mut view.active, Arc::clone(&head));
+            view.frozen = Some(Arc::clone(&full));
+            full
+        });
+        self.intake.turn_to(head);
+        self.oldest = None;
+        shared.flushing.hand(Job { head: full, covered, through });
+    }
+}
+
+fn count(stats: &mut crate::answer::Stats, outcome: &Outcome) {
+    match outcome {
+        Outcome::Stored { .. } => stats.batches_stored += 1,
+        Outcome::Duplicate => stats.batches_duplicate += 1,
+        Outcome::RefusedForGood(_) => stats.batches_refused += 1,
+        Outcome::RefusedForNow(_) => stats.batches_deferred += 1,
+    }
+}

@@ -1,0 +1,153 @@
+//! How much a message names, counted before it is decoded: two bytes may name an entry that takes a hundred.
+
+use crate::decode::DecodeError;
+use crate::limits::{self, GAPS_MAX, JOBS_MAX, METRICS_MAX, OOM_KILLS_MAX, SERIES_MAX, TICKS_MAX};
+use model::SAMPLES_PER_BATCH_MAX;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// A repeated field of a message of `proto/batch.proto`, and how many entries it may have.
+pub(crate) struct Bound {
+    tag: u32,
+    what: &'static str,
+    max: usize,
+    entries: Entries,
+}
+
+/// How the entries are written.
+enum Entries {
+    /// Packed numbers of one to ten bytes.
+    Numbers,
+    /// Packed numbers of eight bytes.
+    Doubles,
+    /// Texts, one a field.
+    Texts,
+    /// Messages, one a field, with bounds of their own.
+    Messages(&'static [Bound]),
+}
+
+const fn bound(tag: u32, what: &'static str, max: usize, entries: Entries) -> Bound {
+    Bound { tag, what, max, entries }
+}
+
+/// Of a batch.
+pub(crate) const BATCH: &[Bound] = &[
+    bound(5, "ticks", TICKS_MAX, Entries::Numbers),
+    bound(6, "ticks", TICKS_MAX, Entries::Numbers),
+    bound(7, "samples", SAMPLES_PER_BATCH_MAX, Entries::Numbers),
+    bound(8, "samples", SAMPLES_PER_BATCH_MAX, Entries::Numbers),
+    bound(9, "samples", SAMPLES_PER_BATCH_MAX, Entries::Doubles),
+    bound(10, "gaps", GAPS_MAX, Entries::Messages(&[])),
+    bound(11, "job events", JOBS_MAX, Entries::Messages(JOB_EVENT)),
+];
+
+const JOB_EVENT: &[Bound] = &[bound(10, "OOM kills", OOM_KILLS_MAX, Entries::Messages(&[]))];
+
+/// Of a table.
+pub(crate) const TABLE: &[Bound] = &[
+    bound(1, "metrics", METRICS_MAX, Entries::Messages(&[])),
+    bound(2, "devices", SERIES_MAX, Entries::Texts),
+    bound(3, "clusters", SERIES_MAX, Entries::Texts),
+    bound(4, "label sets", SERIES_MAX, Entries::Texts),
+    bound(5, "series", SERIES_MAX, Entries::Numbers),
+    bound(6, "series", SERIES_MAX, Entries::Numbers),
+    bound(7, "series", SERIES_MAX, Entries::Numbers),
+    bound(8, "series", SERIES_MAX, Entries::Numbers),
+    bound(9, "series", SERIES_MAX, Entries::Numbers),
+    bound(10, "series", SERIES_MAX, Entries::Numbers),
+];
+
+/// Fails when a field of an encoded message has more entries than it may have, or the message is damaged.
+pub(crate) fn check(mut message: &[u8], bounds: &[Bound]) -> Result<(), DecodeError> {
+    let mut counts = vec![0_usize; bounds.len()];
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        let bounded = bounds.iter().zip(&mut counts).find(|(bound, _)| bound.tag == tag);
+        if wire_type != WireType::LengthDelimited {
+            skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+            if let Some((bound, count)) = bounded {
+                add(bound, count, 1)?;
+            }
+            continue;
+        }
+        let length = usize::try_from(decode_varint(&mut message)?).unwrap_or(usize::MAX);
+        // What is cut short is refused where it is decoded.
+        let Some((field, rest)) = message.split_at_checked(length) else { return Ok(()) };
+        message = rest;
+        let Some((bound, count)) = bounded else { continue };
+        match bound.entries {
+            // The last byte of each number, and no other, is below 128.
+            Entries::Numbers => add(bound, count, field.iter().filter(|b| **b < 128).count())?,
+            Entries::Doubles => add(bound, count, field.len() / 8)?,
+            Entries::Texts => add(bound, count, 1)?,
+            Entries::Messages(inner) => {
+                add(bound, count, 1)?;
+                check(field, inner)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(bound: &Bound, count: &mut usize, more: usize) -> Result<(), DecodeError> {
+    *count = count.saturating_add(more);
+    Ok(limits::count(bound.what, *count, bound.max)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::LimitError;
+    use crate::message::{Batch, Gap, JobEvent, Metric, OomKill, Table};
+    use prost::Message;
+
+    fn count_of(bytes: &[u8], bounds: &[Bound]) -> Option<(&'static str, usize)> {
+        match check(bytes, bounds) {
+            Err(DecodeError::Limit(LimitError::Count { what, count, .. })) => Some((what, count)),
+            Err(other) => panic!("{other}"),
+            Ok(()) => None,
+        }
+    }
+
+    #[test]
+    fn what_expands_is_refused_before_it_is_decoded() {
+        let samples = SAMPLES_PER_BATCH_MAX;
+        let kills = vec![OomKill::default(); OOM_KILLS_MAX + 1];
+        let event = JobEvent { oom_kill: kills, ..JobEvent::default() };
+        for (batch, refused) in [
+            (Batch { refs: vec![0; samples], ..Batch::default() }, None),
+            (Batch { refs: vec![u64::MAX; samples], ..Batch::default() }, None),
+            (Batch { refs: vec![0; 16 << 20], ..Batch::default() }, Some(("samples", 16 << 20))),
+            (
+                Batch { step: vec![-1; samples + 1], ..Batch::default() },
+                Some(("samples", samples + 1)),
+            ),
+            (
+                Batch { real: vec![0.5; samples + 1], ..Batch::default() },
+                Some(("samples", samples + 1)),
+            ),
+            (
+                Batch { tick_delta: vec![0; TICKS_MAX + 1], ..Batch::default() },
+                Some(("ticks", TICKS_MAX + 1)),
+            ),
+            (
+                Batch { gap: vec![Gap::default(); GAPS_MAX + 9], ..Batch::default() },
+                Some(("gaps", GAPS_MAX + 1)),
+            ),
+            (
+                Batch { job: vec![event], ..Batch::default() },
+                Some(("OOM kills", OOM_KILLS_MAX + 1)),
+            ),
+        ] {
+            assert_eq!(count_of(&batch.encode_to_vec(), BATCH), refused);
+        }
+        let table = Table { metric: vec![Metric::default(); 5000], ..Table::default() };
+        assert_eq!(count_of(&table.encode_to_vec(), TABLE), Some(("metrics", METRICS_MAX + 1)));
+    }
+
+    #[test]
+    fn numbers_that_are_not_packed_count_too() {
+        let unpacked = [7 << 3, 0].repeat(SAMPLES_PER_BATCH_MAX + 1);
+        let refused = Some(("samples", SAMPLES_PER_BATCH_MAX + 1));
+        assert_eq!(count_of(&unpacked, BATCH), refused);
+    }
+}
