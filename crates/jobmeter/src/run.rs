@@ -203,7 +203,9 @@ fn measured(
     let stop = job.start.plus(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX));
     job.stop = Some(stop);
     measure.end(&key, stop);
-    let totals = measure.totals(wall);
+    let end = Duration::from_micros(command.begun().steady_us) + wall;
+    let after_end = Duration::from_micros(monotonic_us()).saturating_sub(end);
+    let totals = measure.totals(wall, after_end);
     if place.is_empty() && totals.io_write_bytes.is_some_and(|bytes| bytes > 0.0) {
         let what = "cancelled writes: without a cgroup, written bytes hold those of deleted files";
         left_out.push(what.to_owned());

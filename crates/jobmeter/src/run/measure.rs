@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Sources that tell something of a job's cgroup.
 const SOURCES: [&str; 3] = ["cgroup", "taskstats", "process"];
 
-/// Most processor time of a task after the kernel has reported its end.
-const END_SECONDS_MAX: f64 = 0.0005;
+/// Most processor time that is taken for a task's own end, after the kernel has reported it.
+const END_SECONDS_MAX: f64 = 0.005;
 
 /// Most OOM kills that a report names, as in the registry.
 const OOM_KILLS_MAX: usize = 256;
@@ -222,8 +222,8 @@ impl Measure {
         }
     }
 
-    /// What the job used until now.
-    pub(crate) fn totals(&self, wall: Duration) -> Totals {
+    /// What the job used until now, `after_end` later than its end.
+    pub(crate) fn totals(&self, wall: Duration, after_end: Duration) -> Totals {
         let wall_seconds = wall.as_secs_f64();
         let mut totals = if self.tree.is_some() {
             self.of_tree()
@@ -231,7 +231,7 @@ impl Measure {
             with_ended(self.of_cgroup(), self.ended)
         };
         totals.wall_seconds = wall_seconds;
-        totals.cpu_seconds = totals.cpu_seconds.map(|cpu| within(cpu, wall_seconds));
+        totals.cpu_seconds = totals.cpu_seconds.map(|cpu| within(cpu, wall_seconds, after_end));
         totals.cores_used =
             totals.cpu_seconds.filter(|_| wall_seconds > 0.0).map(|cpu| cpu / wall_seconds);
         totals
@@ -342,10 +342,11 @@ fn with_ended(totals: Totals, ended: Usage) -> Totals {
 }
 
 /// Processor time of a command of one task is within its wall time. The kernel counts some of a task's end after it
-/// has reported the end.
-fn within(cpu_seconds: f64, wall_seconds: f64) -> f64 {
-    let after_end = cpu_seconds - wall_seconds;
-    if (0.0..=END_SECONDS_MAX).contains(&after_end) { wall_seconds } else { cpu_seconds }
+/// has reported the end, `after_end` at most: so long after it was the last reading.
+fn within(cpu_seconds: f64, wall_seconds: f64, after_end: Duration) -> f64 {
+    let excess = cpu_seconds - wall_seconds;
+    let excess_max = after_end.as_secs_f64().min(END_SECONDS_MAX);
+    if (0.0..=excess_max).contains(&excess) { wall_seconds } else { cpu_seconds }
 }
 
 /// Notes the kills in events that wait to be sent, each once.
