@@ -1,11 +1,10 @@
 //! Records in the file: written, and read again.
 
+use crate::stable_hash::StableHash;
 use crate::{NodeShare, Record, RegistryError, Step};
 use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use std::fmt::{self, Write};
-use std::hash::{DefaultHasher, Hasher};
 
 /// What stands in a row of `records`, but for its number, key, digest and time of reception.
 pub(crate) const FACTS: [&str; 27] = [
@@ -65,19 +64,23 @@ pub(crate) fn known(
     .optional()
 }
 
-/// A number that tells one record from another: said again, nothing needs to be written.
+/// A number that tells one record from another: a record with the number that is stored need not be written. It is
+/// stored, so it comes from what is written, and is the same on every machine.
 pub(crate) fn digest(record: &Record) -> i64 {
-    struct Digest(DefaultHasher);
-    impl Write for Digest {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.write(text.as_bytes());
-            Ok(())
-        }
+    let mut hash = StableHash::default();
+    let shares = record.nodes.iter().flat_map(|share| share_values(record, share));
+    let steps = (0_i64..).zip(&record.steps).flat_map(|(place, step)| step_values(place, step));
+    hash.number(record.nodes.len() as u64);
+    for value in facts(record).into_iter().chain(shares).chain(steps) {
+        match value {
+            Value::Null => hash.number(0),
+            Value::Integer(integer) => hash.number(1).number(integer.cast_unsigned()),
+            Value::Real(real) => hash.number(2).number(real.to_bits()),
+            Value::Text(text) => hash.number(3).bytes(text.as_bytes()),
+            Value::Blob(bytes) => hash.number(4).bytes(&bytes),
+        };
     }
-    let mut digest = Digest(DefaultHasher::new());
-    // Every field is in what `Debug` writes; writing to a hasher cannot fail.
-    write!(digest, "{record:?}").ok();
-    digest.0.finish().cast_signed()
+    hash.finish().cast_signed()
 }
 
 /// Writes a record that is new, or in the place of the one of that number.
@@ -127,19 +130,24 @@ fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Resu
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     for share in &record.nodes {
-        insert.execute(params![
-            number,
-            share.device.as_str(),
-            record.start.map(|at| at.0),
-            record.stop.map(|at| at.0),
-            share.cpus,
-            share.cpu_list,
-            share.gpus,
-            share.gpu_list,
-            bytes(share.memory_bytes)
-        ])?;
+        let values = share_values(record, share);
+        insert.execute(params_from_iter([number.into()].into_iter().chain(values)))?;
     }
     Ok(())
+}
+
+/// A row of `shares`, without its record's number.
+fn share_values(record: &Record, share: &NodeShare) -> [Value; 8] {
+    [
+        share.device.to_string().into(),
+        record.start.map(|at| at.0).into(),
+        record.stop.map(|at| at.0).into(),
+        share.cpus.into(),
+        share.cpu_list.to_string().into(),
+        share.gpus.into(),
+        share.gpu_list.to_string().into(),
+        bytes(share.memory_bytes).into(),
+    ]
 }
 
 fn write_steps(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
@@ -148,18 +156,23 @@ fn write_steps(db: &Connection, record: &Record, number: i64) -> rusqlite::Resul
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
     for (place, step) in (0_i64..).zip(&record.steps) {
-        insert.execute(params![
-            number,
-            place,
-            step.id,
-            step.name,
-            step.state_word,
-            step.start.map(|at| at.0),
-            step.stop.map(|at| at.0),
-            step.exit_code
-        ])?;
+        let values = step_values(place, step);
+        insert.execute(params_from_iter([number.into()].into_iter().chain(values)))?;
     }
     Ok(())
+}
+
+/// A row of `steps`, without its record's number.
+fn step_values(place: i64, step: &Step) -> [Value; 7] {
+    [
+        place.into(),
+        step.id.to_string().into(),
+        step.name.to_string().into(),
+        step.state_word.to_string().into(),
+        step.start.map(|at| at.0).into(),
+        step.stop.map(|at| at.0).into(),
+        step.exit_code.into(),
+    ]
 }
 
 fn facts(record: &Record) -> Vec<Value> {

@@ -14,10 +14,9 @@ use crate::app::{App, stopped};
 use crate::believed::believed;
 use crate::job_told::{amendment, count};
 use api::JobTold;
-use jobs::{Amendment, Followed, Heard, Registry, RegistryError};
+use jobs::{Amendment, Followed, Heard, Registry, RegistryError, StableHash};
 use model::Timestamp;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -262,9 +261,7 @@ fn neighbours(path: &Path) -> io::Result<Vec<PathBuf>> {
 fn head(file: &File, bytes: u64) -> io::Result<u64> {
     let mut head = vec![0; usize::try_from(bytes.min(HEAD_BYTES)).unwrap_or(0)];
     let length = read(file, &mut head, 0)?;
-    let mut digest = DefaultHasher::new();
-    digest.write(head.get(..length).unwrap_or_default());
-    Ok(digest.finish())
+    Ok(StableHash::default().bytes(head.get(..length).unwrap_or_default()).finish())
 }
 
 /// Reads what is there, until the buffer is full.

@@ -7,10 +7,9 @@
 //!                  │  fires   ╰╯ may fire again
 //! ```
 
-use jobs::{LATCHES_MAX, Latch};
+use jobs::{LATCHES_MAX, Latch, StableHash};
 use model::{DeviceId, Kind, NodeList, Origin, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use wire::{Decoded, Value};
@@ -96,13 +95,17 @@ impl When {
     /// When it fires, as a number: what it brings about may be another.
     fn digest(&self) -> i64 {
         let (which, bound) = match self.beyond {
-            Beyond::Above(bound) => (0_u8, bound),
+            Beyond::Above(bound) => (0, bound),
             Beyond::Below(bound) => (1, bound),
         };
-        let mut hasher = DefaultHasher::new();
-        (&self.metric, &self.labels, self.jobs, self.lasts_us).hash(&mut hasher);
-        (which, bound.to_bits(), self.back.to_bits()).hash(&mut hasher);
-        hasher.finish().cast_signed()
+        let mut hash = StableHash::default();
+        hash.bytes(self.metric.as_bytes()).number(self.labels.len() as u64);
+        for (key, value) in &self.labels {
+            hash.bytes(key.as_bytes()).bytes(value.as_bytes());
+        }
+        hash.number(u64::from(self.jobs)).number(self.lasts_us.cast_unsigned());
+        hash.number(which).number(bound.to_bits()).number(self.back.to_bits());
+        hash.finish().cast_signed()
     }
 
     /// By whom it is that something was asked of nodes.

@@ -1,0 +1,45 @@
+//! A hash that may be stored: the same on every machine and from every compiler.
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// XXH3 (64 bits, seed 0) over encoded fields: a number as 8 bytes, least significant first; bytes after their count,
+/// so that two neighbouring fields never hash as two others.
+#[derive(Default)]
+pub struct StableHash(Xxh3);
+
+impl StableHash {
+    /// Adds a number.
+    pub fn number(&mut self, number: u64) -> &mut Self {
+        self.0.update(&number.to_le_bytes());
+        self
+    }
+
+    /// Adds bytes, which may be none.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64).0.update(bytes);
+        self
+    }
+
+    /// The hash of what was added.
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_stay_the_same_and_fields_apart() {
+        let hash = |fields: &[&str]| {
+            let mut hash = StableHash::default();
+            fields.iter().for_each(|field| _ = hash.bytes(field.as_bytes()));
+            hash.finish()
+        };
+        // XXH3_64bits of no bytes, as the specification of xxHash gives it.
+        assert_eq!(hash(&[]), 0x2d06_8005_38d3_94c2);
+        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+        assert_ne!(hash(&["a"]), hash(&["a", ""]));
+    }
+}
