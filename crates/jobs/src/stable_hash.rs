@@ -1,11 +1,18 @@
 //! A hash that may be stored: the same on every machine and from every compiler.
 
+use std::fmt;
 use xxhash_rust::xxh3::Xxh3;
 
 /// XXH3 (64 bits, seed 0) over encoded fields: a number as 8 bytes, least significant first; bytes after their count,
 /// so that two neighbouring fields never hash as two others.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct StableHash(Xxh3);
+
+impl fmt::Debug for StableHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StableHash({:#x})", self.finish())
+    }
+}
 
 impl StableHash {
     /// Adds a number.

@@ -1,12 +1,14 @@
 //! Connections: accepted, counted, limited, known by their other end, and served.
 
-use crate::app::{App, stopped};
+use crate::app::App;
 use crate::certificate::common_name;
+use crate::connection::Connection;
 use crate::counts::{Arrival, Break};
 use crate::peer::{Ends, Owners};
 use crate::seats::Peer;
 use crate::settings::Limits;
 use crate::tasks::Tasks;
+use crate::tasks::stopped;
 use crate::timed::Timed;
 use axum::Router;
 use axum::response::Response;
@@ -24,16 +26,6 @@ use tokio_rustls::TlsAcceptor;
 
 /// How long to wait when the system has no more descriptors or memory for a connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
-
-/// What is known of a connection when its first request comes; an extension of each of its requests.
-#[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    pub(crate) ends: Ends,
-    /// The number of the user who owns the other end, where that is on this machine and the kernel names somebody.
-    pub(crate) owner: Option<u32>,
-    /// The common name of the certificate that the client showed, which was checked.
-    pub(crate) certificate: Option<Arc<str>>,
-}
 
 /// What connections are served with.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Answers of questions, whole.
 
 use crate::app::App;
+use crate::audit::{Unchanged, Wrote};
 use crate::caller::Caller;
-use crate::gate::{Unchanged, Wrote};
 use crate::problem::{Refusal, Why};
 use crate::slow::Asked;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

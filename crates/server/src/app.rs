@@ -5,7 +5,7 @@ use crate::agents::Agents;
 use crate::audit::{Audit, Reading};
 use crate::body::{Bounds, Budgets, Held, Sender, read};
 use crate::caller::Caller;
-use crate::counts::Counts;
+use crate::counts::{Counts, Fate};
 use crate::decoding::Decoding;
 use crate::live::Live;
 use crate::made_tokens::MadeTokens;
@@ -22,7 +22,7 @@ use crate::work::Work;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
-use jobs::{Reader, Registry};
+use jobs::{Amendment, Heard, Reader, Registry, RegistryError};
 use model::Timestamp;
 use query::{Asker, Questions};
 use sql::Sql;
@@ -69,19 +69,12 @@ pub(crate) struct App {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// Waits until the server stops.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error says that the server is gone altogether.
-    drop(stopping.wait_for(|stopping| *stopping).await);
-}
-
 impl App {
     /// What holds for a request that comes now.
     pub(crate) fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets other settings hold from now on.
     /// Replaces what `access.staff` resolves to, unless the settings changed meanwhile.
     pub(crate) fn replace_access(&self, settings: &AccessSettings, access: Access) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +83,7 @@ impl App {
         }
     }
 
+    /// Lets other settings hold from now on.
     pub(crate) fn set_live(&self, live: Live) {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
     }
@@ -132,6 +126,30 @@ impl App {
             done
         });
         done.await.map_err(|error| Refusal::fault(&error))
+    }
+
+    /// Takes in what was said of a scheduler's job, at once.
+    pub(crate) fn take_update(
+        &self,
+        update: Amendment,
+        now: Timestamp,
+    ) -> Result<Heard, RegistryError> {
+        let heard = self.registry.amend(vec![update], now)?;
+        self.count_records(heard);
+        Ok(heard)
+    }
+
+    /// Counts what became of schedulers' records.
+    pub(crate) fn count_records(&self, heard: Heard) {
+        let Heard { new, changed, known, refused, backwards: _, cut } = heard;
+        let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
+            self.counts.records.add(fate, count);
+        }
+        self.counts.records_cut.add(size(cut));
+        if heard.new + heard.changed > 0 {
+            self.told_jobs.changed();
+        }
     }
 
     /// Reads the body of a question.

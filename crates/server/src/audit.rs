@@ -295,6 +295,14 @@ impl Watch for Reading {
     }
 }
 
+/// What a request changed: an extension of its answer, for the audit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wrote(pub(crate) Value);
+
+/// The request changed nothing, though its form says so: an extension of its answer, for the audit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unchanged;
+
 #[cfg(test)]
 mod tests {
     use super::*;

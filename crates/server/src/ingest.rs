@@ -2,11 +2,11 @@
 
 use crate::agents;
 use crate::app::App;
+use crate::authentication::nobody;
 use crate::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::caller::{Caller, Rights};
 use crate::counts;
 use crate::decoding::{OfUser, Read, USER_REQUEST_BYTES_MAX};
-use crate::gate::nobody;
 use crate::own_device::Tells;
 use crate::problem::{Refusal, Why};
 use crate::send_limits::TooFast;

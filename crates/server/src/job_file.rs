@@ -10,9 +10,10 @@
 //! place is read from its beginning. A line that says nothing sensible is told with its number and counted.
 //! Who writes it is believed as an administrator is, so that nobody but root and the server's user may.
 
-use crate::app::{App, stopped};
+use crate::app::App;
 use crate::believed::believed;
-use crate::job_told::{amendment, count};
+use crate::job_told::amendment;
+use crate::tasks::stopped;
 use api::JobTold;
 use jobs::{Amendment, Followed, Heard, Registry, RegistryError, StableHash};
 use model::Timestamp;
@@ -323,7 +324,7 @@ pub(crate) async fn follow(app: Arc<App>, path: PathBuf) {
 }
 
 fn tell(app: &App, path: &Path, round: Round) {
-    count(app, round.heard);
+    app.count_records(round.heard);
     app.counts.file_lines.add(round.taken);
     app.counts.file_lines_bad.add(round.bad.len());
     for (line, what) in round.bad.iter().take(TOLD_MAX) {

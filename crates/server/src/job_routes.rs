@@ -5,10 +5,10 @@ use crate::answers::{ask, ask_long, json, unchanged, wrote};
 use crate::app::App;
 use crate::body::{media_type, unsupported};
 use crate::caller::{Caller, Rights};
-use crate::job_told::{amendment, instant, take};
+use crate::job_told::{amendment, instant};
 use crate::params::Params;
+use crate::params::part;
 use crate::problem::{Refusal, Why};
-use crate::router::part;
 use crate::selection::{Span, job, wrong};
 use crate::series::{known, truth};
 use crate::slow::Asked;
@@ -206,7 +206,7 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         return Err(Refusal::forbidden(message));
     }
     let key = said.key.clone();
-    let heard = app.with_registry(move |app| take(app, said, now)).await?.map_err(refusal)?;
+    let heard = app.with_registry(move |app| app.take_update(said, now)).await?.map_err(refusal)?;
     if heard.backwards > 0 {
         return Err(Refusal::malformed(BACKWARDS));
     }
@@ -295,7 +295,7 @@ pub(crate) async fn end(
         } else if caller.rights.is_admin() {
             let (stop, exit_code) = (Some(stop), ended.exit_code);
             let said = Amendment { stop, exit_code, ..Amendment::new(key.clone()) };
-            let heard = take(app, said, now)?;
+            let heard = app.take_update(said, now)?;
             if heard.backwards > 0 {
                 return Ok(None);
             }
@@ -339,7 +339,7 @@ async fn end_told(
     let job = app.with_registry(move |app| {
         let key = app.registry.resolve(&name)?;
         let said = Amendment { stop: Some(stop), exit_code, ..Amendment::new(key.clone()) };
-        let heard = take(app, said, now)?;
+        let heard = app.take_update(said, now)?;
         Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
     });
     let (job, is_changed) = job.await?.map_err(QueryError::from)?;

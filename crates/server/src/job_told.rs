@@ -1,9 +1,7 @@
 //! What an administrator, or a file, says of schedulers' jobs.
 
-use crate::app::App;
-use crate::counts::Fate;
 use api::JobTold;
-use jobs::{Amendment, Heard, NodeShare, RegistryError, Step};
+use jobs::{Amendment, NodeShare, Step};
 use model::{
     ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources, Timestamp, expand_hosts,
 };
@@ -137,26 +135,6 @@ pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timest
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
     Ok(Timestamp((seconds * 1e6).round() as i64))
-}
-
-/// Counts what became of records.
-pub(crate) fn count(app: &App, heard: Heard) {
-    let Heard { new, changed, known, refused, backwards: _, cut } = heard;
-    let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
-        app.counts.records.add(fate, count);
-    }
-    app.counts.records_cut.add(size(cut));
-    if heard.new + heard.changed > 0 {
-        app.told_jobs.changed();
-    }
-}
-
-/// Takes in what was said, at once.
-pub(crate) fn take(app: &App, said: Amendment, now: Timestamp) -> Result<Heard, RegistryError> {
-    let told = app.registry.amend(vec![said], now)?;
-    count(app, told);
-    Ok(told)
 }
 
 #[cfg(test)]

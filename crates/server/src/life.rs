@@ -3,7 +3,7 @@
 use crate::accept::{Serving, accept};
 use crate::access::UserFiles;
 use crate::agents::Agents;
-use crate::app::{App, stopped};
+use crate::app::App;
 use crate::audit::Audit;
 use crate::body::Budgets;
 use crate::claims::contested;
@@ -12,7 +12,7 @@ use crate::decoding::Decoding;
 use crate::listen::{listen, passed_address};
 use crate::live::{Live, LiveError};
 use crate::made_tokens::MadeTokens;
-use crate::name_service::{GETENT, NameService};
+use crate::name_service::GETENT;
 use crate::ondemand::OnDemand;
 use crate::ondemand::watch::Watching;
 use crate::peer::Owners;
@@ -23,7 +23,9 @@ use crate::seats::Seats;
 use crate::settings::Limits;
 use crate::sql_worker;
 use crate::tasks::Tasks;
+use crate::tasks::stopped;
 use crate::told_jobs::ToldJobs;
+use crate::user_numbers::UserNumbers;
 use crate::work::Work;
 use config::ServerConfig;
 use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
@@ -163,9 +165,9 @@ impl Server {
         }
         serve(&app, &tasks, listener, root.clone());
         let program = config.access.name_service.then(|| GETENT.to_owned());
-        let service = NameService::new(program);
-        tasks.start("name service", crate::name_service::run(Arc::clone(&app), service));
-        let staff = crate::staff_groups::run(Arc::clone(&app), root.clone(), GETENT);
+        let service = UserNumbers::new(program);
+        tasks.start("name service", crate::user_numbers::run(Arc::clone(&app), service));
+        let staff = crate::staff_refresh::run(Arc::clone(&app), root.clone(), GETENT);
         tasks.start("staff", staff);
         if let Some(path) = config.job_file.file.clone() {
             tasks.start("schedulers.file", crate::job_file::follow(Arc::clone(&app), path));
@@ -422,7 +424,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
     };
     tasks.start("accept", accept(listener, serving));
     tasks.start("minute", every_minute(Arc::clone(app)));
-    tasks.start("on demand", crate::ondemand::run(Arc::clone(app)));
+    tasks.start("on demand", crate::demand_follower::run(Arc::clone(app)));
 }
 
 /// What a scheduler says goes into the registry.

@@ -5,6 +5,7 @@ use crate::name_service::GETENT;
 use crate::ondemand::rules::{self, Rules};
 use crate::ondemand::text::Base;
 use crate::ondemand::watch::When;
+use crate::peer::host_of_ip;
 use crate::staff_groups;
 use crate::tls::{self, TlsError, TlsFiles};
 use crate::tokens::{SecretError, Tokens};
@@ -117,7 +118,8 @@ impl Live {
     ) -> (Option<Self>, Vec<(&'static str, LiveError)>) {
         let mut errors = Vec::new();
         let tokens = noted(&mut errors, "token_file", tokens(config, root));
-        let access = staff_groups::resolve(&config.access, root, GETENT, true);
+        let access =
+            staff_groups::resolve(&config.access, root, GETENT, true).map_err(LiveError::Access);
         let access = noted(&mut errors, "access.staff", access);
         let tls = noted(&mut errors, "cert", tls_of(config));
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
@@ -205,14 +207,6 @@ fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
     let plain = |name: &String| name.trim_end_matches('.').to_ascii_lowercase();
     names.extend(given.iter().map(plain));
     names
-}
-
-/// An address as it stands in a Host header.
-pub(crate) fn host_of_ip(ip: std::net::IpAddr) -> String {
-    match ip.to_canonical() {
-        std::net::IpAddr::V4(ip) => ip.to_string(),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-    }
 }
 
 impl AgentConfig {

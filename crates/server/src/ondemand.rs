@@ -4,14 +4,12 @@
 //! an ack costs a look into a map.
 
 pub(crate) mod expression;
-mod fire;
 mod fitting;
 mod room;
 pub(crate) mod rules;
 pub(crate) mod text;
 pub(crate) mod watch;
 
-use crate::app::{App, stopped};
 use crate::counts::Counter;
 use crate::live::{AgentConfig, generation};
 use jobs::{Demand, DemandError, FromJobs, Held, Rule, wanted};
@@ -19,13 +17,8 @@ use model::{DeviceId, NodeList, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use text::{Composed, Concerned};
 
-/// How often is looked for what has ended, what jobs want, and what somebody wrote into the file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So many looks without news, and promotions follow the jobs all the same.
-const LOOKS_MAX: u32 = 30;
 /// Most nodes whose text is kept.
 const TEXTS_MAX: usize = 100_000;
 /// Most rows passed over whose words are remembered, so that each is told once.
@@ -229,48 +222,6 @@ impl State {
         if self.told.len() < TOLD_MAX && self.told.insert(subject.to_owned()) {
             log::warn!("{}", what());
         }
-    }
-}
-
-/// Ends what has ended, lets promotions follow the jobs, and does what rules bring about, until the server stops.
-pub(crate) async fn run(app: Arc<App>) {
-    let mut stopping = app.stopping.clone();
-    let remembered = app.with_registry(fire::remember).await;
-    if let Ok(Err(error)) = remembered {
-        log::warn!("when rules fired before is not known: {error}");
-    }
-    let (mut followed, mut looks) = (None, 0);
-    loop {
-        let (changes, rules) = (app.told_jobs.changes(), Arc::clone(&app.live().rules));
-        looks += 1;
-        let seen = (changes, Arc::as_ptr(&rules).cast::<()>() as usize);
-        let follows = followed != Some(seen) || looks >= LOOKS_MAX;
-        let looked = app.with_registry(move |app| {
-            let now = app.now();
-            // First, so that whatever fails after it is not brought about again.
-            fire::keep_latches(app, now);
-            app.on_demand.expire(now)?;
-            if follows {
-                app.on_demand.follow(&app.registry, &rules, now)?;
-            }
-            fire::act(app, now)
-        });
-        match looked.await {
-            Ok(Ok(())) if follows => (followed, looks) = (Some(seen), 0),
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => log::error!("what is asked of agents stays as it was: {error}"),
-            // It is told already, and the server may be stopping.
-            Err(_) => {}
-        }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = app.watching.due.notified() => {}
-            () = stopped(&mut stopping) => break,
-        }
-    }
-    // What was back within the last second.
-    if app.with_registry(|app| fire::keep_latches(app, app.now())).await.is_err() {
-        log::warn!("which rules have fired is not all known after a restart");
     }
 }
 

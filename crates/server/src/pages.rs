@@ -1,7 +1,7 @@
 //! The pages of `ui/`, compiled in: `/` is `index.html`, everything else lies under `/ui/`.
 
+use crate::params::part;
 use crate::problem::Refusal;
-use crate::router::part;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};

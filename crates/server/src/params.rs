@@ -3,6 +3,8 @@
 use crate::body::{media_type, unsupported};
 use crate::problem::{Refusal, Why};
 use api::Operation;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -114,6 +116,11 @@ impl Params {
             Some(value) => Ok(Some(value.clone())),
         }
     }
+}
+
+/// A part of the path that is a name.
+pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+    path.map(|Path(name)| name).map_err(|error| Refusal::malformed(error.body_text()))
 }
 
 #[cfg(test)]

@@ -64,6 +64,14 @@ async fn answer(root: Root, mut waiting: mpsc::Receiver<Question>) {
     }
 }
 
+/// An address as it stands in a Host header.
+pub(crate) fn host_of_ip(ip: std::net::IpAddr) -> String {
+    match ip.to_canonical() {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,8 @@
 //! Schedulers are asked for their jobs round after round, each by a task of its own, and the registry is
 //! told what they say. One that does not answer is asked again, ever less often up to [`AGAIN_MAX`].
 
-use crate::app::stopped;
 use crate::counts::{Counter, Timing};
+use crate::tasks::stopped;
 use jobs::{Heard, Record, RegistryError};
 use model::{ClusterId, Timestamp};
 use schedulers::{Changes, Scheduler, SchedulerError};

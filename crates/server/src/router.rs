@@ -9,8 +9,6 @@ use crate::{
 };
 use api::{Access, Operation};
 use axum::Router;
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
@@ -96,11 +94,6 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
 fn paths() -> impl Iterator<Item = &'static str> {
     let operations = Operation::ALL.iter().map(|operation| operation.path());
     std::iter::once("/").chain(operations.filter(|path| !path.contains('{')))
-}
-
-/// A part of the path that is a name.
-pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
-    path.map(|Path(name)| name).map_err(|error| Refusal::malformed(error.body_text()))
 }
 
 async fn unknown(uri: Uri) -> Refusal {

@@ -5,19 +5,13 @@
 //! names at startup, on SIGHUP, and every 5 minutes, so that leaving a group of the directory takes effect.
 
 use crate::access::{Access, UserFiles};
-use crate::app::{App, stopped};
-use crate::live::LiveError;
 use crate::name_service::getent;
 use crate::tokens::uid_of;
 use config::AccessSettings;
 use kernel::Root;
 use kernel::parse::lines;
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
-/// Interval between two resolutions of the staff.
-const EVERY: Duration = Duration::from_secs(300);
 /// Members of one group that the name service resolves; further ones are ignored, with a warning.
 const MEMBERS_MAX: usize = 4096;
 /// Names in one call of `getent`.
@@ -33,7 +27,7 @@ pub(crate) fn resolve(
     root: &Root,
     program: &str,
     strict: bool,
-) -> Result<Access, LiveError> {
+) -> Result<Access, String> {
     let mut files = UserFiles::read(root);
     let failed = match add_directory(settings, &mut files, program) {
         Ok(()) => false,
@@ -44,7 +38,7 @@ pub(crate) fn resolve(
             true
         }
     };
-    Access::of(settings, &files, strict && !failed).map_err(LiveError::Access)
+    Access::of(settings, &files, strict && !failed)
 }
 
 /// Adds the directory's entries for the staff to the files' text. NSS lists local entries, too, in the order of
@@ -102,35 +96,11 @@ fn put_first(text: &mut Vec<u8>, lines: &[u8]) {
     *text = joined;
 }
 
-/// Resolves the staff every 5 minutes until the server stops. While the name service fails, groups of the directory
-/// grant nothing.
-pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
-    let mut stopping = app.stopping.clone();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
-            () = stopped(&mut stopping) => return,
-        }
-        let settings = app.live().access_settings.clone();
-        if !settings.name_service || settings.staff.is_empty() {
-            continue;
-        }
-        let (root, wanted) = (root.clone(), settings.clone());
-        let resolved =
-            tokio::task::spawn_blocking(move || resolve(&wanted, &root, program, false)).await;
-        match resolved {
-            Ok(Ok(access)) => app.replace_access(&settings, access),
-            Ok(Err(error)) => log::warn!("the staff is not resolved again: {error}"),
-            Err(_) => log::error!("resolving the staff panicked; the previous staff stays"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::tests::settings;
-    use crate::name_service::tests::program;
+    use crate::user_numbers::tests::program;
 
     /// A directory that knows group `hpc` (members eva and local ann) and user eva.
     const DIRECTORY: &str = r#"case "$1 $2" in

@@ -53,6 +53,12 @@ fn told(ended: Result<&'static str, tokio::task::JoinError>) {
     }
 }
 
+/// Waits until the server stops.
+pub(crate) async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
+    // An error says that the server is gone altogether.
+    drop(stopping.wait_for(|stopping| *stopping).await);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@ use crate::answers::{json, wrote};
 use crate::app::App;
 use crate::caller::{Caller, Rights};
 use crate::job_routes::object;
+use crate::params::part;
 use crate::problem::{Refusal, Why};
-use crate::router::part;
 use crate::series::known;
 use crate::tokens::{rights, sha256};
 use api::Operation;
@@ -36,7 +36,7 @@ pub(crate) async fn me(
 ) -> Result<Response, Refusal> {
     known(query, Operation::Me)?;
     let uid = caller.rights.uid();
-    let reader = caller.reader().ok_or_else(crate::gate::nobody)?;
+    let reader = caller.reader().ok_or_else(crate::authentication::nobody)?;
     let sees_jobs = match reader {
         Reader::Everything => "all",
         Reader::User(_) | Reader::Tenant(_) => "own",

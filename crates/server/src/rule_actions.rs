@@ -1,9 +1,9 @@
 //! What rules about values bring about: flushes and promotions, in the rule's name, in bounds, and in the audit.
 
-use super::watch::{Fired, When};
 use crate::app::App;
 use crate::audit::Doer;
 use crate::counts;
+use crate::ondemand::watch::{Fired, When};
 use jobs::{DemandError, Look, Mark, MarkKind, NewPromotion};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const REMEMBERED_MAX: usize = 100_000;
 const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
 /// Writes down which rules have fired on series that were not back since.
-pub(super) fn keep_latches(app: &App, now: Timestamp) {
+pub(crate) fn keep_latches(app: &App, now: Timestamp) {
     let news = app.watching.news();
     if news.is_empty() {
         return;
@@ -29,7 +29,7 @@ pub(super) fn keep_latches(app: &App, now: Timestamp) {
 
 /// Does what has fallen due. What is refused since there is too much of it is told, and does not come again
 /// before the rule fires again.
-pub(super) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
+pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
     let fired = app.watching.take();
     if fired.is_empty() {
         return Ok(());
@@ -86,7 +86,7 @@ fn lists(devices: &BTreeSet<DeviceId>) -> Vec<NodeList> {
 }
 
 /// Reads when rules fired within the last day, so that a restart is no reason to fire again.
-pub(super) fn remember(app: &App) -> Result<(), DemandError> {
+pub(crate) fn remember(app: &App) -> Result<(), DemandError> {
     let now = app.now();
     let of_rule = |mark: &Mark| {
         let began = matches!(mark.kind, MarkKind::Flushed | MarkKind::Promoted);
