@@ -77,3 +77,37 @@ fn an_agent_that_ends_over_tls_is_shown_as_stopped() {
     let server = Server::start(&dir.path().join("data"), &["--cert", &cert, "--key", &key]);
     assert_eq!(not_stopped(&server, dir.path(), &["--ca", &ca]), [""; 0]);
 }
+
+#[test]
+fn a_retired_node_is_forgotten_until_its_agent_starts_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut server = Server::start(&data, &[]);
+    let jobmeter = |url: &str, words: &[&str]| {
+        output(Command::new(program("jobmeter")).args(["--server", url, "nodes"]).args(words))
+    };
+    let start = |url: &str| {
+        let mut command = agent();
+        command.args(["--server", url, "--period", "1s", "--device", "n1"]);
+        command.arg("--spool").arg(dir.path().join("spool"));
+        let agent = Running::start(&mut command);
+        until("the node is alive", Duration::from_secs(30), || {
+            let (code, out, _) = jobmeter(url, &[]);
+            (code == 0 && out.contains("alive")).then_some(())
+        });
+        agent
+    };
+    let mut agent = start(&server.url);
+    let (code, _, error) = jobmeter(&server.url, &["--forget", "n1"]);
+    assert!(code == 2 && error.contains("node n1 sends samples: stop its agent first"), "{error}");
+    assert_eq!(agent.end(), 0);
+    let (code, _, error) = jobmeter(&server.url, &["--forget", "n11"]);
+    assert!(code == 2 && error.contains("is `n1` meant?"), "{error}");
+    let (code, out, error) = jobmeter(&server.url, &["--forget", "n1"]);
+    let said = "n1 is forgotten; retention deletes its samples\n";
+    assert_eq!((code, &*out), (0, said), "{error}");
+    assert_eq!(server.running.end(), 0);
+    server.again(&data, &[]);
+    assert_eq!(jobmeter(&server.url, &["--json"]).1, "[]\n");
+    drop(start(&server.url));
+}

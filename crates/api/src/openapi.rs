@@ -22,7 +22,10 @@ const STATUSES: [(u16, &str); 15] = [
     (401, "Who asks is not known."),
     (403, "Who asks may not."),
     (404, "Nothing is there: no such job, no such parameter of a function."),
-    (409, "The job has ended with another exit code, which stays."),
+    (
+        409,
+        "It is not as the request needs it: a job that ended with another exit code, a node that sends.",
+    ),
     (406, "There is no such form: rows are told as JSON or CSV."),
     (408, "The body came too slowly, or the question took too long."),
     (413, "A body, or an answer, beyond its limit; or a question that took too long."),

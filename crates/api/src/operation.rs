@@ -225,8 +225,12 @@ const PATH_TOKEN: Param = param("token", Form::Count, "The token's number.");
 /// The account in a path.
 const PATH_ACCOUNT: Param = param("account", Form::Account, "The account: `CLUSTER:NAME`.");
 
+/// The node in a path.
+const PATH_NODE: Param = param("node", Form::Device, "The node.");
+
 /// Every part of a path that stands for something.
-pub(crate) const PATH_PARTS: [Param; 4] = [PATH_JOB, PATH_NUMBER, PATH_TOKEN, PATH_ACCOUNT];
+pub(crate) const PATH_PARTS: [Param; 5] =
+    [PATH_JOB, PATH_NUMBER, PATH_TOKEN, PATH_ACCOUNT, PATH_NODE];
 
 operations! {
     /// What agents send: frames one after another; one ack for each in the answer.
@@ -261,6 +265,11 @@ operations! {
     Health Get "/api/v1/health" { answer: Answer::Json(|g| g.subschema_for::<Health>()) }
     /// The nodes that report, or did.
     Nodes Get "/api/v1/nodes" { answer: Answer::Json(|g| g.subschema_for::<Vec<Node>>()) }
+    /// Removes a node that sends no more from the list until it sends again; for administrators. Its samples stay as
+    /// long as any.
+    ForgetNode Delete "/api/v1/nodes/{node}" {
+        answer: Answer::Json(|g| g.subschema_for::<Node>()), more: &[404, 409],
+    }
     /// The schedulers that are asked for their jobs, and how that goes.
     Schedulers Get "/api/v1/schedulers" {
         answer: Answer::Json(|g| g.subschema_for::<Vec<Scheduler>>()),
@@ -302,9 +311,10 @@ operations! {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
         answer: Answer::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
     }
-    /// Where series come from: source, period, errors, gaps; of a hundred series at most.
+    /// Where series with samples in the interval, a day when left out, come from: source, period, errors, gaps; of a
+    /// hundred series at most.
     Explain Get "/api/v1/explain" {
-        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END],
         answer: Answer::Json(|g| g.subschema_for::<Vec<Explanation>>()), more: &[404],
     }
     /// Every metric known.

@@ -75,7 +75,7 @@ pub struct RangeSeries {
     pub seconds: Vec<f64>,
 }
 
-/// An element of `GET /api/v1/explain`: where a series comes from. What is counted is counted in the last day.
+/// An element of `GET /api/v1/explain`: where a series comes from. What is counted is counted in the interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Which series.

@@ -265,7 +265,16 @@ fn get() -> Command {
 fn nodes() -> Command {
     Command::new("nodes")
         .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent")
-        .args([json(), csv()])
+        .args([
+            value(
+                "forget",
+                "NODE",
+                "Removes a retired node from the list until it sends again; for administrators",
+            )
+            .conflicts_with("csv"),
+            json(),
+            csv(),
+        ])
         .after_help("Example: jobmeter nodes --json")
 }
 
@@ -281,6 +290,9 @@ fn explain() -> Command {
             value("device", "NAME", "Of this device; several, separated by commas"),
             value("job", "[CLUSTER:]ID", "Of this job; `none`: of no job"),
             label.action(ArgAction::Append),
+            since("Only samples, errors and gaps from this time on [default: 1d]"),
+            until("Only samples, errors and gaps until this time [default: now]"),
+            last("Only samples, errors and gaps of this time before now"),
             json(),
         ])
         .after_help("Example: jobmeter explain load_1m --device node-1")

@@ -16,10 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Jobs that are offered, the newest.
 const JOBS: usize = 100;
 /// Which values an option takes.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("job", "jobs"),
     ("device", "nodes"),
     ("nodes", "nodes"),
+    ("forget", "nodes"),
     ("metric", "metrics"),
     ("source", "sources"),
     ("account", "accounts"),

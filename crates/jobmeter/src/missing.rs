@@ -24,7 +24,7 @@ pub(crate) fn source_of(metric: &str) -> Option<&'static SourceSpec> {
 pub(crate) fn why(
     client: &Client,
     devices: Option<&str>,
-    metric: &str,
+    (metric, during): (&str, &str),
     spec: &SourceSpec,
 ) -> anyhow::Result<Vec<String>> {
     let named: Option<Vec<&str>> = devices
@@ -41,7 +41,7 @@ pub(crate) fn why(
     let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
     let is_asked = Asked::of(client, &nodes)?;
     let mut lines: Vec<String> =
-        nodes.iter().map(|node| of_node(node, &told, &is_asked, metric, spec)).collect();
+        nodes.iter().map(|node| of_node(node, &told, &is_asked, (metric, during), spec)).collect();
     if more > 0 {
         lines.push(format!("{more} more nodes; --device names one"));
     }
@@ -152,7 +152,7 @@ fn of_node(
     node: &api::Node,
     told: &[api::Last],
     asked: &Asked,
-    metric: &str,
+    (metric, during): (&str, &str),
     spec: &SourceSpec,
 ) -> String {
     let (device, source) = (&node.device, spec.name);
@@ -173,7 +173,7 @@ fn of_node(
              promotes it (`jobmeter promote {metric} --nodes {device}`)"
         ),
         Some(working) if working > 0.0 => format!(
-            "{device}: source {source} works and gave no {metric} in the last day: the node has nothing that it could \
+            "{device}: source {source} works and gave no {metric} {during}: the node has nothing that it could \
              tell, an option of [sources.{source}] is wanted for it, or it is optional and nothing promotes it"
         ),
         Some(_) => format!(

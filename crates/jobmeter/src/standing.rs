@@ -1,10 +1,10 @@
 //! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
 
-use crate::client::{Client, path};
+use crate::client::{Client, escape, path};
 use crate::csv_rows;
 use crate::missing;
 use crate::show::{self, Table};
-use crate::times::machine;
+use crate::times::{Span, Times, machine, machine_value, parameter};
 use crate::unknown;
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -21,6 +21,9 @@ const TOLD_MAX: usize = 100;
 
 /// `jobmeter nodes`: exit code 1 when one that reported does not.
 pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if let Some(node) = matches.get_one::<String>("forget") {
+        return forget(client, node, matches.get_flag("json"));
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     let text = client.text("/api/v1/nodes", "application/json")?;
     let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
@@ -68,6 +71,18 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     }
     out.flush()?;
     Ok(code)
+}
+
+/// `jobmeter nodes --forget`.
+fn forget(client: &Client, node: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let node: api::Node = client.delete(&format!("/api/v1/nodes/{}", escape(node)))?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&node)?))?;
+    } else {
+        writeln!(out, "{} is forgotten; retention deletes its samples", node.device)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn state(node: &api::Node, now: f64) -> String {
@@ -118,13 +133,15 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
         })
         .collect::<anyhow::Result<_>>()?;
     let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
+    let times = Times::of(client)?;
+    let interval = Interval::of(&times, matches)?;
     let asked = [
         ("metric", text("metric")),
         ("device", crate::names::devices(matches)?),
         ("job", text("job")),
         ("labels", labels),
     ];
-    let path = path(EXPLAIN, &asked);
+    let path = path(EXPLAIN, &[&asked[..], &interval.parameters].concat());
     let mut out = BufWriter::new(io::stdout().lock());
     let body = client.text(&path, "application/json")?;
     let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
@@ -132,16 +149,36 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     if matches.get_flag("json") {
         writeln!(out, "{}", machine(&body))?;
     } else {
-        write_all(client, &explained, &mut out)?;
+        write_all(client, &explained, (&interval, times.now()), &mut out)?;
     }
     out.flush()?;
-    let missing = lacking(client, matches, &explained)?;
+    let missing = lacking(client, matches, &interval, &explained)?;
     let mut stderr = io::stderr().lock();
     for line in &missing {
         writeln!(stderr, "jobmeter: {line}")?;
     }
     let is_whole = !explained.is_empty() && missing.is_empty();
     Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
+}
+
+/// The interval that is explained.
+struct Interval {
+    parameters: [(&'static str, Option<String>); 2],
+    /// In words.
+    during: &'static str,
+    /// Whether it ends now.
+    is_current: bool,
+}
+
+impl Interval {
+    fn of(times: &Times, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let span = times.span(matches)?;
+        Ok(Self {
+            parameters: [("start", span.from.map(parameter)), ("end", span.to.map(parameter))],
+            during: if span == Span::default() { "in the last day" } else { "in this time" },
+            is_current: span.to.is_none_or(|to| to == times.instant_now()),
+        })
+    }
 }
 
 /// Drops the senders that have nothing to do with a series: runs of other jobs on its node.
@@ -157,17 +194,20 @@ fn drop_other_runs(one: &mut api::Explanation) {
 fn write_all(
     client: &Client,
     explained: &[api::Explanation],
+    (interval, now): (&Interval, f64),
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let health: api::Health = client.get("/api/v1/health")?;
-    let unread = missing::read_no_more(client, explained)?;
+    let unread = match interval.is_current {
+        true => missing::read_no_more(client, explained)?,
+        false => Vec::new(),
+    };
     let unfit = missing::not_done(client, explained);
-    for (place, (one, unread)) in explained.iter().zip(unread).enumerate() {
+    for (place, one) in explained.iter().enumerate() {
         if place > 0 {
             writeln!(out)?;
         }
-        write(out, one, health.now)?;
-        if let Some(why) = unread {
+        write(out, one, (interval.during, now))?;
+        if let Some(Some(why)) = unread.get(place) {
             writeln!(out, "  {:<9}not read: {why}", "now")?;
         }
         for line in unfit.get(place).into_iter().flatten() {
@@ -184,6 +224,7 @@ fn write_all(
 fn lacking(
     client: &Client,
     matches: &ArgMatches,
+    interval: &Interval,
     explained: &[api::Explanation],
 ) -> anyhow::Result<Vec<String>> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
@@ -192,13 +233,16 @@ fn lacking(
         return Ok(Vec::new());
     }
     if explained.is_empty() {
-        let narrowed = too_narrow(client, matches)?;
-        return if narrowed.is_empty() { why_none(client, device, &metrics) } else { Ok(narrowed) };
+        let narrowed = too_narrow(client, matches, interval)?;
+        return match narrowed.is_empty() {
+            true => why_none(client, device, &metrics, interval.during),
+            false => Ok(narrowed),
+        };
     }
     let mut lines = unknown::names(client, device.clone().filter(|list| list.contains(',')), None)?;
     let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
     for metric in unknown::words(Some(&metrics)).filter(|metric| !has(metric)) {
-        lines.extend(why_none(client, device.clone(), metric)?);
+        lines.extend(why_none(client, device.clone(), metric, interval.during)?);
     }
     lines.sort_unstable();
     lines.dedup();
@@ -206,14 +250,18 @@ fn lacking(
 }
 
 /// Whether there are such series without the label, or without the job, that was named.
-fn too_narrow(client: &Client, matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
+fn too_narrow(
+    client: &Client,
+    matches: &ArgMatches,
+    interval: &Interval,
+) -> anyhow::Result<Vec<String>> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let labels: Vec<&str> =
         matches.get_many::<String>("label").unwrap_or_default().map(String::as_str).collect();
     let metric = text("metric").unwrap_or_default();
     let series = |job: Option<String>| -> anyhow::Result<Vec<api::Explanation>> {
         let asked = [("metric", text("metric")), ("device", text("device")), ("job", job)];
-        client.get(&path(EXPLAIN, &asked))
+        client.get(&path(EXPLAIN, &[&asked[..], &interval.parameters].concat()))
     };
     if !labels.is_empty() && !series(text("job"))?.is_empty() {
         return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
@@ -225,27 +273,36 @@ fn too_narrow(client: &Client, matches: &ArgMatches) -> anyhow::Result<Vec<Strin
         all if all.iter().all(|one| one.series.job.is_none()) => {
             vec![format!("{metric} is a metric of nodes, not of jobs: leave --job out")]
         }
-        _ => vec![format!("no sample of {metric} of job {job} came in the last day")],
+        _ => vec![format!("no sample of {metric} of job {job} came {}", interval.during)],
     })
 }
 
 /// Why there is no such series: a name that nobody has, or how the metric's source stands on the nodes.
-fn why_none(client: &Client, device: Option<String>, metrics: &str) -> anyhow::Result<Vec<String>> {
+fn why_none(
+    client: &Client,
+    device: Option<String>,
+    metrics: &str,
+    during: &str,
+) -> anyhow::Result<Vec<String>> {
     let mut lines = unknown::names(client, device.clone(), None)?;
     for metric in unknown::words(Some(metrics)) {
         lines.extend(match missing::source_of(metric) {
-            Some(spec) => missing::why(client, device.as_deref(), metric, spec)?,
+            Some(spec) => missing::why(client, device.as_deref(), (metric, during), spec)?,
             None => unknown::names(client, None, Some(metric.to_owned()))?,
         });
     }
     if lines.is_empty() {
-        lines.push("no sample of such a series came in the last day".to_owned());
+        lines.push(format!("no sample of such a series came {during}"));
     }
     Ok(lines)
 }
 
 /// One series, a line for each thing that is known of it.
-fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<()> {
+fn write(
+    out: &mut impl Write,
+    one: &api::Explanation,
+    (during, now): (&str, f64),
+) -> io::Result<()> {
     let series = &one.series;
     let labels: Vec<String> =
         series.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -264,9 +321,9 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
         "source",
         match (&one.source, one.source_errors) {
             (Some(source), Some(errors)) if errors > 0.0 => {
-                format!("{source}, which failed {} times in the last day", show::count(errors))
+                format!("{source}, which failed {} times {during}", show::count(errors))
             }
-            (Some(source), _) => format!("{source}, which did not fail in the last day"),
+            (Some(source), _) => format!("{source}, which did not fail {during}"),
             (None, _) => "none of an agent's: pushed, or from another program".to_owned(),
         },
     )?;
@@ -276,7 +333,7 @@ fn write(out: &mut impl Write, one: &api::Explanation, now: f64) -> io::Result<(
     for from in &one.senders {
         line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
     }
-    line("samples", format!("{} in the last day", show::count(one.samples as f64)))?;
+    line("samples", format!("{} {during}", show::count(one.samples as f64)))?;
     if let Some(period) = one.period_seconds {
         line("every", show::seconds(period))?;
     }

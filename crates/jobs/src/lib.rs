@@ -19,6 +19,7 @@ mod asked;
 mod check;
 mod demand;
 mod error;
+mod forgotten_nodes;
 mod granted;
 mod identity;
 mod join;

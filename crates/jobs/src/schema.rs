@@ -1,14 +1,14 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
 use crate::{
-    RegistryError, accounts, asked, latched, names, oom_kills, paths, proven, stopped, strays,
-    tokens_kept,
+    RegistryError, accounts, asked, forgotten_nodes, latched, names, oom_kills, paths, proven,
+    stopped, strays, tokens_kept,
 };
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 
 /// Statements that a connection keeps prepared: all that there are. To prepare one takes longer than to
 /// execute it.
@@ -18,12 +18,13 @@ const STATEMENTS: usize = 128;
 const APPLICATION: i64 = 0x6a62_6d74;
 
 /// What brings a file from each version to the next, beginning with none.
-const STEPS: [&[&str]; 5] = [
+const STEPS: [&[&str]; 6] = [
     &[VISITS],
     &[RECORDS],
     &[accounts::TABLES, tokens_kept::TABLES],
     &[paths::INDEXES, accounts::LEAVING, stopped::TABLES, WHO, names::TABLES, proven::TABLES],
     &[asked::COLUMN],
+    &[forgotten_nodes::TABLES],
 ];
 
 /// Version 1: what nodes tell, and the runs worked out from it.

@@ -9,8 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
-/// What is looked at: the last day.
-const LOOKED_AT: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Most series that are explained at once.
 const SERIES_MAX: usize = 100;
 /// Most gaps told of a series, the newest.
@@ -21,7 +19,7 @@ const PERIOD_OF: usize = 64;
 const ERRORS: &str = "agent_source_errors_total";
 const SOURCE: &str = "source";
 
-/// What the last day has of a series, as far as it is seen.
+/// What the interval has of a series, as far as it is seen.
 #[derive(Default)]
 struct Looked {
     samples: u64,
@@ -31,12 +29,19 @@ struct Looked {
     start: Option<Timestamp>,
 }
 
-/// How often each source of a device failed in the last day.
+/// How often each source of a device failed in the interval.
 type Failures = BTreeMap<DeviceId, BTreeMap<Arc<str>, f64>>;
 
+/// The interval that is explained.
+struct Interval {
+    from: Timestamp,
+    to: Timestamp,
+    failures: Failures,
+}
+
 impl Questions {
-    /// Where the series of a selection come from, of those that were told of in the last day; of more than
-    /// a hundred the first ones. All of it is made of what the asker sees alone. What an agent said of a source
+    /// Where the series of a selection come from, of those with samples in the interval (bounds inclusive); of more
+    /// than a hundred the first ones. All of it is made of what the asker sees alone. What an agent said of a source
     /// in words, the store does not know: `last_error` is `None`.
     ///
     /// # Errors
@@ -44,12 +49,14 @@ impl Questions {
     pub fn explain(
         &self,
         select: &Selector,
+        (from, to): (Timestamp, Timestamp),
         asker: &Asker,
     ) -> Result<Vec<api::Explanation>, QueryError> {
-        let from = asker.now.plus(-LOOKED_AT);
-        let mut sight = Sight::new(self, asker, (from, asker.now), select.devices.as_ref());
+        // Senders are those of now.
+        let until = to.max(asker.now);
+        let mut sight = Sight::new(self, asker, (from, until), select.devices.as_ref());
         let mut series: BTreeMap<_, (Arc<SeriesInfo>, Looked)> = BTreeMap::new();
-        for chunk in self.store.snapshot().scan(select, from, asker.now) {
+        for chunk in self.store.snapshot().scan(select, from, to) {
             asker.cancel.check()?;
             let chunk = chunk?;
             let of = &chunk.series.series;
@@ -67,7 +74,8 @@ impl Questions {
             looked.take(&chunk, &seen);
         }
         let devices = series.keys().map(|series| series.device.clone()).collect();
-        let failures = self.failures(devices, from, asker, &mut sight)?;
+        let failures = self.failures(devices, (from, to), asker, &mut sight)?;
+        let interval = Interval { from, to, failures };
         let help: BTreeMap<Arc<str>, Box<str>> = self
             .store
             .catalogue()
@@ -76,7 +84,7 @@ impl Questions {
             .collect();
         let explained = series.into_values().map(|(info, looked)| {
             let help = help.get(&info.series.metric).map_or("", |help| help);
-            self.explained(&info, &looked, &failures, help, asker, &mut sight)
+            self.explained(&info, &looked, &interval, help, asker, &mut sight)
         });
         explained.collect()
     }
@@ -85,15 +93,14 @@ impl Questions {
         &self,
         info: &SeriesInfo,
         looked: &Looked,
-        failures: &Failures,
+        interval: &Interval,
         help: &str,
         asker: &Asker,
         sight: &mut Sight,
     ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
-        let source = source_of(&info.series.metric, failures.get(device));
-        let span = (asker.now.plus(-LOOKED_AT), asker.now);
-        let missing = self.gaps(span, Some(device), asker)?;
+        let source = source_of(&info.series.metric, interval.failures.get(device));
+        let missing = self.gaps((interval.from, interval.to), Some(device), asker)?;
         // A gap of a `jobmeter run` explains the series of its own job only.
         let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
         let of_it = missing.iter().filter(|gap| {
@@ -151,7 +158,7 @@ impl Questions {
     fn failures(
         &self,
         devices: BTreeSet<DeviceId>,
-        from: Timestamp,
+        (from, to): (Timestamp, Timestamp),
         asker: &Asker,
         sight: &mut Sight,
     ) -> Result<Failures, QueryError> {
@@ -162,7 +169,7 @@ impl Questions {
             labels: Vec::new(),
         };
         let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
-        for chunk in self.store.snapshot().scan(&select, from, asker.now) {
+        for chunk in self.store.snapshot().scan(&select, from, to) {
             asker.cancel.check()?;
             let chunk = chunk?;
             let series = &chunk.series.series;

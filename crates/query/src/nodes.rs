@@ -29,7 +29,7 @@ const PERIOD_MIN: f64 = 2.0;
 
 impl Questions {
     /// The devices that some agent sends or sent samples of, by name, as far as the reader sees what is
-    /// counted there now; what its agent said of itself is `None`, and whether it is alive is judged by how
+    /// counted there now, without those that were forgotten since; what its agent said of itself is `None`, and whether it is alive is judged by how
     /// often its samples come: [`judge`] does so by what the agent said.
     ///
     /// # Errors
@@ -51,6 +51,12 @@ impl Questions {
             if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
                 node.last_seen = None;
                 seen(node, agent);
+            }
+        }
+        for (device, at) in self.registry.forgotten_nodes()? {
+            let is_back = |node: &api::Node| node.last_seen.is_some_and(|seen| seen > at.seconds());
+            if !nodes.get(&device).is_some_and(is_back) {
+                nodes.remove(&device);
             }
         }
         let mut sight = Sight::new(self, asker, (asker.now.plus(-RECENT), asker.now), None);

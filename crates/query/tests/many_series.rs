@@ -44,8 +44,9 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
     let names: Vec<String> = questions.catalogue().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["load_1m", "process_threads"]);
 
-    let explained = questions.explain(&of("load_1m"), &asker).unwrap();
+    let hour = (at(3600.0), at(7200.0));
+    let explained = questions.explain(&of("load_1m"), hour, &asker).unwrap();
     assert_eq!((explained.len(), explained[0].samples), (1, 1));
-    let many = questions.explain(&of("process_threads"), &asker).unwrap();
+    let many = questions.explain(&of("process_threads"), hour, &asker).unwrap();
     assert_eq!(many.len(), 100, "the first ones");
 }

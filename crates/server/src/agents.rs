@@ -115,6 +115,12 @@ impl Agents {
         Self { known: Mutex::new(known) }
     }
 
+    /// Forgets the agent of a node.
+    pub(crate) fn forget(&self, device: &DeviceId) {
+        let Ok(origin) = Origin::new(device.as_str()) else { return };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&origin);
+    }
+
     /// How many there are that a list of nodes means.
     pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> Counted {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

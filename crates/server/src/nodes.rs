@@ -1,17 +1,20 @@
 //! `/api/v1`: the server's health, and the nodes.
 
-use crate::answers::{ask, json};
+use crate::answers::{ask, json, wrote};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::{Refusal, Why};
+use crate::router::part;
+use crate::selection::wrong;
 use crate::series::known;
 use api::Operation;
 use axum::Extension;
-use axum::extract::{RawQuery, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use jobs::Filter;
-use model::JobState;
+use model::{DeviceId, JobState};
 use query::{Asker, QueryError, Questions};
 use std::sync::Arc;
 
@@ -43,8 +46,7 @@ pub(crate) async fn health(
     ask(&app, &caller, move |questions, asker| {
         // Numbers are told, and no job: nothing for the audit.
         let unwatched = Asker { watch: None, ..asker.clone() };
-        let mut nodes = questions.nodes(&unwatched)?;
-        nodes.iter_mut().for_each(|node| agents.agents.tell(node, asker.now));
+        let nodes = listed(&agents, questions, &unwatched)?;
         let alive = nodes.iter().filter(|node| node.alive).count();
         Ok(api::Health {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -77,10 +79,45 @@ pub(crate) async fn nodes(
 ) -> Result<Response, Refusal> {
     known(query, Operation::Nodes)?;
     let agents = Arc::clone(&app);
-    ask(&app, &caller, move |questions, asker| {
-        let mut nodes = questions.nodes(asker)?;
-        nodes.iter_mut().for_each(|node| agents.agents.tell(node, asker.now));
-        Ok(nodes)
-    })
-    .await
+    ask(&app, &caller, move |questions, asker| listed(&agents, questions, asker)).await
+}
+
+/// The nodes with what their agents said of themselves.
+fn listed(app: &App, questions: &Questions, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
+    let mut nodes = questions.nodes(asker)?;
+    nodes.iter_mut().for_each(|node| app.agents.tell(node, asker.now));
+    Ok(nodes)
+}
+
+/// `DELETE /api/v1/nodes/{node}`: a retired node leaves the list until it sends again.
+pub(crate) async fn forget(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    node: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::ForgetNode)?;
+    if !caller.rights.is_admin() {
+        return Err(Refusal::forbidden("only administrators remove nodes"));
+    }
+    let device = DeviceId::new(&part(node)?).map_err(wrong)?;
+    let more = serde_json::json!({"node": device.as_str()});
+    let asker = app.asker(&caller)?;
+    let forgotten = app.with_registry(move |app| {
+        let nodes = listed(app, &app.questions, &asker)?;
+        let Some(node) = nodes.iter().find(|node| node.device == device.as_str()) else {
+            let meant = config::nearest(device.as_str(), nodes.iter().map(|node| &*node.device));
+            let hint = meant.map(|near| format!("is `{near}` meant?"));
+            return Err(Refusal::not_found(format!("no node {device} is known")).hint(hint));
+        };
+        if node.alive {
+            let message = format!("node {device} sends samples: stop its agent first");
+            return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+        }
+        app.registry.forget_node(&device, asker.now).map_err(QueryError::from)?;
+        app.agents.forget(&device);
+        log::info!("node {device} is forgotten");
+        Ok(node.clone())
+    });
+    wrote(json(&forgotten.await??)?, &more)
 }

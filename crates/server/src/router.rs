@@ -56,6 +56,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Ready => on(method, nodes::ready),
         Operation::Health => on(method, nodes::health),
         Operation::Nodes => on(method, nodes::nodes),
+        Operation::ForgetNode => on(method, nodes::forget),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),

@@ -78,17 +78,19 @@ pub(crate) async fn last(
     .await
 }
 
-/// `GET /api/v1/explain`: where series come from.
+/// `GET /api/v1/explain`: where series with samples in the interval come from, the last day without one.
 pub(crate) async fn explain(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let selection = Selection::of(&known(query, Operation::Explain)?)?;
+    let params = known(query, Operation::Explain)?;
+    let selection = Selection::of(&params)?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
     let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
         let select = selection.resolve(questions, asker)?;
-        let mut explained = questions.explain(&select, asker)?;
+        let mut explained = questions.explain(&select, (span.from, span.to), asker)?;
         let sight = questions.node_sight((asker.now.plus(-DAY), asker.now), asker)?;
         for one in &mut explained {
             let device = &one.series.device;

@@ -5,6 +5,7 @@ mod demand;
 mod hostile_senders;
 pub(crate) mod ingest;
 mod limits;
+mod nodes;
 mod questions;
 mod rights;
 mod schedulers;

@@ -40,6 +40,8 @@ fn the_same_rows_by_every_way() {
     let why = &site.get("/api/v1/explain?metric=load_1m").json()[0];
     assert_eq!((&why["help"], &why["samples"]), (&"Tasks running, waiting for a processor or in uninterruptible sleep, averaged over 1 minute.".into(), &1.into()), "{why}");
     assert_eq!((&why["senders"][0]["origin"], &why["source"]), (&"n1".into(), &().into()));
+    let hour_ago = site.get("/api/v1/explain?metric=load_1m&start=2h&end=1h");
+    assert_eq!(hour_ago.text(), "[]");
     let health = site.get("/api/v1/health").json();
     assert_eq!((&health["ready"], &health["nodes_alive"]), (&true.into(), &1.into()));
     let sql = br#"{"query": "SELECT device_id, value FROM metrics"}"#;

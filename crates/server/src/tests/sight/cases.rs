@@ -17,6 +17,8 @@ const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+
 const ENDS: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
+/// What administrators alone may remove, where there is none.
+const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
@@ -34,6 +36,7 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
         Operation::Nodes => (body, body, NODES),
+        Operation::ForgetNode => ("nobodys-node", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
         Operation::Register => {
@@ -71,10 +74,7 @@ pub(super) fn case(operation: Operation) -> Case {
             let change = "{\"members_see\": \"nothing\"}";
             ("slurm:bobs", change, BOBS)
         }
-        Operation::DeleteAccount => {
-            let unknown = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
-            ("slurm:nobodys", body, unknown)
-        }
+        Operation::DeleteAccount => ("slurm:nobodys", body, NOBODYS),
         Operation::Settings | Operation::Audit => (body, body, STAFF),
         Operation::Set => {
             let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";

@@ -1,0 +1,39 @@
+//! Nodes that administrators remove.
+
+use super::Site;
+use super::ingest::{batch, frame, post, statuses};
+use crate::Limits;
+use wire::AckStatus::Stored;
+
+fn forget(site: &Site, node: &str) -> super::Answer {
+    let headers = "Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n";
+    site.ask(&format!("DELETE /api/v1/nodes/{node}"), headers, b"")
+}
+
+#[test]
+fn a_forgotten_node_is_no_node_until_it_sends_again() {
+    let site = Site::start();
+    assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 0)))), [Stored]);
+    let alive = forget(&site, "n1");
+    assert_eq!(alive.status, 409, "{alive:?}");
+    assert!(alive.text().contains("stop its agent first"), "{alive:?}");
+    let unknown = forget(&site, "n11");
+    assert_eq!((unknown.status, &unknown.json()["hint"]), (404, &"is `n1` meant?".into()));
+
+    let stops = post(&site, "X-Jobmeter-Stop: 1\r\n", &frame(&batch("n1", 1)));
+    assert_eq!(statuses(&stops), [Stored]);
+    let forgotten = forget(&site, "n1");
+    assert_eq!((forgotten.status, &forgotten.json()["device"]), (200, &"n1".into()));
+    assert_eq!(forget(&site, "n1").status, 404, "it is forgotten already");
+    let site = Site::within(site.stop(), Limits::default(), &[]);
+    assert_eq!(site.get("/api/v1/nodes").text(), "[]");
+    assert_eq!(site.get("/api/v1/health").json()["nodes"], 0);
+    let samples = site.get("/rpc/get_metrics?nodes=n1").json();
+    assert_eq!(samples.as_array().map(Vec::len), Some(2), "{samples}");
+    let audit = site.get("/api/v1/audit?what=DELETE").json();
+    assert_eq!(audit[0]["did"], "DELETE /api/v1/nodes/n1", "{audit}");
+
+    assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 2)))), [Stored]);
+    let node = &site.get("/api/v1/nodes").json()[0];
+    assert_eq!((&node["device"], &node["alive"]), (&"n1".into(), &true.into()));
+}
