@@ -172,8 +172,8 @@ fn checked(value: &[u8]) -> Result<Box<str>, String> {
     if value.len() > MONITOR_BYTES_MAX {
         return Err(format!("it has {} bytes; {MONITOR_BYTES_MAX} at most", value.len()));
     }
-    if value.chars().any(|letter| letter.is_control() && letter != '\t') {
-        return Err("it has control characters".to_owned());
+    if value.chars().any(|letter| model::is_unprintable(letter) && letter != '\t') {
+        return Err("it has unprintable characters".to_owned());
     }
     if value.starts_with(REJECTED_REQUEST) {
         return Err(format!("it begins with `{REJECTED_REQUEST}`, which no metric's name has"));
@@ -260,7 +260,7 @@ mod tests {
         let longer = long + "x";
         let told = "it has 1025 bytes; 1024 at most";
         assert_eq!(with(longer.as_bytes()).find().as_deref(), Some(told));
-        assert_eq!(with(b"a\nb").find().as_deref(), Some("it has control characters"));
+        assert_eq!(with(b"a\nb").find().as_deref(), Some("it has unprintable characters"));
         assert_eq!(with(b"\xff").find().as_deref(), Some("it is not UTF-8"));
         let after = |bytes: usize| {
             let text = [&b"A".repeat(bytes)[..], b"\0JOBMETER_MONITOR=abc\0"].concat();

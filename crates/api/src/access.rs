@@ -60,7 +60,7 @@ pub struct NewToken {
     /// that at most.
     #[schemars(range(min = 1, max = TOKEN_SECONDS_MAX))]
     pub expires_in_seconds: Option<u64>,
-    /// What it is for: 200 bytes at most, and no control characters.
+    /// What it is for: 200 bytes at most, and printable characters only.
     #[schemars(length(max = 200), regex(pattern = PRINTABLE))]
     pub note: Option<String>,
 }

@@ -1,14 +1,15 @@
 //! Text cells of CSV that a spreadsheet does not take for a formula.
 
+use model::is_unprintable;
 use std::borrow::Cow;
 
 /// First characters of a cell that a spreadsheet may take for a formula.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
 
-/// A text as a cell of CSV, before quoting: behind an apostrophe where it begins like a formula, and without control
+/// A text as a cell of CSV, before quoting: behind an apostrophe where it begins like a formula, and without unprintable
 /// characters but line ends within. For texts only: a number may be negative.
 pub fn csv_cell(text: &str) -> Cow<'_, str> {
-    let dirty = |c: char| c.is_control() && c != '\n';
+    let dirty = |c: char| is_unprintable(c) && c != '\n';
     let text = match text.contains(dirty) {
         true => Cow::Owned(text.replace(dirty, "\u{fffd}")),
         false => Cow::Borrowed(text),
@@ -29,7 +30,10 @@ mod tests {
             assert_eq!(csv_cell(text), format!("'{text}"));
         }
         assert_eq!(csv_cell("\t=1"), "\u{fffd}=1");
-        assert_eq!(csv_cell("\r=1\u{1b}[2J\u{9b}x"), "\u{fffd}=1\u{fffd}[2J\u{fffd}x");
+        assert_eq!(
+            csv_cell("\r=1\u{1b}[2J\u{9b}x\u{202e}"),
+            "\u{fffd}=1\u{fffd}[2J\u{fffd}x\u{fffd}"
+        );
         for text in ["", "load_1m", "a=b", "two\nlines", "{\"cpu\": \"0\"}"] {
             assert_eq!(csv_cell(text), text);
         }

@@ -298,7 +298,7 @@ pub struct SeriesRef {
 /// Body of `POST /api/v1/jobs`: a local job begins. Its user is the caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Register {
-    /// What to call it: 200 bytes at most, and no control characters.
+    /// What to call it: 200 bytes at most, and printable characters only.
     #[schemars(length(max = 200), regex(pattern = PRINTABLE))]
     pub name: Option<String>,
     /// Where it runs: the name of one node.

@@ -12,7 +12,7 @@ use crate::text::Bytes;
 use faults::Faults;
 use file::RotatingFile;
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use model::Timestamp;
+use model::{Timestamp, is_unprintable};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -168,9 +168,9 @@ fn begin(line: &mut String, now: Timestamp, level: Level, target: &str) {
 
 /// What came from outside may hold line ends and terminal controls: they stay visible and harmless.
 fn one_line(line: &mut String) {
-    if line.contains(char::is_control) {
+    if line.contains(is_unprintable) {
         let safe = line.chars().flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
+            let escaped = is_unprintable(c).then(|| c.escape_default());
             let plain = escaped.is_none().then_some(c);
             escaped.into_iter().flatten().chain(plain)
         });
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn lines_stay_lines() {
-        let mut line = "a\nb\x1b[31m".to_owned();
+        let mut line = "a\nb\x1b[31m\u{9b}\u{202e}é\u{200b}".to_owned();
         one_line(&mut line);
-        assert_eq!(line, "a\\nb\\u{1b}[31m");
+        assert_eq!(line, "a\\nb\\u{1b}[31m\\u{9b}\\u{202e}é\\u{200b}");
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
+            c if model::is_unprintable(c) => {
                 write!(out, "\\u{:04X}", u32::from(c)).ok();
             }
             c => out.push(c),

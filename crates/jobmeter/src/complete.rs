@@ -70,10 +70,10 @@ pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a shell may take a value as it is: names come from users and nodes.
+/// Whether a shell may take a value as it is, and a command no value for an option: names come from users and nodes.
 fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/+,@".contains(&byte);
-    !text.is_empty() && text.bytes().all(plain)
+    !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain)
 }
 
 fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
@@ -233,7 +233,9 @@ mod tests {
 
     #[test]
     fn a_value_that_a_shell_would_obey_is_not_offered() {
-        for text in ["", "a b", "$(reboot)", "`x`", "a;b", "a\"b", "é", "\x1b[m"] {
+        for text in
+            ["", "-rf", "--token-file=x", "a b", "$(reboot)", "`x`", "a;b", "a\"b", "é", "\x1b[m"]
+        {
             assert!(!is_word(text), "{text:?}");
         }
         assert!(is_word("slurm:12_3") && is_word("node-1.site"));

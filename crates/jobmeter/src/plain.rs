@@ -3,17 +3,10 @@
 //! A control character can move the cursor, change the title or answer for the user; one of direction can show a text
 //! in another order than it has. Each is shown as `\u001b`, which JSON reads back as the character itself.
 
+use model::is_unprintable;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-
-/// Whether a terminal may act on a character: control characters, U+0080 to U+009F, marks of direction, and those that
-/// end a line.
-const fn acts(c: char) -> bool {
-    matches!(c,
-        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}')
-}
 
 /// A value for one line of a terminal.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
@@ -26,7 +19,7 @@ pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
 }
 
 fn made_plain(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let bad = |c: char| acts(c) && !keep(c);
+    let bad = |c: char| is_unprintable(c) && !keep(c);
     if !text.contains(bad) {
         return Cow::Borrowed(text);
     }
@@ -44,7 +37,7 @@ fn made_plain(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// JSON of which every string, once read, is [`plain`].
 pub(crate) fn plain_json(json: &str) -> Cow<'_, str> {
-    if !json.contains(|c| c == '\\' || acts(c)) {
+    if !json.contains(|c| c == '\\' || is_unprintable(c)) {
         return Cow::Borrowed(json);
     }
     let mut out = String::with_capacity(json.len() + 16);
@@ -63,7 +56,7 @@ fn raw(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => out.push(c),
-            _ if acts(c) => {
+            _ if is_unprintable(c) => {
                 write!(out, "\\\\u{:04x}", u32::from(c)).ok();
             }
             _ => out.push(c),
@@ -87,7 +80,7 @@ fn escaped<'a>(text: &'a str, out: &mut String) -> &'a str {
         "\\f" => Some(0x0c),
         _ => escape.strip_prefix("\\u").and_then(|digits| u32::from_str_radix(digits, 16).ok()),
     };
-    match code.and_then(char::from_u32).filter(|c| acts(*c)) {
+    match code.and_then(char::from_u32).filter(|c| is_unprintable(*c)) {
         Some(c) => {
             write!(out, "\\\\u{:04x}", u32::from(c)).ok();
         }
@@ -141,11 +134,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HOSTILE: &str = "a\x1b]0;x\x07\r\u{9b}2J\u{202e}b\n\u{7f}\u{2066}é";
+    const HOSTILE: &str = "a\x1b]0;x\x07\r\u{9b}2J\u{202e}b\n\u{7f}\u{2066}\u{200b}é";
 
     #[test]
     fn what_acts_on_a_terminal_is_shown() {
-        let shown = "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u202eb\\u000a\\u007f\\u2066é";
+        let shown = "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u202eb\\u000a\\u007f\\u2066\\u200bé";
         assert_eq!(plain(HOSTILE), shown);
         assert_eq!(plain_lines(HOSTILE), shown.replace("\\u000a", "\n"));
         assert!(matches!(plain("an ordinary é"), Cow::Borrowed(_)));
@@ -184,7 +177,7 @@ mod tests {
             let body = serde_json::json!({ "a": text }).to_string();
             let read: serde_json::Value = serde_json::from_str(&plain_json(&body)).unwrap();
             prop_assert_eq!(&read["a"], &*plain(&text));
-            prop_assert!(!plain(&text).contains(acts));
+            prop_assert!(!plain(&text).contains(is_unprintable));
         }
 
         #[test]

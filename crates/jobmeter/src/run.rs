@@ -112,7 +112,7 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
 
 fn base_name(words: &[OsString]) -> String {
     let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    first.rsplit('/').next().unwrap_or_default().to_owned()
+    model::printable(first.rsplit('/').next().unwrap_or_default()).into_owned()
 }
 
 fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {

@@ -128,7 +128,7 @@ impl FromStr for AccountKey {
         let (cluster, name) = text.split_once(':').ok_or_else(wrong)?;
         let cluster = ClusterId::new(cluster).map_err(|_| wrong())?;
         let fine = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
-        if !fine || name.chars().any(char::is_control) {
+        if !fine || name.contains(model::is_unprintable) {
             return Err(wrong());
         }
         Ok(Self { cluster, name: name.into() })

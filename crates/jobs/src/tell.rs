@@ -198,10 +198,10 @@ fn bound(record: &mut Record, limits: &Limits) -> bool {
     cut
 }
 
-/// Cuts a text, and writes a space for each control character: it is shown in terminals and kept by line.
+/// Cuts a text, and writes a space for each unprintable character: it is shown in terminals and kept by line.
 fn clean(text: &mut Box<str>, bytes_max: usize) -> bool {
     let long = text.len() > bytes_max;
-    if long || text.contains(char::is_control) {
+    if long || text.contains(model::is_unprintable) {
         let end = text.floor_char_boundary(bytes_max);
         *text = model::printable(text.get(..end).unwrap_or_default()).into();
     }

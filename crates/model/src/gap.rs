@@ -70,6 +70,9 @@ impl Cause {
         Self::LogDamaged,
     ];
 
+    /// Those that `jobmeter run` notes; all others are known to agents and the server alone.
+    pub const OF_RUNS: [Self; 2] = [Self::SourceBroken, Self::EventsLost];
+
     /// The words shown to people and found in the table `gaps`.
     pub const fn words(self) -> &'static str {
         match self {

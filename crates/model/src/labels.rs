@@ -1,5 +1,6 @@
 //! Labels of a series, in one canonical spelling.
 
+use crate::is_unprintable;
 use std::{fmt, sync::Arc};
 
 /// Longest canonical text of a label set, in bytes.
@@ -22,6 +23,9 @@ pub enum LabelsError {
     /// A key without a name.
     #[error("a label has an empty key")]
     EmptyKey,
+    /// A key or value has a character that is not printed.
+    #[error("the labels `{0}` have control characters, or marks of direction or of no width")]
+    Unprintable(String),
     /// Not the canonical text of an object of strings.
     #[error("`{0}` is no canonical label set such as {{\"cpu\": \"0\"}}")]
     Text(String),
@@ -100,10 +104,27 @@ impl Labels {
         self.pairs().into_iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// The same with a space for each control character in keys and values.
+    /// These labels, if every character of keys and values is printed.
+    ///
+    /// # Errors
+    /// One is not.
+    pub fn must_be_printable(self) -> Result<Self, LabelsError> {
+        // The canonical text has a control character below U+0020 behind a backslash.
+        let is_escaped = self.as_str().contains('\\')
+            && self
+                .pairs()
+                .iter()
+                .any(|(k, v)| k.contains(is_unprintable) || v.contains(is_unprintable));
+        if is_escaped || self.as_str().contains(is_unprintable) {
+            return Err(LabelsError::Unprintable(self.as_str().escape_debug().to_string()));
+        }
+        Ok(self)
+    }
+
+    /// The same with a space for each unprintable character in keys and values.
+    #[must_use]
     pub fn printable(self) -> Self {
-        // The canonical text writes a control character as it is only above U+007E; below, behind a backslash.
-        if !self.as_str().contains('\\') && !self.as_str().contains(char::is_control) {
+        if self.clone().must_be_printable().is_ok() {
             return self;
         }
         let pairs = self.pairs();

@@ -33,7 +33,7 @@ pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};
 pub use near::nearest;
 pub use node_list::{NODE_LIST_BYTES_MAX, NodeList, NodeListError};
-pub use printable::printable;
+pub use printable::{is_unprintable, printable};
 pub use rollup::{Rollup, RollupWindows, SEGMENT_MAX_US};
 pub use series::Series;
 pub use time::{TimeError, Timestamp};

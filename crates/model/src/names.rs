@@ -1,5 +1,6 @@
 //! Names of things: devices, clusters, jobs, origins. Checked once, when they are made.
 
+use crate::is_unprintable;
 use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
 
 /// Longest name of a device, a cluster or an origin, in bytes: a host name has at most 253.
@@ -14,7 +15,10 @@ pub enum NameError {
     /// More than [`NAME_BYTES_MAX`].
     #[error("the {0} name of {1} bytes is too long: {NAME_BYTES_MAX} at most")]
     TooLong(&'static str, usize),
-    /// A control character, or one that the kind of name forbids.
+    /// It begins like an option of a command or a hidden file.
+    #[error("the {0} name `{1}` begins with `-` or `.`")]
+    Start(&'static str, String),
+    /// An unprintable character, or one that the kind of name forbids.
     #[error("the {what} name `{name}` has the character {bad:?}; {allowed}")]
     Character {
         /// Kind of name.
@@ -43,11 +47,12 @@ fn check(
     if name.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong(what, name.len()));
     }
+    let escaped = || name.escape_debug().to_string();
+    if name.starts_with(['-', '.']) {
+        return Err(NameError::Start(what, escaped()));
+    }
     match name.chars().find(|c| !ok(*c)) {
-        Some(bad) => {
-            let name = name.escape_debug().to_string();
-            Err(NameError::Character { what, name, bad, allowed })
-        }
+        Some(bad) => Err(NameError::Character { what, name: escaped(), bad, allowed }),
         None => Ok(()),
     }
 }
@@ -62,7 +67,8 @@ macro_rules! name {
             /// Checks a name.
             ///
             /// # Errors
-            /// It is empty, longer than [`NAME_BYTES_MAX`], or has a character that is not allowed.
+            /// It is empty, longer than [`NAME_BYTES_MAX`], begins with `-` or `.`, or has a character that is not
+            /// allowed.
             pub fn new(name: &str) -> Result<Self, NameError> {
                 check($what, name, $allowed, $ok)?;
                 Ok(Self(Arc::from(name)))
@@ -93,7 +99,8 @@ macro_rules! name {
 name! {
     /// The thing measured, as the site names it: `node-1`, `pdu-3-port7`. A node's is its host name up
     /// to the first dot.
-    DeviceId, "device", "any but control characters and commas", |c: char| !c.is_control() && c != ','
+    DeviceId, "device", "any printable ones but `,` and `/`",
+    |c: char| !is_unprintable(c) && !matches!(c, ',' | '/')
 }
 
 name! {
@@ -104,7 +111,7 @@ name! {
 
 name! {
     /// Who sends batches: an agent, a poller, a person's push. The agent's is its device's name.
-    Origin, "origin", "any but control characters", |c: char| !c.is_control()
+    Origin, "origin", "any printable ones", |c: char| !is_unprintable(c)
 }
 
 impl Origin {
@@ -189,10 +196,23 @@ mod tests {
     #[test]
     fn names_are_checked() {
         assert!(DeviceId::new("node-1.site.example").is_ok());
-        assert!(DeviceId::new("").is_err());
-        assert!(DeviceId::new("a,b").is_err());
-        assert!(DeviceId::new("a\nb").is_err());
-        assert!(DeviceId::new(&"x".repeat(254)).is_err());
+        let long = "x".repeat(254);
+        for wrong in [
+            "",
+            "a,b",
+            "a\nb",
+            "a/b",
+            "-x",
+            "..",
+            ".x",
+            "a\u{9b}",
+            "a\u{202e}b",
+            "a\u{200b}",
+            &long,
+        ] {
+            assert!(DeviceId::new(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(Origin::new("n1/run-7").is_ok() && Origin::new("-n1/run-7").is_err());
         assert!(ClusterId::new("slurm").is_ok());
         assert!(ClusterId::new("a:b").is_err());
         assert_eq!(ClusterId::local().as_str(), "local");

@@ -1,11 +1,19 @@
-//! Texts of nodes and users without control characters.
+//! Characters that no text of nodes and users should hold, because terminals and readers act on them.
 
 use std::borrow::Cow;
 
-/// A text with a space for each control character: it is shown in terminals and written to files line by line.
+/// Whether a character is not printed: a control character (U+0080 to U+009F included), a mark of direction or of no
+/// width, or an end of a line. It can move a cursor, reorder a text, or make two names look the same.
+pub const fn is_unprintable(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A text with a space for each unprintable character.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    match text.contains(char::is_control) {
-        true => Cow::Owned(text.replace(char::is_control, " ")),
+    match text.contains(is_unprintable) {
+        true => Cow::Owned(text.replace(is_unprintable, " ")),
         false => Cow::Borrowed(text),
     }
 }
@@ -15,8 +23,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_become_spaces() {
+    fn unprintable_characters_become_spaces() {
         assert_eq!(printable("a\u{1b}[2J\n\u{9b}b"), "a [2J  b");
-        assert!(matches!(printable("solve é"), Cow::Borrowed("solve é")));
+        assert_eq!(printable("a\u{202e}b\u{200b}c\u{feff}\u{2066}"), "a b c  ");
+        assert!(matches!(printable("solve é 名"), Cow::Borrowed("solve é 名")));
     }
 }

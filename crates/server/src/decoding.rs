@@ -180,15 +180,18 @@ fn payload_bytes(frame: &Frame<'_>) -> usize {
     stated.and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
 }
 
-/// A newer agent before this server: another version's magic, or a number of a list that has grown. It
-/// keeps its batches until the server is newer too.
 fn bad(error: &DecodeError) -> Read {
-    let later = match error {
+    Read::Bad { why: error.to_string(), later: may_be_newer(error) }
+}
+
+/// Whether a newer agent may have sent this: another version's magic, or a number of a list that has grown. It keeps
+/// its batches until the server is newer too.
+pub(crate) fn may_be_newer(error: &DecodeError) -> bool {
+    match error {
         DecodeError::Frame(FrameError::Magic { found, .. }) => found.starts_with(b"JMB"),
         DecodeError::Limit(LimitError::Word { .. }) => true,
         _ => false,
-    };
-    Read::Bad { why: error.to_string(), later }
+    }
 }
 
 #[cfg(test)]

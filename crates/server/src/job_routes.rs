@@ -23,7 +23,7 @@ use axum::response::Response;
 use jobs::{
     Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
 };
-use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp};
+use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp, is_unprintable};
 use query::{Asker, QueryError, Questions, parse_time, shown};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -436,9 +436,10 @@ fn own_device() -> String {
 }
 
 fn checked_name(name: String) -> Result<Box<str>, Refusal> {
-    if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+    if name.len() > NAME_BYTES_MAX || name.contains(is_unprintable) {
         return Err(Refusal::malformed(format!(
-            "a job's name has {NAME_BYTES_MAX} bytes at most, and no control characters"
+            "a job's name has {NAME_BYTES_MAX} bytes at most, and only printable characters: no control \
+             characters, and no marks of direction or of no width"
         )));
     }
     Ok(name.into())

@@ -17,7 +17,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jobs::{KeptToken, NewToken, Reader, RegistryError};
-use model::Timestamp;
+use model::{Timestamp, is_unprintable};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::sync::Arc;
 
@@ -89,9 +89,9 @@ pub(crate) async fn make(
         return Err(Refusal::malformed(message));
     }
     let note = asked.note.unwrap_or_default();
-    if note.len() > NOTE_BYTES_MAX || note.chars().any(char::is_control) {
+    if note.len() > NOTE_BYTES_MAX || note.contains(is_unprintable) {
         let message =
-            format!("a note has {NOTE_BYTES_MAX} bytes at most, and no control characters");
+            format!("a note has {NOTE_BYTES_MAX} bytes at most, and only printable characters");
         return Err(Refusal::malformed(message));
     }
     let token = draw()?;

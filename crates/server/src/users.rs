@@ -1,9 +1,10 @@
 //! What a user may send: the samples of his own jobs, as `jobmeter run` counts them where no agent does.
 
 use crate::app::App;
+use crate::decoding::may_be_newer;
 use crate::problem::Refusal;
 use jobs::Window;
-use model::{ClusterId, DeviceId, JobKey, SeriesTable, Timestamp};
+use model::{Cause, ClusterId, DeviceId, JobKey, SeriesTable, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{JobSelector, Selector};
@@ -30,7 +31,7 @@ const SLACK_SECONDS: f64 = 60.0;
 
 /// Whether a user may send a batch; else why not, and whether it may be sent again. It must come from the origin `DEVICE/run-ID` of a local
 /// job that the server registered for him on that device, and hold nothing but samples of that job there
-/// and gaps of that device.
+/// and gaps of that device that `jobmeter run` notes.
 pub(crate) async fn may_send(
     app: &Arc<App>,
     uid: u32,
@@ -50,9 +51,9 @@ pub(crate) async fn may_send(
     if !stays.iter().any(|stay| stay.device.as_str() == device) {
         return again(format!("user {uid} has no job {key} on {device}"));
     }
-    let table = match batch.table() {
+    let table = match batch.table_of_printable() {
         Ok(table) => table,
-        Err(error) => return again(error.to_string()),
+        Err(error) => return Ok(Err((error.to_string(), may_be_newer(&error)))),
     };
     let own = |entry: &model::SeriesEntry| {
         entry.device.as_str() == device && entry.job.as_ref() == Some(&key)
@@ -67,6 +68,10 @@ pub(crate) async fn may_send(
     }
     if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
         return again("a user tells of no jobs, and of gaps of his job's device only".to_owned());
+    }
+    if let Some(gap) = batch.gaps.iter().find(|gap| !Cause::OF_RUNS.contains(&gap.cause)) {
+        let why = format!("`jobmeter run` notes no gap `{}`", gap.cause.words());
+        return Ok(Err((why, false)));
     }
     Ok(Ok(()))
 }

@@ -6,9 +6,9 @@ use crate::frame::{Frame, FrameError};
 use crate::limits::{self, LimitError};
 use crate::message;
 use model::{
-    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric,
-    NAME_BYTES_MAX, OomKill, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick,
-    Timestamp, Unit, printable,
+    Batch, Boot, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels,
+    LabelsError, Metric, NAME_BYTES_MAX, OomKill, Origin, SAMPLES_PER_BATCH_MAX, SeriesEntry,
+    SeriesTable, Tick, Timestamp, Unit, printable,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -127,9 +127,21 @@ impl Decoded {
     /// # Errors
     /// The table is no message, contradicts itself, passes a limit, or is too short for the samples.
     pub fn table(&self) -> Result<SeriesTable, DecodeError> {
+        self.table_with(|labels| Ok(labels.printable()))
+    }
+
+    /// As [`Self::table`], but rejects labels with unprintable characters instead of replacing these.
+    ///
+    /// # Errors
+    /// As [`Self::table`], or labels have one.
+    pub fn table_of_printable(&self) -> Result<SeriesTable, DecodeError> {
+        self.table_with(Labels::must_be_printable)
+    }
+
+    fn table_with(&self, checked: CheckLabels) -> Result<SeriesTable, DecodeError> {
         bounds::check(&self.table, bounds::TABLE)?;
         let table = message::Table::decode(&*self.table)?;
-        let table = series_table(table)?;
+        let table = series_table(table, checked)?;
         self.check_places(table.entries.len())?;
         Ok(table)
     }
@@ -291,7 +303,10 @@ pub(crate) fn job_id(number: u64) -> Result<JobId, LimitError> {
     i64::try_from(number).ok().and_then(JobId::new).ok_or(LimitError::Job(number))
 }
 
-fn series_table(table: message::Table) -> Result<SeriesTable, LimitError> {
+/// What becomes of labels that may have unprintable characters.
+type CheckLabels = fn(Labels) -> Result<Labels, LabelsError>;
+
+fn series_table(table: message::Table, checked: CheckLabels) -> Result<SeriesTable, LimitError> {
     let want = table.series_metric.len();
     limits::count("series", want, limits::SERIES_MAX)?;
     for (what, list) in [
@@ -321,7 +336,7 @@ fn series_table(table: message::Table) -> Result<SeriesTable, LimitError> {
         table.cluster.iter().map(|name| ClusterId::new(name)).collect::<Result<Vec<_>, _>>()?;
     let mut labels = vec![Labels::default()];
     for text in &table.labels {
-        labels.push(Labels::from_canonical(text)?.printable());
+        labels.push(checked(Labels::from_canonical(text)?)?);
     }
     let mut entries = Vec::with_capacity(want);
     let columns = table.series_metric.iter().zip(&table.series_device).zip(&table.series_labels);

@@ -16,8 +16,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         return Err(format!("`metric` is a regular expression of 1 to {BYTES_MAX} bytes"));
     }
     // Quoted each takes six times its room in what a node is told, and no name of a metric has one.
-    if text.chars().any(char::is_control) {
-        return Err("`metric` is a regular expression without control characters".to_owned());
+    if text.contains(model::is_unprintable) {
+        return Err("`metric` is a regular expression of printable characters".to_owned());
     }
     let refused = |why: &str, at: usize| {
         Err(format!("`metric` is no regular expression: in `{text}` at byte {at}, {why}"))
@@ -74,7 +74,7 @@ mod tests {
             assert!(error.contains(&format!("at byte {at},")), "{error}");
         }
         for control in ["a\u{1}", "(?x)a\nb", "\u{7f}", "\u{85}"] {
-            assert!(check(control).unwrap_err().contains("control characters"), "{control:?}");
+            assert!(check(control).unwrap_err().contains("printable characters"), "{control:?}");
         }
         assert!(check("").is_err() && check(&"a".repeat(BYTES_MAX + 1)).is_err());
     }

@@ -119,8 +119,10 @@ fn when_of(table: &DeTable<'_>, most: Duration) -> Result<When, String> {
     let bound = |key: &str| get(key).map(|value| number(key, value)).transpose();
     let named = word("name")?.zip(word("metric")?);
     let (name, metric) = named.ok_or("a rule has a `name` and a `metric`")?;
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        return Err(format!("a name has 1 to {NAME_BYTES_MAX} bytes, and no control characters"));
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(model::is_unprintable) {
+        return Err(format!(
+            "a name has 1 to {NAME_BYTES_MAX} bytes, and only printable characters"
+        ));
     }
     Metric::check_name(metric).map_err(|error| error.to_string())?;
     let beyond = match (bound("above")?, bound("below")?) {

@@ -123,7 +123,7 @@ pub(crate) fn quoted(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => out.extend(['\\', letter]),
-            letter if letter.is_control() => {
+            letter if model::is_unprintable(letter) => {
                 // Writing to a string cannot fail.
                 write!(out, "\\u{:04x}", u32::from(letter)).ok();
             }

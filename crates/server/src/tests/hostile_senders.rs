@@ -148,6 +148,78 @@ fn one_nodes_token_takes_no_metric_from_others() {
     assert!(!["Mine.", "Other."].contains(&&*help("memory_available_bytes")));
 }
 
+/// One of each kind: a control character, one of U+0080 to U+009F, a mark of direction, one of no width.
+const UNPRINTABLE: [&str; 4] = ["a\u{1b}[2J", "a\u{9b}2J", "a\u{202e}b", "a\u{200b}"];
+
+#[test]
+fn unprintable_characters_of_users_are_rejected_and_counted() {
+    let site = Site::start();
+    let (own, origin) = job(&site);
+    let batch = of_metrics(&origin, 0, Some(&own), &[metric("run_threads", Unit::Count, "")]);
+    let post_with = |key: &str, value: &str| {
+        let mut hostile = batch.clone();
+        let labels = Labels::new([(key, value)]).unwrap();
+        let entry = SeriesEntry { labels, ..batch.table.entries[0].clone() };
+        hostile.table = Arc::new(SeriesTable { entries: vec![entry] });
+        post(&site, USER, &frame(&hostile))
+    };
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
+    let register = |device: &str, name: &str| {
+        let body = serde_json::json!({ "device": device, "name": name }).to_string();
+        site.ask("POST /api/v1/jobs", &headers, body.as_bytes())
+    };
+    for text in UNPRINTABLE {
+        for answer in [post_with("comm", text), post_with(text, "x")] {
+            assert_eq!(statuses(&answer), [RefusedForGood], "{text:?}");
+            let ack = &wire::Answer::decode(&answer.body).unwrap().acks[0];
+            assert!(ack.reason.contains("control characters"), "{}", ack.reason);
+        }
+        // A name that no metric may have, and one of a job.
+        let named = Metric { name: text.into(), ..metric("run_threads", Unit::Count, "") };
+        let named = of_metrics(&origin, 0, Some(&own), &[named]);
+        assert_eq!(statuses(&post(&site, USER, &frame(&named))), [RefusedForGood]);
+        let answer = register("n1", text);
+        assert_eq!(answer.status, 400);
+        assert!(answer.text().contains("printable"), "{}", answer.text());
+        assert_eq!(register(text, "x").status, 400);
+    }
+    assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"forbidden\"}"), 12.0);
+    assert_eq!(site.metric("jobmeter_refusals_total{reason=\"malformed\"}"), 8.0);
+    assert_eq!(statuses(&post_with("comm", "solve é")), [Stored]);
+}
+
+#[test]
+fn no_node_of_a_registration_is_named_like_an_option_or_a_path() {
+    let site = Site::start();
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
+    let long = "x".repeat(254);
+    for device in ["-x", "--token-file=x", ".", "..", ".x", "a/b", "/", "", &long] {
+        let body = serde_json::json!({ "device": device }).to_string();
+        let answer = site.ask("POST /api/v1/jobs", &headers, body.as_bytes());
+        assert_eq!(answer.status, 400, "{device}");
+    }
+    let jobs = site.get("/api/v1/jobs").json();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(0));
+    job(&site);
+}
+
+#[test]
+fn a_user_reports_only_gaps_that_run_notes() {
+    let site = Site::start();
+    let (own, origin) = job(&site);
+    for (seq, cause) in (0..).zip(Cause::ALL) {
+        let mut batch =
+            of_metrics(&origin, seq, Some(&own), &[metric("run_threads", Unit::Count, "")]);
+        batch.gaps = vec![Gap { cause, ..gap(&origin, crate::now()) }];
+        let taken = matches!(cause, Cause::SourceBroken | Cause::EventsLost);
+        let status = if taken { Stored } else { RefusedForGood };
+        assert_eq!(statuses(&post(&site, USER, &frame(&batch))), [status], "{cause:?}");
+    }
+    let gaps = site.get("/api/v1/gaps").json();
+    let causes: Vec<_> = gaps.as_array().unwrap().iter().map(|gap| gap["cause"].clone()).collect();
+    assert_eq!(causes, ["source broken", "events lost"]);
+}
+
 #[test]
 fn invented_gaps_displace_no_other_gap() {
     let site = Site::start();

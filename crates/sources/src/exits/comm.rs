@@ -1,5 +1,10 @@
 //! Names of tasks.
 
+use model::is_unprintable;
+
+/// Longest name that the kernel keeps.
+const BYTES_MAX: usize = 15;
+
 /// A process's name, as text that a label may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Comm {
@@ -10,29 +15,34 @@ pub(crate) struct Comm {
 impl Comm {
     /// Its start; whatever is no printable text of a name in ASCII or UTF-8 becomes `?`.
     pub(crate) fn of(name: &[u8]) -> Self {
-        let is_text = std::str::from_utf8(name).is_ok();
-        let mut comm = Self { bytes: [0; 16], length: name.len().min(15) };
-        for (to, from) in comm.bytes.iter_mut().zip(name.iter().take(15)) {
-            let plain = from.is_ascii_graphic() || *from == b' ' || (is_text && !from.is_ascii());
-            *to = if plain { *from } else { b'?' };
-        }
-        // What is cut within a letter is no part of the name.
-        comm.length = comm.as_str().len();
-        comm.bytes.iter_mut().skip(comm.length).for_each(|byte| *byte = 0);
+        let mut comm = Self::default();
+        // A letter that has no room is cut, and so is what follows it.
+        match std::str::from_utf8(name) {
+            Ok(text) => text.chars().all(|c| comm.push(c)),
+            Err(_) => name
+                .iter()
+                .all(|byte| comm.push(if byte.is_ascii() { char::from(*byte) } else { '?' })),
+        };
         comm
+    }
+
+    fn push(&mut self, c: char) -> bool {
+        let c = if is_unprintable(c) { '?' } else { c };
+        let end = self.length + c.len_utf8();
+        match self.bytes.get_mut(self.length..end).filter(|_| end <= BYTES_MAX) {
+            Some(place) => {
+                c.encode_utf8(place);
+                self.length = end;
+                true
+            }
+            None => false,
+        }
     }
 
     /// The text.
     pub(crate) fn as_str(&self) -> &str {
         let name = self.bytes.get(..self.length).unwrap_or_default();
-        match std::str::from_utf8(name) {
-            Ok(name) => name,
-            // Cut within a letter.
-            Err(error) => {
-                let good = name.get(..error.valid_up_to()).unwrap_or_default();
-                std::str::from_utf8(good).unwrap_or_default()
-            }
-        }
+        std::str::from_utf8(name).unwrap_or_default()
     }
 }
 
@@ -47,6 +57,7 @@ mod tests {
             (b"a b", "a b"),
             (b"a\nb\x7f", "a?b?"),
             ("é".as_bytes(), "é"),
+            ("a\u{202e}b\u{9b}\u{200b}".as_bytes(), "a?b??"),
             (b"\xff\xfe", "??"),
             (b"kworker/0:1-events", "kworker/0:1-eve"),
             ("ééééééééé".as_bytes(), "ééééééé"),

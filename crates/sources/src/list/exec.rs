@@ -195,10 +195,10 @@ fn is_pattern(text: &str) -> Result<(), String> {
 /// The same of a label's value.
 fn is_name(text: &str) -> Result<(), String> {
     let length = text.chars().count();
-    match text.chars().any(char::is_control) {
+    match text.contains(model::is_unprintable) {
         false if (1..=NAME_CHARS_MAX).contains(&length) => Ok(()),
         _ => Err(format!(
-            "it wants 1 to {NAME_CHARS_MAX} characters, none of them a control character"
+            "it wants 1 to {NAME_CHARS_MAX} characters, all of them printable"
         )),
     }
 }

@@ -337,7 +337,8 @@ impl Missing {
     }
 }
 
-/// The device that stands for all of an origin's.
+/// The device that stands for all of an origin's: that of a run, or one of the origin's name.
 pub(crate) fn device_named_like(origin: &Origin) -> Option<DeviceId> {
-    DeviceId::new(&origin.as_str().replace(',', ";")).ok()
+    let name = origin.as_run().map_or(origin.as_str(), |(device, _)| device);
+    DeviceId::new(&name.replace([',', '/'], ";")).ok()
 }
