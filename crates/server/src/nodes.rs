@@ -3,8 +3,8 @@
 use crate::answers::{ask, json, wrote};
 use crate::app::App;
 use crate::caller::Caller;
+use crate::params::part;
 use crate::problem::{Refusal, Why};
-use crate::router::part;
 use crate::selection::wrong;
 use crate::series::known;
 use api::Operation;
