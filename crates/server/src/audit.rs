@@ -11,7 +11,6 @@
 //! every few seconds makes a line an hour. The lines are written by a thread of their own: a disk that
 //! hangs holds up no answer; what finds no room on the way there is counted.
 
-use crate::audit_lines::files;
 use crate::counts::Counter;
 use config::place::AUDIT_OF_USERS_FILE;
 use model::Timestamp;
@@ -302,6 +301,16 @@ pub(crate) struct Wrote(pub(crate) Value);
 /// The request changed nothing, though its form says so: an extension of its answer, for the audit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unchanged;
+
+/// The file and those that were put aside, the newest first.
+pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
+    let named = |nth: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{nth}"));
+        PathBuf::from(name)
+    };
+    std::iter::once(path.to_owned()).chain((1..=aside).map(named)).collect()
+}
 
 #[cfg(test)]
 mod tests {

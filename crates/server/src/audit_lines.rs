@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
@@ -239,19 +239,10 @@ impl Found {
     }
 }
 
-/// The file and those that were put aside, the newest first.
-pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
-    let named = |nth: u32| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{nth}"));
-        PathBuf::from(name)
-    };
-    std::iter::once(path.to_owned()).chain((1..=aside).map(named)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::files;
     use proptest::prelude::*;
 
     fn line(time: u32, who: &str, did: &str, job: &str) -> String {
