@@ -3,7 +3,7 @@
 //! The file `accounting` beside the spool is written at a clean end and removed by the next start, so that no
 //! state is used twice. See `docs/decisions/0022-accounting-state.md` for the format.
 
-use crate::kept::crc32c;
+use crate::files::crc32c;
 use crate::own::Counters;
 use kernel::Root;
 use std::fs::{self, File, OpenOptions};

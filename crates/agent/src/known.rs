@@ -62,7 +62,7 @@ impl Known {
             writeln!(text, "{inode} {}", made.0).ok();
         }
         let beside = self.path.with_extension("new");
-        crate::spool::write_private(&beside, text.as_ref())?;
+        crate::files::write_private(&beside, text.as_ref())?;
         std::fs::rename(beside, &self.path)
     }
 }

@@ -12,6 +12,7 @@ mod clock;
 mod connect;
 mod dispatch;
 mod entry;
+mod files;
 mod finder;
 mod frames;
 mod http;
@@ -43,8 +44,10 @@ mod signals;
 mod site;
 mod spool;
 mod standing;
+mod start_error;
 mod stepped;
 mod tables;
+mod threads;
 mod unread;
 mod waiter;
 mod wishes;
@@ -53,14 +56,15 @@ mod work;
 pub use clock::wall;
 pub use http::{Failure, TlsError, tls};
 pub use loopback::connector;
-pub use machine::{boot_of, device_of, recorded};
+pub use machine::{boot_of, device_of, environment, recorded};
 pub use plan::{
     BurstPlan, Plan, SourcePlan, check_here, discovery, load, may_burst, plan, read,
     source_settings, sources,
 };
-pub use program::{Reload, StartError, environment};
+pub use program::Reload;
 pub use sealed::Batches;
 pub use standing::{PROGRAM, knock, server_asked, spool_dir, stale_record};
+pub use start_error::StartError;
 pub use stepped::{Sent, Stepped};
 
 use config::AgentConfig;

@@ -1,6 +1,6 @@
 //! What is asked of the machine once, at the start.
 
-use crate::program::StartError;
+use crate::start_error::StartError;
 use crate::work::Machine;
 use kernel::Root;
 use model::{DeviceId, Timestamp};
@@ -78,6 +78,16 @@ pub fn boot_of(root: &Root) -> Result<Timestamp, StartError> {
     let stat = kernel::stat::stat(&text, |_, _| {}).map_err(|e| wrong(&e))?;
     let seconds = stat.boot_seconds.and_then(|seconds| i64::try_from(seconds).ok());
     seconds.map(Timestamp::from_seconds).ok_or_else(|| wrong(&"/proc/stat has no btime"))
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The environment, as the configuration wants it; what is not UTF-8 is not there.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[cfg(test)]

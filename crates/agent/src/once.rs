@@ -3,10 +3,10 @@
 use crate::clock::{Clock, GivenClock, MachineClock};
 use crate::http::{Http, Said};
 use crate::plan::plan;
-use crate::program::StartError;
 use crate::sampler::{Sampler, Step};
 use crate::sealed::Sealed;
 use crate::site::Site;
+use crate::start_error::StartError;
 use config::AgentConfig;
 use model::Batch;
 use std::sync::Arc;

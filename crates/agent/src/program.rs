@@ -21,11 +21,12 @@ use crate::sender::{Order, Sender, Wanted};
 use crate::signals::{Signal, Signals};
 use crate::site::Site;
 use crate::spool::{Spool, SpoolLimits};
+use crate::start_error::StartError;
+use crate::threads::thread;
 use crate::unread::unread;
 use config::{AgentConfig, ConfigErrors, SpoolSettings};
 use model::{Boot, Cause, Timestamp};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -38,26 +39,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const TIDY_US: i64 = 60 * Timestamp::SECOND;
 /// How long a source that is being read is given at the end.
 const LAST_READING: Duration = Duration::from_secs(1);
-
-/// Exit code of an agent of which a part fell; that of a panic in Rust.
-const FALLEN: i32 = 101;
-
-/// Why an agent does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigErrors),
-    /// Something of the machine is not as it must be: what, and what to do.
-    #[error("{0}")]
-    Machine(String),
-}
-
-impl StartError {
-    pub(crate) fn machine(what: &str, why: &dyn std::fmt::Display) -> Self {
-        Self::Machine(format!("{what}: {why}"))
-    }
-}
 
 /// Reads the configuration anew: its file may have changed.
 pub type Reload = Box<dyn Fn() -> Result<AgentConfig, ConfigErrors>>;
@@ -323,21 +304,6 @@ fn root_words(config: &AgentConfig) -> &'static str {
     if config.run.root.is_empty() { "this machine" } else { "a recorded machine" }
 }
 
-fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(|| or_end(run)).map_err(|e| StartError::machine("a thread", &e))
-}
-
-/// Runs a part of the agent. Where it falls, the agent ends, rather than going on with a part missing:
-/// what is not acknowledged is told as a gap by the next start.
-pub(crate) fn or_end(run: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(run)).is_err() {
-        log::error!("a part of the agent fell; it ends, to be started again");
-        kernel::command::kill_all();
-        std::process::exit(FALLEN);
-    }
-}
-
 /// Between what an earlier start kept and the first tick the agent did not run. An agent that does not
 /// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
 /// batch, lets the gap begin there if it is longer than that.
@@ -397,16 +363,6 @@ pub(crate) fn folders(
             Ok(Folders::default())
         }
     }
-}
-
-/// Whether this process is root's.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// The environment, as the configuration wants it; what is not UTF-8 is not there.
-pub fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 #[cfg(test)]

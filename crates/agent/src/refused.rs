@@ -3,7 +3,7 @@
 //! `refused/NUMBER.jmb` is one frame of the wire, `refused/NUMBER.txt` the server's reason. The folder is
 //! bounded: the oldest go first, and each that goes is counted.
 
-use crate::spool::write_private;
+use crate::files::write_private;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -10,6 +10,7 @@ mod presence;
 
 use crate::clock::Clock;
 use crate::entry::{BETWEEN, Entry, State};
+use crate::finder::WantedJobs;
 use crate::finder::{Finder, Found};
 use crate::known::Directories;
 use crate::own::Own;
@@ -17,7 +18,6 @@ use crate::plan::Plan;
 use crate::queues::Queues;
 use crate::schedule::Schedule;
 use crate::seal::{Sealer, Sinks};
-use crate::sender::WantedJobs;
 use crate::wishes::{Looking, Wishes};
 use crate::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;

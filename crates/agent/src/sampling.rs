@@ -2,9 +2,9 @@
 //! rest of the tick.
 
 use crate::clock::Clock;
-use crate::program::or_end;
 use crate::queues::Queues;
 use crate::sampler::{Sampler, Step};
+use crate::threads::or_end;
 use crate::waiter::{Bell, Waiter};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

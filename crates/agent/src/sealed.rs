@@ -2,9 +2,9 @@
 //! own.
 
 use crate::notes::Notes;
-use crate::program::StartError;
 use crate::seal::{Outlet, Sealer, Sinks};
 use crate::site::draw_boot;
+use crate::start_error::StartError;
 use model::{Batch, DeviceId, Origin};
 use sources::Sink;
 use std::sync::{Arc, Mutex, PoisonError};

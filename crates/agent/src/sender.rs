@@ -4,10 +4,10 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::connect::Connect;
 use crate::dispatch::{Dispatch, matching};
+use crate::finder::WantedJobs;
 use crate::http::{Failure, Http, Said};
 use crate::outbox::{Outbox, Request};
 use crate::own::Counters;
-use model::{JobId, JobKey, Timestamp};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -32,17 +32,6 @@ pub(crate) enum Order {
     Unread(String),
     /// End when memory is empty.
     End,
-}
-
-/// What the server says of the node's jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WantedJobs {
-    /// Jobs of users that it registered, by number and user.
-    pub(crate) local: Vec<(JobId, u32)>,
-    /// Jobs that are here as far as it was told, and since when.
-    pub(crate) open: Vec<(JobKey, Timestamp)>,
-    /// The identity of the server.
-    pub(crate) server: String,
 }
 
 /// What the server wants of the node.

@@ -28,7 +28,7 @@ pub(crate) use segment::Piece;
 use segment::Segment;
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -301,13 +301,6 @@ impl Spool {
         self.counters.spool_bytes.store(self.bytes(), Ordering::Relaxed);
         self.counters.spool_segments.store(count, Ordering::Relaxed);
     }
-}
-
-/// Writes a file that its owner alone reads: samples, and what the server says of them, are not for every user.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file =
-        File::options().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
 }
 
 #[cfg(test)]

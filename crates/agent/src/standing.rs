@@ -2,7 +2,7 @@
 //! without an agent.
 
 use crate::http::{Failure, Http};
-use crate::program::{environment, is_root};
+use crate::machine::{environment, is_root};
 use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, place};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;

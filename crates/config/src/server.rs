@@ -3,7 +3,7 @@
 use crate::load::{ConfigError, Values};
 use crate::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::setting::{Kind, settings};
-use crate::text::{Address, Bytes, Text};
+use crate::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub enum Nodes {
     /// A user, while a job that he sees is there.
     Own,
 }
+
+values!(Nodes, Anonymous, Loopback);
 
 impl Text for Nodes {
     fn from_text(text: &str) -> Result<Self, String> {

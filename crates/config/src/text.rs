@@ -1,6 +1,5 @@
 //! The texts of settings: one spelling for flag, environment and file.
 
-use crate::server::{Anonymous, Loopback, Nodes};
 use model::setting::{parse_bytes, parse_duration, words};
 use model::{DeviceId, Timestamp};
 use std::net::SocketAddr;
@@ -48,30 +47,32 @@ pub(crate) trait Text: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
+/// A setting of a type that one text tells, of which there may be none or several.
 macro_rules! values {
     ($($type:ty),*) => {$(
-        impl Value for $type {
-            fn from_raw(raw: &Raw) -> Result<Self, String> {
+        impl $crate::text::Value for $type {
+            fn from_raw(raw: &$crate::text::Raw) -> Result<Self, String> {
                 Self::from_text(raw.one()?)
             }
         }
-        impl Value for Option<$type> {
-            fn from_raw(raw: &Raw) -> Result<Self, String> {
+        impl $crate::text::Value for Option<$type> {
+            fn from_raw(raw: &$crate::text::Raw) -> Result<Self, String> {
                 let text = raw.one()?;
                 if text.is_empty() { Ok(None) } else { <$type>::from_text(text).map(Some) }
             }
         }
-        impl Value for Vec<$type> {
-            fn from_raw(raw: &Raw) -> Result<Self, String> {
+        impl $crate::text::Value for Vec<$type> {
+            fn from_raw(raw: &$crate::text::Raw) -> Result<Self, String> {
                 raw.list().iter().map(|text| <$type>::from_text(text)).collect()
             }
         }
     )*};
 }
+pub(crate) use values;
 
 values!(
     bool, u32, u64, Duration, Bytes, String, PathBuf, Address, DeviceId, Timestamp, ServerUrl,
-    Spool, Nodes, Anonymous, Loopback
+    Spool
 );
 
 impl Text for bool {

@@ -2,16 +2,13 @@
 //! for no job while it was there. Never with what was counted for another.
 
 use crate::rows::Batches;
+use crate::time::SLACK;
 use crate::{Asker, Line, QueryError, Questions, RowBatch, RowQuestion, View};
 use jobs::{Interval, Window};
-use model::{DeviceId, JobKey, Timestamp};
+use model::{DeviceId, JobKey};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use store::JobSelector;
-
-/// How far outside its stay a reading may lie that was counted for a job: a sample carries the instant
-/// of its tick, which is a little before the reading; and the last one is taken when the job has ended.
-pub(crate) const SLACK: i64 = 10 * Timestamp::SECOND;
 
 /// So many jobs are looked up one by one; more, by looking through all.
 const ASKED_ONE_BY_ONE: usize = 64;

@@ -3,7 +3,9 @@
 use crate::encode::Encoder;
 use crate::jobless::Jobless;
 use crate::rows::{Batches, Treatment};
-use crate::{Asker, QueryError, Questions, RowQuestion, View, by_job, parse_time, summary};
+use crate::slices::AsRate;
+use crate::time::SLACK;
+use crate::{Asker, QueryError, Questions, RowQuestion, View, parse_time, summary};
 use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
@@ -13,18 +15,6 @@ use store::JobSelector;
 
 /// What is asked for when a bound, or both, are left out: five minutes.
 const DEFAULT_RANGE: i64 = 300 * Timestamp::SECOND;
-
-/// Whether values are shown as what they changed by, per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AsRate {
-    /// As they are.
-    #[default]
-    No,
-    /// Every metric.
-    All,
-    /// Counters only.
-    Auto,
-}
 
 /// The parameters, as given: nothing is looked up yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -311,9 +301,9 @@ impl Questions {
             (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
         };
         // What was counted for the job is its own, be it read a moment before or after.
-        let first = stay.from.plus(-by_job::SLACK);
+        let first = stay.from.plus(-SLACK);
         let from = start.unwrap_or(first);
-        let to = end.unwrap_or(stay.to.plus(by_job::SLACK));
+        let to = end.unwrap_or(stay.to.plus(SLACK));
         let devices = if question.devices.is_empty() { stay.devices } else { given };
         Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
     }

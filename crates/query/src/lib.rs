@@ -44,7 +44,7 @@ mod totals;
 pub use api::parse_zone;
 pub use ended::how_it_ended;
 pub use error::QueryError;
-pub use get_metrics::{Answer, AsRate, Format, GetMetrics};
+pub use get_metrics::{Answer, Format, GetMetrics};
 pub use lists::gap;
 pub use marks::{SeenMark, SeenMarks};
 pub use nodes::{judge, patience};
@@ -52,4 +52,5 @@ pub use questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Wat
 pub use rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
 pub use shown::shown;
 pub use sight::NodeSight;
+pub use slices::AsRate;
 pub use time::parse_time;

@@ -1,8 +1,8 @@
 //! What one job used.
 
-use crate::by_job::SLACK;
 use crate::lists::gap;
 use crate::shown::{allocation, share, shown, step};
+use crate::time::SLACK;
 use crate::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
 use crate::{Asker, QueryError, Questions, ended};
 use jobs::{Filter, JobName, Listed, Sees, Whole};

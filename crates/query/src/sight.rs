@@ -4,7 +4,7 @@
 //! always, never, or within spans of time: then a value made of several readings is made of those alone
 //! that lie within one span, and where such readings are no longer kept there is no value.
 
-use crate::by_job::SLACK;
+use crate::time::SLACK;
 use crate::{Asker, QueryError, Questions};
 use jobs::{Reader, Registry, Window};
 use model::{DeviceId, Gap, JobKey, Timestamp};

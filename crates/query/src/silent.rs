@@ -1,6 +1,6 @@
 //! Local jobs without a sign of life: their node fell silent, or their `jobmeter run` was killed.
 
-use crate::by_job::SLACK;
+use crate::time::SLACK;
 use crate::{QueryError, Questions};
 use jobs::OpenLocal;
 use model::{JobKey, Timestamp};

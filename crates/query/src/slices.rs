@@ -3,7 +3,7 @@
 
 use crate::sight::Seen;
 use crate::summary::{BUCKET, Growth, Summary};
-use crate::{AsRate, Asker, Cancel, QueryError};
+use crate::{Asker, Cancel, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -118,6 +118,18 @@ impl Slices {
 /// Where a series is found: the same for one series all through a walk, as long as somebody holds it.
 pub(crate) fn address(info: &Arc<SeriesInfo>) -> usize {
     Arc::as_ptr(info).addr()
+}
+
+/// Whether values are shown as what they changed by, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsRate {
+    /// As they are.
+    #[default]
+    No,
+    /// Every metric.
+    All,
+    /// Counters only.
+    Auto,
 }
 
 /// Values as what they changed by per second since the reading before: a counter by its

@@ -5,6 +5,10 @@ use api::TimeError;
 use jiff::tz::TimeZone;
 use model::Timestamp;
 
+/// How far outside its stay a reading may lie that was counted for a job: a sample carries the instant
+/// of its tick, which is a little before the reading; and the last one is taken when the job has ended.
+pub(crate) const SLACK: i64 = 10 * Timestamp::SECOND;
+
 const TYPE: &str = "timestamp with time zone";
 
 /// Reads a time as [`api::parse_time`] does; the error is PostgreSQL's.

@@ -9,6 +9,7 @@ use crate::outbox::tests::{Bench, bench};
 use crate::plan::source_settings;
 use config::{AgentConfig, ConfigFile, Given, Raw};
 use model::Cause;
+use model::JobId;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
