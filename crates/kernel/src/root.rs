@@ -315,24 +315,13 @@ impl Root {
         })
     }
 
-    /// Where a short symbolic link points, without allocating.
-    ///
-    /// # Errors
-    /// It is absent, denied, no link, longer than `target`, or not UTF-8.
-    pub fn read_short_link<'a>(
-        &self,
-        path: &str,
-        target: &'a mut [u8],
-    ) -> Result<&'a str, ReadError> {
+    /// Where a short symbolic link points, without allocating. `None` where it is absent, denied, no link, longer than
+    /// `target`, or not UTF-8: processes end between two readings, and no error is put in words for each.
+    pub fn read_short_link<'a>(&self, path: &str, target: &'a mut [u8]) -> Option<&'a str> {
         self.note(path);
-        let length = self
-            .within(|dir| rustix::fs::readlinkat_raw(dir, path, &mut *target))
-            .map_err(|errno| ReadError::new(path, errno))?;
-        let text = target.get(..length).filter(|_| length < target.len());
-        text.and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(|| ReadError::Failed {
-            path: format!("/{path}"),
-            why: "no short text".to_owned(),
-        })
+        let length = self.within(|dir| rustix::fs::readlinkat_raw(dir, path, &mut *target)).ok()?;
+        let text = target.get(..length).filter(|_| length < target.len())?;
+        std::str::from_utf8(text).ok()
     }
 
     /// Where a symbolic link points.

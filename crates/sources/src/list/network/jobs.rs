@@ -232,7 +232,7 @@ impl Reader {
         // Writing into a `String` cannot fail.
         write!(self.path, "proc/{pid}/ns/net").ok();
         let mut target = [0; 64];
-        let target = root.read_short_link(&self.path, &mut target).ok()?;
+        let target = root.read_short_link(&self.path, &mut target)?;
         target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
     }
 
