@@ -13,10 +13,10 @@
 //! 2 2001:db8::7/64
 //! ```
 
-use crate::parse::{Fields, ParseError, number, whole_lines};
-use crate::taskstats::netlink::{
+use crate::netlink::{
     DATAGRAM_BYTES_MAX, DONE, ERROR, attributes, error_of, messages, open, receive, send, u32_at,
 };
+use crate::parse::{Fields, ParseError, number, whole_lines};
 use crate::{ReadError, Root};
 use rustix::io::Errno;
 use std::fmt;
@@ -143,7 +143,7 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::taskstats::netlink::push_message;
+    use crate::netlink::push_message;
     use proptest::prelude::*;
 
     fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {

@@ -30,6 +30,7 @@ pub mod lustre;
 pub mod meminfo;
 pub mod mounts;
 pub mod net_dev;
+mod netlink;
 pub mod nfs;
 pub mod nvml;
 pub mod parse;

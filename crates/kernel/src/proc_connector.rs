@@ -12,7 +12,7 @@
 //! Since Linux 6.6 a listener says that it wants forks alone; before, executions, exits and changes of
 //! identity come too, about four events a process, and are passed over here.
 
-use crate::taskstats::netlink::{
+use crate::netlink::{
     DATAGRAM_BYTES_MAX, DONE, Message, messages, open, push_message, receive, send,
     set_receive_bytes, u32_at, u64_at,
 };

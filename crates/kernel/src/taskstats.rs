@@ -14,7 +14,6 @@
 
 mod exits;
 mod message;
-pub(crate) mod netlink;
 mod query;
 mod stats;
 

@@ -1,11 +1,11 @@
 //! Listening to exits: every task of the machine that ends, with what it used.
 
 use super::message::{Said, TaskMessage, said};
-use super::netlink::{
+use super::query::{GET, TaskstatsError, family};
+use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, error_of, messages, open, push_generic, receive, send,
     set_receive_bytes,
 };
-use super::query::{GET, TaskstatsError, family};
 use crate::{Root, clock};
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;

@@ -1,7 +1,7 @@
 //! Taskstats messages: a task's answer, an exit, or the refusal of a request.
 
-use super::netlink::{ERROR, GENERIC_HEADER, attributes, error_of, messages};
 use super::stats::{StatsError, TaskStats, taskstats};
+use crate::netlink::{ERROR, GENERIC_HEADER, attributes, error_of, messages};
 use rustix::io::Errno;
 
 /// `TASKSTATS_CMD_NEW`: the kernel's answers and notifications.
@@ -86,8 +86,8 @@ fn task_of(payload: &[u8]) -> Said {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::netlink::push_message;
     use super::super::stats::tests::sample;
+    use super::crate::netlink::push_message;
     use super::*;
     use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Asking the kernel for tasks, and its family of messages.
 
 use super::message::{Said, TaskMessage, recorded, said};
-use super::netlink::{
+use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, GENERIC_HEADER, attributes, error_of, messages, open, push_generic,
     receive, send, u16_at,
 };

@@ -16,7 +16,7 @@
 //! | 14 or 15 | 496, 560 | 6.14, 6.15 | largest, and smallest delays, in the middle |
 //! | 16 | 560 | 6.16 | the same, at the end |
 
-use super::netlink::{u16_at, u32_at, u64_at};
+use crate::netlink::{u16_at, u32_at, u64_at};
 
 /// Length of version 8, all of whose fields are read.
 const LENGTH_MIN: usize = 328;
