@@ -40,7 +40,9 @@ pub use nodes::{
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
-pub use reported::{PEAK_CHARGED, PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, Reported};
+pub use reported::{
+    PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED, PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, Reported,
+};
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,

@@ -18,6 +18,10 @@ pub struct Reported {
 
 /// Notes on peak memory: what was charged to the job's cgroup, which its limit holds for.
 pub const PEAK_CHARGED: &str = "charged to the cgroup";
+/// The same, as the kernel stated it when it killed a task at the limit.
+pub const PEAK_AT_LIMIT: &str = "charged to the cgroup, at its limit";
+/// A part of the job's memory, which an OOM kill proves.
+pub const PEAK_AT_LEAST: &str = "at least, by an OOM kill";
 /// The cgroup's was not read.
 pub const PEAK_OF_TASK: &str = "largest task";
 /// There was no cgroup.

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct TotalOrigin {
     /// The field of `totals`.
     pub total: String,
-    /// `cgroup`: read from the job's cgroup. `exits`: the kernel's accounting of its tasks (taskstats). `run`: read
-    /// by `jobmeter run`. `report`: what `jobmeter run` reported at the end, which holds over the others. Several where the nodes differ: on each node the largest value counts.
+    /// `cgroup`: read from the job's cgroup. `exits`: the kernel's accounting of its tasks (taskstats). `kill`: charged
+    /// to the job's cgroup at its limit, as the kernel stated at an OOM kill. `killed`: the killed task, or a full cgroup
+    /// below the job's. `run`: read by `jobmeter run`. `report`: what `jobmeter run` reported at the end, which holds
+    /// over the others. Several where the nodes differ: on each node the largest value counts.
     pub origins: Vec<String>,
     /// What restricts the value, for people: `largest task`.
     pub note: Option<String>,

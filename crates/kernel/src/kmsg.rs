@@ -30,8 +30,13 @@ pub struct KernelLog {
 /// A line on an OOM kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The limit of the cgroup that is out of memory, in bytes.
-    Limit(u64),
+    /// The memory of the cgroup that is full, in bytes.
+    Full {
+        /// What is charged to it.
+        charged: u64,
+        /// Its limit.
+        limit: u64,
+    },
     /// The task that will be killed.
     Victim(Victim<'a>),
     /// It was killed.
@@ -54,8 +59,8 @@ pub struct Victim<'a> {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// A cgroup was out of memory, not the whole node.
-    pub of_cgroup: bool,
+    /// The cgroup that is full; `None`: the whole node is out of memory.
+    pub full: Option<&'a str>,
 }
 
 impl KernelLog {
@@ -119,13 +124,13 @@ pub fn line(record: &[u8]) -> Option<(i64, Line<'_>)> {
     if priority.parse::<u32>().ok()? >= 8 {
         return None;
     }
-    let line = limit(text).or_else(|| victim(text)).or_else(|| killed(text))?;
+    let line = full(text).or_else(|| victim(text)).or_else(|| killed(text))?;
     Some((at_us.parse().ok()?, line))
 }
 
-fn limit(text: &str) -> Option<Line<'_>> {
-    let text = text.strip_prefix("memory: usage ")?;
-    kib(text, ", limit ").map(Line::Limit)
+fn full(text: &str) -> Option<Line<'_>> {
+    let text = text.strip_prefix("memory: ")?;
+    Some(Line::Full { charged: kib(text, "usage ")?, limit: kib(text, ", limit ")? })
 }
 
 fn victim(text: &str) -> Option<Line<'_>> {
@@ -138,12 +143,13 @@ fn victim(text: &str) -> Option<Line<'_>> {
     let (rest, uid) = after.rsplit_once(",uid=")?;
     let (rest, pid) = rest.rsplit_once(",pid=")?;
     let (cgroup, task) = rest.split_once(",task=")?;
+    let full = before.rsplit_once(",oom_memcg=").map(|(_, full)| full);
     Some(Line::Victim(Victim {
         cgroup,
         task,
         pid: pid.parse().ok()?,
         uid: uid.parse().ok()?,
-        of_cgroup: before.starts_with("CONSTRAINT_MEMCG,"),
+        full: full.filter(|_| before.starts_with("CONSTRAINT_MEMCG,")),
     }))
 }
 
@@ -177,14 +183,15 @@ mod tests {
 
     #[test]
     fn the_lines_of_a_kill() {
-        let limit = "6,812,5140900,-;memory: usage 8192kB, limit 8192kB, failcnt 31\n";
-        assert_eq!(line(limit.as_bytes()), Some((5_140_900, Line::Limit(8 << 20))));
+        let limit = "6,812,5140900,-;memory: usage 8191kB, limit 8192kB, failcnt 31\n";
+        let full = Line::Full { charged: 8191 << 10, limit: 8 << 20 };
+        assert_eq!(line(limit.as_bytes()), Some((5_140_900, full)));
         let victim = Victim {
             cgroup: "/job_1/step_0",
             task: "a, (b)",
             pid: 123,
             uid: 1000,
-            of_cgroup: true,
+            full: Some("/job_1"),
         };
         assert_eq!(line(VICTIM.as_bytes()), Some((5_140_930, Line::Victim(victim))));
         let bytes = (7720 + 1544 + 4) * 1024;
@@ -199,7 +206,7 @@ mod tests {
     fn the_node_is_out_of_memory() {
         let text = "6,1,7,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/x,task=y,pid=1,uid=0\n";
         let Some((_, Line::Victim(victim))) = line(text.as_bytes()) else { panic!("a victim") };
-        assert!(!victim.of_cgroup && victim.cgroup == "/x");
+        assert!(victim.full.is_none() && victim.cgroup == "/x");
     }
 
     #[test]

@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const CGROUP: &str = "cgroup";
 /// The kernel's accounting of the job's tasks, ended ones included.
 const EXITS: &str = "exits";
+/// Charged to the job's cgroup at its limit, as the kernel stated when it killed a task.
+const KILL: &str = "kill";
+/// A killed task, or a full cgroup below the job's.
+const KILLED: &str = "killed";
 /// Read by `jobmeter run` of a command without a cgroup.
 const RUN: &str = "run";
 
@@ -20,6 +24,10 @@ const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
 /// The largest memory that was charged to the job's cgroup.
 const CHARGED: &str = "cgroup_memory_peak_bytes";
 const UNREAD: &str = "cgroup_unread_seconds";
+/// What was charged when a task was killed at the job's own limit: no cgroup is charged more than its limit.
+const AT_LIMIT: &str = "cgroup_oom_charged_bytes";
+/// A part of the job's memory that a kill proves.
+const KILLED_PART: &str = "cgroup_oom_part_bytes";
 
 /// What one metric comes to on one node.
 #[derive(Clone, Copy, Debug)]
@@ -115,11 +123,16 @@ const CPU_SYSTEM: Origins = &[
 ];
 const MEMORY_PEAK: Origins = &[
     (CGROUP, |node| node.some(CHARGED).or(node.some("cgroup_memory_bytes"))),
+    (KILL, |node| node.some(AT_LIMIT)),
+    (KILLED, |node| node.some(KILLED_PART)),
     (EXITS, |node| node.some("taskstats_hiwater_rss_bytes")),
     (RUN, |node| node.some("run_memory_resident_bytes")),
 ];
+/// Peak memory where what was charged is known whole.
+const MEMORY_CHARGED: Origins =
+    &[(CGROUP, |node| node.some(CHARGED)), (KILL, |node| node.some(AT_LIMIT))];
 /// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of, and what `jobmeter run` reports of them.
-pub(crate) const USAGE_METRICS: [&str; 17] = [
+pub(crate) const USAGE_METRICS: [&str; 19] = [
     "run_report_wall_seconds",
     "run_report_cpu_seconds",
     "run_report_memory_peak_bytes",
@@ -136,6 +149,8 @@ pub(crate) const USAGE_METRICS: [&str; 17] = [
     "cgroup_memory_bytes",
     "taskstats_hiwater_rss_bytes",
     "run_memory_resident_bytes",
+    AT_LIMIT,
+    KILLED_PART,
     UNREAD,
 ];
 const IO_READ: Origins = &[
@@ -188,26 +203,22 @@ struct Won {
 }
 
 fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
+    let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
+    // What a limit holds for is what was charged; the memory of a task has pages that are charged elsewhere.
+    let charged = node.some(AT_LIMIT).or(node.some(CHARGED).filter(|_| !unread));
+    let is_charged = std::ptr::eq(origins, MEMORY_PEAK) && charged.is_some();
     let mut best: Option<Won> = None;
-    let mut known = 0;
-    for (origin, reading) in origins {
+    let mut is_end_covered = false;
+    for (origin, reading) in if is_charged { MEMORY_CHARGED } else { origins } {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
-        known += 1;
+        is_end_covered |= !matches!(*origin, CGROUP | KILLED);
         if best.is_none_or(|best| value > best.value * SAME) {
             best = Some(Won { origin, value, missed: false, cancelled: None });
         }
     }
-    let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
-    // What a limit holds for is what was charged; the memory of a task has pages that are charged elsewhere.
-    if std::ptr::eq(origins, MEMORY_PEAK)
-        && !unread
-        && let Some(value) = node.some(CHARGED)
-    {
-        return Some(Won { origin: CGROUP, value, missed: false, cancelled: None });
-    }
     let is_write = std::ptr::eq(origins, IO_WRITE);
     best.map(|won| Won {
-        missed: unread && won.origin == CGROUP && known < 2,
+        missed: unread && won.origin == CGROUP && !is_end_covered,
         cancelled: node.cancelled(won.origin).filter(|_| is_write),
         ..won
     })
@@ -251,14 +262,23 @@ fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
     note.to_owned()
 }
 
+/// What the peak memory of an origin is.
+fn peak_note(origin: &str) -> Option<&'static str> {
+    match origin {
+        CGROUP => Some(api::PEAK_CHARGED),
+        KILL => Some(api::PEAK_AT_LIMIT),
+        KILLED => Some(api::PEAK_AT_LEAST),
+        EXITS => Some(api::PEAK_OF_TASK),
+        _ => None,
+    }
+}
+
 fn note(origins: Origins, values: &[Won]) -> Option<String> {
     let by_exits = values.iter().any(|won| won.origin == EXITS);
     let is = |other: Origins| std::ptr::eq(origins, other);
     let mut notes = Vec::new();
-    if by_exits && is(MEMORY_PEAK) {
-        notes.push(api::PEAK_OF_TASK.to_owned());
-    } else if is(MEMORY_PEAK) && values.iter().all(|won| won.origin == CGROUP) {
-        notes.push(api::PEAK_CHARGED.to_owned());
+    if is(MEMORY_PEAK) {
+        notes.extend(values.iter().filter_map(|won| peak_note(won.origin)).map(str::to_owned));
     }
     if by_exits && (is(CPU_USER) || is(CPU_SYSTEM)) {
         notes.push("counted in timer ticks".to_owned());
@@ -326,161 +346,4 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn nodes(list: &[(&str, &[(&str, f64)])]) -> ByNode {
-        let mut nodes = ByNode::default();
-        for (device, metrics) in list {
-            for (metric, value) in *metrics {
-                let counter = metric.ends_with("_total");
-                let kind = if counter { Kind::Counter } else { Kind::Gauge };
-                let sum = NodeSum { kind, increase: counter.then_some(*value), max: Some(*value) };
-                nodes.insert(device, metric, sum);
-            }
-        }
-        nodes
-    }
-
-    fn origin<'a>(origins: &'a [api::TotalOrigin], total: &str) -> &'a api::TotalOrigin {
-        origins.iter().find(|origin| origin.total == total).unwrap()
-    }
-
-    #[test]
-    fn on_each_node_the_larger_proven_value_wins() {
-        let lost: &[_] = &[
-            ("cgroup_cpu_seconds_total", 0.4),
-            ("cgroup_unread_seconds", 0.75),
-            ("taskstats_cpu_run_virtual_seconds_total", 2.0),
-            ("taskstats_cpu_user_seconds_total", 1.5),
-            ("taskstats_cpu_system_seconds_total", 0.5),
-            ("taskstats_hiwater_rss_bytes", 5e8),
-            ("cgroup_memory_peak_bytes", 1e6),
-        ];
-        let read: &[_] = &[
-            ("cgroup_cpu_seconds_total", 3.0),
-            ("taskstats_cpu_run_virtual_seconds_total", 2.9),
-            ("cgroup_memory_peak_bytes", 2e8),
-            ("taskstats_hiwater_rss_bytes", 1e8),
-        ];
-        let (totals, origins) = totals(&nodes(&[("n1", lost), ("n2", read)]), 2.0);
-        assert_eq!((totals.cpu_seconds, totals.cores_used), (Some(5.0), Some(2.5)));
-        let cpu = origin(&origins, "cpu_seconds");
-        assert_eq!(
-            (&cpu.origins[..], cpu.nodes),
-            (&["cgroup".to_owned(), "exits".to_owned()][..], 2)
-        );
-        assert_eq!(cpu.note, None, "exit accounting covers the end");
-        assert_eq!(totals.memory_peak_bytes, Some(5e8));
-        let memory = origin(&origins, "memory_peak_bytes");
-        assert_eq!(
-            (&*memory.origins, memory.note.as_deref()),
-            (&["exits".to_owned()][..], Some("largest task"))
-        );
-        let user = origin(&origins, "cpu_user_seconds");
-        assert_eq!((totals.cpu_user_seconds, user.nodes), (Some(1.5), 1));
-        assert_eq!(user.note.as_deref(), Some("counted in timer ticks"));
-        assert_eq!(totals.unread_seconds, Some(0.75));
-    }
-
-    #[test]
-    fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
-        let only: &[_] = &[("cgroup_cpu_seconds_total", 0.4), ("cgroup_unread_seconds", 0.75)];
-        let (of_one, origins) = totals(&nodes(&[("n1", only)]), 2.0);
-        assert_eq!((of_one.cpu_seconds, of_one.unread_seconds), (Some(0.4), Some(0.75)));
-        assert_eq!(origin(&origins, "cpu_seconds").note.as_deref(), Some("last reading missed"));
-        let read: &[_] = &[("cgroup_cpu_seconds_total", 1.0)];
-        let (_, origins) = totals(&nodes(&[("n1", only), ("n2", read)]), 2.0);
-        let note = origin(&origins, "cpu_seconds").note.as_deref();
-        assert_eq!(note, Some("last reading missed on 1 nodes"));
-    }
-
-    #[test]
-    fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
-        let peak = |metrics: &[(&str, f64)]| {
-            let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);
-            let note = totals
-                .memory_peak_bytes
-                .map(|_| origin(&origins, "memory_peak_bytes").note.clone());
-            (totals.memory_peak_bytes, note.flatten())
-        };
-        let task = ("taskstats_hiwater_rss_bytes", 7e7);
-        let charged = Some("charged to the cgroup".to_owned());
-        assert_eq!(peak(&[(CHARGED, 6e7), task]), (Some(6e7), charged.clone()));
-        let missed = (Some(7e7), Some("largest task".to_owned()));
-        assert_eq!(peak(&[(CHARGED, 6e7), task, (UNREAD, 0.5)]), missed);
-        let reported = [("run_report_wall_seconds", 1.0), ("run_report_memory_peak_bytes", 6e7)];
-        assert_eq!(peak(&[&reported[..], &[(CHARGED, 6e7), task]].concat()), (Some(6e7), charged));
-        let of_task = (Some(6e7), Some("largest task".to_owned()));
-        assert_eq!(peak(&[&reported[..], &[task]].concat()), of_task);
-        // A reading after the last process ended.
-        assert_eq!(peak(&[("run_memory_resident_bytes", 0.0)]), (None, None));
-        assert_eq!(peak(&[("cgroup_memory_bytes", 0.0), (CHARGED, 0.0)]), (None, None));
-    }
-
-    #[test]
-    fn written_bytes_say_what_the_kernel_cancelled() {
-        let note = |metrics: &[(&str, f64)]| {
-            let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);
-            (totals.io_write_bytes, origin(&origins, "io_write_bytes").note.clone())
-        };
-        let written = ("taskstats_write_bytes_total", 9e6);
-        let cancelled = |bytes| note(&[written, (CANCELLED, bytes)]);
-        assert_eq!(cancelled(0.0), (Some(9e6), None));
-        assert_eq!(cancelled(4e6), (Some(5e6), Some("cancelled writes subtracted".to_owned())));
-        let others = Some("cancelled writes of another job's files".to_owned());
-        assert_eq!(cancelled(2e7), (Some(0.0), others));
-        let unknown = Some("cancelled writes not known".to_owned());
-        assert_eq!(note(&[written]), (Some(9e6), unknown.clone()));
-        let reported = |other| {
-            note(&[("run_report_wall_seconds", 1.0), ("run_report_io_write_bytes", 7.0), other])
-        };
-        assert_eq!(reported(("run_cpu_seconds_total", 1.0)), (Some(7.0), unknown));
-        assert_eq!(reported(("cgroup_io_write_bytes_total", 7.0)), (Some(7.0), None));
-    }
-
-    #[test]
-    fn what_no_origin_states_is_not_zero() {
-        let (of_none, origins) = totals(&ByNode::default(), 2.0);
-        assert_eq!(of_none, api::Totals { wall_seconds: 2.0, ..api::Totals::default() });
-        assert!(origins.is_empty());
-        let unknown = NodeSum { kind: Kind::Counter, increase: None, max: Some(7.0) };
-        let mut nodes = ByNode::default();
-        nodes.insert("n1", "cgroup_cpu_seconds_total", unknown);
-        nodes.insert(
-            "n1",
-            "taskstats_hiwater_rss_bytes",
-            NodeSum { kind: Kind::Gauge, increase: None, max: Some(0.0) },
-        );
-        let (totals, _) = totals(&nodes, 2.0);
-        assert_eq!((totals.cpu_seconds, totals.memory_peak_bytes), (None, None));
-    }
-
-    #[test]
-    fn written_bytes_are_without_those_that_the_kernel_cancelled() {
-        let deleted: &[_] = &[
-            ("taskstats_write_bytes_total", 157e6),
-            ("taskstats_cancelled_write_bytes_total", 157e6),
-            ("cgroup_io_write_bytes_total", 4096.0),
-        ];
-        let (totals, origins) = totals(&nodes(&[("n1", deleted)]), 2.0);
-        assert_eq!(totals.io_write_bytes, Some(4096.0));
-        assert_eq!(origin(&origins, "io_write_bytes").origins, ["cgroup"]);
-    }
-
-    #[test]
-    fn the_report_of_jobmeter_run_holds_over_samples() {
-        let samples = [
-            ("cgroup_cpu_seconds_total", 3.0),
-            ("cgroup_memory_peak_bytes", 5e8),
-            ("cgroup_unread_seconds", 0.5),
-            ("run_report_wall_seconds", 1.5),
-            ("run_report_cpu_seconds", 2.0),
-        ];
-        let (totals, origins) = totals(&nodes(&[("n1", &samples)]), 1.75);
-        assert_eq!((totals.wall_seconds, totals.cpu_seconds), (1.5, Some(2.0)));
-        assert_eq!((totals.memory_peak_bytes, totals.unread_seconds), (Some(5e8), None));
-        let of = |name: &str| &origins.iter().find(|origin| origin.total == name).unwrap().origins;
-        assert_eq!((&*of("cpu_seconds")[0], &*of("memory_peak_bytes")[0]), ("report", "cgroup"));
-    }
-}
+mod tests;

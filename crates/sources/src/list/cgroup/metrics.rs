@@ -78,6 +78,14 @@ pub(super) static LIMIT_HITS: Metric = count(
 );
 pub(super) static OOM_KILLS: Metric =
     count("cgroup_oom_kills_total", "Processes killed as the memory was out.");
+pub(super) static OOM_CHARGED: Metric = bytes(
+    "cgroup_oom_charged_bytes",
+    "Memory charged to the job when the kernel killed a task at the job's own limit.",
+);
+pub(super) static OOM_PART: Metric = bytes(
+    "cgroup_oom_part_bytes",
+    "Memory of a killed task of the job, or of a cgroup below the job's at whose limit it was killed.",
+);
 pub(super) static SWAP: Metric = bytes("cgroup_memory_swap_bytes", "Memory swapped out.");
 pub(super) static SWAP_PEAK: Metric = bytes(
     "cgroup_memory_swap_peak_bytes",
@@ -176,8 +184,8 @@ macro_rules! lines {
 
 lines! {
     beside JOBS UNKEPT UNREAD CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
-        BURST MEMORY MEMORY_PEAK MEMORY_LIMIT LIMIT_HITS OOM_KILLS SWAP SWAP_PEAK SWAP_LIMIT
-        NUMA_ANON NUMA_FILE
+        BURST MEMORY MEMORY_PEAK MEMORY_LIMIT LIMIT_HITS OOM_KILLS OOM_CHARGED OOM_PART SWAP
+        SWAP_PEAK SWAP_LIMIT NUMA_ANON NUMA_FILE
         READ_BYTES WRITE_BYTES DISCARD_BYTES READS WRITES DISCARDS TASKS TASKS_PEAK TASKS_LIMIT
         CPU_SOME CPU_FULL MEMORY_SOME MEMORY_FULL IO_SOME IO_FULL UNIT_CPU UNIT_MEMORY UNIT_READ_BYTES
         UNIT_WRITE_BYTES;
