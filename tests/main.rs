@@ -50,4 +50,5 @@ mod told;
 mod top;
 mod truth;
 mod truth_table;
+mod two_servers;
 mod variables;

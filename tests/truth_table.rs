@@ -3,27 +3,22 @@
 //! `make test` prints it. `UPDATE_DOCS=1` writes it to `docs/truth.md`; without, the test holds that every row
 //! is within its bound and that the page has the same cases.
 
+mod ends;
+mod usage;
+
 use crate::layers::repository;
 use crate::line::alone;
 use crate::orders::report;
-use crate::programs::{Running, Server, output, program, root, until};
+use crate::programs::{Running, Server, get, program, root, until};
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MIB: f64 = (1 << 20) as f64;
 const SOON: Duration = Duration::from_secs(30);
-/// Jobs whose cgroup is removed at once.
-const REMOVED: i64 = 100;
-/// So many of them at a time, each with one task that computes: the load of the machine.
-const AT_A_TIME: usize = 6;
-
-/// The quantity that may be missing from a report, though never wrong in it: see `oom_kill`.
-const MAY_BE_UNKNOWN: (&str, &str) = ("OOM kill, cgroup removed at once", "peak memory");
 
 /// A row of the table.
 struct Row {
@@ -36,15 +31,22 @@ struct Row {
     bound: (f64, f64),
 }
 
+/// A row of a case: its quantity and unit, the truth, what is reported, and the bound.
+fn row(
+    [case, quantity, unit]: [&'static str; 3],
+    truth: f64,
+    reported: Option<f64>,
+    bound: (f64, f64),
+) -> Row {
+    Row { case, quantity, unit, truth, reported, bound }
+}
+
 impl Row {
     fn error(&self) -> Option<f64> {
         self.reported.map(|reported| reported - self.truth)
     }
 
     fn holds(&self) -> bool {
-        if self.reported.is_none() && (self.case, self.quantity) == MAY_BE_UNKNOWN {
-            return true;
-        }
         let limit = self.truth * self.bound.0 + self.bound.1;
         self.error().is_some_and(|error| error.abs() <= limit)
     }
@@ -91,32 +93,114 @@ impl Site {
         Self { dir, server, agent, slurm }
     }
 
-    /// Makes the cgroups of a job of Slurm in version 1, with this limit of memory.
-    fn cgroups(&self, id: i64, limit: Option<u64>) -> Vec<PathBuf> {
-        let cgroups = HIERARCHIES.map(|hierarchy| {
-            let dir = PathBuf::from(format!("{hierarchy}/{}/uid_0/job_{id}", self.slurm));
-            std::fs::create_dir_all(dir.join("step_0")).unwrap();
-            if let Some(limit) = limit.filter(|_| hierarchy.ends_with("memory")) {
-                std::fs::write(dir.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
-            }
-            dir
-        });
-        cgroups.into()
+    /// Makes the cgroups of a job of Slurm in version 1, with a step.
+    fn job(&self, id: i64) -> Job {
+        let dirs = HIERARCHIES
+            .map(|hierarchy| PathBuf::from(format!("{hierarchy}/{}/uid_0/job_{id}", self.slurm)));
+        let job = Job { id, name: format!("slurm:{id}"), dirs };
+        job.make_step(FIRST);
+        job
     }
 
-    fn load(&self, name: &str, load: [&str; 4], cgroups: &[PathBuf]) -> (Child, PathBuf) {
-        let out = self.dir.path().join(name);
-        let mut command = Command::new(python());
-        command.arg(script()).arg(&out).args(load);
-        command.args(cgroups.iter().map(|dir| dir.join("step_0")));
-        (command.spawn().unwrap(), out)
+    /// Starts a load, JSON as `truth_table.py` has it, in a step of a job; where it will state what it used.
+    fn load(&self, command: Command, load: &Value, job: &Job, step: &str) -> Load {
+        let out = self.dir.path().join(format!("{}-{step}", job.id));
+        let mut load = command_of(command, &out, load);
+        load.args(job.steps(step)).stdin(Stdio::piped());
+        Load { child: load.spawn().unwrap(), out }
     }
 
     /// The report of a job that is over.
-    fn ended(&self, job: &str) -> Value {
-        until(job, SOON, || {
-            report(&self.server.url, job).filter(|report| report["job"]["stop"].is_number())
+    fn ended(&self, job: &Job) -> Value {
+        until(&job.name, SOON, || {
+            report(&self.server.url, &job.name).filter(|report| report["job"]["stop"].is_number())
         })
+    }
+
+    /// Waits until the server has a reading of the job from after this moment.
+    fn read_again(&self, job: &Job) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let metric = "cgroup_cpu_seconds_total";
+        let path = format!("/rpc/get_metrics?job_id={}&metrics={metric}&start_time={now}", job.id);
+        until("a reading of the job", SOON, || {
+            let (status, rows) = get(&self.server.url, &path);
+            (status == 200 && rows.contains(metric)).then_some(())
+        });
+    }
+}
+
+/// The cgroups of a job of Slurm.
+struct Job {
+    id: i64,
+    name: String,
+    dirs: [PathBuf; HIERARCHIES.len()],
+}
+
+impl Job {
+    fn steps(&self, step: &str) -> impl Iterator<Item = PathBuf> {
+        self.dirs.iter().map(move |dir| dir.join(step))
+    }
+
+    fn make_step(&self, step: &str) {
+        self.steps(step).for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+    }
+
+    /// The path of a file in the job's own directory, by its hierarchy.
+    fn file(&self, hierarchy: &str, file: &str) -> PathBuf {
+        let dir = self.dirs.iter().find(|dir| dir.starts_with(hierarchy)).unwrap();
+        dir.join(file)
+    }
+
+    /// Removes a step as slurmstepd does, right after its last process.
+    fn remove_step(&self, step: &str) {
+        self.steps(step).for_each(|dir| removed(&dir));
+    }
+
+    /// Removes the job and its first step.
+    fn remove(&self) {
+        self.remove_step(FIRST);
+        self.dirs.iter().for_each(|dir| removed(dir));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // What a test that failed leaves.
+        for dir in &self.dirs {
+            let steps = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            steps.for_each(|step| drop(std::fs::remove_dir(step.path())));
+            std::fs::remove_dir(dir).ok();
+        }
+    }
+}
+
+fn removed(dir: &Path) {
+    // A task that just ended may still be counted for an instant.
+    until("an empty cgroup", SOON, || std::fs::remove_dir(dir).ok());
+}
+
+/// A load that runs.
+struct Load {
+    child: Child,
+    out: PathBuf,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Load {
+    /// Waits for its end; whether it was not killed.
+    fn wait(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
+    /// What it used by its own account.
+    fn own(&self, field: &str) -> f64 {
+        own_account(&self.out, field)
     }
 }
 
@@ -132,7 +216,11 @@ impl Drop for Site {
     }
 }
 
-const HIERARCHIES: [&str; 2] = ["/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup/memory"];
+const CPU: &str = "/sys/fs/cgroup/cpu";
+const MEMORY: &str = "/sys/fs/cgroup/memory";
+const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup/cpuacct", CPU, MEMORY];
+/// The step of a job that has no other.
+const FIRST: &str = "step_0";
 
 fn agent(url: &str, dir: &Path, slurm: &str) -> Running {
     let mut command = Command::new(program("jobmeter-agent"));
@@ -154,14 +242,14 @@ fn python() -> &'static str {
     &PYTHON
 }
 
-/// Removes a job's cgroups as slurmstepd does, right after the last process.
-fn remove(cgroups: &[PathBuf]) {
-    for dir in cgroups {
-        for dir in [dir.join("step_0"), dir.clone()] {
-            // A task that just ended may still be counted for an instant.
-            until("an empty cgroup", SOON, || std::fs::remove_dir(&dir).ok());
-        }
-    }
+/// Adds the load to a command that it ends: the interpreter, or what starts it.
+fn command_of(mut command: Command, out: &Path, load: &Value) -> Command {
+    command.arg(script()).arg(out).arg(load.to_string());
+    command
+}
+
+fn interpreter() -> Command {
+    Command::new(python())
 }
 
 fn own_account(out: &Path, field: &str) -> f64 {
@@ -185,7 +273,16 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
     let _alone = alone();
     let mut site = Site::start();
     let mut rows = Vec::new();
-    let cases: [fn(&mut Site) -> Vec<Row>; 4] = [commands, removed_at_once, oom_kill, restarts];
+    let cases: [fn(&mut Site) -> Vec<Row>; 8] = [
+        usage::commands,
+        usage::throttled,
+        usage::network,
+        usage::short_tasks,
+        ends::removed_at_once,
+        ends::oom_kill,
+        ends::steps,
+        ends::restarts,
+    ];
     for case in cases {
         let of_case = case(&mut site);
         of_case.iter().for_each(|row| println!("{}", row.line()));
@@ -197,194 +294,6 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
     let wrong: Vec<String> = rows.iter().filter(|row| !row.holds()).map(Row::line).collect();
     assert!(wrong.is_empty(), "beyond their bounds:\n{}", wrong.join("\n"));
     published(&rows, &table);
-}
-
-/// `jobmeter run`, as root beside the agent, and as an ordinary user whom no agent sees.
-fn commands(site: &mut Site) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let data = site.dir.path().join("user");
-    std::fs::create_dir(&data).unwrap();
-    std::os::unix::fs::chown(&data, Some(65_534), Some(65_534)).unwrap();
-    let users = [
-        ("`jobmeter run`, root", site.dir.path().join("as-root"), None),
-        ("`jobmeter run`, ordinary user", data.join("as-user"), Some("65534")),
-    ];
-    for (case, out, user) in users {
-        let program = program("jobmeter");
-        let mut command = match user {
-            None => Command::new(&program),
-            Some(id) => {
-                let mut command = Command::new("setpriv");
-                command.args([
-                    &format!("--reuid={id}"),
-                    &format!("--regid={id}"),
-                    "--clear-groups",
-                ]);
-                command.arg(&program).env("HOME", "/");
-                command
-            }
-        };
-        command.args(["run", "--json", "--device", "truth", "--server", &site.server.url, "--"]);
-        command.arg(python()).arg(script()).arg(&out).args(["1", "2", "64", "16"]);
-        let (code, text, errors) = output(&mut command);
-        if user.is_some() && code == 126 {
-            println!("{case}: the build's folder is closed to other users; did not run");
-            continue;
-        }
-        assert_eq!(code, 0, "{case}: {errors}");
-        let report: Value = serde_json::from_str(&text).unwrap();
-        // What the interpreter itself used before the load took its base.
-        let start = 0.1;
-        rows.push(Row {
-            case,
-            quantity: "processor time",
-            unit: "s",
-            truth: own_account(&out, "cpu"),
-            reported: report["cpu_seconds"].as_f64(),
-            bound: (0.01, start),
-        });
-        rows.push(Row {
-            case,
-            quantity: "peak memory",
-            unit: "MiB",
-            truth: own_account(&out, "peak") / MIB,
-            reported: report["memory_peak_bytes"].as_f64().map(|bytes| bytes / MIB),
-            // With a cgroup: the two children and the pages of the written file beside the largest task.
-            bound: if user.is_none() { (0.05, 48.0) } else { (0.05, 1.0) },
-        });
-        rows.push(Row {
-            case,
-            quantity: "written bytes",
-            unit: "MiB",
-            truth: own_account(&out, "written") / MIB,
-            reported: report["io_write_bytes"].as_f64().map(|bytes| bytes / MIB),
-            bound: (0.0, 1.0),
-        });
-    }
-    rows
-}
-
-/// Waits for a job's last process and removes its cgroups.
-fn gone_at_once(
-    (id, cgroups, mut child, out): (i64, Vec<PathBuf>, Child, PathBuf),
-) -> (i64, PathBuf) {
-    assert!(child.wait().unwrap().success());
-    remove(&cgroups);
-    (id, out)
-}
-
-/// Jobs whose cgroup goes with their last process: the worst of them by each quantity.
-fn removed_at_once(site: &mut Site) -> Vec<Row> {
-    let case = "cgroup removed with the last process";
-    let mut jobs = Vec::new();
-    let mut running = VecDeque::new();
-    for id in 1000..1000 + REMOVED {
-        if running.len() == AT_A_TIME {
-            jobs.extend(running.pop_front().map(gone_at_once));
-        }
-        let cgroups = site.cgroups(id, None);
-        let (child, out) = site.load(&id.to_string(), ["0.3", "0", "64", "0"], &cgroups);
-        running.push_back((id, cgroups, child, out));
-    }
-    jobs.extend(running.into_iter().map(gone_at_once));
-    let rows = jobs.iter().map(|(id, out)| {
-        let report = site.ended(&format!("slurm:{id}"));
-        let cpu = own_account(out, "cpu");
-        let row = |quantity, unit, truth, reported, bound| Row {
-            case,
-            quantity,
-            unit,
-            truth,
-            reported,
-            bound,
-        };
-        [
-            row(
-                "processor time, worst of 100 jobs",
-                "s",
-                cpu,
-                total(&report, "cpu_seconds"),
-                // A task frees its memory after the kernel sent its accounting (kernel/exit.c, `do_exit`, Linux
-                // 6.18), and the cgroup that counts that time is gone.
-                (0.01, 0.02),
-            ),
-            row(
-                "peak memory, worst of 100 jobs",
-                "MiB",
-                own_account(out, "peak") / MIB,
-                total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB),
-                // The interpreter's pages from before it joined are counted where they were touched.
-                (0.05, 8.0),
-            ),
-        ]
-    });
-    let rows: Vec<[Row; 2]> = rows.collect();
-    let worst = |place: usize| {
-        let error = |row: &Row| row.error().map_or(f64::INFINITY, f64::abs);
-        rows.iter()
-            .map(|pair| &pair[place])
-            .max_by(|a, b| error(a).total_cmp(&error(b)))
-            .map(|row| Row { ..*row })
-    };
-    [0, 1].into_iter().filter_map(worst).collect()
-}
-
-/// A task takes more memory than its job's limit, and its cgroup goes with it.
-fn oom_kill(site: &mut Site) -> Vec<Row> {
-    let cgroups = site.cgroups(2000, Some(32 << 20));
-    let (mut child, out) = site.load("oom", ["0", "0", "64", "0"], &cgroups);
-    assert!(!child.wait().unwrap().success(), "the kernel kills the load at its limit");
-    remove(&cgroups);
-    let kills = |report: &Value| report["oom_kills"].as_array().map_or(0, Vec::len);
-    let report = until("the job's OOM kill", SOON, || {
-        Some(site.ended("slurm:2000")).filter(|report| kills(report) > 0)
-    });
-    let row = |quantity, unit, truth, reported, bound| Row {
-        case: "OOM kill, cgroup removed at once",
-        quantity,
-        unit,
-        truth,
-        reported,
-        bound,
-    };
-    let limit = report["oom_kills"][0]["limit_bytes"].as_f64().map(|limit| limit / MIB);
-    let charged = !report["origins"].to_string().contains("largest task");
-    let mut rows = vec![
-        row("killed tasks", "tasks", 1.0, Some(kills(&report) as f64), (0.0, 0.0)),
-        row("limit", "MiB", 32.0, limit, (0.0, 0.0)),
-    ];
-    // What is charged ends at the limit. Where its last reading was missed, the largest task's own peak stands for it,
-    // which has shared pages of files, too. Known defect: sometimes both are missed, and the peak is not known.
-    let peak = total(&report, "memory_peak_bytes").map(|peak| peak / MIB);
-    let truth = if charged { 32.0 } else { own_account(&out, "peak") / MIB };
-    rows.push(row("peak memory", "MiB", truth, peak, (0.05, 8.0)));
-    rows
-}
-
-/// The agent is killed, then the server ends and comes back, while a job runs.
-fn restarts(site: &mut Site) -> Vec<Row> {
-    let cgroups = site.cgroups(200, None);
-    let (mut child, out) = site.load("restarts", ["5", "1", "16", "0"], &cgroups);
-    until("the job's first samples", SOON, || report(&site.server.url, "slurm:200"));
-    site.agent.kill();
-    site.agent = agent(&site.server.url, site.dir.path(), &site.slurm);
-    assert_eq!(site.server.running.end(), 0);
-    let data = site.dir.path().join("data");
-    site.server.again(&data, &[]);
-    assert!(child.wait().unwrap().success());
-    // An agent that was killed knows of exit accounting since its start alone. A cgroup that goes at once would cost what
-    // was used after the last look, up to a second, which the report states as `unread_seconds`.
-    std::thread::sleep(Duration::from_secs(3));
-    remove(&cgroups);
-    let report = site.ended("slurm:200");
-    vec![Row {
-        case: "agent killed and server restarted during the job",
-        quantity: "processor time",
-        unit: "s",
-        truth: own_account(&out, "cpu"),
-        reported: total(&report, "cpu_seconds"),
-        bound: (0.01, 0.01),
-    }]
 }
 
 fn page(rows: &[Row]) -> String {

@@ -1,0 +1,134 @@
+//! Jobs whose end, or an end of a part of them, is hard to observe.
+
+use super::{FIRST, Job, Load, MEMORY, MIB, Row, SOON, Site, agent, interpreter, row, total};
+use crate::orders::report;
+use crate::programs::until;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Jobs whose cgroup is removed at once.
+const REMOVED: i64 = 100;
+/// So many of them at a time, each with one task that computes: the load of the machine.
+const AT_A_TIME: usize = 6;
+
+/// Waits for a job's last process and removes its cgroups.
+fn gone_at_once((job, mut load): (Job, Load)) -> (Job, Load) {
+    assert!(load.wait());
+    job.remove();
+    (job, load)
+}
+
+/// Jobs whose cgroup goes with their last process: the worst of them by each quantity.
+pub(super) fn removed_at_once(site: &mut Site) -> Vec<Row> {
+    const CASE: &str = "cgroup removed with the last process";
+    let mut jobs = Vec::new();
+    let mut running = VecDeque::new();
+    for id in 1000..1000 + REMOVED {
+        if running.len() == AT_A_TIME {
+            jobs.extend(running.pop_front().map(gone_at_once));
+        }
+        let job = site.job(id);
+        let load = json!({"cpu": 0.3, "memory": 64});
+        let load = site.load(interpreter(), &load, &job, FIRST);
+        running.push_back((job, load));
+    }
+    jobs.extend(running.into_iter().map(gone_at_once));
+    let rows = jobs.iter().map(|(job, load)| {
+        let report = site.ended(job);
+        [
+            row(
+                [CASE, "processor time, worst of 100 jobs", "s"],
+                load.own("cpu"),
+                total(&report, "cpu_seconds"),
+                // A task frees its memory after the kernel sent its accounting (kernel/exit.c, `do_exit`, Linux
+                // 6.18), and the cgroup that counts that time is gone.
+                (0.01, 0.02),
+            ),
+            row(
+                [CASE, "peak memory, worst of 100 jobs", "MiB"],
+                load.own("peak") / MIB,
+                total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB),
+                // The interpreter's pages from before it joined are counted where they were touched.
+                (0.05, 8.0),
+            ),
+        ]
+    });
+    let rows: Vec<[Row; 2]> = rows.collect();
+    let worst = |place: usize| {
+        let error = |row: &Row| row.error().map_or(f64::INFINITY, f64::abs);
+        rows.iter()
+            .map(|pair| &pair[place])
+            .max_by(|a, b| error(a).total_cmp(&error(b)))
+            .map(|row| Row { ..*row })
+    };
+    [0, 1].into_iter().filter_map(worst).collect()
+}
+
+/// A task takes more memory than its job's limit, and its cgroup goes with it.
+pub(super) fn oom_kill(site: &mut Site) -> Vec<Row> {
+    const CASE: &str = "OOM kill, cgroup removed at once";
+    let job = site.job(2000);
+    std::fs::write(job.file(MEMORY, "memory.limit_in_bytes"), "32M").unwrap();
+    let mut load = site.load(interpreter(), &json!({"memory": 64}), &job, FIRST);
+    assert!(!load.wait(), "the kernel kills the load at its limit");
+    job.remove();
+    let kills = |report: &Value| report["oom_kills"].as_array().map_or(0, Vec::len);
+    // The registry has the kill a moment before the store has the samples of its batch.
+    let report = until("the job's OOM kill and peak memory", SOON, || {
+        let is_known = |report: &Value| total(report, "memory_peak_bytes").is_some();
+        Some(site.ended(&job)).filter(|report| kills(report) > 0 && is_known(report))
+    });
+    let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / MIB);
+    let limit = mib(report["oom_kills"][0]["limit_bytes"].as_f64());
+    let peak = mib(total(&report, "memory_peak_bytes"));
+    vec![
+        row([CASE, "killed tasks", "tasks"], 1.0, Some(kills(&report) as f64), (0.0, 0.0)),
+        row([CASE, "limit", "MiB"], 32.0, limit, (0.0, 0.0)),
+        // What is charged ends at the limit.
+        row([CASE, "peak memory", "MiB"], 32.0, peak, (0.05, 0.0)),
+    ]
+}
+
+/// A job's processor time, where a cgroup goes with each last process.
+fn cpu(case: &'static str, truth: f64, report: &Value) -> Row {
+    row([case, "processor time", "s"], truth, total(report, "cpu_seconds"), (0.01, 0.02))
+}
+
+/// Two steps after each other, of which the first is gone before the second one comes.
+pub(super) fn steps(site: &mut Site) -> Vec<Row> {
+    let job = site.job(3300);
+    let mut truth = 0.0;
+    for step in ["step_1", FIRST] {
+        job.make_step(step);
+        let mut load = site.load(interpreter(), &json!({"cpu": 0.4}), &job, step);
+        assert!(load.wait());
+        if step != FIRST {
+            job.remove_step(step);
+        }
+        truth += load.own("cpu");
+    }
+    job.remove();
+    vec![cpu("two steps, each removed with its last process", truth, &site.ended(&job))]
+}
+
+/// The agent is killed, then the server ends and comes back, while a job runs.
+pub(super) fn restarts(site: &mut Site) -> Vec<Row> {
+    let job = site.job(200);
+    let load = json!({"cpu": 5, "children": 1, "memory": 16});
+    let mut load = site.load(interpreter(), &load, &job, FIRST);
+    until("the job's first samples", SOON, || report(&site.server.url, &job.name));
+    site.agent.kill();
+    site.agent = agent(&site.server.url, site.dir.path(), &site.slurm);
+    assert_eq!(site.server.running.end(), 0);
+    let data = site.dir.path().join("data");
+    site.server.again(&data, &[]);
+    assert!(load.wait());
+    // An agent that was killed knows of exit accounting since its start alone. A cgroup that goes at once would cost what
+    // was used after the last look, up to a second, which the report states as `unread_seconds`.
+    std::thread::sleep(Duration::from_secs(3));
+    job.remove();
+    let reported = total(&site.ended(&job), "cpu_seconds");
+    let case = "agent killed and server restarted during the job";
+    vec![row([case, "processor time", "s"], load.own("cpu"), reported, (0.01, 0.01))]
+}
