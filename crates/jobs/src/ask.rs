@@ -1,6 +1,7 @@
 //! Questions to the registry: which jobs, and what is known of each.
 
 use crate::granted::Grants;
+use crate::join::{Span, within};
 use crate::registry::lock;
 use crate::stays::stays_of;
 use crate::store_records::{resources, shares, state, steps, types};
@@ -10,7 +11,7 @@ use crate::{
 };
 use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
     r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue,
@@ -157,13 +158,32 @@ impl Registry {
         for run in self.runs(key)? {
             if self.sees_run(reader, &run)? == Sees::All {
                 // A job that has not started was nowhere.
-                let span = run.start.map(|start| (start, run.stop));
+                let span = run.start.map(|start| self.within_record(&run, start)).transpose()?;
                 seen.runs.push((span, self.granted(reader, &run)?));
             } else {
                 seen.every = false;
             }
         }
         Ok(seen)
+    }
+
+    /// From when until when a run may be read: see [`within`].
+    fn within_record(&self, run: &Job, start: Timestamp) -> Result<crate::Span, RegistryError> {
+        let span = Span { start, stop: run.stop };
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT told_start, told_stop, clock_us FROM runs
+             WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND told_start IS NOT NULL",
+        )?;
+        let place = params![run.key.cluster.as_str(), run.key.id.get(), start.0];
+        let recorded = find
+            .query_row(place, |row| {
+                let stop = row.get::<_, Option<i64>>(1)?.map(Timestamp);
+                Ok(within(span, Span { start: Timestamp(row.get(0)?), stop }, row.get(2)?))
+            })
+            .optional()?;
+        let Span { start, stop } = recorded.unwrap_or(span);
+        Ok((start, stop))
     }
 
     /// Every run of a job, the oldest first.

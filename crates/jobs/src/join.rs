@@ -34,6 +34,18 @@ impl Span {
     }
 }
 
+/// How far a node's clock is believed to be off where its times are compared with a record's: the node states it.
+const CLOCK_OFF_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
+
+/// The time of a run: what its nodes report, cut to the time of its record. A node that the record names could
+/// otherwise open to the owner what was counted under the same ID for others, before and after.
+pub(crate) fn within(run: Span, record: Span, clock_us: i64) -> Span {
+    let most = CLOCK_OFF_MAX.min(clock_us.saturating_abs()).saturating_add(TOGETHER);
+    let start = run.start.max(record.start.plus(-most));
+    let latest = record.stop.map(|stop| stop.plus(most).max(start));
+    Span { start, stop: run.stop.into_iter().chain(latest).min() }
+}
+
 /// The place of the record that a run has; `records` of `None` never started.
 pub(crate) fn pick(run: Span, records: &[Option<Span>]) -> Option<usize> {
     let rank = |record: &Span| {

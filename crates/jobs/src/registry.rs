@@ -164,18 +164,18 @@ impl Registry {
     }
 }
 
-/// How far ahead of the server's clock an end may be: a job that ends in the future has not ended.
+/// How far ahead of the server's clock a start or an end may be: a job that begins or ends in the future has not yet.
 const AHEAD_US: i64 = 60 * Timestamp::SECOND;
 
-/// A job of the last century, or of the day after tomorrow, is a clock's mistake; so is an end that is more than
-/// [`AHEAD_US`] ahead by the server's clock. An end before the start is a clock that was set back, and taken as an end at
-/// the start.
+/// A job of the last century, or of the day after tomorrow, is a clock's mistake; so is a start or an end that is more
+/// than [`AHEAD_US`] ahead by the server's clock. An end before the start is a clock that was set back, and taken as an
+/// end at the start.
 fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
     let latest = received.plus(24 * 3600 * Timestamp::SECOND);
     let range = Timestamp::YEAR_2000..=latest;
-    let ahead = |stop: Timestamp| stop.plus(clock_us.saturating_neg()).since(received) > AHEAD_US;
-    range.contains(&event.start)
-        && event.stop.is_none_or(|stop| range.contains(&stop) && !ahead(stop))
+    let ahead = |at: &Timestamp| at.plus(clock_us.saturating_neg()).since(received) > AHEAD_US;
+    let mut times = [Some(event.start), event.stop].into_iter().flatten();
+    times.all(|at| range.contains(&at) && !ahead(&at))
 }
 
 /// A thread that panicked while it held the connection left its transaction rolled back, so the next may

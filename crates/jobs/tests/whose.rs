@@ -5,7 +5,7 @@
 mod told;
 
 use jobs::{Amendment, Filter, Heard, Reader, Record, Registry, Sees};
-use model::{DeviceId, JobEvent, JobState};
+use model::{DeviceId, JobEvent, JobState, Timestamp};
 use proptest::prelude::*;
 use told::{at, event, key, open, record, seconds};
 
@@ -55,6 +55,50 @@ fn a_number_given_again_is_the_next_users() {
     };
     registry.tell(&[told], at(90_020)).unwrap();
     assert_eq!(registry.disagreements(at(91_000), |_| true).unwrap(), []);
+}
+
+#[test]
+fn a_named_node_opens_no_other_time_of_a_recorded_run() {
+    let own = |uid: u32, start, stop, nodes: &[&str]| Record {
+        user: Some(uid.to_string().into()),
+        uid: Some(uid),
+        ..record(7, start, stop, nodes)
+    };
+    let n1 = DeviceId::new("n1").unwrap();
+    // What the user 2000 reads under the ID on n1, where the user 1000 had a job of this ID before.
+    let reads =
+        |registry: &Registry| registry.runs_seen(Reader::User(2000), &key(7)).unwrap().on(&n1).0;
+    let past = of(2000, "n2", 150, None);
+    let day = 24 * 3600;
+    for (clock, earliest) in
+        [(0, 899_940), (-day / 2, 899_940 - day / 2), (-899_850, 899_940 - day)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = open(&dir);
+        registry.apply(&[of(1000, "n1", 100, Some(900))], at(901)).unwrap();
+        registry.tell(&[own(1000, 100, Some(900), &["n1"])], at(902)).unwrap();
+        registry.tell(&[own(2000, 900_000, None, &["n1", "n2"])], at(900_001)).unwrap();
+        registry.apply(&[of(2000, "n1", 900_002, None)], at(900_003)).unwrap();
+        let clock_us = clock * Timestamp::SECOND;
+        registry.apply_by(&[past.clone()], at(900_010), clock_us).unwrap();
+        assert_eq!(reads(&registry), [(at(earliest), None)], "{clock}");
+        // The node that lies goes on when the job has ended.
+        registry.apply(&[of(2000, "n1", 900_002, Some(905_000))], at(905_001)).unwrap();
+        registry.tell(&[own(2000, 900_000, Some(905_000), &["n1", "n2"])], at(905_002)).unwrap();
+        let latest = 905_060 + (900_000 - 60 - earliest);
+        assert_eq!(reads(&registry), [(at(earliest), Some(at(latest)))], "{clock}");
+    }
+}
+
+#[test]
+fn a_start_in_the_future_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let future = of(1000, "n2", 3600, None);
+    assert_eq!(registry.apply(&[future.clone()], at(100)).unwrap().refused, 1);
+    // By the node's clock, which is an hour ahead, it is now.
+    let clock_us = 3500 * Timestamp::SECOND;
+    assert_eq!(registry.apply_by(&[future], at(100), clock_us).unwrap().began, 1);
 }
 
 #[test]
@@ -240,7 +284,7 @@ fn an_end_in_the_future_is_rejected() {
     assert_eq!(registry.job(&key(7)).unwrap(), None);
     assert_eq!(registry.apply(&[ends(1060)], at(1000)).unwrap().refused, 0);
     // A node with a clock that is known to be an hour ahead.
-    let ahead = 3600 * model::Timestamp::SECOND;
+    let ahead = 3600 * Timestamp::SECOND;
     let of_n2 = event(8, "n2", 4000, Some(4500));
     assert_eq!(
         registry.apply_by(std::slice::from_ref(&of_n2), at(1000), ahead).unwrap().refused,
