@@ -198,7 +198,7 @@ fn is_name(text: &str) -> Result<(), String> {
     match text.contains(model::is_unprintable) {
         false if (1..=NAME_CHARS_MAX).contains(&length) => Ok(()),
         _ => Err(format!(
-            "it wants 1 to {NAME_CHARS_MAX} characters, all of them printable"
+            "it wants 1 to {NAME_CHARS_MAX} characters, none of them a control character"
         )),
     }
 }
