@@ -17,7 +17,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
     help: "What the agent itself costs, source by source, and what it has not sent yet.",
     reads: &["its own counters"],
-    cost: "13 samples a source, 3 more with a burst, and 13 of its own, from memory",
+    cost: "13 samples a source, 3 more with a burst, and 14 of its own, from memory",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[
         &CPU,
@@ -42,6 +42,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &DROPPED,
         &GAPS,
         &CLOCK_STEPS,
+        &CUT_WALKS,
         &UNSENT_BYTES,
         &SPOOL_BYTES,
         &SPOOL_SEGMENTS,
@@ -150,6 +151,11 @@ static CLOCK_STEPS: Metric = Metric::counter(
     "agent_clock_steps_total",
     Unit::Count,
     "Times that the clock was set by a tenth of a second or more.",
+);
+static CUT_WALKS: Metric = Metric::counter(
+    "agent_cut_walks_total",
+    Unit::Count,
+    "Walks of a job's cgroups that left some out, as its user has too many directories.",
 );
 static UNSENT_BYTES: Metric = Metric::gauge(
     "agent_unsent_bytes",
@@ -337,6 +343,7 @@ impl Own {
             (&DROPPED, dropped),
             (&GAPS, sealed.gaps as f64),
             (&CLOCK_STEPS, self.clock_steps as f64),
+            (&CUT_WALKS, cgroups::cut_walks() as f64),
             (&SENT, Counters::get(&counters.sent_batches)),
             (&REFUSED, Counters::get(&counters.refused_batches)),
             (&REFUSED_BY_SERVER, Counters::get(&counters.refused_samples)),

@@ -214,6 +214,7 @@ mod tests {
                 dirs,
                 created: Timestamp(5),
                 populated: true,
+                directories_max: cgroups::USER_DIRECTORIES_MAX,
             };
             let machine = Self { dir, root, job };
             let ids: Vec<_> = of.iter().map(|(pid, _)| format!("{pid}\n")).collect();

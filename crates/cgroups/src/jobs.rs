@@ -1,6 +1,16 @@
 //! The jobs on this node, as their cgroups show.
 
-use model::{JobKey, Timestamp};
+use model::{ClusterId, JobKey, Timestamp};
+use std::collections::BTreeMap;
+
+/// Most directories of all jobs of one user that a source looks at in a round. A user may make any number of them where a
+/// cgroup is the user's, and each costs the agent three system calls.
+pub const USER_DIRECTORIES_MAX: usize = 1024;
+
+/// What a job has of them at least: a scheduler lets only so many jobs onto a node, and its steps have up to 8 directories
+/// each. A user starts up to 512 jobs with `jobmeter run`.
+const JOB_DIRECTORIES_MIN: usize = 32;
+const LOCAL_JOB_DIRECTORIES_MIN: usize = 2;
 
 /// A tree of cgroups: one for each controller in version 1, one for all in version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +67,8 @@ pub struct JobCgroup {
     pub created: Timestamp,
     /// Whether it has or had a process. Until then it is known and gives no sample.
     pub populated: bool,
+    /// Most of its directories that a source looks at: its part of [`USER_DIRECTORIES_MAX`].
+    pub directories_max: usize,
 }
 
 impl JobCgroup {
@@ -64,6 +76,28 @@ impl JobCgroup {
     pub fn dir(&self, hierarchy: Hierarchy) -> Option<&str> {
         self.dirs.iter().find(|dir| dir.hierarchy == hierarchy).map(|dir| dir.path.as_str())
     }
+}
+
+/// Gives the jobs of each user equal parts of the directories that are looked at. A job of an unknown user has its own.
+pub(crate) fn divide_directories(jobs: &mut [&mut JobCgroup]) {
+    let mut counts: BTreeMap<Owner, usize> = BTreeMap::new();
+    for job in &*jobs {
+        *counts.entry(owner(job)).or_default() += 1;
+    }
+    for job in jobs {
+        let is_local = job.key.cluster.as_str() == ClusterId::LOCAL;
+        let least = if is_local { LOCAL_JOB_DIRECTORIES_MIN } else { JOB_DIRECTORIES_MIN };
+        let count =
+            if job.uid.is_none() && job.user.is_none() { None } else { counts.get(&owner(job)) };
+        job.directories_max = (USER_DIRECTORIES_MAX / count.copied().unwrap_or(1)).max(least);
+    }
+}
+
+/// The user of a job by number and name.
+type Owner = (Option<u32>, Option<Box<str>>);
+
+fn owner(job: &JobCgroup) -> Owner {
+    (job.uid, job.user.clone())
 }
 
 /// A cgroup that is no job: a systemd service or session, shown as a part of the device.
@@ -92,6 +126,7 @@ impl Jobs {
     /// A set of jobs put together by hand, for tests and for `jobmeter run`.
     pub fn new(mut jobs: Vec<JobCgroup>, mut units: Vec<UnitCgroup>) -> Self {
         jobs.sort_by(|a, b| a.key.cmp(&b.key));
+        divide_directories(&mut jobs.iter_mut().collect::<Vec<_>>());
         units.sort_by(|a, b| a.name.cmp(&b.name));
         Self { jobs, units, generation: 1 }
     }

@@ -9,9 +9,15 @@ use crate::paths::{PathStack, join};
 use crate::{Hierarchy, JobCgroup, JobDir};
 use kernel::parse::ParseError;
 use kernel::{NodeKind, ReadError, Root, cgroup};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most directories of one job that are looked at.
-pub const DIRECTORIES_MAX: usize = 4096;
+/// Walks that ended at their limit, by all of this program.
+static CUT_WALKS: AtomicU64 = AtomicU64::new(0);
+
+/// How often not every directory of a job was looked at, as its user has too many.
+pub fn cut_walks() -> u64 {
+    CUT_WALKS.load(Ordering::Relaxed)
+}
 
 /// In which hierarchy processes are looked for: version 2's list is always new and needs no sorting
 /// by the kernel.
@@ -38,6 +44,8 @@ pub struct Members {
     waiting: PathStack,
     dir: String,
     file: String,
+    /// Directories that were looked at.
+    looked: usize,
     cut: bool,
 }
 
@@ -54,22 +62,36 @@ impl Members {
         &self.ids
     }
 
-    /// Whether the job has more than [`DIRECTORIES_MAX`] directories, so that some were not looked
-    /// at.
+    /// How many directories were looked at.
+    pub const fn looked(&self) -> usize {
+        self.looked
+    }
+
+    /// Whether the job has more directories than may be looked at ([`JobCgroup::directories_max`]).
     pub const fn is_cut(&self) -> bool {
         self.cut
     }
 
     /// A process of these directories, if there is any.
-    pub(crate) fn first(&mut self, root: &Root, dirs: &[JobDir]) -> Result<Option<u32>, ReadError> {
-        self.find(root, dirs, What::FirstProcess)?;
+    pub(crate) fn first(
+        &mut self,
+        root: &Root,
+        dirs: &[JobDir],
+        directories_max: usize,
+    ) -> Result<Option<u32>, ReadError> {
+        self.find(root, (dirs, directories_max), What::FirstProcess)?;
         Ok(self.ids.first().copied())
     }
 
     /// Looks in the hierarchies until one has somebody.
-    fn find(&mut self, root: &Root, dirs: &[JobDir], what: What) -> Result<(), ReadError> {
+    fn find(
+        &mut self,
+        root: &Root,
+        (dirs, directories_max): (&[JobDir], usize),
+        what: What,
+    ) -> Result<(), ReadError> {
         self.ids.clear();
-        self.cut = false;
+        (self.looked, self.cut) = (0, false);
         let mut failed = Ok(());
         let mut done = "";
         for hierarchy in ORDER {
@@ -79,8 +101,8 @@ impl Members {
                 continue;
             }
             done = &dir.path;
-            match self.walk(root, &dir.path, hierarchy == Hierarchy::Unified, what) {
-                Ok(()) if !self.ids.is_empty() => return Ok(()),
+            match self.walk(root, (dir, directories_max), what) {
+                Ok(()) if !self.ids.is_empty() || self.cut => return Ok(()),
                 Ok(()) => {}
                 Err(error) => failed = failed.and(Err(error)),
             }
@@ -88,22 +110,28 @@ impl Members {
         failed
     }
 
-    fn walk(&mut self, root: &Root, top: &str, v2: bool, what: What) -> Result<(), ReadError> {
+    fn walk(
+        &mut self,
+        root: &Root,
+        (top, directories_max): (&JobDir, usize),
+        what: What,
+    ) -> Result<(), ReadError> {
+        let v2 = top.hierarchy == Hierarchy::Unified;
         let file = match what {
             What::Tasks if v2 => "cgroup.threads",
             What::Tasks => "tasks",
             What::Processes | What::FirstProcess => "cgroup.procs",
         };
         let mut failed = Ok(());
-        let mut seen = 0;
         self.waiting.clear();
-        self.waiting.push(top, "");
+        self.waiting.push(&top.path, "");
         while self.waiting.pop(&mut self.dir) {
-            seen += 1;
-            if seen > DIRECTORIES_MAX {
+            if self.looked >= directories_max {
                 self.cut = true;
+                CUT_WALKS.fetch_add(1, Ordering::Relaxed);
                 break;
             }
+            self.looked += 1;
             join(&mut self.file, &self.dir, file);
             match self.read(root) {
                 Ok(()) => {}
@@ -149,7 +177,7 @@ impl Members {
 /// A list cannot be read or makes no sense; what the others have is in `into`. A job that ended is
 /// no error.
 pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
-    into.find(root, &job.dirs, What::Processes)
+    into.find(root, (&job.dirs, job.directories_max), What::Processes)
 }
 
 /// Finds every task (thread) of a job.
@@ -157,5 +185,5 @@ pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(),
 /// # Errors
 /// As [`processes`].
 pub fn tasks(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
-    into.find(root, &job.dirs, What::Tasks)
+    into.find(root, (&job.dirs, job.directories_max), What::Tasks)
 }

@@ -7,7 +7,7 @@
 
 use crate::members::Members;
 use crate::paths::join;
-use crate::{Hierarchy, JobDir};
+use crate::{Hierarchy, JobCgroup, JobDir};
 use kernel::{Root, cgroup};
 use std::fmt::Write as _;
 
@@ -20,14 +20,15 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Whether these directories of a job, or those below them, have a process now. What cannot be
+    /// Whether the directories of a job, or those below them, have a process now. What cannot be
     /// read counts as no process: the job is about to end.
     pub(crate) fn occupied(
         &mut self,
         root: &Root,
-        dirs: &[JobDir],
+        job: &JobCgroup,
         witness: &mut Option<u32>,
     ) -> bool {
+        let dirs = &job.dirs;
         if let Some(unified) = dir(dirs, Hierarchy::Unified) {
             let populated = self.read(root, unified, "cgroup.events").and_then(cgroup::populated);
             // In a hybrid machine the processes may be in version 1's directories alone.
@@ -51,7 +52,7 @@ impl Presence {
                 return true;
             }
         }
-        *witness = self.members.first(root, dirs).ok().flatten();
+        *witness = self.members.first(root, dirs, job.directories_max).ok().flatten();
         witness.is_some()
     }
 
@@ -89,6 +90,7 @@ fn dir(dirs: &[JobDir], hierarchy: Hierarchy) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::{ClusterId, JobId, JobKey, Timestamp};
 
     struct Tree {
         dir: tempfile::TempDir,
@@ -109,33 +111,44 @@ mod tests {
         }
     }
 
-    fn dirs(all: &[(Hierarchy, &str)]) -> Vec<JobDir> {
-        all.iter()
-            .map(|(hierarchy, path)| JobDir { hierarchy: *hierarchy, path: (*path).to_owned() })
-            .collect()
+    fn of(all: &[(Hierarchy, &str)]) -> JobCgroup {
+        let dir = |(hierarchy, path): &(Hierarchy, &str)| JobDir {
+            hierarchy: *hierarchy,
+            path: (*path).to_owned(),
+        };
+        JobCgroup {
+            key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
+            spelling: "1".into(),
+            user: None,
+            uid: None,
+            dirs: all.iter().map(dir).collect(),
+            created: Timestamp(0),
+            populated: true,
+            directories_max: crate::USER_DIRECTORIES_MAX,
+        }
     }
 
     #[test]
     fn version_2_says_it_itself() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
-        let job = dirs(&[(Hierarchy::Unified, "u/job_1")]);
+        let job = of(&[(Hierarchy::Unified, "u/job_1")]);
         tree.write("u/job_1/cgroup.events", "populated 1\nfrozen 0\n");
         assert!(presence.occupied(&tree.root, &job, &mut witness));
         tree.write("u/job_1/cgroup.events", "populated 0\nfrozen 0\n");
         // A list that is out of date does not count against the kernel's word.
         tree.write("u/job_1/cgroup.procs", "12\n");
         assert!(!presence.occupied(&tree.root, &job, &mut witness));
-        assert!(!presence.ever_ran(&tree.root, &job));
+        assert!(!presence.ever_ran(&tree.root, &job.dirs));
         tree.write("u/job_1/cpu.stat", "usage_usec 5\nuser_usec 5\nsystem_usec 0\n");
-        assert!(presence.ever_ran(&tree.root, &job));
+        assert!(presence.ever_ran(&tree.root, &job.dirs));
     }
 
     #[test]
     fn version_1_by_a_witness() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
-        let job = dirs(&[(Hierarchy::Cpuacct, "c/job_1"), (Hierarchy::Memory, "m/job_1")]);
+        let job = of(&[(Hierarchy::Cpuacct, "c/job_1"), (Hierarchy::Memory, "m/job_1")]);
         tree.write("c/job_1/cgroup.procs", "");
         tree.write("m/job_1/cgroup.procs", "");
         assert!(!presence.occupied(&tree.root, &job, &mut witness));
@@ -152,26 +165,26 @@ mod tests {
         tree.write("m/job_1/cgroup.procs", "");
         assert!(!presence.occupied(&tree.root, &job, &mut witness));
         tree.write("c/job_1/cpuacct.usage", "77\n");
-        assert!(presence.ever_ran(&tree.root, &job));
+        assert!(presence.ever_ran(&tree.root, &job.dirs));
     }
 
     #[test]
     fn version_1_by_its_count() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
-        let job = dirs(&[(Hierarchy::Pids, "p/job_1")]);
+        let job = of(&[(Hierarchy::Pids, "p/job_1")]);
         tree.write("p/job_1/pids.current", "3\n");
         assert!(presence.occupied(&tree.root, &job, &mut witness));
         tree.write("p/job_1/pids.current", "0\n");
         assert!(!presence.occupied(&tree.root, &job, &mut witness));
-        assert!(!presence.occupied(&tree.root, &dirs(&[]), &mut witness));
+        assert!(!presence.occupied(&tree.root, &of(&[]), &mut witness));
     }
 
     #[test]
     fn in_a_hybrid_machine_both_count() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
-        let job = dirs(&[(Hierarchy::Unified, "u/job_1"), (Hierarchy::Cpuset, "s/job_1")]);
+        let job = of(&[(Hierarchy::Unified, "u/job_1"), (Hierarchy::Cpuset, "s/job_1")]);
         tree.write("u/job_1/cgroup.events", "populated 0\n");
         tree.write("s/job_1/cgroup.procs", "9\n");
         assert!(presence.occupied(&tree.root, &job, &mut witness));

@@ -5,6 +5,7 @@
 //! a directory that could not be removed would keep it for ever; or when one was removed and made
 //! again, for then the scheduler has started the same number anew.
 
+use crate::jobs::divide_directories;
 use crate::presence::Presence;
 use crate::tree::{Claim, Tree, end_watch};
 use crate::{Changes, JobCgroup, JobDir, Mount, Refusal};
@@ -125,7 +126,7 @@ impl Runs {
                 Compared::Changed => {
                     changed = true;
                     let occupied =
-                        self.presence.occupied(checking.root, &run.job.dirs, &mut run.witness);
+                        self.presence.occupied(checking.root, &run.job, &mut run.witness);
                     if run.lost && !occupied {
                         self.end(place, tree, checking.notify, changes);
                     }
@@ -142,6 +143,7 @@ impl Runs {
         for run in &mut self.runs {
             run.watch_events(checking.notify, &mut self.watches);
         }
+        divide_directories(&mut self.runs.iter_mut().map(|run| &mut run.job).collect::<Vec<_>>());
         changed
     }
 
@@ -221,6 +223,8 @@ impl Runs {
             dirs,
             created,
             populated: false,
+            // Until `regroup` gives it its part.
+            directories_max: 0,
         };
         let run = Run {
             job,
@@ -285,7 +289,7 @@ impl Runs {
             }
             run.noted = false;
             let dirs = &run.job.dirs;
-            let occupied = self.presence.occupied(checking.root, dirs, &mut run.witness);
+            let occupied = self.presence.occupied(checking.root, &run.job, &mut run.witness);
             let came_and_went =
                 !occupied && !run.job.populated && self.presence.ever_ran(checking.root, dirs);
             if !run.job.populated && (occupied || came_and_went) {

@@ -98,8 +98,16 @@ impl Ground {
     fn jobs(&self, created: Timestamp) -> Jobs {
         let key = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
         let (spelling, dirs) = ("1".into(), self.dirs.clone());
-        let job =
-            JobCgroup { key, spelling, user: None, uid: None, dirs, created, populated: true };
+        let job = JobCgroup {
+            key,
+            spelling,
+            user: None,
+            uid: None,
+            dirs,
+            created,
+            populated: true,
+            directories_max: cgroups::USER_DIRECTORIES_MAX,
+        };
         Jobs::new(vec![job], Vec::new())
     }
 }

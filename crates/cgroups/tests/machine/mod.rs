@@ -1,5 +1,6 @@
 //! A machine in a folder.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare its machine fails")]
 
 use cgroups::{Changes, Config, Discovery, JobCgroup, Jobs, Refusal};

@@ -110,6 +110,7 @@ impl Measure {
             dirs: place.dirs.clone(),
             created: place.created(&self.root).unwrap_or(now),
             populated: true,
+            directories_max: cgroups::USER_DIRECTORIES_MAX,
         };
         self.jobs = Jobs::new(vec![job], Vec::new());
         self.drain(now);

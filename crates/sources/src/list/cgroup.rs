@@ -269,6 +269,9 @@ impl Cgroup {
         self.generation = cx.jobs.generation();
         let jobs = jobs().map(|job| (job.key.clone(), (job.created, &*job.dirs)));
         self.jobs = regroup(&mut self.jobs, jobs, OF_JOBS, &mut self.reader.budget);
+        for ((_, subject), job) in self.jobs.iter_mut().zip(cx.jobs.iter()) {
+            subject.limit_below(job.directories_max);
+        }
         let units = cx.jobs.units().iter();
         let units = units.map(|unit| (unit.name.clone(), (unit.created, &*unit.dirs)));
         self.units = regroup(&mut self.units, units, OF_UNITS, &mut self.reader.budget);

@@ -107,6 +107,7 @@ impl Group {
             dirs: vec![JobDir { hierarchy, path: dir }],
             created: now(),
             populated: true,
+            directories_max: cgroups::USER_DIRECTORIES_MAX,
         };
         Some(Self { path, job })
     }

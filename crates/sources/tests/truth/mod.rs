@@ -70,6 +70,7 @@ impl Group {
             dirs: vec![JobDir { hierarchy: Hierarchy::Cpuacct, path: dir }],
             created,
             populated: true,
+            directories_max: cgroups::USER_DIRECTORIES_MAX,
         };
         Some(Self { path, job })
     }

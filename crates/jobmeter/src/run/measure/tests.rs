@@ -28,6 +28,7 @@ fn an_oom_kill_is_noted_once() {
         dirs: Vec::new(),
         created: Timestamp(0),
         populated: true,
+        directories_max: cgroups::USER_DIRECTORIES_MAX,
     };
     let kill = model::OomKill {
         at: Timestamp(5_000_000),

@@ -8,8 +8,10 @@ use kernel::{NodeKind, Root};
 const DIRECTORIES_MAX: usize = 512;
 
 /// The directories below a job's, and the kills in each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Below {
+    /// Most of them that are known.
+    directories_max: usize,
     known: Vec<Directory>,
     /// Kills in directories that are gone.
     gone: u64,
@@ -23,6 +25,15 @@ struct Directory {
 }
 
 impl Below {
+    pub(super) const fn new() -> Self {
+        Self { directories_max: DIRECTORIES_MAX, known: Vec::new(), gone: 0 }
+    }
+
+    /// Limits how many are known to the job's part of its user's directories.
+    pub(super) fn limit(&mut self, directories_max: usize) {
+        self.directories_max = directories_max.min(DIRECTORIES_MAX);
+    }
+
     /// Whether there is any.
     pub(super) const fn is_any(&self) -> bool {
         !self.known.is_empty()
@@ -70,7 +81,7 @@ impl Below {
         path.clear();
         path.push_str(dir);
         path.push('/');
-        let (length, known) = (path.len(), &mut self.known);
+        let (length, known, max) = (path.len(), &mut self.known, self.directories_max);
         let show = |entry: kernel::DirEntry<'_>| {
             if entry.kind != NodeKind::Directory {
                 return;
@@ -79,7 +90,7 @@ impl Below {
             path.push_str(entry.name);
             if let Some(dir) = known.iter_mut().find(|dir| dir.path == *path) {
                 dir.seen = true;
-            } else if known.len() < DIRECTORIES_MAX {
+            } else if known.len() < max {
                 known.push(Directory { path: path.clone(), kills: 0, seen: true });
             }
         };

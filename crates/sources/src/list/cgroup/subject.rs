@@ -128,7 +128,7 @@ impl Subject {
             created,
             dirs: dirs.to_vec(),
             slots,
-            below: Below::default(),
+            below: Below::new(),
             below_since: None,
             is_below_known: false,
             looked: Timestamp(0),
@@ -274,6 +274,11 @@ impl Subject {
     }
 
     /// When the cgroup was made.
+    /// Limits how many directories below the job's are looked at.
+    pub(super) fn limit_below(&mut self, directories_max: usize) {
+        self.below.limit(directories_max);
+    }
+
     pub(super) const fn created(&self) -> Timestamp {
         self.created
     }

@@ -137,6 +137,7 @@ fn job(id: i64, hierarchies: &[Hierarchy]) -> JobCgroup {
         dirs: dirs(hierarchies, &format!("job_{id}")),
         created: MADE,
         populated: true,
+        directories_max: cgroups::USER_DIRECTORIES_MAX,
     }
 }
 

@@ -308,6 +308,7 @@ mod tests {
                 dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path: dir }],
                 created: NOW,
                 populated: true,
+                directories_max: cgroups::USER_DIRECTORIES_MAX,
             }
         }
 

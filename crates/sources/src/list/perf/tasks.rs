@@ -240,6 +240,7 @@ mod tests {
                 dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path: "cg/job".to_owned() }],
                 created: Timestamp(0),
                 populated: true,
+                directories_max: cgroups::USER_DIRECTORIES_MAX,
             };
             let Self { plan, subject, tasks, budget, lists, .. } = self;
             let followed = tasks.follow((&root, plan), &job, (subject, budget), lists);

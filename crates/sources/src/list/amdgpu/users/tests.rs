@@ -26,6 +26,7 @@ fn job(number: i64, created: i64) -> JobCgroup {
         dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path }],
         created: Timestamp::from_seconds(created),
         populated: true,
+        directories_max: cgroups::USER_DIRECTORIES_MAX,
     }
 }
 
