@@ -8,7 +8,7 @@ import { keepValue, kept } from './storage.js';
 /**
  * @typedef {{version: string, build: string, ready: boolean, uptime_seconds: number, now: number,
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
- * @typedef {{device: string, alive: boolean, last_seen: number|null, period_seconds: number|null,
+ * @typedef {{device: string, alive: boolean, conflict: boolean, last_seen: number|null, period_seconds: number|null,
  *   clock_offset_seconds: number|null, agent_version: string|null,
  *   config_generation: string|null, config_refused: string|null, series: number, jobs: string[],
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,

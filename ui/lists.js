@@ -27,6 +27,7 @@ export function badge(state, text = state) {
 
 /** @param {NodeInfo} node @param {number} now */
 export function nodeState(node, now) {
+  if (node.conflict) return 'conflict: several agents';
   if (node.alive) return 'alive';
   if (node.last_seen === null) return 'never reported';
   return `${node.stopped ? 'stopped' : 'silent'} since ${instant(node.last_seen, now)}`;

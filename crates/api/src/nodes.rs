@@ -41,6 +41,12 @@ pub struct Node {
     /// Whether its agent said that it ends: then it is no fault that it is silent. Known since this server's
     /// start.
     pub stopped: bool,
+    /// Whether several agents send under its name, so that their samples are mixed: each node needs a `device` of its
+    /// own.
+    // A server of before does not say it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub conflict: bool,
     /// When its last batch came, by the server's clock.
     pub last_seen: Option<f64>,
     /// Seconds from one of its batches to the next at the longest, as its agent said with the last; of an agent

@@ -264,7 +264,7 @@ fn get() -> Command {
 
 fn nodes() -> Command {
     Command::new("nodes")
-        .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent")
+        .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent, or several agents have one name")
         .args([
             value(
                 "forget",

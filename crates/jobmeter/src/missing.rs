@@ -39,7 +39,7 @@ pub(crate) fn why(
     }
     let asked = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
     let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
-    let is_asked = Asked::of(client, &nodes)?;
+    let is_asked = Asked::of(client, nodes.iter())?;
     let mut lines: Vec<String> =
         nodes.iter().map(|node| of_node(node, &told, &is_asked, (metric, during), spec)).collect();
     if more > 0 {
@@ -51,13 +51,13 @@ pub(crate) fn why(
 /// Of each series that there is: whose word it is that its node does not read it any more, if somebody's is.
 pub(crate) fn read_no_more(
     client: &Client,
+    nodes: &[api::Node],
     explained: &[api::Explanation],
 ) -> anyhow::Result<Vec<Option<String>>> {
-    let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    let lacks =
-        |device: &str| explained.iter().any(|one| *one.series.device == *device && !is_read(one));
-    nodes.retain(|node| lacks(&node.device));
-    let asked = Asked::of(client, &nodes)?;
+    let lacks = |node: &&api::Node| {
+        explained.iter().any(|one| one.series.device == node.device && !is_read(one))
+    };
+    let asked = Asked::of(client, nodes.iter().filter(lacks))?;
     let why = |one: &api::Explanation| {
         let series = &one.series;
         let node = nodes.iter().find(|node| node.device == series.device)?;
@@ -110,8 +110,9 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(client: &Client, nodes: &[api::Node]) -> anyhow::Result<Self> {
-        let says = |why: &str| nodes.iter().flat_map(|node| &node.unread).any(|one| one.why == why);
+    fn of<'a>(client: &Client, nodes: impl Iterator<Item = &'a api::Node>) -> anyhow::Result<Self> {
+        let unread: Vec<&str> = nodes.flat_map(|node| &node.unread).map(|one| &*one.why).collect();
+        let says = |why: &str| unread.contains(&why);
         let mut asked = Self::default();
         if says("server") {
             // Staff and administrators may.

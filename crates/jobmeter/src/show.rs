@@ -76,7 +76,7 @@ fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
 /// The colour of a state: red for trouble, yellow for what is over early, green for what is well.
 fn colour(cell: &str) -> Option<&'static str> {
     match cell.split(' ').next()? {
-        "failed" | "silent" | "broken" | "denied" => Some("31"),
+        "failed" | "silent" | "broken" | "denied" | "conflict" => Some("31"),
         "revoked" | "expired" | "stopped" => Some("33"),
         "running" | "alive" | "ok" | "good" => Some("32"),
         _ => None,

@@ -12,6 +12,9 @@ use std::process::ExitCode;
 
 /// Exit code when a node is silent, or a series is not known.
 const NOT_WELL: u8 = 1;
+/// What to do where several agents send under one name.
+const CONFLICT: &str = "several agents send under this name, and their samples are mixed: give each node its own \
+                        --device";
 /// How a source stands that costs more than it may.
 const SLOWED: &str = "slowed";
 /// Where the server explains series.
@@ -27,7 +30,8 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let mut out = BufWriter::new(io::stdout().lock());
     let text = client.text("/api/v1/nodes", "application/json")?;
     let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
-    let all_well = nodes.iter().all(|node| node.alive || node.stopped);
+    let is_well = |node: &api::Node| (node.alive || node.stopped) && !node.conflict;
+    let all_well = nodes.iter().all(is_well);
     let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
     if csv_rows::written(matches, &api::columns::<api::Node>(), || Ok(text.clone()), &mut out)? {
         return Ok(code);
@@ -38,7 +42,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
         return Ok(code);
     }
     let health: api::Health = client.get("/api/v1/health")?;
-    nodes.sort_by_key(|node| node.alive);
+    nodes.sort_by_key(is_well);
     let mut table = Table::new(&[
         "node", "state", "every", "clock", "series", "jobs", "agent", "settings", "sources",
     ]);
@@ -61,6 +65,9 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
         table.write(&mut out)?;
     }
     for node in &nodes {
+        if node.conflict {
+            writeln!(out, "{}: {CONFLICT}", node.device)?;
+        }
         for trouble in &node.troubles {
             writeln!(
                 out,
@@ -87,6 +94,7 @@ fn forget(client: &Client, node: &str, json: bool) -> anyhow::Result<ExitCode> {
 
 fn state(node: &api::Node, now: f64) -> String {
     match node.last_seen {
+        _ if node.conflict => "conflict".to_owned(),
         _ if node.alive => "alive".to_owned(),
         Some(seen) => {
             let state = if node.stopped { "stopped" } else { "silent" };
@@ -197,8 +205,10 @@ fn write_all(
     (interval, now): (&Interval, f64),
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let conflicts = |device: &str| nodes.iter().any(|node| node.conflict && node.device == device);
     let unread = match interval.is_current {
-        true => missing::read_no_more(client, explained)?,
+        true => missing::read_no_more(client, &nodes, explained)?,
         false => Vec::new(),
     };
     let unfit = missing::not_done(client, explained);
@@ -207,6 +217,9 @@ fn write_all(
             writeln!(out)?;
         }
         write(out, one, (interval.during, now))?;
+        if conflicts(&one.series.device) {
+            writeln!(out, "  {:<9}{CONFLICT}", "conflict")?;
+        }
         if let Some(Some(why)) = unread.get(place) {
             writeln!(out, "  {:<9}not read: {why}", "now")?;
         }

@@ -6,7 +6,7 @@ use jobs::Window;
 use model::{DeviceId, Point, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{JobSelector, OriginInfo, Selector};
+use store::{BootInfo, JobSelector, OriginInfo, Selector};
 
 /// The times in which processors work; waiting, idling and what the hypervisor took are no work.
 const BUSY: [&str; 5] = [
@@ -22,6 +22,9 @@ const MEMORY_AVAILABLE: &str = "memory_available_bytes";
 
 /// The time over which the load of a node and its period are judged.
 const RECENT: i64 = 120 * Timestamp::SECOND;
+/// Two starts of an agent that sent samples of the same time for so long are two agents: a clock that was set back by
+/// less is none.
+const AT_ONCE: i64 = 10 * Timestamp::SECOND;
 /// A node whose period is not known is alive when it reported so recently.
 const ALIVE: f64 = 60.0;
 /// Periods shorter than this are no reason to call a node silent sooner.
@@ -51,6 +54,7 @@ impl Questions {
             if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
                 node.last_seen = None;
                 seen(node, agent);
+                node.conflict = are_several(agent, asker.now);
             }
         }
         for (device, at) in self.registry.forgotten_nodes()? {
@@ -180,6 +184,7 @@ fn unknown(device: &DeviceId) -> api::Node {
         device: device.to_string(),
         alive: false,
         stopped: false,
+        conflict: false,
         last_seen: None,
         period_seconds: None,
         clock_offset_seconds: None,
@@ -204,6 +209,21 @@ fn seen(node: &mut api::Node, origin: &OriginInfo) {
         node.last_seen = Some(received);
         node.clock_offset_seconds = Some(origin.clock_offset_us as f64 / 1e6);
     }
+}
+
+/// Whether several agents send under one name: two starts send now, and their samples are of the same time. An agent
+/// that restarted sends its spool, too, whose samples are older.
+fn are_several(origin: &OriginInfo, now: Timestamp) -> bool {
+    let sends = |boot: &BootInfo| now.since(boot.received) <= RECENT;
+    let mut spans: Vec<_> =
+        origin.boots.iter().filter(|boot| sends(boot)).filter_map(|boot| boot.instants).collect();
+    spans.sort_unstable();
+    let ends = spans.iter().scan(Timestamp(i64::MIN), |end, (_, to)| {
+        *end = (*end).max(*to);
+        Some(*end)
+    });
+    let mut pairs = ends.zip(spans.iter().skip(1));
+    pairs.any(|(end, (from, to))| end.min(*to).since(*from) >= AT_ONCE)
 }
 
 /// What a counter grew by per second from its first to its last point.

@@ -295,6 +295,7 @@ mod tests {
             device: "n1".to_owned(),
             alive: true,
             stopped: false,
+            conflict: false,
             last_seen: None,
             period_seconds: None,
             clock_offset_seconds: Some(-9.0),

@@ -151,6 +151,8 @@ pub struct BootInfo {
     pub last_seq: u64,
     /// Numbers below it that have not been seen, since the first that was.
     pub missing: u64,
+    /// Its first and last instant, by the sender's clock; `None`: it sent no sample.
+    pub instants: Option<(Timestamp, Timestamp)>,
 }
 
 /// Several origins that send samples of the same series: two machines that claim one name.

@@ -1,8 +1,9 @@
-//! Nodes that administrators remove.
+//! Nodes: those that administrators remove, and those that several agents have for their own.
 
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};
 use crate::Limits;
+use model::{Boot, Tick, Timestamp};
 use wire::AckStatus::Stored;
 
 fn forget(site: &Site, node: &str) -> super::Answer {
@@ -36,4 +37,31 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 2)))), [Stored]);
     let node = &site.get("/api/v1/nodes").json()[0];
     assert_eq!((&node["device"], &node["alive"]), (&"n1".into(), &true.into()));
+}
+
+/// Sends two samples of a start of the agent of n1, so many seconds before now.
+fn sends(site: &Site, boot: u8, seq: u64, ago: [i64; 2]) {
+    let tick = |ago: i64| Tick { at: crate::now().plus(-ago * Timestamp::SECOND), samples: 1 };
+    let batch = model::Batch {
+        boot: Boot([boot; 16]),
+        ticks: ago.map(tick).to_vec(),
+        index: vec![0, 0],
+        values: vec![0.5, 0.5],
+        ..batch("n1", seq)
+    };
+    assert_eq!(statuses(&post(site, "", &frame(&batch))), [Stored]);
+}
+
+#[test]
+fn two_agents_of_one_name_are_a_conflict_and_a_restart_with_a_spool_is_none() {
+    let site = Site::start();
+    let conflict = || site.get("/api/v1/nodes").json()[0]["conflict"].clone();
+    sends(&site, 1, 0, [100, 90]);
+    sends(&site, 2, 0, [60, 50]);
+    // The spool of the first start comes after.
+    sends(&site, 1, 1, [80, 70]);
+    sends(&site, 2, 1, [40, 30]);
+    assert_eq!(conflict(), false);
+    sends(&site, 1, 2, [45, 20]);
+    assert_eq!(conflict(), true);
 }

@@ -76,6 +76,13 @@ impl Spans {
         self.0.iter().filter(|span| !span.bare).map(|span| span.to)
     }
 
+    /// The first and the last instant of all.
+    pub(crate) fn instants(&self) -> Option<(Timestamp, Timestamp)> {
+        let full = || self.0.iter().filter(|span| !span.bare);
+        let from = full().map(|span| span.from).min();
+        from.zip(full().map(|span| span.to).max())
+    }
+
     /// Notes that a batch is stored; one that already is changes nothing.
     pub(crate) fn insert(&mut self, mark: BatchMark) {
         let BatchMark { seq, received, .. } = mark;

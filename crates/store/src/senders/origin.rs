@@ -282,6 +282,7 @@ impl OriginState {
             received: state.received,
             last_seq: state.spans.last().map_or(0, |span| span.last),
             missing: state.spans.missing().map(|missing| missing.batches).sum(),
+            instants: state.spans.instants(),
         };
         OriginInfo {
             origin: self.name.clone(),

@@ -8,6 +8,7 @@ fn node(device: &str, alive: bool, jobs: &[&str]) -> api::Node {
         device: device.to_owned(),
         alive,
         stopped: false,
+        conflict: false,
         last_seen: None,
         period_seconds: Some(5.0),
         clock_offset_seconds: None,
