@@ -104,20 +104,23 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     let file = dir.path().join("token");
     std::fs::write(&file, &token).unwrap();
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-    let run = |name: &str, arguments: &[&str]| {
+    let run = |name: &str, arguments: &[&str], warning: &str| {
         let mut command = Command::new(example(name));
         command.args(arguments).env("PATH", &path).env("JOBMETER_SERVER", &server.url);
         command.env("JOBMETER_TOKEN_FILE", &file);
         let (code, out, errors) = output(&mut command);
-        assert_eq!((code, &*errors), (0, ""), "{name}: {out}");
+        assert_eq!((code, errors.is_empty()), (0, warning.is_empty()), "{name}: {out}{errors}");
+        assert!(errors.contains(warning), "{name}: {errors}");
     };
-    run("prologue.sh", &["77", "alice", "physics", "long", "n1\nn1\nn2.site.example\n"]);
+    let unknown = "the server knows no user `alice`";
+    let names = "n1\nn1\nn2.site.example\n";
+    run("prologue.sh", &["77", "alice", "physics", "long", names], unknown);
     let begun = report(&server.url, "site:77").unwrap();
     let job = &begun["job"];
     assert_eq!((&job["state"], &job["user"]), (&"running".into(), &"alice".into()));
     assert_eq!((&job["account"], &job["queue"]), (&"physics".into(), &"long".into()));
     assert_eq!(job["devices"], serde_json::json!(["n1", "n2"]));
-    run("epilogue.sh", &["77", "3"]);
+    run("epilogue.sh", &["77", "3"], "");
     let ended = report(&server.url, "site:77").unwrap();
     assert_eq!((&ended["job"]["state"], &ended["job"]["exit_code"]), (&"failed".into(), &3.into()));
     assert!(ended["allocations"][0]["stop"].is_number(), "{ended}");

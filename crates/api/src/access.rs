@@ -51,6 +51,7 @@ pub struct Token {
 
 /// Body of `POST /api/v1/tokens`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// As a line of the token file begins: `agent[:NODE]`, `user[:USER]`, `read:USER`, `jobs[:CLUSTER]`,
     /// `staff[:USER]` or `admin`; `read` alone is the caller's own. Who is no administrator makes that one only.
@@ -108,6 +109,7 @@ pub struct AccountUser {
 /// Body of `POST /api/v1/accounts/{CLUSTER:NAME}`: what is to change. Users are given by login name or
 /// number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AccountChange {
     /// Administrators only: creates the account if no scheduler has reported it. Without this, an unknown account is an error.
     #[serde(default)]

@@ -73,6 +73,7 @@ pub struct Usage {
 
 /// How much was asked for, or used; what nobody tells is `null`, or left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Resources {
     /// Nodes.
     pub nodes: Option<u32>,
@@ -92,6 +93,7 @@ pub struct Resources {
 
 /// What a job has of a device, as its scheduler says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NodeShare {
     /// The device: a node's host name, of which what follows the first dot is left out. What is told may be a list,
     /// such as `n[1-3],u1`: each of these nodes has the same.
@@ -113,6 +115,7 @@ pub struct NodeShare {
 
 /// A step of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Step {
     /// Its name as the scheduler writes it: `batch`, `extern`, `0`.
     pub id: String,
@@ -297,6 +300,7 @@ pub struct SeriesRef {
 
 /// Body of `POST /api/v1/jobs`: a local job begins. Its user is the caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Register {
     /// What to call it: 200 bytes at most, and printable characters only.
     #[schemars(length(max = 200), regex(pattern = PRINTABLE))]
@@ -319,10 +323,15 @@ pub struct Registered {
     /// The identity of the server: part of the name of the job's cgroup. Empty for a scheduler's job.
     #[serde(default)]
     pub server: String,
+    /// Whether the server knows no number of the user of a scheduler's job: until it does, administrators and staff
+    /// alone see the job.
+    #[serde(default)]
+    pub user_unknown: bool,
 }
 
 /// Body of `POST /api/v1/jobs/{[CLUSTER:]ID}/end`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// Exit code, or 128 plus a signal.
     #[schemars(range(min = 0, max = 255))]
@@ -330,4 +339,14 @@ pub struct End {
     /// When, from 2000 to a day from now; the server's clock when left out.
     #[schemars(range(min = 946_684_800.0))]
     pub stop: Option<f64>,
+}
+
+/// Answer of `POST /api/v1/jobs/{[CLUSTER:]ID}/end`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ended {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// False: it had ended before, and this changed nothing.
+    pub changed: bool,
 }

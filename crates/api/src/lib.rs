@@ -30,8 +30,8 @@ pub use demand::{
     SetRefused, SetSource, WORD,
 };
 pub use jobs::{
-    Allocation, End, Job, JobEnd, JobReport, NodeShare, OomKill, Register, Registered, ReportLine,
-    Resources, Run, SeriesRef, Step, Totals, Usage,
+    Allocation, End, Ended, Job, JobEnd, JobReport, NodeShare, OomKill, Register, Registered,
+    ReportLine, Resources, Run, SeriesRef, Step, Totals, Usage,
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,

@@ -3,8 +3,8 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Account, AccountChange, AuditLine, Available, Disagreement, End, Explanation, FlushNow, Gap,
-    Health, Job, JobReport, Last, MadeToken, Mark, Me, MetricInfo, MetricsRow, NewToken, Node,
+    Account, AccountChange, AuditLine, Available, Disagreement, End, Ended, Explanation, FlushNow,
+    Gap, Health, Job, JobReport, Last, MadeToken, Mark, Me, MetricInfo, MetricsRow, NewToken, Node,
     Numbered, Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
     SetChange, SqlQuestion, Token,
 };
@@ -294,7 +294,7 @@ operations! {
     /// latter only what became of the job is told.
     End Post "/api/v1/jobs/{id}/end" {
         access: Access::Tellers, params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
-        answer: Answer::Json(|g| g.subschema_for::<Job>()), more: &[404, 409],
+        answer: Answer::Json(|g| g.subschema_for::<Ended>()), more: &[404, 409],
     }
     /// Series with samples in the interval, a day when left out.
     Series Get "/api/v1/series" {

@@ -129,6 +129,7 @@ pub struct Sender {
 
 /// Body of `POST /api/v1/sql`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SqlQuestion {
     /// One SELECT statement, or EXPLAIN of one.
     pub query: String,

@@ -49,21 +49,22 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let short = limit.parse().is_ok_and(|limit: usize| limit <= WITH_USAGE_MAX);
     let usage = [("usage", short.then(|| "true".to_owned()))];
     let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
+    let body = client.text(&path, "application/json")?;
+    let jobs: Vec<api::Job> = client.understood(&path, &body)?;
+    if jobs.is_empty() {
+        for line in crate::unknown::filters(client, &filters)? {
+            writeln!(io::stderr(), "jobmeter: {line}")?;
+        }
+    }
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(
-        matches,
-        &api::columns::<api::Job>(),
-        || client.text(&path, "application/json"),
-        &mut out,
-    )? {
+    if csv_rows::written(matches, &api::columns::<api::Job>(), || Ok(body.clone()), &mut out)? {
         return Ok(ExitCode::SUCCESS);
     }
     if matches.get_flag("json") {
-        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
+        writeln!(out, "{}", machine(&body))?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let jobs: Vec<api::Job> = client.get(&path)?;
     let is_narrowed = FILTERS.iter().any(|name| *name != "limit" && matches.contains_id(name));
     if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
         writeln!(out, "no job that you may see matches these options")?;
@@ -238,6 +239,12 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
         }
     };
     let job = format!("{}:{}", registered.cluster, registered.id);
+    if let Some(user) = text(matches, "user").filter(|_| registered.user_unknown) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: the server knows no user `{user}`: until it does, administrators and staff alone see job {job}"
+        )?;
+    }
     let text = match matches.get_flag("json") {
         true => serde_json::to_string(&registered)?,
         false => job.clone(),
@@ -289,10 +296,14 @@ fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let exit_code =
         code.map(|code| i32::from_str(&code).context("--exit-code wants a number")).transpose()?;
     let path = format!("/api/v1/jobs/{}/end", escape(&id));
-    let job: api::Job = client.post(&path, &api::End { exit_code, stop: None })?;
+    let ended: api::Ended = client.post(&path, &api::End { exit_code, stop: None })?;
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
-        writeln!(out, "{}", machine_value(serde_json::to_value(&job)?))?;
+        writeln!(out, "{}", machine_value(serde_json::to_value(&ended)?))?;
+    }
+    if !ended.changed {
+        let (cluster, id) = (&ended.job.cluster, ended.job.id);
+        writeln!(io::stderr(), "jobmeter: job {cluster}:{id} had ended: nothing was changed")?;
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Resul
     let notes: Vec<String> = report.origins.iter().filter_map(note).collect();
     line(out, "note", Some(notes.join(", ")))?;
     let coverage = &report.coverage;
-    let text = (coverage.nodes < coverage.of).then(|| coverage.text(|at| times.show(at)));
+    // The samples of the others may still come.
+    let text = (!coverage.silent.is_empty()).then(|| coverage.text(|at| times.show(at)));
     line(out, "covers", text)
 }
 
@@ -306,6 +307,12 @@ mod tests {
             text.contains("  covers                1 of 2 nodes; n2 silent since 00:00:02"),
             "{text}"
         );
+        // No node is silent: the first sample of a job that has just started is on its way.
+        let mut young = report;
+        young.coverage = api::Coverage { nodes: 1, of: 2, silent: Vec::new() };
+        let mut out = Vec::new();
+        write(&young, &times, &mut out).unwrap();
+        assert!(!String::from_utf8(out).unwrap().contains("covers"));
     }
 
     #[test]

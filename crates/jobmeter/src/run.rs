@@ -12,7 +12,7 @@ mod tree;
 
 use crate::client::{Client, Refused};
 use crate::plain::plain;
-use crate::times::Times;
+use crate::times::{Times, machine_value};
 use anyhow::{Context, bail};
 use api::Totals;
 use child::Command;
@@ -316,7 +316,7 @@ fn report(
     };
     if json {
         let mut out = io::stdout().lock();
-        return writeln!(out, "{}", serde_json::to_string(&report)?);
+        return writeln!(out, "{}", machine_value(serde_json::to_value(&report)?));
     }
     // The command's own output may be piped somewhere: the report goes beside it.
     let mut out = io::stderr().lock();

@@ -1,6 +1,11 @@
-//! Names of devices and metrics that the server does not know, and what was probably meant.
+//! Names that the server does not know, and what was probably meant.
 
 use crate::client::{Client, path};
+
+/// Filters of `jobmeter jobs` that are names.
+const NAMES: [&str; 7] = ["cluster", "user", "account", "project", "queue", "name", "device"];
+/// So many jobs, the newest, have the names that are offered.
+const JOBS_SEEN: usize = 1000;
 
 /// What to say of each of these names that the server never had a sample of; both are lists with commas.
 pub(crate) fn names(
@@ -25,6 +30,56 @@ pub(crate) fn names(
     Ok(unknown)
 }
 
+/// What to say of each of these filters of jobs that no job passes. Whoever asks is offered names of jobs and nodes that
+/// they may see, and no other.
+pub(crate) fn filters(
+    client: &Client,
+    filters: &[(&'static str, Option<String>)],
+) -> anyhow::Result<Vec<String>> {
+    let jobs = |filter: (&'static str, Option<String>), limit: usize| {
+        let asked = [filter, ("limit", Some(limit.to_string()))];
+        client.get::<Vec<api::Job>>(&path("/api/v1/jobs", &asked))
+    };
+    let mut unknown = Vec::new();
+    for (filter, value) in filters {
+        if let (true, Some(value)) = (NAMES.contains(filter), value)
+            && jobs((*filter, Some(value.clone())), 1)?.is_empty()
+        {
+            unknown.push((*filter, value));
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(Vec::new());
+    }
+    let seen = jobs(("after", None), JOBS_SEEN)?;
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let line = |(filter, value): (&str, &String)| {
+        let of_nodes = nodes.iter().filter(|_| filter == "device").map(|node| node.device.clone());
+        let known: Vec<String> =
+            seen.iter().flat_map(|job| names_of(job, filter)).chain(of_nodes).collect();
+        let meant = meant(value, known.iter().map(String::as_str));
+        format!("no job that you may see has the {filter} `{value}`{meant}")
+    };
+    Ok(unknown.into_iter().map(line).collect())
+}
+
+/// What a job has that a filter of this name is compared with.
+fn names_of(job: &api::Job, filter: &str) -> Vec<String> {
+    let one = match filter {
+        "cluster" => return vec![job.cluster.clone()],
+        "device" => return job.devices.clone(),
+        "account" => {
+            let with_cluster = job.account.as_ref().map(|name| format!("{}:{name}", job.cluster));
+            return job.account.clone().into_iter().chain(with_cluster).collect();
+        }
+        "user" => &job.user,
+        "project" => &job.project,
+        "queue" => &job.queue,
+        _ => &job.name,
+    };
+    one.clone().into_iter().collect()
+}
+
 /// The names in a list with commas.
 pub(crate) fn words(list: Option<&str>) -> impl Iterator<Item = &str> {
     list.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty())
@@ -47,9 +102,12 @@ fn has_series(client: &Client, device: &str) -> anyhow::Result<bool> {
 }
 
 fn told<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let meant = config::nearest(name, known);
-    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-    format!("no {what} `{name}` is known here{meant}")
+    format!("no {what} `{name}` is known here{}", meant(name, known))
+}
+
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = config::nearest(name, known);
+    near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
 }
 
 #[cfg(test)]

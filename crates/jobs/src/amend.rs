@@ -64,6 +64,8 @@ pub struct Amendment {
     pub nodes: Option<Vec<NodeShare>>,
     /// All of its steps.
     pub steps: Option<Vec<Step>>,
+    /// An end and no correction: a job that is over stays as it is.
+    pub is_end: bool,
 }
 
 impl Amendment {
@@ -91,7 +93,13 @@ impl Amendment {
             used: Resources::default(),
             nodes: None,
             steps: None,
+            is_end: false,
         }
+    }
+
+    /// One that ends a job, unless it is over: how and when it ended stays as it was said first.
+    pub fn end(key: JobKey, stop: Timestamp, exit_code: Option<i32>) -> Self {
+        Self { stop: Some(stop), exit_code, is_end: true, ..Self::new(key) }
     }
 
     /// The record as this amends it.
@@ -265,6 +273,9 @@ impl Registry {
         received: Timestamp,
     ) -> Result<(Fate, bool), RegistryError> {
         let Meant { before, ended } = meant(db, &amendment)?;
+        if amendment.is_end && before.as_ref().is_some_and(|record| record.state.is_over()) {
+            return Ok((Fate::Known, false));
+        }
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
         let record = amendment.onto(before, received);

@@ -193,7 +193,7 @@ pub(crate) async fn register(
 }
 
 fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
-    serde_json::from_value(said).map_err(|error| Refusal::malformed(error.to_string()))
+    serde_json::from_value(said).map_err(|error| Refusal::unreadable(&error))
 }
 
 /// Somebody says what a scheduler would.
@@ -206,7 +206,12 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         return Err(Refusal::forbidden(message));
     }
     let key = said.key.clone();
-    let heard = app.with_registry(move |app| app.take_update(said, now)).await?.map_err(refusal)?;
+    let told = app.with_registry(move |app| {
+        let key = said.key.clone();
+        let heard = app.take_update(said, now)?;
+        Ok::<_, RegistryError>((heard, app.registry.job(&key)?))
+    });
+    let (heard, job) = told.await?.map_err(refusal)?;
     if heard.backwards > 0 {
         return Err(Refusal::malformed(BACKWARDS));
     }
@@ -214,8 +219,12 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Res
         let full = RegistryError::Full(app.registry.limits().records_max);
         return Err(refusal(full));
     }
-    let (cluster, server) = (key.cluster.to_string(), String::new());
-    let registered = api::Registered { cluster, id: key.id.get(), server };
+    let registered = api::Registered {
+        cluster: key.cluster.to_string(),
+        id: key.id.get(),
+        server: String::new(),
+        user_unknown: job.is_some_and(|job| job.user.is_some() && job.uid.is_none()),
+    };
     if heard.new + heard.changed == 0 {
         return unchanged(json(&registered)?);
     }
@@ -255,7 +264,7 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
     };
     log::info!("job {key} of user {uid} begins");
     let (cluster, server) = (key.cluster.to_string(), app.registry.identity().to_owned());
-    let registered = api::Registered { cluster, id: key.id.get(), server };
+    let registered = api::Registered { cluster, id: key.id.get(), server, user_unknown: false };
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
@@ -293,9 +302,7 @@ pub(crate) async fn end(
                 app.told_jobs.changed();
             }
         } else if caller.rights.is_admin() {
-            let (stop, exit_code) = (Some(stop), ended.exit_code);
-            let said = Amendment { stop, exit_code, ..Amendment::new(key.clone()) };
-            let heard = app.take_update(said, now)?;
+            let heard = app.take_update(Amendment::end(key.clone(), stop, ended.exit_code), now)?;
             if heard.backwards > 0 {
                 return Ok(None);
             }
@@ -307,18 +314,26 @@ pub(crate) async fn end(
         Ok(Some((job.ok_or(QueryError::UnknownJob(key.to_string()))?, is_changed)))
     });
     let Some((job, is_changed)) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
-    if !is_changed {
-        if let Some(had) = job.exit_code.filter(|had| code.is_some_and(|code| code != *had)) {
-            let message = format!(
-                "job {}:{} has ended with exit code {had}, which stays: nothing was changed",
-                job.cluster, job.id
-            );
-            return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
-        }
-        return unchanged(json(&job)?);
+    let other_code = job.exit_code.filter(|had| code.is_some_and(|code| code != *had));
+    if let Some(had) = other_code.filter(|_| !is_changed) {
+        let message = format!(
+            "job {}:{} has ended with exit code {had}, which stays: nothing was changed",
+            job.cluster, job.id
+        );
+        return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
     }
+    answer_end(job, is_changed, |job| job)
+}
+
+/// The answer to an end: what of the job is shown, and whether it changed.
+fn answer_end(
+    job: api::Job,
+    changed: bool,
+    shown: impl Fn(api::Job) -> api::Job,
+) -> Result<Response, Refusal> {
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
-    wrote(json(&job)?, &more)
+    let answer = json(&api::Ended { job: shown(job), changed })?;
+    if changed { wrote(answer, &more) } else { unchanged(answer) }
 }
 
 /// A scheduler's job has ended, says who reads nothing: he is told what became of it, and no more.
@@ -338,17 +353,12 @@ async fn end_told(
     let now = app.now();
     let job = app.with_registry(move |app| {
         let key = app.registry.resolve(&name)?;
-        let said = Amendment { stop: Some(stop), exit_code, ..Amendment::new(key.clone()) };
-        let heard = app.take_update(said, now)?;
+        let heard = app.take_update(Amendment::end(key.clone(), stop, exit_code), now)?;
         Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
     });
     let (job, is_changed) = job.await?.map_err(QueryError::from)?;
     let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
-    if !is_changed {
-        return unchanged(json(&what_became(job))?);
-    }
-    let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
-    wrote(json(&what_became(job))?, &more)
+    answer_end(job, is_changed, what_became)
 }
 
 /// Which job it is and how it ended: nothing that its teller has not said, or could not have.
@@ -403,7 +413,7 @@ pub(crate) async fn object<T: DeserializeOwned>(
         return Err(unsupported("this takes application/json"));
     }
     let held = app.question_body(head, body).await?;
-    serde_json::from_slice(&held.bytes).map_err(|error| Refusal::malformed(error.to_string()))
+    serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))
 }
 
 /// The one device that a local job begins on.

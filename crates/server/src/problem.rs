@@ -82,6 +82,17 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "PGRST102", Why::Malformed, message)
     }
 
+    /// A body that is no JSON of its kind. A key that is not known has the one that was probably meant.
+    pub(crate) fn unreadable(error: &serde_json::Error) -> Self {
+        let message = error.to_string();
+        // serde: "unknown field `x`, expected one of `a`, `b`".
+        let names = message.strip_prefix("unknown field ").unwrap_or_default();
+        let mut names = names.split('`').skip(1).step_by(2);
+        let meant = names.next().and_then(|key| config::nearest(key, names));
+        let hint = meant.map(|near| format!("is `{near}` meant?"));
+        Self::malformed(message).hint(hint)
+    }
+
     /// A caller whom nobody knows.
     pub(crate) fn unidentified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "28000", Why::Identity, message)

@@ -46,8 +46,8 @@ pub(crate) async fn sql(
         ));
     }
     let held = app.question_body(&head, body).await?;
-    let question: api::SqlQuestion = serde_json::from_slice(&held.bytes)
-        .map_err(|error| Refusal::malformed(error.to_string()))?;
+    let question: api::SqlQuestion =
+        serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))?;
     let mut asked = Asked::new(&app, "sql", &caller, &question.query);
     let answer = answer(&app, &caller, &question.query, format, &mut asked.taken).await;
     asked.streamed(answer)

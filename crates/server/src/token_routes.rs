@@ -85,7 +85,10 @@ pub(crate) async fn make(
     let seconds = asked.expires_in_seconds.unwrap_or(age_max);
     let most = if caller.rights.is_admin() { api::NewToken::SECONDS_MAX } else { age_max };
     if !(1..=most).contains(&seconds) {
-        let message = format!("`expires_in_seconds` is a whole number from 1 to {most}");
+        let message = format!(
+            "`expires_in_seconds`: a token is good for 1 s at least and {} d at most ({most} s)",
+            most as f64 / 86_400.0
+        );
         return Err(Refusal::malformed(message));
     }
     let note = asked.note.unwrap_or_default();

@@ -87,6 +87,42 @@ fn what_is_wrong_is_told_as_postgrest_does() {
 }
 
 #[test]
+fn an_unknown_key_of_a_body_is_rejected_with_the_near_one() {
+    let site = Site::start();
+    let headers = format!("{JSON}Authorization: Bearer token-of-admins\r\n");
+    for (line, body, key, near) in [
+        ("jobs", r#"{"device": "n1", "nmae": "x"}"#, "nmae", "name"),
+        ("jobs", r#"{"cluster": "site", "id": 7, "acount": "x"}"#, "acount", "account"),
+        ("jobs", r#"{"cluster": "site", "id": 7, "requested": {"cpu": 1}}"#, "cpu", "cpus"),
+        (
+            "jobs",
+            r#"{"cluster": "site", "id": 7, "nodes": [{"device": "n1", "cpu": 1}]}"#,
+            "cpu",
+            "cpus",
+        ),
+        ("jobs/site:7/end", r#"{"exitcode": 1}"#, "exitcode", "exit_code"),
+        ("sql", r#"{"qery": "SELECT 1"}"#, "qery", "query"),
+        ("settings", r#"{"node": "n1", "for_seconds": 60}"#, "node", "nodes"),
+        (
+            "settings",
+            r#"{"nodes": "n1", "for_seconds": 60, "sources": {"cpu": {"enable": true}}}"#,
+            "enable",
+            "enabled",
+        ),
+        ("flushes", r#"{"node": "n1", "source": "cpu"}"#, "node", "nodes"),
+        ("promotions", r#"{"metrics": "perf_.*"}"#, "metrics", "metric"),
+        ("tokens", r#"{"scop": "read"}"#, "scop", "scope"),
+        ("accounts/site:physics", r#"{"member": ["ann"]}"#, "member", "members"),
+    ] {
+        let answer = site.ask(&format!("POST /api/v1/{line}"), &headers, body.as_bytes());
+        assert_eq!(answer.status, 400, "{line} {body}: {answer:?}");
+        let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
+        assert!(problem.message.contains(&format!("unknown field `{key}`")), "{problem:?}");
+        assert_eq!(problem.hint.unwrap_or_default(), format!("is `{near}` meant?"), "{body}");
+    }
+}
+
+#[test]
 fn a_statement_reads_and_does_nothing_else() {
     let site = Site::start();
     let dir = tempfile::tempdir().unwrap();

@@ -44,12 +44,32 @@ fn a_second_end_with_another_exit_code_is_rejected() {
     for code in [-1, 256, 99999] {
         assert_eq!(end(json!({"exit_code": code})).status, 400, "{code}");
     }
-    assert_eq!(end(json!({"exit_code": 3})).status, 200);
-    assert_eq!(end(json!({"exit_code": 3})).status, 200, "the same again changes nothing");
+    assert_eq!(end(json!({"exit_code": 3})).json()["changed"], true);
+    assert_eq!(end(json!({"exit_code": 3})).json()["changed"], false);
     assert_eq!(end(json!({})).status, 200);
     let other = end(json!({"exit_code": 4}));
     assert_eq!(other.status, 409, "{other:?}");
     assert!(other.json()["message"].as_str().unwrap().contains("exit code 3"), "{other:?}");
+}
+
+#[test]
+fn a_second_end_of_a_schedulers_job_leaves_it_as_it_was_reported() {
+    let site = Site::start();
+    let start = crate::now().seconds().floor() - 1000.0;
+    let stop = start + 100.0;
+    let job = json!({"cluster": "site", "id": 7, "start": start, "stop": stop, "exit_code": 3});
+    assert_eq!(say(&site, "POST /api/v1/jobs", &job).status, 200);
+    let end = |body| say(&site, "POST /api/v1/jobs/site:7/end", &body);
+    let again = end(json!({}));
+    assert_eq!((again.status, &again.json()["changed"]), (200, &false.into()), "{again:?}");
+    assert_eq!(end(json!({"exit_code": 0})).status, 409);
+    let report = get(&site, "/api/v1/jobs/site:7", "token-of-admins").json();
+    assert_eq!((&report["job"]["stop"], &report["job"]["exit_code"]), (&stop.into(), &3.into()));
+    // A correction is no end.
+    let longer = json!({"cluster": "site", "id": 7, "stop": stop + 1.0});
+    assert_eq!(say(&site, "POST /api/v1/jobs", &longer).status, 200);
+    let report = get(&site, "/api/v1/jobs/site:7", "token-of-admins").json();
+    assert_eq!(report["job"]["stop"], stop + 1.0);
 }
 
 #[test]
@@ -102,10 +122,10 @@ fn each_user_reads_his_own_run_and_an_array_is_its_parts() {
 fn jobs_of_users_whom_nobody_knows_are_counted() {
     let site = Site::start();
     let job = json!({"cluster": "site", "id": 7, "user": "no-such-user-here"});
-    assert_eq!(say(&site, "POST /api/v1/jobs", &job).status, 200);
+    assert_eq!(say(&site, "POST /api/v1/jobs", &job).json()["user_unknown"], true);
     until("it is counted", || site.metric("jobmeter_jobs_without_uid") == 1.0);
     let known = json!({"cluster": "site", "id": 7, "user": "no-such-user-here", "uid": 1234});
-    assert_eq!(say(&site, "POST /api/v1/jobs", &known).status, 200);
+    assert_eq!(say(&site, "POST /api/v1/jobs", &known).json()["user_unknown"], false);
     assert_eq!(site.metric("jobmeter_jobs_without_uid"), 0.0);
     assert_eq!(get(&site, "/api/v1/jobs/site:7", "token-of-1234").status, 200);
 }

@@ -1,13 +1,9 @@
 //! Every command of the program runs to its end, or to a message: none panics because it reads an option that it does
 //! not have.
-#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use crate::serve::{HEALTH, serve};
 use std::process::{Command, Output, Stdio};
 
-const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,
-    "jobs_running":0}"#;
 const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/bare-6.18/1");
 
 /// What a command needs to do its work; one that is not here needs nothing. `OUT` is a folder that is not there.
@@ -82,32 +78,11 @@ fn all() -> Vec<String> {
     names
 }
 
-/// Answers every question with an empty list, that of health with one; the address.
-fn serve() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let asked = lines.next().unwrap().unwrap();
-            while lines.next().unwrap().unwrap() != "" {}
-            let body = if asked.contains("/api/v1/health") { HEALTH } else { "[]" };
-            let length = body.len();
-            let head =
-                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-            // A command that has seen enough may be gone.
-            stream.write_all(format!("{head}{body}").as_bytes()).ok();
-        }
-    });
-    url
-}
-
 #[test]
 fn no_command_panics() {
     let names = all();
     assert!(names.len() > 30 && names.iter().any(|name| name == "job start"), "{names:?}");
-    let url = serve();
+    let url = serve(&[("/api/v1/health", HEALTH), ("", "[]")]);
     let dir = tempfile::tempdir().unwrap();
     for (place, name) in names.iter().enumerate() {
         let out = dir.path().join(place.to_string()).display().to_string();

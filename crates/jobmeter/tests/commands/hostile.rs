@@ -1,10 +1,8 @@
 //! No command lets a server's data act on the terminal: names, helps, labels and details come from users, nodes and
 //! schedulers.
-#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
+use crate::serve::serve_with;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::Command;
 
 /// Changes the title, clears the screen, turns the direction round, and goes back to the line's beginning.
@@ -26,7 +24,7 @@ fn series() -> Value {
 }
 
 fn node() -> Value {
-    json!({"device": "H", "alive": false, "stopped": false, "last_seen": 1.0, "period_seconds": 5.0,
+    json!({"device": "H", "alive": false, "stopped": false, "conflict": true, "last_seen": 1.0, "period_seconds": 5.0,
         "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_refused": "H",
         "troubles": [{"source": "H", "state": "H", "why": "H"}], "unread": [], "series": 1, "jobs": [],
         "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null})
@@ -131,39 +129,6 @@ fn body(path: &str, accept: &str) -> (&'static str, String) {
     }
 }
 
-fn serve() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut head = String::new();
-            while reader.read_line(&mut head).unwrap() > 2 {}
-            let field = |name: &str| {
-                let lines = head.lines().filter_map(|line| line.split_once(": "));
-                lines
-                    .filter(|(key, _)| key.eq_ignore_ascii_case(name))
-                    .map(|(_, value)| value)
-                    .next()
-            };
-            let length = field("content-length").map_or(0, |length| length.parse().unwrap());
-            reader.take(length).read_to_end(&mut Vec::new()).unwrap();
-            let mut path = head.split(' ').nth(1).unwrap_or_default();
-            if head.starts_with("POST /api/v1/jobs ") {
-                path = "/refused";
-            }
-            let (status, body) = body(path, field("accept").unwrap_or_default());
-            let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                body.len()
-            );
-            stream.write_all(format!("{head}{body}").as_bytes()).ok();
-        }
-    });
-    url
-}
-
 /// Both outputs of a command.
 fn said(url: &str, words: &[&str]) -> String {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
@@ -175,7 +140,13 @@ fn said(url: &str, words: &[&str]) -> String {
 
 #[test]
 fn nothing_that_a_server_sends_acts_on_the_terminal() {
-    let url = serve();
+    let url = serve_with(|request| {
+        let path = match &*request.line {
+            line if line.starts_with("POST /api/v1/jobs ") => "/refused",
+            line => line.split(' ').nth(1).unwrap_or_default(),
+        };
+        body(path, &request.accept)
+    });
     let select = ["sql", "SELECT 1"];
     let commands: &[&[&str]] = &[
         &["jobs"],

@@ -1,15 +1,10 @@
 //! What the command ends with where a script looks at it.
-#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use crate::serve::{HEALTH, serve};
 use std::process::Command;
 
 /// A port where nobody answers.
 const NOBODY: &str = "http://127.0.0.1:1";
-
-const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,
-    "jobs_running":0}"#;
 
 /// The exit code and both outputs.
 fn jobmeter(server: &str, words: &[&str]) -> (i32, String, String) {
@@ -153,28 +148,6 @@ fn a_series_with_another_label_or_of_no_job_is_told() {
     assert_eq!(error, "jobmeter: no metric `nosuch` is known here\n");
 }
 
-/// Answers each path's question with a body, as long as the test runs.
-fn serve(answers: &'static [(&'static str, &'static str)]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let asked = lines.next().unwrap().unwrap();
-            while lines.next().unwrap().unwrap() != "" {}
-            let found = answers.iter().find(|(path, _)| asked.contains(path));
-            let (status, body) = found.map_or(("404 Not Found", ""), |found| ("200 OK", found.1));
-            let length = body.len();
-            let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-            );
-            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        }
-    });
-    url
-}
-
 #[test]
 fn a_name_that_nobody_has_is_told() {
     let url = serve(&[
@@ -300,6 +273,91 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
     // Without a device every node is told of.
     let all = explain("disk_reads_total", &[]);
     assert!(all.lines().nth(1).unwrap().contains("n2: its agent tells nothing"), "{all}");
+}
+
+#[test]
+fn a_job_of_a_user_whom_the_server_does_not_know_is_warned_about() {
+    let url =
+        serve(&[("/api/v1/jobs", r#"{"cluster":"site","id":42,"server":"","user_unknown":true}"#)]);
+    let (code, out, error) = jobmeter(&url, &["job", "start", "site:42", "--user", "nosuch"]);
+    assert_eq!((code, &*out), (0, "site:42\n"));
+    assert!(error.starts_with("jobmeter: the server knows no user `nosuch`"), "{error}");
+}
+
+#[test]
+fn an_end_that_changes_nothing_says_so() {
+    let url = serve(&[(
+        "/end ",
+        r#"{"cluster":"slurm","id":7,"spelling":"7","user":null,"uid":null,"account":null,"project":null,
+            "name":null,"queue":null,"state":"ended","state_word":null,"submit":null,"start":null,"stop":1.0,
+            "exit_code":0,"part_of":null,"array_index":null,"types":[],"requested":{},"used":{},"devices":[],
+            "changed":false}"#,
+    )]);
+    let (code, out, error) = jobmeter(&url, &["job", "end", "slurm:7"]);
+    let told = "jobmeter: job slurm:7 had ended: nothing was changed\n";
+    assert_eq!((code, &*out, &*error), (0, "", told));
+}
+
+#[test]
+fn a_node_with_two_agents_is_a_conflict() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        (
+            "/api/v1/nodes",
+            r#"[{"device":"n1","alive":true,"stopped":false,"conflict":true,"last_seen":1.0,"period_seconds":5.0,
+                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_refused":null,
+                "troubles":[],"unread":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "memory_used_bytes":null,"memory_bytes":null}]"#,
+        ),
+        (
+            "/api/v1/explain",
+            r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"","kind":"gauge",
+                "help":"","source":"load","source_errors":0.0,"last_error":null,"senders":[],"period_seconds":5.0,
+                "samples":1,"time":1.0,"value":1.0,"counted_from":null,"gaps":[],"gaps_count":0}]"#,
+        ),
+        ("/api/v1/settings", "[]"),
+    ]);
+    let (code, out, error) = jobmeter(&url, &["nodes"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(out.contains("n1    conflict  "), "{out}");
+    assert!(out.contains("n1: several agents send under this name"), "{out}");
+    let (_, out, error) = jobmeter(&url, &["explain", "load_1m"]);
+    assert!(out.contains("\n  conflict several agents send under this name"), "{out}{error}");
+}
+
+#[test]
+fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("user=alcie", "[]"),
+        ("account=slurm%3Aphysic", "[]"),
+        ("cluster=slrum", "[]"),
+        ("device=n1", "[]"),
+        ("queue=long", "[]"),
+        (
+            "/api/v1/jobs?limit=1",
+            r#"[{"cluster":"slurm","id":7,"spelling":"7","user":"alice","uid":1000,"account":"physics",
+                "project":null,"name":null,"queue":null,"state":"running","state_word":null,"submit":null,"start":1.0,
+                "stop":null,"exit_code":null,"part_of":null,"array_index":null,"types":[],"requested":{},"used":{},
+                "devices":["n10"]}]"#,
+        ),
+        ("/api/v1/nodes", "[]"),
+    ]);
+    for (option, value, told) in [
+        ("--user", "alcie", "user `alcie`; is `alice` meant?"),
+        ("--account", "slurm:physic", "account `slurm:physic`; is `slurm:physics` meant?"),
+        ("--cluster", "slrum", "cluster `slrum`; is `slurm` meant?"),
+        ("--device", "n1", "device `n1`; is `n10` meant?"),
+        ("--queue", "long", "queue `long`"),
+    ] {
+        let (code, out, error) = jobmeter(&url, &["jobs", option, value]);
+        assert_eq!((code, &*out), (0, "no job that you may see matches these options\n"));
+        assert_eq!(error, format!("jobmeter: no job that you may see has the {told}\n"));
+        let (_, out, json) = jobmeter(&url, &["jobs", "--json", option, value]);
+        assert_eq!((&*out, json), ("[]\n", error));
+    }
+    let (code, _, error) = jobmeter(&url, &["jobs", "--state", "runing"]);
+    assert!(code == 2 && error.contains("'running'"), "{error}");
 }
 
 #[test]
