@@ -1,4 +1,5 @@
-//! Owners of TCP connections within this machine: `/proc/net/tcp` and `/proc/net/tcp6`
+//! Owners of TCP connections within this machine: by an exact lookup of each ([`diag`]), and where the kernel does not answer
+//! that, by `/proc/net/tcp` and `/proc/net/tcp6`, which take as long as all connections of the machine are many
 //! (Documentation/networking/proc_net_tcp.rst; net/ipv4/tcp_ipv4.c, `get_tcp4_sock`, Linux 6.18).
 //!
 //! ```text
@@ -11,10 +12,11 @@
 //! state 01, ESTABLISHED, with an inode that is not 0 names an owner: a socket that is being closed, or that no
 //! program has accepted yet, has none, and the kernel then prints uid 0.
 
+mod diag;
+
 use crate::Root;
 use crate::parse::{Fields, lines};
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const ESTABLISHED: &[u8] = b"01";
@@ -28,16 +30,20 @@ pub struct Ends {
     pub ours: SocketAddr,
 }
 
-/// The owner of each connection's other end, from one reading of the lists. A list that changes while it is read may
-/// lack a line that was there all the time: a caller that must be sure asks again.
+/// The owner of each connection's other end. Those that need the lists share one reading of them. A list that changes
+/// while it is read may lack a line that was there all the time: a caller that must be sure asks again.
 pub fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
+    let sockets = root.is_live().then(|| diag::Sockets::open().ok()).flatten();
     let mut uids = vec![None; asked.len()];
-    let mut places: HashMap<Pair, Vec<usize>> = HashMap::with_capacity(asked.len());
-    for (place, ends) in asked.iter().enumerate() {
-        places.entry(Pair::new(ends.theirs, ends.ours)).or_default().push(place);
+    let mut places: HashMap<Pair, Vec<usize>> = HashMap::new();
+    for (place, (ends, uid)) in asked.iter().zip(&mut uids).enumerate() {
+        match sockets.as_ref().map(|sockets| sockets.owner(*ends)) {
+            Some(Ok(owner)) => *uid = owner,
+            _ => places.entry(pair(ends.theirs, ends.ours)).or_default().push(place),
+        }
     }
     for path in ["proc/net/tcp", "proc/net/tcp6"] {
-        if uids.iter().any(Option::is_none) {
+        if places.values().flatten().any(|place| uids.get(*place) == Some(&None)) {
             let mut text = Vec::new();
             // A kernel without IPv6 has no tcp6.
             if root.read(path, &mut text).is_ok() {
@@ -51,7 +57,7 @@ pub fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
 /// Anyone can have many connections in the list: each line costs one lookup, however many were asked for.
 fn find(text: &[u8], places: &HashMap<Pair, Vec<usize>>, uids: &mut [Option<u32>]) {
     for line in lines(text).skip(1).filter_map(socket) {
-        for place in places.get(&Pair::new(line.local, line.remote)).into_iter().flatten() {
+        for place in places.get(&pair(line.local, line.remote)).into_iter().flatten() {
             if let Some(uid) = uids.get_mut(*place) {
                 *uid = Some(line.uid);
             }
@@ -60,27 +66,10 @@ fn find(text: &[u8], places: &HashMap<Pair, Vec<usize>>, uids: &mut [Option<u32>
 }
 
 /// The two ends of a connection, IPv4 addresses as such in both lists.
-#[derive(Clone, Copy, Debug, Eq)]
-struct Pair([(IpAddr, u16); 2]);
+type Pair = [(IpAddr, u16); 2];
 
-impl Pair {
-    fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self([local, remote].map(|end| (end.ip().to_canonical(), end.port())))
-    }
-}
-
-impl PartialEq for Pair {
-    fn eq(&self, other: &Self) -> bool {
-        #[cfg(test)]
-        tests::COMPARISONS.with(|count| count.set(count.get() + 1));
-        self.0 == other.0
-    }
-}
-
-impl Hash for Pair {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
+fn pair(local: SocketAddr, remote: SocketAddr) -> Pair {
+    [local, remote].map(|end| (end.ip().to_canonical(), end.port()))
 }
 
 struct Socket {
@@ -130,12 +119,7 @@ fn octets(hex: &str) -> Option<[u8; 4]> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::cell::Cell;
     use std::net::{TcpListener, TcpStream};
-
-    thread_local! {
-        pub(super) static COMPARISONS: Cell<usize> = const { Cell::new(0) };
-    }
 
     const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
@@ -197,22 +181,14 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn a_users_many_connections_cost_one_lookup_each() {
-        let mut others = String::new();
-        for port in 1..=20_000 {
-            let local = format!("0100007F:{port:04X}");
-            others.push_str(&line(&local, "0100007F:0050", "01", 65534, 9));
-        }
-        let (_dir, root) = tree(&others, "");
-        let ours = "127.0.0.1:8790".parse().unwrap();
-        let asked: Vec<Ends> =
-            (1..=1024).map(|port| Ends { theirs: ([127, 0, 0, 1], port).into(), ours }).collect();
-        COMPARISONS.set(0);
-        assert_eq!(owners(&root, &asked), vec![None; 1024]);
-        // Another pair is compared only where hashes meet.
-        assert!(COMPARISONS.get() < 20_000, "{}", COMPARISONS.get());
-        let twice = [ends("127.0.0.1:7", "127.0.0.1:80"); 2];
-        assert_eq!(owners(&root, &twice), [Some(65534); 2]);
+    fn one_reading_answers_all_that_are_asked() {
+        let line = |port| line(&format!("0100007F:{port:04X}"), "0100007F:0050", "01", port, 9);
+        let (_dir, root) = tree(&(1..=2000).map(line).collect::<String>(), "");
+        let ours = "127.0.0.1:80".parse().unwrap();
+        let asked = |port| Ends { theirs: ([127, 0, 0, 1], port).into(), ours };
+        let all: Vec<Ends> = (1..=1024).chain(1..=2).map(asked).collect();
+        let found = owners(&root, &all);
+        assert_eq!(found, (1..=1024).chain(1..=2).map(Some).collect::<Vec<_>>());
     }
 
     #[test]
@@ -243,7 +219,7 @@ mod tests {
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut uids = [None];
             let asked = ends("127.0.0.1:1", "127.0.0.1:2");
-            let places = HashMap::from([(Pair::new(asked.theirs, asked.ours), vec![0])]);
+            let places = HashMap::from([(pair(asked.theirs, asked.ours), vec![0])]);
             find(&bytes, &places, &mut uids);
             socket(&bytes).map(|socket| socket.uid);
         }

@@ -87,8 +87,8 @@ fn task_of(payload: &[u8]) -> Said {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::stats::tests::sample;
-    use super::crate::netlink::push_message;
     use super::*;
+    use crate::netlink::push_message;
     use proptest::prelude::*;
 
     fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
