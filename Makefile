@@ -50,6 +50,7 @@ docs:
 bench: release
 	$(CARGO) bench --locked -p store -p query -p jobs -p schedulers
 	$(CARGO) bench --locked -p store --bench http -- --swarm
+	$(CARGO) bench --locked -p store --bench http -- --attacks
 	python3 -B benches/run_wall.py
 	benches/victoria.sh
 	benches/agent.sh

@@ -23,6 +23,8 @@ mod formula;
 mod golden;
 mod guide_commands;
 mod held_port;
+mod hostile;
+mod hostile_corpus;
 mod ipmi;
 mod layers;
 mod line;

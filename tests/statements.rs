@@ -1,5 +1,6 @@
 //! Hostile statements against the server program: each costs its own answer at most.
 
+use crate::hostile_corpus;
 use crate::programs::{Running, Server, get, program, ready, until};
 use serde_json::json;
 use std::process::Stdio;
@@ -145,61 +146,14 @@ fn no_nesting_ends_the_server() {
     assert_eq!(sql(&server.url, "SELECT 1 AS a"), (200, "[{\"a\":1}]".to_owned()));
 }
 
-/// Statements that need more memory or time than one may have, each in a way that the engine does not count.
-fn hostile() -> Vec<(&'static str, String)> {
-    let lists =
-        (0..12).fold("1".to_owned(), |inner, _| format!("[{}]", [inner.as_str(); 2].join(",")));
-    let wide = (0..400).map(|i| format!("a.value + {i} AS a{i}")).collect::<Vec<_>>().join(",");
-    let format = "YYYY-MM-DD ".repeat(4000);
-    let endless = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t)";
-    let doubling = "WITH RECURSIVE t AS (SELECT [1] AS l UNION ALL SELECT [l, l] FROM t)";
-    let numbers =
-        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 3000)";
-    vec![
-        (
-            "nested lists",
-            format!("{numbers} SELECT {} FROM t a, t b", [lists.as_str(); 3].join(",")),
-        ),
-        ("gathered lists", format!("{numbers} SELECT array_agg({lists}) FROM t a, t b")),
-        ("lists that double", format!("{doubling} SELECT count(*) FROM t")),
-        (
-            "a long format",
-            format!(
-                "{numbers} SELECT max(to_char(now() + n * interval '1 s', '{format}')) FROM t a, t b"
-            ),
-        ),
-        ("a long format", format!("{numbers} SELECT to_char(now(), '{format}') FROM t a, t b")),
-        ("wide rows", format!("{numbers} SELECT {} FROM t a, t b", wide.replace("a.value", "a.n"))),
-        (
-            "a sort",
-            format!("{numbers} SELECT a.n, b.n FROM t a, t b, t c ORDER BY b.n + a.n * c.n"),
-        ),
-        (
-            "a search",
-            format!(
-                "{numbers} SELECT count(*) FROM t a, t b WHERE regexp_like(repeat('a', 9000), '(a*)*b')"
-            ),
-        ),
-        ("no end", format!("{endless} SELECT count(*) FROM t")),
-        ("a cross join", format!("{numbers} SELECT sum(a.n * b.n + c.n) FROM t a, t b, t c")),
-        (
-            "texts",
-            format!(
-                "{numbers} SELECT string_agg(cast(a.n AS text) || '{}', '') FROM t a, t b",
-                "x".repeat(1000)
-            ),
-        ),
-    ]
-}
-
-fn metric(url: &str, name: &str) -> f64 {
+pub(crate) fn metric(url: &str, name: &str) -> f64 {
     let (_, page) = get(url, "/metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
 }
 
 /// Memory of a process, in MiB.
-fn resident_mib(pid: u32) -> u64 {
+pub(crate) fn resident_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
@@ -214,7 +168,7 @@ fn hostile_statements_cost_their_own_answers() {
     let server = Server::start(dir.path(), &flags);
     let url = &server.url;
     assert_eq!(sql(url, "SELECT 1 AS a").0, 200);
-    let statements = hostile();
+    let statements = hostile_corpus::statements();
     let (waiting, answers) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2)
             .map(|_| {

@@ -2,10 +2,12 @@
 //! start: frames as agents make them, from the request to the ack that says they are on the disk.
 //!
 //! ```text
-//! cargo build --release -p server && cargo bench -p store --bench http [-- [--swarm] [DIR]]
+//! cargo build --release -p server && cargo bench -p store --bench http [-- [--swarm | --attacks] [DIR]]
 //! ```
 //!
-//! With `--swarm` instead: 100, 1000 and 10 000 agents at their usual pace. The directory (by default a temporary one) should lie on the disk that matters. Prints tables as
+//! With `--swarm` instead: 100, 1000 and 10 000 agents at their usual pace. With `--attacks`: what agents and `ready` notice
+//! of hostile statements, frames and requests. The directory (by default a temporary one) should lie on the disk that
+//! matters. Prints tables as
 //! docs/performance.md has them. `JOBMETER_SERVER_PROGRAM`: another program than
 //! target/release/jobmeter-server; a development build is refused. `JOBMETER_BENCH_SHORT=1`: a tenth of it.
 
@@ -15,7 +17,10 @@
 
 #[path = "../agents/mod.rs"]
 mod agents;
+mod attacks;
 mod client;
+#[path = "../../../../tests/hostile_corpus.rs"]
+mod hostile_corpus;
 mod program;
 mod swarm;
 
@@ -41,10 +46,11 @@ fn main() -> ExitCode {
     let dir = given.map_or_else(|| temporary.path().to_owned(), Into::into);
     let short = std::env::var_os("JOBMETER_BENCH_SHORT").is_some_and(|text| !text.is_empty());
     let percent = if short { 10 } else { 100 };
-    let measured = if std::env::args().any(|arg| arg == "--swarm") {
-        swarm::measure(&dir, percent)
-    } else {
-        measure(&dir, percent)
+    let is_given = |flag: &str| std::env::args().any(|arg| arg == flag);
+    let measured = match (is_given("--swarm"), is_given("--attacks")) {
+        (true, _) => swarm::measure(&dir, percent),
+        (_, true) => attacks::measure(&dir, percent),
+        _ => measure(&dir, percent),
     };
     match measured {
         Ok(()) => ExitCode::SUCCESS,

@@ -37,13 +37,13 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
 }
 
 /// Agents that make each batch when it is sent.
-struct Swarm {
+pub(crate) struct Swarm {
     agents: Vec<Agent>,
     rounds: usize,
 }
 
 impl Swarm {
-    fn new(agents: usize, rounds: usize) -> Self {
+    pub(crate) fn new(agents: usize, rounds: usize) -> Self {
         let now = UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
         let period = PERIOD.as_micros() as i64;
         let first = Timestamp(now - now % period);
