@@ -16,7 +16,6 @@ resident set, both by wait4(2); bytes written since it joined. The waiting proce
 import json
 import os
 import resource
-import socket
 import sys
 import time
 
@@ -48,6 +47,8 @@ def fork(work):
 
 
 def send(size):
+    import socket
+
     sys.stdin.readline()
     datagram = bytes(1024)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

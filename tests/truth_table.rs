@@ -117,10 +117,17 @@ impl Site {
         })
     }
 
+    /// Reports a job as its scheduler does.
+    fn record(&self, record: &Value) {
+        let request = ureq::post(format!("{}/api/v1/jobs", self.server.url));
+        let request = request.header("content-type", "application/json");
+        let answer = request.send(record.to_string()).unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+    }
+
     /// Waits until the server has a reading of the job from after this moment.
     fn read_again(&self, job: &Job) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        let metric = "cgroup_cpu_seconds_total";
+        let (now, metric) = (now(), "cgroup_cpu_seconds_total");
         let path = format!("/rpc/get_metrics?job_id={}&metrics={metric}&start_time={now}", job.id);
         until("a reading of the job", SOON, || {
             let (status, rows) = get(&self.server.url, &path);
@@ -248,6 +255,11 @@ fn command_of(mut command: Command, out: &Path, load: &Value) -> Command {
     command
 }
 
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
 fn interpreter() -> Command {
     Command::new(python())
 }
@@ -273,14 +285,16 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
     let _alone = alone();
     let mut site = Site::start();
     let mut rows = Vec::new();
-    let cases: [fn(&mut Site) -> Vec<Row>; 8] = [
+    let cases: [fn(&mut Site) -> Vec<Row>; 10] = [
         usage::commands,
         usage::throttled,
         usage::network,
+        usage::moved,
         usage::short_tasks,
         ends::removed_at_once,
         ends::oom_kill,
         ends::steps,
+        ends::reused_id,
         ends::restarts,
     ];
     for case in cases {

@@ -1,8 +1,8 @@
 //! Jobs whose end, or an end of a part of them, is hard to observe.
 
-use super::{FIRST, Job, Load, MEMORY, MIB, Row, SOON, Site, agent, interpreter, row, total};
+use super::{FIRST, Job, Load, MEMORY, MIB, Row, SOON, Site, agent, interpreter, now, row, total};
 use crate::orders::report;
-use crate::programs::until;
+use crate::programs::{get, until};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -110,6 +110,35 @@ pub(super) fn steps(site: &mut Site) -> Vec<Row> {
     }
     job.remove();
     vec![cpu("two steps, each removed with its last process", truth, &site.ended(&job))]
+}
+
+/// Two runs of one ID right after each other, as of a job that is queued again. The scheduler's record states when each ran.
+pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
+    let runs = [("job ID used twice, first run", 0.6), ("job ID used twice, second run", 0.3)];
+    let runs = runs.map(|(case, seconds)| {
+        let start = now();
+        let job = site.job(3400);
+        let mut load = site.load(interpreter(), &json!({"cpu": seconds}), &job, FIRST);
+        assert!(load.wait());
+        job.remove();
+        let id = job.id;
+        site.record(&json!({
+            "cluster": "slurm", "id": id, "submit": start, "start": start, "stop": now(),
+        }));
+        (case, start, load.own("cpu"), job)
+    });
+    until("both runs", SOON, || {
+        let runs = site.ended(&runs[0].3)["runs"].as_array().unwrap().clone();
+        let is_over = runs.iter().all(|run| run["stop"].is_number());
+        (runs.len() == 2 && is_over).then_some(())
+    });
+    let rows = runs.map(|(case, start, truth, job)| {
+        let path = format!("/api/v1/jobs/{}?start={}", job.name, start + 0.1);
+        let (status, report) = get(&site.server.url, &path);
+        assert_eq!(status, 200, "{report}");
+        cpu(case, truth, &serde_json::from_str(&report).unwrap())
+    });
+    rows.into()
 }
 
 /// The agent is killed, then the server ends and comes back, while a job runs.

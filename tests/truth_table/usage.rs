@@ -161,6 +161,30 @@ impl Load {
     }
 }
 
+/// A process that works, then is moved into a job that runs, as `pam_slurm_adopt` does, and starts others there. What it
+/// writes itself before the agent sees the move is not known: the kernel reports no moves.
+pub(super) fn moved(site: &mut Site) -> Vec<Row> {
+    const CASE: &str = "process moved into a running job";
+    let job = site.job(3200);
+    let mut first = site.load(interpreter(), &json!({"cpu": 0.2}), &job, FIRST);
+    job.make_step("step_extern");
+    assert!(first.wait());
+    let load = json!({
+        "before_cpu": 0.5, "before_write": 32, "cpu": 0.5, "children": 1, "tasks": 4, "task_write": 2048
+    });
+    let mut adopted = site.load(interpreter(), &load, &job, "step_extern");
+    assert!(adopted.wait());
+    job.remove_step("step_extern");
+    job.remove();
+    let report = site.ended(&job);
+    let cpu = first.own("cpu") + adopted.own("cpu");
+    let written = total(&report, "io_write_bytes").map(|bytes| bytes / MIB);
+    vec![
+        row([CASE, "processor time", "s"], cpu, total(&report, "cpu_seconds"), (0.01, 0.02)),
+        row([CASE, "written bytes", "MiB"], adopted.own("written") / MIB, written, (0.0, 0.1)),
+    ]
+}
+
 /// Many tasks that end between two readings.
 pub(super) fn short_tasks(site: &mut Site) -> Vec<Row> {
     let job = site.job(3250);

@@ -6,7 +6,7 @@ use crate::time::SLACK;
 use crate::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
 use crate::{Asker, QueryError, Questions, ended};
 use jobs::{Filter, JobName, Listed, Sees, Whole};
-use model::{ClusterId, DeviceId, Gap, JobKey, Kind, Point, Timestamp, increases};
+use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -44,15 +44,15 @@ impl Questions {
         let stop = job.stop.unwrap_or(asker.now);
         // What never started used nothing.
         let start = job.start.unwrap_or(stop);
-        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let reach = Reach::of(&self.registry.runs(&key)?, start, stop);
         let runs = self.runs_of(&key, asker)?;
         let select = Selector {
             devices: Some(devices.clone()),
             job: JobSelector::Is(key),
             ..Selector::default()
         };
-        let mut used = Used::new(from, self.settings.series_max);
-        for chunk in self.store.snapshot().scan(&select, from, to) {
+        let mut used = Used::new(reach, self.settings.series_max);
+        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
             asker.cancel.check()?;
             used.take(&chunk?);
         }
@@ -111,15 +111,15 @@ impl Questions {
         asker: &Asker,
     ) -> Result<api::Usage, QueryError> {
         let stop = listed.job.stop.unwrap_or(asker.now);
-        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let reach = Reach::of(&self.registry.runs(&listed.job.key)?, start, stop);
         let select = Selector {
             devices: Some(listed.devices.iter().cloned().collect()),
             metrics: Some(USAGE_METRICS.into_iter().map(Arc::from).collect()),
             job: JobSelector::Is(listed.job.key.clone()),
             labels: Vec::new(),
         };
-        let mut used = Used::new(from, 0);
-        for chunk in self.store.snapshot().scan(&select, from, to) {
+        let mut used = Used::new(reach, 0);
+        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
             asker.cancel.check()?;
             used.take(&chunk?);
         }
@@ -197,10 +197,49 @@ struct Read {
     distance: i64,
 }
 
+/// Which samples of an ID are those of one run: those within ten seconds of it, but for those of a run before or
+/// after it.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    from: Timestamp,
+    to: Timestamp,
+    /// Counters that began earlier are those of the run before.
+    first: Timestamp,
+    /// Counters that began then or later are those of the run after.
+    next: Timestamp,
+}
+
+impl Reach {
+    fn of(runs: &[Job], start: Timestamp, stop: Timestamp) -> Self {
+        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let near = runs.iter().filter(|run| run.stop.is_none_or(|stop| stop.plus(SLACK) > from));
+        let starts = || near.clone().filter_map(|run| run.start);
+        // The node's clock and that of a scheduler are a little apart.
+        let cut = |earlier: Timestamp, later: Timestamp| {
+            later.plus(-(later.since(earlier) / 2).min(Timestamp::SECOND))
+        };
+        let before = starts().filter(|other| *other < start).max();
+        let after = starts().filter(|other| *other > start).min();
+        let first = before.map(|before| cut(before, start));
+        let next = after.map_or(Timestamp(i64::MAX), |after| cut(start, after));
+        Self {
+            from: first.map_or(from, |first| first.max(from)),
+            to,
+            first: first.unwrap_or(Timestamp(i64::MIN)),
+            next,
+        }
+    }
+
+    fn has(&self, point: &Point) -> bool {
+        // A gauge has no start, and a counter may be read once more when the next run has begun.
+        (self.first..self.next).contains(&point.start.unwrap_or(point.at))
+    }
+}
+
 /// A job's samples being summed up, series by series.
 #[derive(Debug)]
 struct Used {
-    from: Timestamp,
+    reach: Reach,
     at_hand: Option<OneSeries>,
     /// Of each metric, and each device.
     metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
@@ -242,28 +281,32 @@ struct MetricSum {
 }
 
 impl Used {
-    fn new(from: Timestamp, series_max: usize) -> Self {
+    fn new(reach: Reach, series_max: usize) -> Self {
         let (metrics, read, series) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { from, at_hand: None, metrics, read, series, series_max }
+        Self { reach, at_hand: None, metrics, read, series, series_max }
     }
 
     fn take(&mut self, chunk: &Chunk) {
-        let Some(first) = chunk.times.first() else { return };
+        let reach = self.reach;
+        let points = || {
+            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
+            points.filter(|point| reach.has(point))
+        };
+        let Some(first) = points().next() else { return };
         if !self.at_hand.as_ref().is_some_and(|one| Arc::ptr_eq(&one.info, &chunk.series)) {
             self.close();
         }
         let one = self.at_hand.get_or_insert_with(|| OneSeries {
             info: Arc::clone(&chunk.series),
             before: None,
-            first: *first,
+            first: first.at.0,
             sum: SeriesSum::default(),
         });
-        let points = || chunk.rows().map(|(at, value, start)| Point { at, value, start });
         if one.info.kind == Kind::Counter {
-            one.sum.increase += increases(one.before, self.from, points());
+            one.sum.increase += increases(one.before, reach.from, points());
         }
         for point in points() {
-            let counts = |start: Timestamp| start >= self.from;
+            let counts = |start: Timestamp| start >= reach.from;
             one.sum.grown |= one.before.is_some() || point.start.is_some_and(counts);
             one.sum.samples += 1;
             if point.value.is_finite() {

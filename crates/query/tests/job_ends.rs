@@ -2,9 +2,9 @@
 
 mod lab;
 
-use jobs::{Filter, JobName, Reader, Registration};
+use jobs::{Filter, JobName, Reader, Record, Registration};
 use lab::{DAY, Lab, Told, at, device, key};
-use model::{JobKey, Kind, Timestamp};
+use model::{JobKey, JobState, Kind, Timestamp};
 use query::{Asker, Settings};
 
 fn second(time: f64) -> f64 {
@@ -17,6 +17,46 @@ fn asker(reader: Reader) -> Asker {
 
 fn all() -> Asker {
     asker(Reader::Everything)
+}
+
+/// A job that is queued again at once has a record for each run. The last reading of the first one's counters came when the
+/// second one's cgroup was there already.
+#[test]
+fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    let times = [(1000.0, 1004.0), (1004.5, 1008.0)];
+    let records = times.map(|(start, stop)| Record {
+        start: Some(at(start)),
+        stop: Some(at(stop)),
+        ..Record::new(job.clone(), at(start), JobState::Ended)
+    });
+    lab.registry.tell(&records, at(7200.0)).unwrap();
+    for (start, stop) in times {
+        lab.job(&job, "n1", 1000, start, Some(stop));
+    }
+    let told = |metric, start, samples| Told {
+        device: "n1",
+        metric,
+        kind: if start == 0.0 { Kind::Gauge } else { Kind::Counter },
+        job: Some(job.clone()),
+        start: Some(start).filter(|start| *start > 0.0),
+        samples,
+        ..Told::default()
+    };
+    let (cpu, peak) = ("cgroup_cpu_seconds_total", "cgroup_memory_peak_bytes");
+    lab.put(&[
+        told(cpu, 1000.0, &[(1002.0, 1.0), (1003.0, 3.0), (1004.6, 4.0)]),
+        told(cpu, 1004.5, &[(1005.0, 0.5), (1008.0, 2.0)]),
+        told(peak, 0.0, &[(1003.0, 9.0), (1008.0, 7.0)]),
+    ]);
+    let questions = lab.questions(Settings::default());
+    let used = |by: f64| {
+        let report = questions.run_report(&"5".parse().unwrap(), Some(at(by)), &all()).unwrap();
+        (report.runs.len(), report.totals.cpu_seconds, report.totals.memory_peak_bytes)
+    };
+    assert_eq!(used(1000.0), (2, Some(4.0), Some(9.0)));
+    assert_eq!(used(1005.0), (2, Some(2.0), Some(7.0)));
 }
 
 #[test]
