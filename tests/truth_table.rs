@@ -285,7 +285,7 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
     let _alone = alone();
     let mut site = Site::start();
     let mut rows = Vec::new();
-    let cases: [fn(&mut Site) -> Vec<Row>; 10] = [
+    let cases: [fn(&mut Site) -> Vec<Row>; 11] = [
         usage::commands,
         usage::throttled,
         usage::network,
@@ -293,6 +293,7 @@ fn every_row_of_the_table_of_truths_is_within_its_bound() {
         usage::short_tasks,
         ends::removed_at_once,
         ends::oom_kill,
+        ends::oom_kill_in_step,
         ends::steps,
         ends::reused_id,
         ends::restarts,

@@ -90,6 +90,28 @@ pub(super) fn oom_kill(site: &mut Site) -> Vec<Row> {
     ]
 }
 
+/// A task takes more memory than its step's limit, which is less than what the step before it used.
+pub(super) fn oom_kill_in_step(site: &mut Site) -> Vec<Row> {
+    const CASE: &str = "OOM kill in the smaller step";
+    let job = site.job(2100);
+    job.make_step("step_1");
+    let mut large = site.load(interpreter(), &json!({"memory": 128}), &job, "step_1");
+    assert!(large.wait());
+    job.remove_step("step_1");
+    let limit = job.steps(FIRST).find(|dir| dir.starts_with(MEMORY)).unwrap();
+    std::fs::write(limit.join("memory.limit_in_bytes"), "32M").unwrap();
+    let mut small = site.load(interpreter(), &json!({"memory": 64}), &job, FIRST);
+    assert!(!small.wait(), "the kernel kills the load at its step's limit");
+    job.remove();
+    let report = until("the job's OOM kill", SOON, || {
+        let is_killed = |report: &Value| report["oom_kills"][0].is_object();
+        Some(site.ended(&job)).filter(is_killed)
+    });
+    let peak = total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB);
+    // Either the largest task, with its pages from before it joined, or what was charged to the job.
+    vec![row([CASE, "peak memory", "MiB"], large.own("peak") / MIB, peak, (0.05, 8.0))]
+}
+
 /// A job's processor time, where a cgroup goes with each last process.
 fn cpu(case: &'static str, truth: f64, report: &Value) -> Row {
     row([case, "processor time", "s"], truth, total(report, "cpu_seconds"), (0.01, 0.02))

@@ -194,5 +194,6 @@ pub(super) fn short_tasks(site: &mut Site) -> Vec<Row> {
     job.remove();
     let written = total(&site.ended(&job), "io_write_bytes").map(|bytes| bytes / MIB);
     let names = ["200 short tasks", "written bytes", "MiB"];
-    vec![row(names, load.own("written") / MIB, written, (0.0, 0.1))]
+    // Blocks of the directory that grows are the tasks' own writes, too.
+    vec![row(names, load.own("written") / MIB, written, (0.0, 0.25))]
 }
