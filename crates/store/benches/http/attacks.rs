@@ -41,9 +41,10 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     say(
         "| attack, by two at once | sent | acks, p50 | p99 | ready, p50 | p99 |\n|---|---|---|---|---|---|",
     );
+    let mut swarm = Swarm::new(AGENTS, rounds);
     let none = Attack { what: "none".to_owned(), bytes: Vec::new(), patience: Duration::ZERO };
     for attack in std::iter::once(none).chain(attacks()) {
-        row(server.address, &attack, rounds);
+        row(server.address, &attack, &mut swarm);
     }
     say(&format!("load after: {}", load()));
     server.kill();
@@ -80,7 +81,7 @@ fn attacks() -> impl Iterator<Item = Attack> {
 }
 
 /// Attacks, and measures meanwhile.
-fn row(address: SocketAddr, attack: &Attack, rounds: usize) {
+fn row(address: SocketAddr, attack: &Attack, swarm: &mut Swarm) {
     let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (acks, ready) = std::thread::scope(|scope| {
         if !attack.bytes.is_empty() {
@@ -105,17 +106,26 @@ fn row(address: SocketAddr, attack: &Attack, rounds: usize) {
             }
             took
         });
+        let ends = Ends(&over);
         let mut client = Client::connect(address, AGENTS);
         let pace = Pace::Every { period: PERIOD, spread: true };
-        let Measured { latencies, .. } =
-            client.send(&mut Swarm::new(AGENTS, rounds), pace, &mut || ());
-        over.store(true, Ordering::Relaxed);
+        let Measured { latencies, .. } = client.send(swarm, pace, &mut || ());
+        drop(ends);
         (sorted(latencies), sorted(ready.join().unwrap()))
     });
     let [a50, a99, r50, r99] = [(&acks, 0.5), (&acks, 0.99), (&ready, 0.5), (&ready, 0.99)]
         .map(|(times, share)| at(times, share));
     let (what, sent) = (&attack.what, sent.into_inner());
     say(&format!("| {what} | {sent} | {a50:.1} ms | {a99:.1} ms | {r50:.1} ms | {r99:.1} ms |"));
+}
+
+/// Ends an attack, also where what is measured of it fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Sends bytes over a new connection and reads the answer, until it ends, `patience` or the attack is over.
