@@ -2,7 +2,8 @@
 //!
 //! The kernel counts bytes by interface, and an interface belongs to a namespace. So bytes are those of a job only
 //! where the job alone has processes in a namespace that is not the node's. A namespace of two jobs is counted for
-//! neither. Bytes count from the first reading of a namespace, which may be older than the job.
+//! neither. Bytes count from the first reading of a namespace, which may be older than the job, up to the last reading
+//! before its last process ends.
 
 use crate::{Context, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
