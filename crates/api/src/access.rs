@@ -1,11 +1,18 @@
 //! Who asks, tokens, and accounts: what each sees of whose jobs.
 
+use crate::param::unprintable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-const SCOPE: &str = "^(admin|(agent|user|read|staff)(:[^,\\x00-\\x1f\\x7f-\\x9f]{1,253})?|jobs(:[A-Za-z0-9_.-]{1,63})?)$";
-const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
+const SCOPE: &str = concat!(
+    "^(admin|(agent|user|read|staff)(:[^.,/",
+    unprintable!(),
+    "-][^,/",
+    unprintable!(),
+    "]{0,252})?|jobs(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})?)$"
+);
+const PRINTABLE: &str = concat!("^[^", unprintable!(), "]*$");
 /// Ten years of 366 days.
 const TOKEN_SECONDS_MAX: u64 = 3660 * 86_400;
 

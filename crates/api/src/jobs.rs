@@ -1,14 +1,15 @@
 //! Jobs: lists, one job's report, registering and ending local ones.
 
-use crate::param::NAME_LENGTH_MAX;
+use crate::param::{NAME_LENGTH_MAX, unprintable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A name that no list of nodes takes for several.
-const NODE: &str = "^[^,*\\[\\]\\x00-\\x20\\x7f-\\x9f]+$";
+const NODE: &str =
+    concat!("^[^.,/*\\[\\] ", unprintable!(), "-][^,/*\\[\\] ", unprintable!(), "]*$");
 /// Names, and lists of them in brackets.
 const NODES: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]+$";
-const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
+const PRINTABLE: &str = concat!("^[^", unprintable!(), "]*$");
 
 /// An element of `GET /api/v1/jobs`, and the head of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -78,16 +78,26 @@ pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) ->
     Param { name, help, form }
 }
 
-/// Every character of a device's name; its length in bytes is bounded, too.
-pub(crate) const DEVICE: &str = "^[^,\\x00-\\x1f\\x7f-\\x9f]+$";
-pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_.-]+$";
+/// What `model::is_unprintable` has, within brackets of a pattern.
+macro_rules! unprintable {
+    () => {
+        "\\x00-\\x1f\\x7f-\\x9f\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff"
+    };
+}
+pub(crate) use unprintable;
+
+/// Every character of a device's name, which does not begin like an option or a hidden file; its length in bytes is
+/// bounded, too.
+pub(crate) const DEVICE: &str = concat!("^[^.,/", unprintable!(), "-][^,/", unprintable!(), "]*$");
+pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
 const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
 const METRIC_LENGTH_MAX: u32 = 200;
-const CLUSTER_OR_EMPTY: &str = "^[A-Za-z0-9_.-]*$";
-pub(crate) const JOB: &str = "^([A-Za-z0-9_.-]{1,63}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
-const PLACE: &str = "^[A-Za-z0-9_.-]{1,63}:[1-9][0-9]{0,17}@[0-9]{1,11}(\\.[0-9]{1,6})?$";
-const ACCOUNT: &str = "^[A-Za-z0-9_.-]{1,63}:[^\\x00-\\x1f\\x7f-\\x9f]{1,100}$";
+const CLUSTER_OR_EMPTY: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$";
+pub(crate) const JOB: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
+const PLACE: &str =
+    "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:[1-9][0-9]{0,17}@[0-9]{1,11}(\\.[0-9]{1,6})?$";
+const ACCOUNT: &str = concat!("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:[^", unprintable!(), "]{1,100}$");
 const STEP: &str = "^([0-9]{1,5}(ms|s|m)|[0-9]{1,3}h|[0-9]{1,2}d)$";
 /// A duration before now, the largest unit first.
 const BEFORE_NOW: &str = "^-?[0-9]{1,3}(s|m([0-9]{1,2}s)?|h([0-9]{1,2}[ms])?|d([0-9]{1,2}[hms])?)$";
