@@ -78,6 +78,7 @@ mod tls;
 mod token_routes;
 mod tokens;
 mod told_jobs;
+mod upkeep;
 mod user_numbers;
 mod users;
 mod work;

@@ -6,7 +6,6 @@ use crate::agents::Agents;
 use crate::app::App;
 use crate::audit::Audit;
 use crate::body::Budgets;
-use crate::claims::contested;
 use crate::counts::Counts;
 use crate::decoding::Decoding;
 use crate::listen::{listen, passed_address};
@@ -23,7 +22,6 @@ use crate::seats::Seats;
 use crate::settings::Limits;
 use crate::sql_worker;
 use crate::tasks::Tasks;
-use crate::tasks::stopped;
 use crate::told_jobs::ToldJobs;
 use crate::user_numbers::UserNumbers;
 use crate::work::Work;
@@ -39,16 +37,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 use store::{OpenError, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// How often faults that repeat are told again.
-const MINUTE: Duration = Duration::from_secs(60);
-/// How often of these is looked for what has had its time.
-const MINUTES_OF_HOUR: u64 = 60;
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_TURNS: usize = 4;
 
@@ -423,7 +416,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
         tasks: Arc::clone(tasks),
     };
     tasks.start("accept", accept(listener, serving));
-    tasks.start("minute", every_minute(Arc::clone(app)));
+    tasks.start("minute", crate::upkeep::every_minute(Arc::clone(app)));
     tasks.start("on demand", crate::demand_follower::run(Arc::clone(app)));
 }
 
@@ -437,56 +430,6 @@ fn take(app: &Arc<App>) -> Take {
         }
         Ok(heard)
     })
-}
-
-/// Says what repeats, and which devices several origins claim.
-async fn every_minute(app: Arc<App>) {
-    let mut stopping = app.stopping.clone();
-    for minute in 0_u64.. {
-        if minute % MINUTES_OF_HOUR == 0 {
-            forget(&app).await;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(MINUTE) => {}
-            () = stopped(&mut stopping) => return,
-        }
-        config::log::tell_repeated();
-        note_tokens(&app).await;
-        crate::silent_jobs::end(&app).await;
-        for (nodes, claim) in contested(&app.store) {
-            let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
-            log::warn!(
-                "several nodes send series of one device: {nodes} (such as {} of {}); give each node its \
-                 own --device",
-                example.metric,
-                example.device
-            );
-        }
-    }
-}
-
-/// Lets go what has had its time: members of accounts, and what was asked of nodes.
-async fn forget(app: &Arc<App>) {
-    let member_us = i64::try_from(app.live().access.member_for.as_micros()).unwrap_or(i64::MAX);
-    let forgot = app.with_registry(move |app| {
-        let now = app.now();
-        let left = app.registry.leave_accounts(now.plus(member_us.saturating_neg()))?;
-        if left > 0 {
-            log::info!("{left} members left accounts on which they have had no job for long");
-        }
-        app.on_demand.demand().forget_old(now)
-    });
-    if let Ok(Err(error)) = forgot.await {
-        log::warn!("what has had its time stays for another hour: {error}");
-    }
-}
-
-/// Keeps when tokens were used.
-async fn note_tokens(app: &Arc<App>) {
-    let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
-    if let Ok(Err(error)) = noted {
-        log::warn!("when tokens were used is not kept: {error}");
-    }
 }
 
 fn warn_of_openness(app: &App, config: &ServerConfig, address: SocketAddr) {

@@ -4,7 +4,7 @@ use crate::access::{Access, UserFiles};
 use crate::name_service::GETENT;
 use crate::ondemand::rules::{self, Rules};
 use crate::ondemand::text::Base;
-use crate::ondemand::watch::When;
+use crate::ondemand::value_rule::When;
 use crate::peer::host_of_ip;
 use crate::staff_groups;
 use crate::tls::{self, TlsError, TlsFiles};

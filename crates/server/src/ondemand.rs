@@ -8,6 +8,7 @@ mod fitting;
 mod room;
 pub(crate) mod rules;
 pub(crate) mod text;
+pub(crate) mod value_rule;
 pub(crate) mod watch;
 
 use crate::counts::Counter;

@@ -3,7 +3,8 @@
 use crate::app::App;
 use crate::audit::Doer;
 use crate::counts;
-use crate::ondemand::watch::{Fired, When};
+use crate::ondemand::value_rule::When;
+use crate::ondemand::watch::Fired;
 use jobs::{DemandError, Look, Mark, MarkKind, NewPromotion};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::BTreeSet;

@@ -22,7 +22,7 @@
 //! ```
 
 use super::expression;
-use super::watch::{Beyond, When};
+use super::value_rule::{Beyond, When};
 use jobs::Rule;
 use model::{ClusterId, Labels, Metric, NodeList};
 use std::collections::BTreeSet;

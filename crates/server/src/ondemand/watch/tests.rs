@@ -1,6 +1,7 @@
 //! When a rule about values fires, and when not.
 
 use super::*;
+use crate::ondemand::value_rule::Beyond;
 use model::{Batch, Boot, Labels, Metric, SeriesEntry, SeriesTable, Tick, Unit};
 use wire::{Decoder, Encoder, Frames};
 
