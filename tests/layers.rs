@@ -105,7 +105,7 @@ fn folders_use_only_those_before_them() {
         let entries = std::fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().path());
         let stem = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
         let found: BTreeSet<String> = entries.map(|path| stem(&path)).collect();
-        let roots = ["lib".to_owned(), "main".to_owned()];
+        let roots = ["lib", "main", "tests"].map(str::to_owned);
         let listed: BTreeSet<String> = order.iter().cloned().collect();
         let parts: BTreeSet<String> =
             found.iter().filter(|it| !roots.contains(it)).cloned().collect();

@@ -1,6 +1,7 @@
 //! Style that a machine can check: length of files, words we do not use, no unfinished work.
 
 use crate::layers::repository;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,6 +38,46 @@ fn files_are_short() {
         }
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// Folders of source code that have more entries, until they are divided.
+const LARGE_FOLDERS: [&str; 6] = [
+    "crates/api/src",
+    "crates/cgroups/src",
+    "crates/jobs/src",
+    "crates/model/src",
+    "crates/sources/src",
+    "crates/sources/src/list",
+];
+
+#[test]
+fn folders_of_source_code_have_at_most_15_entries() {
+    let mut entries: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
+    for file in files() {
+        for path in file.ancestors() {
+            let Some(folder) = path.parent() else { continue };
+            if folder.starts_with("crates") && folder.components().any(|it| it.as_os_str() == "src")
+            {
+                entries.entry(folder.to_owned()).or_default().insert(path.to_owned());
+            }
+        }
+    }
+    let large = entries.iter().filter(|(_, entries)| entries.len() > 15);
+    let large: Vec<&str> = large.map(|(folder, _)| folder.to_str().unwrap()).collect();
+    assert_eq!(large, LARGE_FOLDERS);
+}
+
+#[test]
+fn paths_in_documents_lead_to_files() {
+    for file in files().iter().filter(|file| is(file, &["md"]) && !file.ends_with("CHANGELOG.md")) {
+        let text = read(file);
+        for path in text.split(|c: char| !(c.is_ascii_alphanumeric() || "_/.-".contains(c))) {
+            let named = path.starts_with("crates/")
+                && path.ends_with(".rs")
+                && !path.contains(char::is_uppercase);
+            assert!(!named || repository().join(path).exists(), "{} names {path}", file.display());
+        }
+    }
 }
 
 #[test]

@@ -4,68 +4,28 @@
 //! The way of a sample: `sampler` decides what is read when, `work` reads it, `seal`
 //! makes batches, `keeper` frames, `outbox` and `spool` keep them, `sender` sends them.
 
-mod accounting;
-mod backoff;
-mod burst;
-mod change;
-mod clock;
-mod connect;
-mod dispatch;
-mod entry;
-mod files;
-mod finder;
-mod frames;
-mod http;
-mod keeper;
-mod kept;
-mod known;
-mod loopback;
-mod machine;
-mod notes;
-mod once;
-mod outbox;
-mod own;
-mod pace;
-mod parts;
-mod plan;
-mod print;
+mod batches;
+mod common;
+mod connection;
+mod delivery;
+mod jobs;
 mod program;
-mod queue;
-mod queues;
-mod refused;
-mod resolve;
-mod sampler;
+mod reading;
 mod sampling;
-mod schedule;
-mod seal;
-mod sealed;
-mod sender;
-mod signals;
-mod site;
-mod spool;
-mod standing;
-mod start_error;
-mod stepped;
-mod tables;
-mod threads;
-mod unread;
-mod waiter;
-mod wishes;
-mod work;
 
-pub use clock::wall;
-pub use http::{Failure, TlsError, tls};
-pub use loopback::connector;
-pub use machine::{boot_of, device_of, environment, recorded};
-pub use plan::{
+pub use common::clock::wall;
+pub use common::start_error::StartError;
+pub use connection::endpoints::{PROGRAM, knock, server_asked, spool_dir, stale_record};
+pub use connection::http::{Failure, TlsError, tls};
+pub use connection::loopback::connector;
+pub use delivery::sealed::Batches;
+pub use program::program::Reload;
+pub use program::stepped::{Sent, Stepped};
+pub use reading::machine::{boot_of, device_of, environment, recorded};
+pub use reading::plan::{
     BurstPlan, Plan, SourcePlan, check_here, discovery, load, may_burst, plan, read,
     source_settings, sources,
 };
-pub use program::Reload;
-pub use sealed::Batches;
-pub use standing::{PROGRAM, knock, server_asked, spool_dir, stale_record};
-pub use start_error::StartError;
-pub use stepped::{Sent, Stepped};
 
 use config::AgentConfig;
 
@@ -77,5 +37,9 @@ pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
     // Before there is a second thread.
     kernel::heap::share();
     config::log::set(&config.log, wall).map_err(|e| StartError::machine("log", &e))?;
-    if config.run.once { once::once(&config) } else { program::run(config, reload) }
+    if config.run.once {
+        program::once::once(&config)
+    } else {
+        program::program::run(config, reload)
+    }
 }

@@ -5,55 +5,40 @@
 //! every layer, tell every error with its file, line, column and the near match, and keep the origin of
 //! each value, which [`Loaded::show`] prints.
 
-mod agent;
-mod client;
-mod command;
-mod file;
-mod flags;
-mod load;
-pub mod log;
-mod pattern;
-pub mod place;
-mod remote;
-mod schedulers;
-mod server;
-mod setting;
-mod show;
-mod text;
-mod token;
-mod variables;
-mod whose;
+mod programs;
+mod settings;
 
-pub use agent::{
+pub use model::nearest;
+pub use model::setting::{parse_bytes, parse_duration};
+pub use programs::agent::{
     AgentConfig, AgentSettings, BurstSettings, JobSettings, RemoteSettings, RunSettings,
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
-pub use client::{AskSettings, ClientConfig, client_settings};
-pub use command::{agent_command, server_command};
-pub use flags::{Flags, flags, given};
-pub use load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
-pub use log::LogConfig;
-pub use model::nearest;
-pub use model::setting::{parse_bytes, parse_duration};
-pub use pattern::MetricPattern;
-pub use place::state_dir;
-pub use remote::{
+pub use programs::client::{AskSettings, ClientConfig, client_settings};
+pub use programs::command::{agent_command, server_command};
+pub use programs::remote::{
     BURSTS_MAX, Burst, FLUSHES_MAX, FlushOn, PROMOTIONS_MAX, Promotion, RemoteChange, SourceChange,
     TEXT_BYTES_MAX, read_remote,
 };
-pub use schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
-pub use server::{
+pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
+pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Loopback, Nodes,
     PromotionSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
 };
-pub use setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
-pub use show::reference;
-pub use text::{Address, Bytes, Raw, ServerUrl, Spool};
-pub use token::{Token, TokenError};
-pub use variables::{UnknownVariables, unknown_variables};
-pub use whose::whose;
+pub use programs::variables::{UnknownVariables, unknown_variables};
+pub use settings::flags::{Flags, flags, given};
+pub use settings::load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
+pub use settings::log::LogConfig;
+pub use settings::pattern::MetricPattern;
+pub use settings::place::state_dir;
+pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
+pub use settings::show::reference;
+pub use settings::text::{Address, Bytes, Raw, ServerUrl, Spool};
+pub use settings::token::{Token, TokenError};
+pub use settings::whose::whose;
+pub use settings::{log, place};
 
-use crate::log::log_settings;
+use crate::settings::log::log_settings;
 
 /// A checked configuration, and where each of its values comes from.
 #[derive(Clone, Debug)]
@@ -66,7 +51,7 @@ pub struct Loaded<C> {
 impl<C> Loaded<C> {
     /// The configuration as a file that gives it again, each line with the origin of its value.
     pub fn show(&self) -> String {
-        show::show(&self.values)
+        settings::show::show(&self.values)
     }
 
     /// What stands for each key, and where it comes from.

@@ -189,7 +189,7 @@ fn jobs() -> Command {
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(crate::jobs::FILTERS)
+                .conflicts_with_all(crate::look::jobs::FILTERS)
                 .conflicts_with_all(["since", "until", "last"])
                 .help("Where schedulers and nodes disagree; exit code 1 where they do"),
             json(),

@@ -1,6 +1,6 @@
 //! Values for shell completion: jobs, nodes, metrics, sources and accounts, which a hidden command asks the server for.
 
-use crate::client::{Client, path};
+use crate::server::client::{Client, path};
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 use std::io::{self, Write};

@@ -1,51 +1,26 @@
 //! The command `jobmeter`: runs a command as a job, asks a server, shows what a node can tell, and
 //! starts the programs beside it.
 
-mod access;
-mod agent_file;
-mod audit;
-mod backup;
-mod blank_rows;
-mod capture;
-mod check;
+mod change;
 mod cli;
-mod client;
 mod complete;
-mod csv_rows;
-mod demand;
-mod describe;
-mod doctor;
-mod exec;
-mod gaps;
-mod jobs;
+mod look;
 mod manual;
-mod missing;
-mod names;
-mod plain;
-mod probe;
-mod progress;
-mod questions;
-mod report;
-mod run;
-mod show;
-mod sources_of_node;
-mod standing;
-mod times;
-mod top;
-mod unknown;
-mod unreachable;
-mod up;
-mod verify;
+mod measure;
+mod node;
+mod operate;
+mod output;
+mod server;
 
 use agent::wall as clock;
 use anyhow::Context;
 use clap::ArgMatches;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use client::Client;
 use config::place;
 use kernel::Root;
 use model::DeviceId;
+use server::client::Client;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -58,15 +33,15 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     if let [_, word, rest @ ..] = &words[..]
-        && word == exec::WORD
+        && word == measure::exec::WORD
     {
-        let Err(error) = exec::become_program(rest);
+        let Err(error) = measure::exec::become_program(rest);
         return fail(&error);
     }
     if let [_, word, rest @ ..] = &words[..]
-        && word == exec::REMOVE
+        && word == measure::exec::REMOVE
     {
-        exec::remove(rest);
+        measure::exec::remove(rest);
         return ExitCode::SUCCESS;
     }
     // No script, manual or help shows the command of completion.
@@ -127,9 +102,10 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     // A closed or full standard error changes nothing of the exit code.
     let place = if is_of_stdout(error) { "cannot write to standard output: " } else { "" };
     let error_text = format!("{place}{error:#}");
-    writeln!(io::stderr(), "jobmeter: {}", plain::plain_lines(&error_text)).ok();
-    let not_started = error.chain().find_map(|cause| cause.downcast_ref::<exec::NotStarted>());
-    ExitCode::from(not_started.map_or(FAILED, exec::NotStarted::exit_code))
+    writeln!(io::stderr(), "jobmeter: {}", server::plain::plain_lines(&error_text)).ok();
+    let not_started =
+        error.chain().find_map(|cause| cause.downcast_ref::<measure::exec::NotStarted>());
+    ExitCode::from(not_started.map_or(FAILED, measure::exec::NotStarted::exit_code))
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -152,33 +128,33 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     config::log::set(&config.log, clock).context("opening the log")?;
     let client = || client(&config.ask);
     let done = match matches.subcommand() {
-        Some(("up", matches)) => return up::up(matches, &config.ask),
+        Some(("up", matches)) => return operate::up::up(matches, &config.ask),
         Some(("server", matches)) => return program(matches),
-        Some(("run", matches)) => return run::run(&client()?, matches, &device()?),
+        Some(("run", matches)) => return measure::run::run(&client()?, matches, &device()?),
         Some((complete::WORD, matches)) => return complete::values(&config.ask, matches),
-        Some(("jobs", matches)) => return jobs::jobs(&client()?, matches),
-        Some(("job", matches)) => jobs::job(&client()?, matches, &device()?),
-        Some(("nodes", matches)) => return standing::nodes(&client()?, matches),
-        Some(("explain", matches)) => return standing::explain(&client()?, matches),
-        Some(("get", matches)) => return questions::get(&client()?, matches),
-        Some(("gaps", matches)) => gaps::gaps(&client()?, matches),
-        Some(("sql", matches)) => questions::sql(&client()?, matches),
-        Some(("set", matches)) => return demand::set(&client()?, matches),
-        Some(("flush", matches)) => return demand::flush(&client()?, matches),
-        Some(("promote", matches)) => return demand::promote(&client()?, matches),
-        Some(("token", matches)) => access::token(&client()?, matches),
-        Some(("account", matches)) => access::account(&client()?, matches),
-        Some(("audit", matches)) => audit::audit(&client()?, matches),
-        Some(("sources", matches)) => sources_of_node::sources(matches, &device()?),
-        Some(("top", matches)) if top::is_of_server(matches) => {
-            top::top_of_server(matches, client()?)
+        Some(("jobs", matches)) => return look::jobs::jobs(&client()?, matches),
+        Some(("job", matches)) => look::jobs::job(&client()?, matches, &device()?),
+        Some(("nodes", matches)) => return look::nodes_command::nodes(&client()?, matches),
+        Some(("explain", matches)) => return look::nodes_command::explain(&client()?, matches),
+        Some(("get", matches)) => return look::questions::get(&client()?, matches),
+        Some(("gaps", matches)) => look::gaps::gaps(&client()?, matches),
+        Some(("sql", matches)) => look::questions::sql(&client()?, matches),
+        Some(("set", matches)) => return change::demand::set(&client()?, matches),
+        Some(("flush", matches)) => return change::demand::flush(&client()?, matches),
+        Some(("promote", matches)) => return change::demand::promote(&client()?, matches),
+        Some(("token", matches)) => change::access::token(&client()?, matches),
+        Some(("account", matches)) => change::access::account(&client()?, matches),
+        Some(("audit", matches)) => look::audit::audit(&client()?, matches),
+        Some(("sources", matches)) => node::sources_of_node::sources(matches, &device()?),
+        Some(("top", matches)) if node::top::is_of_server(matches) => {
+            node::top::top_of_server(matches, client()?)
         }
-        Some(("top", matches)) => top::top(matches, &device()?),
-        Some(("doctor", matches)) => return doctor::doctor(matches, &device()?),
-        Some(("capture", matches)) => sources_of_node::capture(matches, &device()?),
-        Some(("backup", matches)) => backup::backup(matches),
-        Some(("check", matches)) => return check::check(matches),
-        Some(("verify", matches)) => return verify::verify(matches),
+        Some(("top", matches)) => node::top::top(matches, &device()?),
+        Some(("doctor", matches)) => return node::doctor::doctor(matches, &device()?),
+        Some(("capture", matches)) => node::sources_of_node::capture(matches, &device()?),
+        Some(("backup", matches)) => operate::backup::backup(matches),
+        Some(("check", matches)) => return operate::check::check(matches),
+        Some(("verify", matches)) => return operate::verify::verify(matches),
         _ => anyhow::bail!("no such command; see jobmeter --help"),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -211,8 +187,8 @@ fn device() -> anyhow::Result<String> {
 fn program(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let arguments =
         matches.get_many::<std::ffi::OsString>("arguments").unwrap_or_default().cloned();
-    let mut words = vec!["--".into(), up::beside("jobmeter-server")?.into_os_string()];
+    let mut words = vec!["--".into(), operate::up::beside("jobmeter-server")?.into_os_string()];
     words.extend(arguments);
-    let Err(error) = exec::become_program(&words);
+    let Err(error) = measure::exec::become_program(&words);
     Err(error)
 }

@@ -71,7 +71,7 @@ fn the_reference_of_sources() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     fresh("sources.md", &text);
-    fresh_at("crates/server/src/declared_metrics.tsv", &declared_metrics(&text));
+    fresh_at("crates/server/src/ingest/declared_metrics.tsv", &declared_metrics(&text));
 }
 
 /// The metrics of the reference, a line each: the server may not use the crate that declares them.

@@ -5,55 +5,28 @@
 //! panics, whatever the bytes; [`Root`] is the only way to a machine's files, at `/` or under a
 //! recorded copy.
 
-pub mod addresses;
-#[cfg(feature = "count-allocations")]
-pub mod allocations;
-pub mod beegfs;
-pub mod cgroup;
 pub mod clock;
-pub mod code;
-pub mod command;
-pub mod confine;
-pub mod cpuinfo;
-pub mod cpulist;
-pub mod diskstats;
-pub mod drm;
-pub mod heap;
-pub mod inherited;
-pub mod inotify;
-pub mod ipmi;
-pub mod kmsg;
-pub mod limits;
-pub mod loadavg;
-pub mod login;
-pub mod lustre;
-pub mod meminfo;
-pub mod mounts;
-pub mod net_dev;
+mod devices;
+mod machine;
 mod netlink;
-pub mod nfs;
-pub mod nvml;
+mod network;
 pub mod parse;
-pub mod perf;
-pub mod pmu;
-pub mod pressure;
-pub mod proc_connector;
-pub mod process;
 mod root;
-pub mod rusage;
-pub mod schedstat;
-pub mod sibling;
-pub mod sockets;
-pub mod softirqs;
-pub mod stat;
-pub mod statfs;
-pub mod taskstats;
-pub mod tcp_owners;
-pub mod trust;
-pub mod uptime;
-pub mod utmp;
-pub mod vmstat;
+mod tasks;
+mod this_process;
+mod users;
 
+pub use devices::{drm, ipmi, nvml, perf, pmu};
+pub use machine::{
+    cpuinfo, cpulist, diskstats, loadavg, meminfo, mounts, pressure, schedstat, softirqs, stat,
+    statfs, uptime, vmstat,
+};
+pub use network::{addresses, beegfs, lustre, net_dev, nfs, sockets};
 pub use root::{
     DirEntry, KeptFile, NodeKind, NodeStat, ReadError, Root, is_denied, is_gone, is_silent,
 };
+pub use tasks::{cgroup, inotify, kmsg, proc_connector, process, rusage, taskstats};
+#[cfg(feature = "count-allocations")]
+pub use this_process::allocations;
+pub use this_process::{code, command, confine, heap, inherited, limits, sibling};
+pub use users::{login, tcp_owners, trust, utmp};

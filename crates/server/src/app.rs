@@ -1,24 +1,24 @@
 //! What requests share.
 
-use crate::access::Access;
-use crate::agents::Agents;
-use crate::audit::{Audit, Reading};
-use crate::body::{Bounds, Budgets, Held, Sender, read};
-use crate::caller::Caller;
-use crate::counts::{Counts, Fate};
-use crate::decoding::Decoding;
-use crate::live::Live;
-use crate::made_tokens::MadeTokens;
-use crate::ondemand::OnDemand;
-use crate::ondemand::watch::Watching;
-use crate::own_device::OwnDevice;
-use crate::problem::Refusal;
-use crate::rounds::Course;
-use crate::seats::Seats;
-use crate::send_limits::SendLimits;
-use crate::settings::Limits;
-use crate::told_jobs::ToldJobs;
-use crate::work::Work;
+use crate::auth::access::Access;
+use crate::auth::audit::{Audit, Reading};
+use crate::auth::caller::Caller;
+use crate::auth::made_tokens::MadeTokens;
+use crate::auth::origin_policy::OwnDevice;
+use crate::common::counts::{Counts, Fate};
+use crate::common::problem::Refusal;
+use crate::common::settings::Limits;
+use crate::control::on_demand::OnDemand;
+use crate::control::reloadable_config::Live;
+use crate::control::watch::Watching;
+use crate::http::body::{Bounds, Budgets, Held, Sender, read};
+use crate::http::connection_limits::Seats;
+use crate::http::query_executor::Work;
+use crate::ingest::agents::Agents;
+use crate::ingest::decoding::Decoding;
+use crate::ingest::node_jobs_cache::ToldJobs;
+use crate::ingest::send_limits::SendLimits;
+use crate::schedulers::scheduler_poller::Course;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
@@ -108,7 +108,7 @@ impl App {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        crate::clock::now()
+        crate::common::clock::now()
     }
 
     /// Does something with the registry, on a thread that may wait for the disk. Once it has begun it is

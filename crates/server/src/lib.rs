@@ -8,92 +8,31 @@
 //!
 //! [`Server`] is the whole of it; the program `jobmeter-server` adds flags, signals and the runtime file.
 
-mod accept;
-mod access;
-mod account_routes;
-mod agents;
-mod answers;
+mod api;
 mod app;
-mod audit;
-mod audit_lines;
-mod authentication;
-mod believed;
-mod body;
-mod caller;
-mod certificate;
-pub mod check;
-mod claims;
-mod clock;
-mod connection;
-mod counts;
-mod csv;
-mod declared_metrics;
-mod decoding;
-mod demand_follower;
-mod demand_routes;
-mod exposition;
-mod gate;
+mod auth;
+mod background;
+mod common;
+mod control;
+mod http;
 mod ingest;
-mod job_file;
-mod job_routes;
-mod job_told;
-mod keep;
-mod kwollect;
-mod life;
-mod listen;
-mod live;
-mod made_tokens;
-mod name_service;
-mod nodes;
-mod ondemand;
-mod openapi;
-mod own_device;
+mod lifecycle;
 mod pages;
-mod params;
-mod peer;
-mod plans;
-mod problem;
-mod promotion_routes;
-mod recorded;
-mod rounds;
-mod router;
-mod rule_actions;
-mod scheduler_routes;
-mod seats;
-mod selection;
-mod send_limits;
-mod series;
-mod settings;
-mod silent_jobs;
-mod slow;
-pub mod sql_worker;
-mod staff_groups;
-mod staff_refresh;
-mod statements;
-mod store_halves;
-mod table;
-mod tasks;
-mod timed;
-mod tls;
-mod token_routes;
-mod tokens;
-mod told_jobs;
-mod upkeep;
-mod user_numbers;
-mod users;
-mod work;
+mod queries;
+mod schedulers;
 
-pub use life::{Server, Settings, StartError};
-pub use live::LiveError;
-pub use plans::PlanError;
-pub use recorded::Recorded;
-pub use settings::Limits;
-pub use tls::{TlsError, TlsFiles};
-pub use tokens::SecretError;
+pub use auth::tls::{TlsError, TlsFiles};
+pub use auth::tokens::SecretError;
+pub use common::settings::Limits;
+pub use control::reloadable_config::LiveError;
+pub use lifecycle::recorded::Recorded;
+pub use lifecycle::server::{Server, Settings, StartError};
+pub use lifecycle::{check, sql_worker};
+pub use schedulers::plans::PlanError;
 
 /// What the wall clock shows, for the log.
 pub fn now() -> model::Timestamp {
-    clock::now()
+    common::clock::now()
 }
 
 #[cfg(test)]

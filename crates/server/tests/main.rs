@@ -368,7 +368,7 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
 
 /// The lines of slow questions, without the times: which kind, and what follows the seconds.
 fn slow(told: &str) -> Vec<(String, String)> {
-    let lines = told.lines().filter_map(|line| line.split_once(" warn server::slow: "));
+    let lines = told.lines().filter_map(|line| line.split_once(" warn server::queries::slow: "));
     let line = |text: &str| {
         let (kind, rest) = text.strip_prefix("slow question, ").unwrap().split_once(": ").unwrap();
         let (seconds, rest) = rest.split_once(" s, ").unwrap();

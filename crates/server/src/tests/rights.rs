@@ -2,7 +2,9 @@
 
 use super::{Site, secret};
 use crate::Limits;
-use crate::{LiveError, Server, StartError};
+use crate::LiveError;
+use crate::Server;
+use crate::StartError;
 
 fn with(token: &str, more: &str) -> String {
     format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n{more}")

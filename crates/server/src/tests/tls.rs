@@ -3,7 +3,7 @@
 use super::ingest::{HEADERS, batch, frame, statuses};
 use super::{Answer, Site, answer, request, secret};
 use crate::Limits;
-use crate::tls::provider;
+use crate::auth::tls::provider;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};

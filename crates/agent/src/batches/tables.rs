@@ -1,0 +1,140 @@
+//! The series of all sources as the tables of batches: shared while they stay the same, cut where the
+//! wire's limits are.
+
+use crate::batches::seal::Sinks;
+use model::{SeriesEntry, SeriesTable};
+use std::sync::Arc;
+
+/// Most series in one table; the wire takes twice as many.
+const SERIES_MAX: usize = 32_768;
+/// Most bytes in one table, as estimated; the wire takes twice as many.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Where a series stands: in which table, and which entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) table: u32,
+    pub(crate) entry: u32,
+}
+
+/// The tables, and for each sink where its series stand in them.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) tables: Vec<Arc<SeriesTable>>,
+    places: Vec<Vec<Place>>,
+}
+
+impl Tables {
+    /// Where the series of a sink stand.
+    pub(crate) fn places(&self, sink: usize) -> &[Place] {
+        self.places.get(sink).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the series of a sink that is here now were left out last time.
+    pub(crate) fn lacks(&self, sink: usize, series: usize) -> bool {
+        series > 0 && self.places(sink).is_empty()
+    }
+
+    /// Makes the tables of these sinks; those that are away are left out.
+    pub(crate) fn build(&mut self, sinks: &mut dyn Sinks) {
+        // A table is the largest thing an agent holds: the old one goes first, the new one has no spare
+        // room.
+        self.tables.clear();
+        self.places.clear();
+        let mut series = 0;
+        sinks.each(&mut |sink| series += sink.map_or(0, |sink| sink.series()));
+        let entries = Vec::with_capacity(series.min(SERIES_MAX));
+        let mut making = Making { entries, ..Making::default() };
+        sinks.each(&mut |sink| {
+            let place = |entry: Option<&SeriesEntry>| {
+                entry.map_or_else(Place::default, |entry| making.add(entry))
+            };
+            self.places.push(sink.map_or_else(Vec::new, |sink| sink.table().map(place).collect()));
+        });
+        self.tables = making.done();
+    }
+}
+
+#[derive(Default)]
+struct Making {
+    done: Vec<Arc<SeriesTable>>,
+    entries: Vec<SeriesEntry>,
+    bytes: usize,
+}
+
+impl Making {
+    fn add(&mut self, entry: &SeriesEntry) -> Place {
+        // The numbers of an entry, its labels and, at worst, a metric of its own.
+        let bytes = 64 + entry.labels.as_str().len() + entry.metric.name.len();
+        if self.entries.len() >= SERIES_MAX || self.bytes + bytes > BYTES_MAX {
+            self.close();
+        }
+        self.bytes += bytes;
+        self.entries.push(entry.clone());
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Place { table: number(self.done.len()), entry: number(self.entries.len() - 1) }
+    }
+
+    fn close(&mut self) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.shrink_to_fit();
+        self.done.push(Arc::new(SeriesTable { entries }));
+        self.bytes = 0;
+    }
+
+    fn done(mut self) -> Vec<Arc<SeriesTable>> {
+        if !self.entries.is_empty() || self.done.is_empty() {
+            self.close();
+        }
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Metric, Unit};
+    use sources::Sink;
+
+    static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
+
+    impl Sinks for Vec<Option<Sink>> {
+        fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>)) {
+            self.iter_mut().for_each(|sink| show(sink.as_mut()));
+        }
+    }
+
+    fn sink(series: usize) -> Sink {
+        let mut sink = Sink::new(DeviceId::new("n").unwrap());
+        for i in 0..series {
+            sink.of_device().gauge(&LOAD, &[("i", &i.to_string())], 1.0);
+        }
+        sink
+    }
+
+    #[test]
+    fn one_table_for_all_sinks_and_the_absent_one_is_left_out() {
+        let mut sinks = vec![Some(sink(2)), None, Some(sink(3))];
+        let mut tables = Tables::default();
+        tables.build(&mut sinks);
+        assert_eq!(tables.tables.len(), 1);
+        assert_eq!(tables.tables[0].entries.len(), 5);
+        assert_eq!(tables.places(2)[0], Place { table: 0, entry: 2 });
+        assert!(tables.lacks(1, 4) && !tables.lacks(1, 0) && !tables.lacks(0, 2));
+    }
+
+    #[test]
+    fn cut_at_the_limit() {
+        let mut sinks = vec![Some(sink(SERIES_MAX - 1)), Some(sink(2))];
+        let mut tables = Tables::default();
+        tables.build(&mut sinks);
+        assert_eq!(tables.tables.len(), 2);
+        assert_eq!(
+            tables.places(1),
+            [
+                Place { table: 0, entry: u32::try_from(SERIES_MAX - 1).unwrap() },
+                Place { table: 1, entry: 0 },
+            ]
+        );
+    }
+}

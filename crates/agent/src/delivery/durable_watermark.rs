@@ -1,0 +1,102 @@
+//! How far everything is acknowledged or in the spool, kept beside the spool so that the next start can say
+//! what was lost between.
+//!
+//! The file `kept` is 12 bytes: microseconds since 1970 and their CRC-32C, both little endian, written in
+//! one call. A kill between two writes leaves the older time, which is earlier, as what takes it back is
+//! written at once: the gap is then told too wide, never too narrow.
+
+use crate::common::files::crc32c;
+use model::Timestamp;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    file: File,
+    written: Option<Timestamp>,
+}
+
+impl Kept {
+    /// Opens the file in a folder, and reads what an earlier start left in it.
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    pub(crate) fn open(dir: &Path) -> io::Result<(Self, Option<Timestamp>)> {
+        let path = dir.join("kept");
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let file = options.open(path)?;
+        let mut bytes = [0; 12];
+        let found = match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => read(&bytes),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(e) => return Err(e),
+        };
+        Ok((Self { file, written: found }, found))
+    }
+
+    /// What stands there.
+    pub(crate) const fn written(&self) -> Option<Timestamp> {
+        self.written
+    }
+
+    /// Writes how far everything is kept, if that is news.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(crate) fn write(&mut self, until: Timestamp) -> io::Result<()> {
+        if self.written == Some(until) {
+            return Ok(());
+        }
+        let time = until.0.to_le_bytes();
+        let check = crc32c(&time).to_le_bytes();
+        let mut bytes = [0; 12];
+        for (to, from) in bytes.iter_mut().zip(time.into_iter().chain(check)) {
+            *to = from;
+        }
+        self.file.write_all_at(&bytes, 0)?;
+        self.written = Some(until);
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8; 12]) -> Option<Timestamp> {
+    let (time, check) = bytes.split_first_chunk::<8>()?;
+    let check: [u8; 4] = check.try_into().ok()?;
+    (u32::from_le_bytes(check) == crc32c(time)).then(|| Timestamp(i64::from_le_bytes(*time)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, before) = Kept::open(dir.path()).unwrap();
+        assert_eq!(before, None);
+        kept.write(Timestamp(-5)).unwrap();
+        kept.write(Timestamp(1_767_706_500_000_000)).unwrap();
+        let (_, before) = Kept::open(dir.path()).unwrap();
+        assert_eq!(before, Some(Timestamp(1_767_706_500_000_000)));
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_byte_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept");
+        Kept::open(dir.path()).unwrap().0.write(Timestamp(1_767_706_500_000_000)).unwrap();
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            std::fs::write(&path, &good[..at]).unwrap();
+            assert_eq!(Kept::open(dir.path()).unwrap().1, None, "{at}");
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            std::fs::write(&path, &bad).unwrap();
+            assert_eq!(Kept::open(dir.path()).unwrap().1, None, "{at}");
+        }
+    }
+}

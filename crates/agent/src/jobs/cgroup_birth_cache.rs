@@ -1,0 +1,114 @@
+//! When the directories of jobs were made, remembered over a restart: the kernel does not tell, and the
+//! counters of a job begin with its directory.
+//!
+//! The file `known` beside the spool is text: the machine's boot on the first line, then a line for each
+//! directory, its inode number and microseconds since 1970. It is written beside its name and moved there,
+//! and thrown away when the machine has booted since.
+
+use kernel::Root;
+use model::Timestamp;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// The directories that were known.
+pub(crate) type Directories = Vec<(u64, Timestamp)>;
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Known {
+    path: PathBuf,
+    boot: String,
+    /// Which state of the jobs was written last.
+    generation: u64,
+}
+
+impl Known {
+    /// Reads what an earlier start since this machine's boot has left. `None` where the boot has no name.
+    pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, Directories)> {
+        let boot = root.read_text("proc/sys/kernel/random/boot_id").ok()?;
+        let path = dir.join("known");
+        let found = match read(&path, &boot) {
+            Ok(found) => found,
+            Err(e) => {
+                log::warn!("{}: {e}; counters of jobs may seem to begin anew", path.display());
+                Directories::new()
+            }
+        };
+        Some((Self { path, boot, generation: 0 }, found))
+    }
+
+    /// Which state of the jobs was written last; 0 for none.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Writes what is known.
+    pub(crate) fn write(&mut self, generation: u64, directories: &[(u64, Timestamp)]) {
+        if let Err(e) = self.write_now(directories) {
+            log::warn!("{} cannot be written: {e}", self.path.display());
+            return;
+        }
+        self.generation = generation;
+    }
+
+    fn write_now(&self, directories: &[(u64, Timestamp)]) -> io::Result<()> {
+        let mut text = format!("{}\n", self.boot);
+        for (inode, made) in directories {
+            // Writing to a string cannot fail.
+            writeln!(text, "{inode} {}", made.0).ok();
+        }
+        let beside = self.path.with_extension("new");
+        crate::common::files::write_private(&beside, text.as_ref())?;
+        std::fs::rename(beside, &self.path)
+    }
+}
+
+fn read(path: &Path, boot: &str) -> io::Result<Directories> {
+    match std::fs::metadata(path) {
+        Ok(data) if data.len() > BYTES_MAX => return Err(io::Error::other("it is too long")),
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Directories::new()),
+        Err(e) => return Err(e),
+    }
+    let text = std::fs::read_to_string(path)?;
+    let mut lines = text.lines();
+    if lines.next() != Some(boot) {
+        return Ok(Directories::new());
+    }
+    let directory = |line: &str| {
+        let (inode, made) = line.split_once(' ')?;
+        Some((inode.parse().ok()?, Timestamp(made.parse().ok()?)))
+    };
+    Ok(lines.filter_map(directory).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembered_until_the_machine_boots() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let boot_id = root.path().join("proc/sys/kernel/random/boot_id");
+        std::fs::create_dir_all(boot_id.parent().unwrap()).unwrap();
+        std::fs::write(&boot_id, "one\n").unwrap();
+        let machine = Root::recorded(root.path()).unwrap();
+        let (mut known, found) = Known::open(dir.path(), &machine).unwrap();
+        assert_eq!(found, []);
+        let directories = [(7, Timestamp(70)), (8, Timestamp(-1))];
+        known.write(1, &directories);
+        assert_eq!(known.generation(), 1);
+        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, directories);
+        std::fs::write(dir.path().join("known"), "one\n7 70\nx y\n9").unwrap();
+        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, [(7, Timestamp(70))]);
+        std::fs::write(&boot_id, "two\n").unwrap();
+        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, []);
+        std::fs::remove_file(boot_id).unwrap();
+        assert!(Known::open(dir.path(), &machine).is_none());
+    }
+}

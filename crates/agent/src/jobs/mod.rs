@@ -1,0 +1,6 @@
+//! The jobs on this node: found, remembered over a restart, and what their environment asks for.
+
+pub(crate) mod accounting;
+pub(crate) mod cgroup_birth_cache;
+pub(crate) mod env_scanner;
+pub(crate) mod finder;

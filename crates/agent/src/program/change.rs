@@ -1,0 +1,124 @@
+//! What the server changes: until when, and what it asked for only once.
+
+use crate::reading::plan::{NO_BURST, may_burst, source_settings};
+use config::{AgentConfig, RemoteChange, read_remote};
+use model::Timestamp;
+use std::collections::VecDeque;
+
+/// Requests to send what a burst kept that are remembered, so that none is obeyed twice.
+const SEEN_MAX: usize = 256;
+
+/// What the server changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    change: Option<RemoteChange>,
+    seen: VecDeque<(String, u64)>,
+}
+
+/// What is to be done of what the server wants.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Sources of which what is kept is to be sent.
+    pub(crate) flushes: Vec<String>,
+    /// What the node does not allow.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Changes {
+    /// What holds now, if anything does.
+    pub(crate) const fn change(&self) -> Option<&RemoteChange> {
+        self.change.as_ref()
+    }
+
+    /// The server wants another configuration: what the node's own file allows of it holds from now on.
+    pub(crate) fn take(
+        &mut self,
+        generation: u64,
+        text: &[u8],
+        config: &AgentConfig,
+        now: Timestamp,
+    ) -> Taken {
+        let sources = source_settings();
+        let mut change = read_remote(text, now, &config.remote, &config.burst, &sources);
+        let refused = &mut change.refused;
+        change.bursts.retain(|source, _| {
+            let may = may_burst(source);
+            if !may {
+                refused.push(format!("server: `burst.{source}`: `{source}` {NO_BURST}"));
+            }
+            may
+        });
+        let flushes = change.flushes.iter().filter(|flush| self.is_new(flush)).cloned();
+        let flushes: Vec<_> = flushes.collect();
+        for flush in &flushes {
+            if self.seen.len() >= SEEN_MAX {
+                self.seen.pop_front();
+            }
+            self.seen.push_back(flush.clone());
+        }
+        let until =
+            change.next_end().map_or_else(String::new, |end| format!("; the first until {end}"));
+        log::info!("the server's configuration {generation} changes {}{until}", change.summary());
+        for refused in &change.refused {
+            log::warn!("of the server's configuration {generation} refused: {refused}");
+        }
+        let refused = std::mem::take(&mut change.refused);
+        self.change = (generation != 0).then_some(change);
+        Taken { flushes: flushes.into_iter().map(|(source, _)| source).collect(), refused }
+    }
+
+    fn is_new(&self, flush: &(String, u64)) -> bool {
+        !self.seen.contains(flush)
+    }
+
+    /// Forgets what has ended. Whether anything has.
+    pub(crate) fn expire(&mut self, now: Timestamp) -> bool {
+        self.change.as_mut().is_some_and(|change| change.expire(now))
+    }
+
+    /// When something ends next.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        self.change.as_ref().and_then(RemoteChange::next_end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{ConfigFile, Given};
+
+    fn config(allow: &str) -> AgentConfig {
+        let flags = vec![("remote.allow".to_owned(), config::Raw::One(allow.to_owned()))];
+        let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+        crate::reading::plan::load(&given).unwrap().config
+    }
+
+    #[test]
+    fn each_number_flushes_once() {
+        let (mut changes, config) = (Changes::default(), config("bursts"));
+        let flush = |number: u64| format!("[[flush]]\nsource = \"cpu\"\nnumber = {number}\n");
+        let mut take = |text: &str| changes.take(1, text.as_bytes(), &config, Timestamp(0)).flushes;
+        assert_eq!(take(&flush(17)), ["cpu"]);
+        assert_eq!(take(&flush(17)), [""; 0]);
+        assert_eq!(take(&format!("{}{}", flush(17), flush(18))), ["cpu"]);
+        assert_eq!(take(&flush(17)), [""; 0], "one that was seen before another is not new");
+    }
+
+    #[test]
+    fn what_a_source_tells_once_is_not_kept() {
+        let (mut changes, config) = (Changes::default(), config("bursts"));
+        let text = "[burst.exec]\nuntil = 60\n[burst.cpu]\nuntil = 60\n";
+        let taken = changes.take(3, text.as_bytes(), &config, Timestamp(0));
+        assert_eq!(taken.refused.len(), 1, "{taken:?}");
+        let held = |changes: &Changes| {
+            let bursts = &changes.change().unwrap().bursts;
+            bursts.keys().map(String::clone).collect::<Vec<_>>()
+        };
+        assert_eq!(held(&changes), ["cpu"]);
+        assert_eq!(changes.next_end(), Some(Timestamp::from_seconds(60)));
+        assert!(changes.expire(Timestamp::from_seconds(60)));
+        assert_eq!((held(&changes).len(), changes.next_end()), (0, None));
+        changes.take(0, b"", &config, Timestamp(0));
+        assert_eq!(changes.change(), None);
+    }
+}

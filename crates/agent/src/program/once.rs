@@ -1,0 +1,87 @@
+//! `--once`: one tick of each given machine, with no thread and no clock but the given one.
+
+use crate::common::clock::{Clock, GivenClock, MachineClock};
+use crate::common::start_error::StartError;
+use crate::connection::http::{Http, Said};
+use crate::delivery::sealed::Sealed;
+use crate::reading::plan::plan;
+use crate::sampling::context::Site;
+use crate::sampling::sampler::{Sampler, Step};
+use config::AgentConfig;
+use model::Batch;
+use std::sync::Arc;
+use wire::{AckStatus, Encoder};
+
+/// Takes one tick of each machine that the configuration names, a period after the other, or of this one;
+/// prints it if told to, and sends it if a server is named.
+///
+/// # Errors
+/// A machine cannot be read, or the server does not take the batches.
+pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
+    let site = Site::open(config)?;
+    let clock = Arc::new(GivenClock::new(config.run.now.unwrap_or_else(|| MachineClock.wall())));
+    let sealed = Sealed::default();
+    let mut plan = plan(config, None).map_err(StartError::Machine)?;
+    // What the agent costs is nobody's business but a running one's, and differs from run to run.
+    plan.own = None;
+    let given: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
+    let mut sampler =
+        site.sampler(config, given, &plan, Box::new(sealed.clone()), (Vec::new(), None))?;
+    // The sampler's own root shows what this one is stepped to.
+    let Site { root: mut shown, .. } = site;
+    let mut later = config.run.root.iter().skip(1);
+    loop {
+        sampler.force();
+        tick(&mut sampler, &*clock);
+        let Some(next) = later.next() else { break };
+        shown.step_to(next).map_err(|e| StartError::machine("root", &e))?;
+        clock.pass(i64::try_from(plan.period.as_micros()).unwrap_or(i64::MAX));
+    }
+    sampler.end();
+    tick(&mut sampler, &*clock);
+    send(config, &sealed.take())
+}
+
+fn tick(sampler: &mut Sampler, clock: &dyn Clock) {
+    loop {
+        match sampler.step() {
+            Step::Read(reading) => {
+                let generation = sampler.generation;
+                sampler.done(reading.make(clock), generation);
+            }
+            Step::Find(finding) => {
+                let generation = sampler.generation;
+                sampler.found(finding.make(), generation);
+            }
+            Step::Look(looking) => {
+                let generation = sampler.generation;
+                sampler.looked(looking.make(), generation);
+            }
+            Step::Wait(_) => {
+                sampler.seal_now();
+                return;
+            }
+            Step::End => return,
+        }
+    }
+}
+
+/// Sends batches to the server that was named, if one was.
+fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
+    let Some(url) = &config.server.server else { return Ok(()) };
+    let mut frames = Vec::new();
+    let mut encoder = Encoder::default();
+    for batch in batches {
+        let encoded = encoder.encode(batch, &mut frames);
+        encoded.map_err(|e| StartError::machine("a batch", &e))?;
+    }
+    let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
+    let answer = http
+        .post(&frames, &Said { now: MachineClock.wall(), ..Said::default() })
+        .map_err(|e| StartError::machine("the server does not take the batches", &e))?;
+    let taken = [AckStatus::Stored, AckStatus::Duplicate];
+    match answer.acks.iter().find(|ack| !taken.contains(&ack.status)) {
+        Some(ack) => Err(StartError::machine("the server does not take a batch", &ack.reason)),
+        None => Ok(()),
+    }
+}

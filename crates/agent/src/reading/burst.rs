@@ -1,0 +1,109 @@
+//! What is read of a source between its ticks, and kept in memory until something wants it sent. The samples
+//! themselves are in the source's sink; here is when they are read, and which of them are wanted.
+
+use crate::common::schedule::{Due, Schedule};
+use crate::reading::pace::Pace;
+use crate::reading::plan::BurstPlan;
+use model::Timestamp;
+use sources::{Keep, Sink};
+use std::time::Duration;
+
+/// Why what is kept may be wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// A job came to the node.
+    JobStart,
+    /// A job ended.
+    JobEnd,
+    /// Somebody asked.
+    Asked,
+}
+
+/// The burst of a source.
+#[derive(Debug)]
+pub(crate) struct Burst {
+    plan: BurstPlan,
+    schedule: Schedule,
+    pace: Pace,
+    /// What was read up to here is wanted.
+    until: Option<Timestamp>,
+    /// How often it was.
+    pub(crate) flushes: u64,
+    /// Since when that is counted.
+    pub(crate) since: Timestamp,
+}
+
+impl Burst {
+    pub(crate) fn new(plan: BurstPlan, now: Timestamp) -> Self {
+        let (schedule, pace) = (Schedule::new(plan.keep.period, now), Pace::new());
+        Self { plan, schedule, pace, until: None, flushes: 0, since: now }
+    }
+
+    pub(crate) const fn plan(&self) -> BurstPlan {
+        self.plan
+    }
+
+    pub(crate) const fn keep(&self) -> Keep {
+        self.plan.keep
+    }
+
+    /// Up to when what was read is wanted and not yet sent.
+    pub(crate) const fn wanted(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    pub(crate) const fn due(&self) -> Timestamp {
+        self.schedule.due()
+    }
+
+    pub(crate) const fn period_us(&self) -> i64 {
+        self.schedule.period_us()
+    }
+
+    pub(crate) fn take(&mut self, now: Timestamp) -> Option<Due> {
+        self.schedule.take(now)
+    }
+
+    pub(crate) fn align(&mut self, now: Timestamp) {
+        self.schedule.align(now);
+    }
+
+    /// Takes what a reading cost; how often it is read from now on, and that in words, if it changes.
+    pub(crate) fn reading(
+        &mut self,
+        cpu_us: u64,
+        percent_max: u64,
+        at: Timestamp,
+    ) -> Option<(Duration, &'static str)> {
+        let period = self.plan.keep.period;
+        let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+        self.pace.reading(cpu_us, period_us, percent_max)?;
+        let paced = period.saturating_mul(self.pace.factor);
+        self.schedule = Schedule::new(paced, at.plus(1));
+        Some((paced, self.pace.rate()))
+    }
+
+    /// Something happened: whether that wants what is kept.
+    pub(crate) fn trigger(&mut self, trigger: Trigger, now: Timestamp) -> bool {
+        let wants = match trigger {
+            Trigger::JobStart => self.plan.flush_on.job_start,
+            Trigger::JobEnd => self.plan.flush_on.job_end,
+            Trigger::Asked => true,
+        };
+        if wants {
+            self.until = Some(now);
+            self.flushes += 1;
+        }
+        wants
+    }
+
+    /// Moves what is wanted, so many samples at once, to what is sealed next. Whether more is left.
+    pub(crate) fn release(&mut self, sink: &mut Sink, most: usize) -> bool {
+        let Some(until) = self.until else { return false };
+        let more = sink.release(until, most);
+        if !more {
+            self.until = None;
+        }
+        more
+    }
+}

@@ -1,0 +1,363 @@
+//! The agent's own metrics: what each source costs, and what waits to be sent. A source like the others
+//! to its readers; it reads nothing of the machine, so it is taken by the tick itself.
+
+use crate::batches::seal::SealCounts;
+use crate::common::clock::process_cpu_us;
+use crate::common::schedule::Schedule;
+use crate::reading::plan::Plan;
+use crate::reading::source_state::{Entry, State};
+use model::{DeviceId, Metric, Timestamp, Unit};
+use sources::{Every, Open, Sink, Source, SourceError, SourceSpec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The agent's own metrics as a source: for the manual, the name checks and the configuration.
+pub(crate) static SPEC: SourceSpec = SourceSpec {
+    name: "agent",
+    help: "What the agent itself costs, source by source, and what it has not sent yet.",
+    reads: &["its own counters"],
+    cost: "13 samples a source, 3 more with a burst, and 14 of its own, from memory",
+    every: Every::AtLeast(Duration::from_secs(10)),
+    metrics: &[
+        &CPU,
+        &SOURCE_CPU,
+        &SOURCE_WALL,
+        &LATENESS,
+        &READS,
+        &SAMPLES,
+        &ERRORS,
+        &PANICS,
+        &TIMEOUTS,
+        &MISSED,
+        &WORKING,
+        &PARKED,
+        &PERIOD,
+        &SERIES,
+        &BURST_BYTES,
+        &BURST_FLUSHES,
+        &BURST_CUT,
+        &REFUSED_SAMPLES,
+        &BATCHES,
+        &DROPPED,
+        &GAPS,
+        &CLOCK_STEPS,
+        &CUT_WALKS,
+        &UNSENT_BYTES,
+        &SPOOL_BYTES,
+        &SPOOL_SEGMENTS,
+        &ACK_AGE,
+        &SENT,
+        &REFUSED,
+        &REFUSED_BY_SERVER,
+        &STATES_REJECTED,
+    ],
+    sane: &[],
+    options: &[],
+    open,
+};
+
+const STEPS_US: u32 = 1_000_000;
+
+static CPU: Metric =
+    Metric::counter("agent_cpu_seconds_total", Unit::Seconds, "Processor time of the whole agent.")
+        .steps(STEPS_US);
+static SOURCE_CPU: Metric = Metric::counter(
+    "agent_source_cpu_seconds_total",
+    Unit::Seconds,
+    "Processor time of the source's readings.",
+)
+.steps(STEPS_US);
+static SOURCE_WALL: Metric = Metric::counter(
+    "agent_source_wall_seconds_total",
+    Unit::Seconds,
+    "Time that the source's readings took.",
+)
+.steps(STEPS_US);
+static LATENESS: Metric = Metric::gauge(
+    "agent_source_lateness_seconds",
+    Unit::Seconds,
+    "How long after its scheduled instant the source's last reading began.",
+)
+.steps(STEPS_US);
+static READS: Metric =
+    Metric::counter("agent_source_reads_total", Unit::Count, "Readings of the source.");
+static SAMPLES: Metric =
+    Metric::counter("agent_source_samples_total", Unit::Count, "Samples that the source gave.");
+static ERRORS: Metric = Metric::counter(
+    "agent_source_errors_total",
+    Unit::Count,
+    "Readings of the source that failed.",
+);
+static PANICS: Metric = Metric::counter(
+    "agent_source_panics_total",
+    Unit::Count,
+    "Readings of the source that failed by a fault of the program.",
+);
+static TIMEOUTS: Metric = Metric::counter(
+    "agent_source_timeouts_total",
+    Unit::Count,
+    "Readings of the source that took longer than they may.",
+);
+static MISSED: Metric = Metric::counter(
+    "agent_source_missed_ticks_total",
+    Unit::Count,
+    "Ticks of the source that came too late to be taken.",
+);
+static WORKING: Metric =
+    Metric::gauge("agent_source_working", Unit::Count, "1 if the source gives samples, else 0.");
+static PARKED: Metric = Metric::gauge(
+    "agent_source_parked",
+    Unit::Count,
+    "1 while a reading of the source takes longer than it may, else 0.",
+);
+static PERIOD: Metric = Metric::gauge(
+    "agent_source_period_seconds",
+    Unit::Seconds,
+    "How often the source is read; more rarely than it should be while it takes too much of a processor.",
+)
+.steps(STEPS_US);
+static SERIES: Metric =
+    Metric::gauge("agent_source_series", Unit::Count, "Series that the source keeps alive.");
+static BURST_BYTES: Metric = Metric::gauge(
+    "agent_source_burst_bytes",
+    Unit::Bytes,
+    "What is kept of the source's readings between its ticks; only where it has a burst.",
+);
+static BURST_FLUSHES: Metric = Metric::counter(
+    "agent_source_burst_flushes_total",
+    Unit::Count,
+    "Times that what is kept of the source was sent; only where it has a burst.",
+);
+static BURST_CUT: Metric = Metric::counter(
+    "agent_source_burst_cut_samples_total",
+    Unit::Count,
+    "Kept samples of the source that had to make room before their time; only where it has a burst.",
+);
+static REFUSED_SAMPLES: Metric = Metric::counter(
+    "agent_source_refused_samples_total",
+    Unit::Count,
+    "Samples of the source that were no number, or had impossible labels or one series too many.",
+);
+static BATCHES: Metric =
+    Metric::counter("agent_batches_total", Unit::Count, "Batches that were sealed.");
+static DROPPED: Metric = Metric::counter(
+    "agent_dropped_samples_total",
+    Unit::Count,
+    "Samples for which there was no room in memory, in the spool or by age.",
+);
+static GAPS: Metric = Metric::counter("agent_gaps_total", Unit::Count, "Gaps that were told of.");
+static CLOCK_STEPS: Metric = Metric::counter(
+    "agent_clock_steps_total",
+    Unit::Count,
+    "Times that the clock was set by a tenth of a second or more.",
+);
+static CUT_WALKS: Metric = Metric::counter(
+    "agent_cut_walks_total",
+    Unit::Count,
+    "Walks of a job's cgroups that left some out, as its user has too many directories.",
+);
+static UNSENT_BYTES: Metric = Metric::gauge(
+    "agent_unsent_bytes",
+    Unit::Bytes,
+    "Batches in memory that the server has not acknowledged.",
+);
+static SPOOL_BYTES: Metric =
+    Metric::gauge("agent_spool_bytes", Unit::Bytes, "Batches in the spool.");
+static SPOOL_SEGMENTS: Metric =
+    Metric::gauge("agent_spool_segments", Unit::Count, "Files of the spool.");
+static ACK_AGE: Metric = Metric::gauge(
+    "agent_ack_age_seconds",
+    Unit::Seconds,
+    "Age of the oldest sample that the server has not acknowledged; 0 if it has all.",
+)
+.steps(STEPS_US);
+static SENT: Metric = Metric::counter(
+    "agent_sent_batches_total",
+    Unit::Count,
+    "Batches that the server acknowledged.",
+);
+static REFUSED: Metric = Metric::counter(
+    "agent_refused_batches_total",
+    Unit::Count,
+    "Batches that the server refused for good.",
+);
+static REFUSED_BY_SERVER: Metric = Metric::counter(
+    "agent_refused_samples_total",
+    Unit::Count,
+    "Samples that the server refused of batches that it took.",
+);
+
+static STATES_REJECTED: Metric = Metric::counter(
+    "agent_rejected_states_total",
+    Unit::Count,
+    "Accounting states of an earlier start that were rejected: damaged, or from before the last boot.",
+);
+
+fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
+    Err(SourceError::absent(
+        "no agent runs here: only a running one has something to tell of itself",
+    ))
+}
+
+/// What the parts behind the tick count; each is set by one of them and read by the tick.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) unsent_bytes: AtomicU64,
+    pub(crate) spool_bytes: AtomicU64,
+    pub(crate) spool_segments: AtomicU64,
+    /// Instant of the oldest sample that is not acknowledged; 0 if all are.
+    pub(crate) oldest_unacked_us: AtomicI64,
+    pub(crate) sent_batches: AtomicU64,
+    pub(crate) refused_batches: AtomicU64,
+    pub(crate) refused_samples: AtomicU64,
+    pub(crate) dropped_samples: AtomicU64,
+    pub(crate) states_rejected: AtomicU64,
+    /// Until the next batch at the longest, by what was sealed last; 0 before that.
+    pub(crate) wait_us: AtomicI64,
+}
+
+impl Counters {
+    pub(crate) fn get(value: &AtomicU64) -> f64 {
+        value.load(Ordering::Relaxed) as f64
+    }
+}
+
+/// The agent's own metrics.
+#[derive(Debug)]
+pub(crate) struct Own {
+    sink: Sink,
+    schedule: Option<Schedule>,
+    counters: Arc<Counters>,
+    start: Timestamp,
+    pub(crate) clock_steps: u64,
+}
+
+impl Own {
+    /// Of a device, by an agent that started at this instant.
+    pub(crate) fn new(device: DeviceId, counters: Arc<Counters>, start: Timestamp) -> Self {
+        Self { sink: Sink::new(device), schedule: None, counters, start, clock_steps: 0 }
+    }
+
+    pub(crate) fn planned(mut self, plan: &Plan, now: Timestamp) -> Self {
+        self.apply(plan, now);
+        self
+    }
+
+    pub(crate) fn apply(&mut self, plan: &Plan, now: Timestamp) {
+        self.schedule = plan.own.map(|period| Schedule::new(period, now));
+        self.sink.set_off(&plan.own_off);
+    }
+
+    pub(crate) fn align(&mut self, now: Timestamp) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.align(now);
+        }
+    }
+
+    /// How often it is read, if it is.
+    pub(crate) fn period_us(&self) -> Option<i64> {
+        self.schedule.map(Schedule::period_us)
+    }
+
+    /// Until the next batch at the longest, as the server was or will be told.
+    pub(crate) fn wait_us(&self) -> i64 {
+        self.counters.wait_us.load(Ordering::Relaxed)
+    }
+
+    /// The same, from now on.
+    pub(crate) fn set_wait_us(&self, wait_us: i64) {
+        self.counters.wait_us.store(wait_us, Ordering::Relaxed);
+    }
+
+    pub(crate) const fn device(&self) -> &DeviceId {
+        self.sink.device()
+    }
+
+    pub(crate) const fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
+    pub(crate) fn due(&self) -> Timestamp {
+        self.schedule.map_or(Timestamp(i64::MAX), Schedule::due)
+    }
+
+    pub(crate) fn collect_if_due(
+        &mut self,
+        now: Timestamp,
+        entries: &[Entry],
+        sealed: &SealCounts,
+    ) {
+        let Some(due) = self.schedule.as_mut().and_then(|schedule| schedule.take(now)) else {
+            return;
+        };
+        self.sink.begin(due.at);
+        for entry in entries.iter().filter(|entry| entry.enabled) {
+            self.source(entry);
+        }
+        let rejected = entries.iter().map(|entry| entry.stats.states_rejected).sum();
+        self.agent(now, sealed, rejected);
+    }
+
+    fn source(&mut self, entry: &Entry) {
+        let labels = &[("source", entry.spec.name)][..];
+        let (stats, start) = (&entry.stats, self.start);
+        let mut out = self.sink.of_device();
+        let one = |is: bool| f64::from(u8::from(is));
+        out.gauge(&WORKING, labels, one(entry.state == State::Working));
+        // Of one that this machine does not have there is nothing else to tell.
+        if matches!(entry.state, State::Failing(SourceError::Absent(_))) && stats.samples == 0 {
+            return;
+        }
+        for (metric, count) in [
+            (&READS, stats.reads),
+            (&SAMPLES, stats.samples),
+            (&ERRORS, stats.errors),
+            (&PANICS, stats.panics),
+            (&TIMEOUTS, stats.timeouts),
+            (&MISSED, stats.missed),
+            (&REFUSED_SAMPLES, stats.refused),
+        ] {
+            out.counter(metric, labels, count as f64, start);
+        }
+        out.counter(&SOURCE_CPU, labels, stats.cpu_us as f64 / 1e6, start);
+        out.counter(&SOURCE_WALL, labels, stats.wall_us as f64 / 1e6, start);
+        out.gauge(&LATENESS, labels, stats.late_us as f64 / 1e6);
+        out.gauge(&PERIOD, labels, entry.schedule.period_us() as f64 / 1e6);
+        out.gauge(&PARKED, labels, one(entry.state == State::Parked));
+        out.gauge(&SERIES, labels, entry.series as f64);
+        if let Some(burst) = &entry.burst {
+            out.gauge(&BURST_BYTES, labels, stats.kept_bytes as f64);
+            out.counter(&BURST_FLUSHES, labels, burst.flushes as f64, burst.since);
+            out.counter(&BURST_CUT, labels, stats.kept_cut as f64, start);
+        }
+    }
+
+    fn agent(&mut self, now: Timestamp, sealed: &SealCounts, rejected: u64) {
+        let (counters, start) = (&*self.counters, self.start);
+        let mut out = self.sink.of_device();
+        out.counter(&CPU, &[], process_cpu_us() as f64 / 1e6, start);
+        let dropped = sealed.dropped as f64 + Counters::get(&counters.dropped_samples);
+        for (metric, value) in [
+            (&BATCHES, sealed.batches as f64),
+            (&DROPPED, dropped),
+            (&GAPS, sealed.gaps as f64),
+            (&CLOCK_STEPS, self.clock_steps as f64),
+            (&CUT_WALKS, cgroups::cut_walks() as f64),
+            (&SENT, Counters::get(&counters.sent_batches)),
+            (&REFUSED, Counters::get(&counters.refused_batches)),
+            (&REFUSED_BY_SERVER, Counters::get(&counters.refused_samples)),
+            (&STATES_REJECTED, rejected as f64 + Counters::get(&counters.states_rejected)),
+        ] {
+            out.counter(metric, &[], value, start);
+        }
+        out.gauge(&UNSENT_BYTES, &[], Counters::get(&counters.unsent_bytes));
+        out.gauge(&SPOOL_BYTES, &[], Counters::get(&counters.spool_bytes));
+        out.gauge(&SPOOL_SEGMENTS, &[], Counters::get(&counters.spool_segments));
+        let age = match counters.oldest_unacked_us.load(Ordering::Relaxed) {
+            0 => 0,
+            oldest => now.since(Timestamp(oldest)).max(0),
+        };
+        out.gauge(&ACK_AGE, &[], age as f64 / 1e6);
+    }
+}

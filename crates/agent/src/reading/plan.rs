@@ -1,0 +1,390 @@
+//! From the configuration to what the tick reads.
+
+use crate::reading::own;
+use cgroups::{LayoutConfig, Pattern};
+use config::{
+    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, Partly,
+    RemoteChange, SourceChange, SourceConfig, SourceSettings,
+};
+use kernel::Root;
+use model::{ClusterId, Metric, nearest};
+use sources::{Every, Keep, Options, SOURCES, SourceSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most sources of which something is kept by the node's own file.
+const BURSTS_MAX: usize = 4;
+/// Why nothing is kept of a source.
+pub(crate) const NO_BURST: &str = "tells some things once only, or asks others: it has no burst";
+
+/// How a source is to be read.
+#[derive(Clone, Debug)]
+pub struct SourcePlan {
+    /// Which.
+    pub spec: &'static SourceSpec,
+    /// Whether it is read.
+    pub enabled: bool,
+    /// How often.
+    pub period: Duration,
+    /// How often while no job is on the node, if it is another time.
+    pub period_idle: Option<Duration>,
+    /// Its optional metrics that nobody wants now.
+    pub off: Arc<[&'static Metric]>,
+    /// What is read between its ticks and kept.
+    pub burst: Option<BurstPlan>,
+    /// Its checked options.
+    pub options: Arc<Options>,
+}
+
+/// What is read of a source between its ticks and kept, until something wants it sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstPlan {
+    /// How often, how long and in how much memory.
+    pub keep: Keep,
+    /// What wants it.
+    pub flush_on: FlushOn,
+}
+
+/// How everything is to be read.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Each source, in the order of reading.
+    pub sources: Vec<SourcePlan>,
+    /// Period of the tick.
+    pub period: Duration,
+    /// Whether the agent's own metrics are taken, and how often.
+    pub own: Option<Duration>,
+    /// Those of them that are optional and that nobody wants now.
+    pub own_off: Arc<[&'static Metric]>,
+    /// Longest time a source may take; its period, and a second at least, where there is none.
+    pub source_time_max: Option<Duration>,
+    /// Processor time that one reading should not pass.
+    pub budget: Duration,
+    /// Hundredths of a processor that a source may take; beyond, it is read more rarely.
+    pub source_percent_max: u64,
+    /// Whether it is read what jobs ask for by their environment: where nothing is promoted, nobody asks.
+    pub environments: bool,
+}
+
+/// Every source, that of the agent itself last.
+pub fn sources() -> impl Iterator<Item = &'static SourceSpec> {
+    SOURCES.iter().copied().chain([&own::SPEC])
+}
+
+/// Every source as the configuration sees it.
+pub fn source_settings() -> Vec<SourceSettings> {
+    let settings = |spec: &'static SourceSpec| SourceSettings {
+        name: spec.name,
+        help: spec.help,
+        period: match spec.every {
+            Every::Tick => None,
+            Every::AtLeast(period) => Some(period),
+        },
+        options: spec.options,
+    };
+    sources().map(settings).collect()
+}
+
+/// The checked configuration of an agent, from its file, the environment and flags.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
+    read(given).complete()
+}
+
+/// The same of one with errors.
+pub fn read(given: &Given<'_>) -> Partly<AgentConfig> {
+    let mut partly = config::read_agent(given, &source_settings());
+    let Partly { loaded: Some(loaded), errors } = &mut partly else { return partly };
+    if let Err(error) = discovery(&loaded.config) {
+        errors.push(loaded.values().error("jobs.patterns", &error));
+    }
+    if let Err(error) = bursts(&loaded.config) {
+        errors.push(loaded.values().error("burst.sources", &error));
+    }
+    if let Err(error) = plan(&loaded.config, None) {
+        errors.push(ConfigError { place: config::Origin::Default, what: error });
+    }
+    partly
+}
+
+/// What of a configuration is wrong on this machine, though it is written as it should be: a PMU that no kernel
+/// has, a user whom it does not know. An agent starts all the same, and tells of the sources that it is about.
+///
+/// # Errors
+/// All of it.
+pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), ConfigErrors> {
+    let mut errors = Vec::new();
+    for spec in sources() {
+        let source = loaded.config.sources.get(spec.name).filter(|source| source.enabled);
+        let Some(Ok(options)) = source.map(|it| options(spec, it, &SourceChange::default())) else {
+            continue;
+        };
+        for (option, what) in sources::list::check(spec, root, &options) {
+            let key = format!("sources.{}.{option}", spec.name);
+            errors.push(loaded.values().error(&key, &format!("`{key}`: {what}")));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors)) }
+}
+
+/// What is read, and how often: as configured, and with the change that the server asked for.
+///
+/// # Errors
+/// An option does not fit its source.
+pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
+    let base = config.sampling.period;
+    let (mut list, mut own, mut own_off) = (Vec::new(), None, Arc::default());
+    for spec in sources() {
+        let Some(source) = config.sources.get(spec.name) else { continue };
+        let asked = change.and_then(|change| change.sources.get(spec.name));
+        let asked = asked.cloned().unwrap_or_default();
+        // A source that the server switches on is wanted, all of it.
+        let all = asked.enabled == Some(true);
+        let off = if all { Arc::default() } else { off(spec, &source.optional, change) };
+        // Of a source that has nothing to give now nothing is read.
+        let wanted = off.is_empty() || off.len() < spec.metrics.len();
+        let enabled = asked.enabled.unwrap_or(source.enabled) && wanted;
+        let period = asked.period.or(source.period).unwrap_or(match spec.every {
+            Every::Tick => base,
+            Every::AtLeast(period) => period.max(base),
+        });
+        if std::ptr::eq(spec, &own::SPEC) {
+            (own, own_off) = (enabled.then_some(period), off);
+            continue;
+        }
+        // What the server asks for now holds with jobs and without.
+        let idle = source.period_idle.or(config.sampling.period_idle);
+        let period_idle = idle.filter(|_| asked.period.is_none()).map(|idle| idle.max(period));
+        let options = options(spec, source, &asked)?;
+        let burst = burst(spec.name, config, change);
+        list.push(SourcePlan { spec, enabled, period, period_idle, off, burst, options });
+    }
+    Ok(Plan {
+        sources: list,
+        period: base,
+        own,
+        own_off,
+        source_time_max: config.sampling.source_time_max,
+        budget: config.sampling.source_budget,
+        source_percent_max: config.sampling.source_percent_max,
+        environments: config.remote.allow.iter().any(|word| word == "promotions"),
+    })
+}
+
+/// The optional metrics of a source that no promotion asks for.
+pub(crate) fn off(
+    spec: &SourceSpec,
+    optional: &[MetricPattern],
+    change: Option<&RemoteChange>,
+) -> Arc<[&'static Metric]> {
+    let is_off = |metric: &&&'static Metric| {
+        let name = &*metric.name;
+        let mut promotions = change.iter().flat_map(|change| &change.promotions);
+        optional.iter().any(|one| one.matches(name))
+            && !promotions.any(|promotion| promotion.metric.matches(name))
+    };
+    spec.metrics.iter().filter(is_off).copied().collect()
+}
+
+fn options(
+    spec: &'static SourceSpec,
+    source: &SourceConfig,
+    asked: &SourceChange,
+) -> Result<Arc<Options>, String> {
+    let own = source.options.iter().map(|(name, value)| (&**name, &**value));
+    let asked = asked.events.iter().map(|events| ("events", &**events));
+    let options = Options::of(spec, own.chain(asked)).map_err(|e| e.to_string())?;
+    Ok(Arc::new(options.distrusted(source.distrust.clone())))
+}
+
+/// What is read of a source between its ticks: as the server asks, or else as the node's own file says.
+fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Option<BurstPlan> {
+    let own = &config.burst;
+    let asked = change.and_then(|change| change.bursts.get(name));
+    let asked = asked.map(|burst| (burst.keep, burst.period, burst.flush_on));
+    let is_mine = own.sources.iter().any(|source| source == name);
+    let mine = is_mine.then_some((own.keep, own.period, own.flush_on));
+    let (time, period, flush_on) = asked.or(mine)?;
+    let bytes_max = usize::try_from(own.bytes_max.0).unwrap_or(usize::MAX);
+    Some(BurstPlan { keep: Keep { time, period, bytes_max }, flush_on })
+}
+
+/// Whether what a source gives may be kept: not where it gives something once and never again, nor where
+/// asking it is a program's or another computer's work.
+pub fn may_burst(source: &str) -> bool {
+    !matches!(source, "agent" | "exec" | "ipmi" | "process" | "taskstats")
+}
+
+/// Whether the bursts of the node's own file can be.
+fn bursts(config: &AgentConfig) -> Result<(), String> {
+    let names = &config.burst.sources;
+    if names.len() > BURSTS_MAX {
+        return Err(format!("`burst.sources` has more than {BURSTS_MAX} sources"));
+    }
+    for name in names {
+        if !config.sources.contains_key(name) {
+            let near = nearest(name, config.sources.keys().map(String::as_str));
+            let meant = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            return Err(format!("`burst.sources` has `{name}`, which is no source{meant}"));
+        }
+        if !may_burst(name) {
+            return Err(format!("`burst.sources` has `{name}`, which {NO_BURST}"));
+        }
+    }
+    Ok(())
+}
+
+/// Which jobs are looked for, and where.
+///
+/// # Errors
+/// A pattern is none, or a cluster has no name.
+pub fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
+    let jobs = &config.jobs;
+    let looked_for = |name: &str| jobs.schedulers.iter().any(|scheduler| scheduler == name);
+    let layout = |name: &str, roots: &[String]| -> Result<_, String> {
+        let cluster = ClusterId::new(name).map_err(|e| e.to_string())?;
+        Ok(looked_for(name).then(|| LayoutConfig { cluster, roots: roots.to_vec() }))
+    };
+    let pattern = |text: &String| -> Result<_, String> {
+        let want = || {
+            format!("`{text}` is no pattern: write CLUSTER:PATTERN, such as pbs:pbs/(?<job>\\d+)")
+        };
+        let (cluster, pattern) = text.split_once(':').ok_or_else(want)?;
+        let cluster = ClusterId::new(cluster).map_err(|e| e.to_string())?;
+        Pattern::new(cluster, pattern).map_err(|e| e.to_string())
+    };
+    Ok(cgroups::Config {
+        oar: layout("oar", &jobs.oar_roots)?,
+        slurm: layout("slurm", &jobs.slurm_roots)?,
+        local: looked_for(ClusterId::LOCAL).then(ClusterId::local),
+        patterns: jobs.patterns.iter().map(pattern).collect::<Result<_, _>>()?,
+        scheduler_uids: jobs.scheduler_uids.clone(),
+        units: jobs.units,
+        rescan: jobs.rescan,
+        ..cgroups::Config::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Burst, ConfigFile, Promotion};
+    use model::Timestamp;
+
+    fn config(text: &str) -> AgentConfig {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.toml");
+        std::fs::write(&file, text).unwrap();
+        let file = ConfigFile::Given(file);
+        load(&Given { file, environment: &|_| None, flags: Vec::new() }).unwrap().config
+    }
+
+    fn of(plan: &Plan, name: &str) -> SourcePlan {
+        plan.sources.iter().find(|source| source.spec.name == name).unwrap().clone()
+    }
+
+    fn off(plan: &Plan, name: &str) -> Vec<String> {
+        of(plan, name).off.iter().map(|metric| metric.name.to_string()).collect()
+    }
+
+    fn promoting(metric: &str) -> RemoteChange {
+        let metric = MetricPattern::new(metric).unwrap();
+        let promotions = vec![Promotion { metric, until: Timestamp::from_seconds(60) }];
+        RemoteChange { promotions, ..RemoteChange::default() }
+    }
+
+    #[test]
+    fn where_nothing_is_promoted_no_environment_is_read() {
+        let reads = |text: &str| plan(&config(text), None).unwrap().environments;
+        assert!(reads("") && reads("[remote]\nallow = [\"promotions\"]\n"));
+        assert!(!reads("[remote]\nallow = [\"sources\", \"periods\"]\n"));
+    }
+
+    #[test]
+    fn what_is_optional_is_read_while_a_promotion_asks_for_it() {
+        let text =
+            "[sources.load]\noptional = true\n[sources.uptime]\noptional = [\"uptime_idle.*\"]\n";
+        let config = config(text);
+        let before = plan(&config, None).unwrap();
+        assert!(!of(&before, "load").enabled, "a source of which nothing is wanted is not read");
+        assert!(of(&before, "uptime").enabled && of(&before, "cpu").off.is_empty());
+        assert!(off(&before, "uptime").iter().all(|name| name.starts_with("uptime_idle")));
+        let mut change = promoting("load_1m");
+        let with = plan(&config, Some(&change)).unwrap();
+        assert!(of(&with, "load").enabled);
+        assert!(!off(&with, "load").contains(&"load_1m".to_owned()));
+        assert!(off(&with, "load").contains(&"load_5m".to_owned()));
+        let on = SourceChange { enabled: Some(true), ..SourceChange::default() };
+        let on = RemoteChange { sources: [("load".to_owned(), on)].into(), ..change.clone() };
+        let all = plan(&config, Some(&on)).unwrap();
+        assert!(of(&all, "load").enabled && of(&all, "load").off.is_empty());
+        assert!(change.expire(Timestamp::from_seconds(60)));
+        assert!(!of(&plan(&config, Some(&change)).unwrap(), "load").enabled);
+    }
+
+    #[test]
+    fn nothing_is_optional_unless_somebody_says_so() {
+        let plan = plan(&config(""), None).unwrap();
+        assert!(plan.sources.iter().all(|source| source.off.is_empty() && source.burst.is_none()));
+        assert!(plan.sources.iter().all(|source| source.period_idle.is_none()));
+        assert!(plan.own_off.is_empty());
+    }
+
+    #[test]
+    fn an_idle_node_is_read_no_faster_and_as_the_server_asks() {
+        let text = "period_idle = \"1m\"\n[sources.load]\nperiod_idle = \"1s\"\n[sources.filesystem]\n\
+                    period = \"5m\"\n";
+        let config = config(text);
+        let before = plan(&config, None).unwrap();
+        let idle = |plan: &Plan, name| of(plan, name).period_idle.map(|idle| idle.as_secs());
+        assert_eq!(idle(&before, "cpu"), Some(60));
+        assert_eq!(idle(&before, "load"), Some(5), "not faster than with jobs");
+        assert_eq!(idle(&before, "filesystem"), Some(300));
+        let asked = SourceChange { period: Some(Duration::from_secs(1)), ..Default::default() };
+        let sources = [("cpu".to_owned(), asked)].into();
+        let change = RemoteChange { sources, ..RemoteChange::default() };
+        assert_eq!(idle(&plan(&config, Some(&change)).unwrap(), "cpu"), None);
+    }
+
+    #[test]
+    fn what_perf_counts_and_what_bursts_keep() {
+        let config = config("[burst]\nsources = [\"cpu\"]\nbytes_max = \"1MiB\"\n");
+        let asked =
+            SourceChange { events: Some("emulation_faults".to_owned()), ..Default::default() };
+        let (keep, period) = (Duration::from_secs(10), Duration::from_millis(50));
+        let (flush_on, until) = (FlushOn::default(), Timestamp::from_seconds(60));
+        let change = RemoteChange {
+            sources: [("perf".to_owned(), asked)].into(),
+            bursts: [("load".to_owned(), Burst { period, keep, flush_on, until })].into(),
+            ..RemoteChange::default()
+        };
+        let (before, with) = (plan(&config, None).unwrap(), plan(&config, Some(&change)).unwrap());
+        assert_eq!(of(&with, "perf").options.words("events"), ["emulation_faults"]);
+        assert_eq!(of(&before, "perf").options.words("events"), [""; 0]);
+        assert_ne!(of(&with, "perf").options, of(&before, "perf").options);
+        let cpu = of(&with, "cpu").burst.unwrap();
+        assert_eq!((cpu.keep.period.as_millis(), cpu.keep.bytes_max), (100, 1 << 20));
+        let load = of(&with, "load").burst.unwrap();
+        assert_eq!(load.keep, Keep { time: keep, period, bytes_max: 1 << 20 });
+        assert_eq!(of(&before, "load").burst, None);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_no_configuration() {
+        for (names, part) in [
+            ("\"lod\"", "is `load` meant?"),
+            ("\"exec\"", "once only"),
+            ("\"cpu\", \"load\", \"disk\", \"memory\", \"network\"", "more than 4"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("agent.toml");
+            std::fs::write(&file, format!("[burst]\nsources = [{names}]\n")).unwrap();
+            let file = ConfigFile::Given(file);
+            let given = Given { file, environment: &|_| None, flags: Vec::new() };
+            let error = load(&given).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("agent.toml:2:"), "{error}");
+        }
+    }
+}

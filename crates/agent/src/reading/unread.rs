@@ -1,0 +1,88 @@
+//! What an agent does not read though it knows how, and whose word that is: `ipmi file | load server | process
+//! optional process_io_.*`. The server tells it to whoever misses a metric.
+
+use crate::reading::plan::{off, sources};
+use crate::reading::source_state::BETWEEN;
+use config::{AgentConfig, MetricPattern, RemoteChange};
+
+/// The node's own file, or what stands in its place, switches the source off.
+const FILE: &str = "file";
+/// The server does.
+const SERVER: &str = "server";
+/// Metrics that the node's own file calls optional, as the expressions behind this word say, and of which some
+/// are wanted by nobody now.
+const OPTIONAL: &str = "optional";
+
+/// The sources that are not read, or not all of, by these settings.
+pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> String {
+    let mut unread = Vec::new();
+    for spec in sources() {
+        let (name, Some(source)) = (spec.name, config.sources.get(spec.name)) else { continue };
+        let asked = change.and_then(|change| change.sources.get(name));
+        match (asked.and_then(|asked| asked.enabled), source.enabled) {
+            (Some(true), _) => {}
+            (_, false) => unread.push(format!("{name} {FILE}")),
+            (Some(false), true) => unread.push(format!("{name} {SERVER}")),
+            (None, true) if off(spec, &source.optional, change).is_empty() => {}
+            (None, true) => {
+                let patterns: Vec<_> = source.optional.iter().map(MetricPattern::as_str).collect();
+                unread.push(format!("{name} {OPTIONAL} {}", patterns.join(" ")));
+            }
+        }
+    }
+    unread.join(BETWEEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{ConfigFile, Given, Promotion, SourceChange};
+    use model::Timestamp;
+
+    #[test]
+    fn whose_word_it_is_that_a_source_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.toml");
+        let text = "[sources.load]\nenabled = false\noptional = true\n[sources.memory]\nenabled = false\n\
+                    [sources.uptime]\noptional = [\"uptime_idle.*\", \"x\"]\n[sources.vmstat]\noptional = true\n";
+        std::fs::write(&file, text).unwrap();
+        let file = ConfigFile::Given(file);
+        let given = Given { file, environment: &|_| None, flags: Vec::new() };
+        let config = crate::reading::plan::load(&given).unwrap().config;
+        let told = |change| {
+            let mut told: Vec<_> =
+                unread(&config, change).split(BETWEEN).map(str::to_owned).collect();
+            told.sort_unstable();
+            told
+        };
+        assert_eq!(
+            told(None),
+            ["load file", "memory file", "uptime optional uptime_idle.* x", "vmstat optional .*"]
+        );
+        let switched = |name: &str, enabled| {
+            let change = SourceChange { enabled: Some(enabled), ..SourceChange::default() };
+            (name.to_owned(), change)
+        };
+        let promoted = |metric| Promotion {
+            metric: MetricPattern::new(metric).unwrap(),
+            until: Timestamp::from_seconds(60),
+        };
+        let change = RemoteChange {
+            sources: [("cpu", false), ("load", true), ("memory", false), ("vmstat", true)]
+                .map(|(name, enabled)| switched(name, enabled))
+                .into(),
+            promotions: vec![promoted("uptime_.*")],
+            ..RemoteChange::default()
+        };
+        // What the server lets go of is still off by the file.
+        assert_eq!(told(Some(&change)), ["cpu server", "memory file"]);
+        let change = RemoteChange { promotions: vec![promoted("x")], ..RemoteChange::default() };
+        assert!(told(Some(&change)).contains(&"uptime optional uptime_idle.* x".to_owned()));
+    }
+
+    #[test]
+    fn by_default_all_is_read() {
+        let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+        assert_eq!(unread(&crate::reading::plan::load(&given).unwrap().config, None), "");
+    }
+}

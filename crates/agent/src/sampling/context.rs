@@ -1,0 +1,80 @@
+//! Who samples what: the machine, its name, and what every part of the agent shares.
+
+use crate::batches::notes::Notes;
+use crate::batches::seal::{Outlet, Sealer};
+use crate::common::clock::Clock;
+use crate::common::print::Printer;
+use crate::common::start_error::StartError;
+use crate::jobs::cgroup_birth_cache::Directories;
+use crate::jobs::finder::Finder;
+use crate::reading::machine::{device_of, machine, recorded};
+use crate::reading::own::{Counters, Own};
+use crate::reading::plan::{Plan, discovery};
+use crate::sampling::sampler::Sampler;
+use config::AgentConfig;
+use kernel::Root;
+use model::{Boot, DeviceId, Origin, Timestamp};
+use rustls::crypto::ring;
+use std::sync::Arc;
+
+/// The machine, and the agent's start on it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) root: Root,
+    pub(crate) device: DeviceId,
+    origin: Origin,
+    pub(crate) boot: Boot,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Site {
+    /// The machine that the configuration names; the live one if it names none.
+    ///
+    /// # Errors
+    /// It is not there, has no name, or gives no random numbers.
+    pub(crate) fn open(config: &AgentConfig) -> Result<Self, StartError> {
+        let root = match config.run.root.first() {
+            Some(first) => recorded(first)?,
+            None => Root::live().map_err(|e| StartError::machine("root", &e))?,
+        };
+        let device = match &config.sampling.device {
+            Some(device) => device.clone(),
+            None => device_of(&root)?,
+        };
+        let origin = Origin::new(device.as_str()).map_err(|e| StartError::machine("device", &e))?;
+        let notes = Arc::new(Notes::new(origin.clone(), device.clone()));
+        let counters = Arc::new(Counters::default());
+        Ok(Self { root, device, origin, boot: draw_boot()?, notes, counters })
+    }
+
+    /// Its tick, by this clock and plan; what is sealed goes into the outlet. `known`: what an earlier
+    /// start knew of the jobs' directories.
+    ///
+    /// # Errors
+    /// The jobs to be looked for are not told as they should.
+    pub(crate) fn sampler(
+        &self,
+        config: &AgentConfig,
+        clock: Arc<dyn Clock>,
+        plan: &Plan,
+        outlet: Box<dyn Outlet>,
+        known: (Directories, Option<Timestamp>),
+    ) -> Result<Sampler, StartError> {
+        let now = clock.wall();
+        let printer = config.run.print.then(|| Printer::new(Box::new(std::io::stdout())));
+        let notes = Arc::clone(&self.notes);
+        let sealer = Sealer::new(self.origin.clone(), self.boot, notes, outlet, printer);
+        let own = Own::new(self.device.clone(), Arc::clone(&self.counters), now);
+        let finder = Finder::discovering(discovery(config).map_err(StartError::Machine)?, known);
+        Ok(Sampler::new(clock, machine(self.root.clone(), now), plan, finder, own, sealer))
+    }
+}
+
+/// 128 random bits.
+pub(crate) fn draw_boot() -> Result<Boot, StartError> {
+    let mut bits = [0; 16];
+    let drawn = ring::default_provider().secure_random.fill(&mut bits);
+    drawn.map_err(|_| StartError::Machine("the kernel gives no random bits".to_owned()))?;
+    Ok(Boot(bits))
+}

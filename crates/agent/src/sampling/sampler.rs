@@ -1,0 +1,499 @@
+//! The tick, as a machine of steps: what to do next, and what was done. It reads no clock but the one it
+//! is given, starts no thread and never waits, so that tests own the time and a source that hangs holds
+//! up nobody but the thread that reads it.
+
+mod aside;
+mod demand;
+mod ended;
+mod last;
+mod presence;
+
+use crate::batches::seal::{Sealer, Sinks};
+use crate::common::clock::Clock;
+use crate::common::schedule::Schedule;
+use crate::jobs::cgroup_birth_cache::Directories;
+use crate::jobs::env_scanner::{Looking, Wishes};
+use crate::jobs::finder::WantedJobs;
+use crate::jobs::finder::{Finder, Found};
+use crate::reading::own::Own;
+use crate::reading::plan::Plan;
+use crate::reading::queues::Queues;
+use crate::reading::source_state::{BETWEEN, Entry, State};
+use crate::reading::work::{Machine, Read, Reading, Slot, Task};
+use cgroups::Jobs;
+use model::{DeviceId, JobKey, Timestamp};
+use presence::Presence;
+use sources::Sink;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A wall clock that moves this much against the steady one was set by somebody.
+const CLOCK_STEP_US: i64 = 100_000;
+/// Least time between two sealings.
+const SEAL_MIN: Duration = Duration::from_secs(1);
+
+/// What to do next.
+pub(crate) enum Step {
+    /// Read a source; [`Sampler::done`] takes it back.
+    Read(Reading),
+    /// Look for jobs; [`Sampler::found`] takes it back.
+    Find(Finding),
+    /// Look at what a job asks for; [`Sampler::looked`] takes it back.
+    Look(Looking),
+    /// Nothing until this instant, unless something is noted.
+    Wait(Timestamp),
+    /// Everything is sealed and nothing more will come.
+    End,
+}
+
+/// A look for jobs about to be made.
+pub(crate) struct Finding {
+    finder: Box<Finder>,
+    machine: Arc<Machine>,
+    device: DeviceId,
+    now: Timestamp,
+}
+
+impl Finding {
+    /// Looks, in the time it takes.
+    pub(crate) fn make(self) -> Found {
+        self.finder.find(&self.machine.root, &self.device, self.now)
+    }
+}
+
+/// What a thread is doing now.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// Which source; `None`: looking for jobs, or at one.
+    place: Option<usize>,
+    since_us: i64,
+    /// After so long another thread goes on with the others.
+    hand_us: i64,
+    /// After so long what it reads is too old.
+    limit_us: i64,
+}
+
+/// Jobs that ended, and the next source to be told so.
+struct Ended {
+    keys: Arc<[JobKey]>,
+    next: usize,
+}
+
+/// The agent's tick.
+pub(crate) struct Sampler {
+    pub(crate) clock: Arc<dyn Clock>,
+    machine: Arc<Machine>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) jobs: Arc<Jobs>,
+    /// Whose sources are quiet; none: those are drained as often as others.
+    queues: Option<Arc<Queues>>,
+    finder: Option<Box<Finder>>,
+    finds: Schedule,
+    presence: Presence,
+    noted: bool,
+    wishes: Wishes,
+    ended: Option<Ended>,
+    told: Option<WantedJobs>,
+    turn: usize,
+    running: Option<Running>,
+    /// Grows with each thread that is set aside: the one whose number differs has lost its turn.
+    pub(crate) generation: u64,
+    sealer: Sealer,
+    seals: Schedule,
+    sealed_us: i64,
+    /// The last sealing was out of its turn.
+    sealed_early: bool,
+    own: Own,
+    /// No job is on the node.
+    is_idle: bool,
+    ahead_us: i64,
+    period: Duration,
+    budget_us: u64,
+    source_time_max: Option<Duration>,
+    ending: bool,
+    /// The next source to be read for the last time.
+    last: Option<usize>,
+}
+
+/// The sinks of the sources and of the agent itself.
+struct AllSinks<'a> {
+    entries: &'a mut [Entry],
+    own: &'a mut Sink,
+}
+
+impl Sinks for AllSinks<'_> {
+    fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>)) {
+        for entry in &mut *self.entries {
+            show(entry.slot.as_mut().map(|slot| &mut slot.sink));
+        }
+        show(Some(self.own));
+    }
+}
+
+impl Sampler {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        machine: Machine,
+        plan: &Plan,
+        finder: Finder,
+        own: Own,
+        sealer: Sealer,
+    ) -> Self {
+        let (now, steady_us) = (clock.wall(), clock.steady_us());
+        let entries = plan.sources.iter().map(|source| {
+            let slot = Slot::new(Sink::of_source(source.spec, own.device().clone()));
+            Entry::new(source, slot, plan.source_percent_max, now)
+        });
+        Self {
+            machine: Arc::new(machine),
+            queues: None,
+            entries: entries.collect(),
+            jobs: finder.jobs(),
+            finds: Schedule::new(finder.every(plan.period, false), now),
+            presence: Presence::default(),
+            finder: Some(Box::new(finder)),
+            noted: true,
+            wishes: Wishes::default(),
+            ended: None,
+            told: None,
+            turn: 0,
+            running: None,
+            generation: 0,
+            sealer,
+            is_idle: false,
+            seals: Schedule::new(plan.period, now),
+            sealed_us: steady_us,
+            sealed_early: false,
+            own: own.planned(plan, now),
+            ahead_us: now.0.saturating_sub(steady_us),
+            period: plan.period,
+            budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
+            source_time_max: plan.source_time_max,
+            ending: false,
+            last: None,
+            clock,
+        }
+        .with_wishes(plan)
+        .with_seals(now)
+    }
+
+    /// What to do now.
+    pub(crate) fn step(&mut self) -> Step {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        self.notice_set_clock(now, steady_us);
+        if !self.ending {
+            if let Some(finding) = self.next_finding(now) {
+                self.run(None, steady_us);
+                return Step::Find(finding);
+            }
+            if let Some(reading) = self.next_reading(now, steady_us) {
+                self.run(Some(reading.place), steady_us);
+                return Step::Read(reading);
+            }
+            self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
+        }
+        if self.ending {
+            if let Some(reading) = self.next_last() {
+                self.run(Some(reading.place), steady_us);
+                return Step::Read(reading);
+            }
+            self.seal(now, steady_us);
+            return Step::End;
+        }
+        if let Some(due) = self.seals.take(now)
+            && !self.put_off(now, steady_us)
+        {
+            self.sealed_early = due.at.0.rem_euclid(self.seals.period_us()) != 0;
+            self.seal(now, steady_us);
+        }
+        self.next_look(steady_us).unwrap_or_else(|| Step::Wait(self.next_instant(now, steady_us)))
+    }
+
+    /// Takes back a source that was read by a thread of this generation.
+    pub(crate) fn done(&mut self, read: Read, generation: u64) {
+        let (place, jobs) = (read.place, read.jobs);
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        let (steady_us, ended) = (self.clock.steady_us(), matches!(read.task, Task::Ended(_)));
+        if generation == self.generation {
+            self.running = None;
+            entry.record(read, steady_us, self.sealer.notes());
+        } else {
+            entry.come_back(read, steady_us, self.sealer.notes());
+        }
+        if let Some(queues) = &self.queues {
+            entry.listen(queues, self.clock.wall(), steady_us);
+            // It found something, or was away when jobs came: those that wait for others' queues go along.
+            if entry.hears() && !entry.listens() || jobs != self.jobs.generation() {
+                let now = self.clock.wall();
+                self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
+                self.heard_of_end();
+            }
+        }
+        if ended {
+            self.seal_soon();
+        }
+    }
+
+    /// Takes back what was found.
+    pub(crate) fn found(&mut self, found: Found, generation: u64) {
+        if generation == self.generation {
+            self.running = None;
+        }
+        self.finder = Some(found.finder);
+        self.plan_finds();
+        self.trigger_bursts(&found.events, &found.ended);
+        self.wishes.note(&found.populated, &found.jobs, self.clock.steady_us());
+        if !found.events.is_empty() {
+            found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
+            self.seal_soon();
+        }
+        if !found.ended.is_empty() {
+            // Those of before that not every source was told of are gone: they stay first.
+            let before = self.ended.take().map(|ended| ended.keys);
+            let keys = before.iter().flat_map(|keys| keys.iter()).chain(&found.ended);
+            self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
+        }
+        if found.jobs.generation() != self.jobs.generation() {
+            // So that they follow a job from its beginning.
+            let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+            self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
+            self.heard_of_end();
+        }
+        self.jobs = found.jobs;
+        self.notice_idle();
+    }
+
+    /// Waits for the queues of sources that are quiet, instead of looking into them ten times a second.
+    pub(crate) fn with_queues(mut self, queues: Arc<Queues>) -> Self {
+        self.queues = Some(queues);
+        self
+    }
+
+    /// Whether a source waits for what comes into its queue. While it does not, what comes stays there until its
+    /// next drain, and nobody is to be woken for it.
+    pub(crate) fn listens(&self) -> bool {
+        self.entries.iter().any(|entry| entry.listens() && entry.hears())
+    }
+
+    /// Something came into a queue: all that wait are drained at once, as what comes is told to each.
+    pub(crate) fn ring(&mut self) {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
+        self.heard_of_end();
+    }
+
+    /// Something came or went in a watched directory.
+    pub(crate) const fn note(&mut self) {
+        self.noted = true;
+    }
+
+    /// Seals what is there and ends; a source being read is not waited for.
+    pub(crate) const fn end(&mut self) {
+        self.ending = true;
+    }
+
+    /// Makes every source due now: one tick, out of turn.
+    pub(crate) fn force(&mut self) {
+        let now = self.clock.wall();
+        self.noted = true;
+        for entry in &mut self.entries {
+            entry.schedule.force(now);
+        }
+    }
+
+    /// Seals now, out of turn.
+    pub(crate) fn seal_now(&mut self) {
+        self.seal(self.clock.wall(), self.clock.steady_us());
+    }
+
+    /// What the server says of jobs.
+    pub(crate) fn set_jobs(&mut self, told: WantedJobs) {
+        self.told = Some(told);
+        self.noted = true;
+    }
+
+    /// What the next start should know of jobs, if it is another state of them than this one.
+    pub(crate) fn known(&self, generation: u64) -> Option<(u64, Directories)> {
+        let news = self.jobs.generation() != generation;
+        self.finder.as_ref().filter(|_| news).map(|finder| finder.known())
+    }
+
+    /// Adds a batch without samples: the last that an agent sends, with the word that it ends.
+    pub(crate) fn seal_end(&mut self) {
+        self.sealer.seal_empty();
+    }
+
+    /// Which sources, or parts of them, should give samples and give none or fewer, and why: `perf denied: … |
+    /// rapl/zones denied: … | exec broken: …`.
+    pub(crate) fn troubles(&self) -> String {
+        let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
+        troubles.join(BETWEEN)
+    }
+
+    /// Gives sources that are off another chance.
+    pub(crate) fn forgive(&mut self) {
+        self.entries.iter_mut().for_each(Entry::forgive);
+    }
+
+    fn run(&mut self, place: Option<usize>, since_us: i64) {
+        let entry = place.and_then(|place| self.entries.get(place));
+        let period_us = entry.map_or(0, |entry| entry.schedule.period_us());
+        let limit_us = match self.source_time_max {
+            Some(limit) => micros(limit),
+            None => period_us.max(Timestamp::SECOND),
+        };
+        let hand_us = self.hand_us().min(limit_us);
+        self.running = Some(Running { place, since_us, hand_us, limit_us });
+    }
+
+    /// When somebody sets the clock, the ticks begin anew: none was missed.
+    fn notice_set_clock(&mut self, now: Timestamp, steady_us: i64) {
+        let ahead_us = now.0.saturating_sub(steady_us);
+        let step_us = ahead_us.saturating_sub(self.ahead_us);
+        self.ahead_us = ahead_us;
+        if step_us.abs() < CLOCK_STEP_US {
+            return;
+        }
+        log::warn!("the clock was set by {} ms; ticks go on by its new time", step_us / 1000);
+        self.own.clock_steps += 1;
+        self.entries.iter_mut().for_each(|entry| entry.align(now));
+        self.finds.align(now);
+        self.seals.align(now);
+        self.own.align(now);
+    }
+
+    fn next_finding(&mut self, now: Timestamp) -> Option<Finding> {
+        self.forget_ended();
+        let due = self.finds.due() <= now;
+        if !(due || self.noted) || self.ended.is_some() {
+            return None;
+        }
+        let mut finder = self.finder.take()?;
+        if let Some(told) = self.told.take() {
+            finder.set_told(told);
+        }
+        self.finds.take(now);
+        self.noted = false;
+        let (machine, device) = (Arc::clone(&self.machine), self.own.device().clone());
+        Some(Finding { finder, machine, device, now })
+    }
+
+    fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
+        let (place, task) = self.next_ended().or_else(|| self.next_due(now, steady_us))?;
+        self.reading(place, task)
+    }
+
+    fn reading(&mut self, place: usize, task: Task) -> Option<Reading> {
+        let entry = self.entries.get_mut(place)?;
+        Some(Reading {
+            place,
+            spec: entry.spec,
+            task,
+            slot: entry.slot.take()?,
+            options: Arc::clone(&entry.options),
+            off: Arc::clone(&entry.off),
+            keep: entry.keep(),
+            machine: Arc::clone(&self.machine),
+            jobs: Arc::clone(&self.jobs),
+            budget_us: self.budget_us,
+        })
+    }
+
+    /// The next source whose tick has come, or whose queue is to be emptied; each in its turn, so that
+    /// one of a short period does not starve the others.
+    fn next_due(&mut self, now: Timestamp, steady_us: i64) -> Option<(usize, Task)> {
+        let count = self.entries.len();
+        for step in 0..count {
+            let place = (self.turn + step) % count;
+            let entry = self.entries.get_mut(place)?;
+            let task = if entry.is_due(now) {
+                entry.take_tick(now, steady_us, self.sealer.notes())
+            } else if entry.is_drain_due(steady_us) {
+                Some(entry.take_drain(now, steady_us))
+            } else {
+                None
+            };
+            if let Some(task) = task {
+                self.turn = (place + 1) % count;
+                return Some((place, task));
+            }
+        }
+        self.turn = 0;
+        None
+    }
+
+    fn seal(&mut self, now: Timestamp, steady_us: i64) {
+        if self.ending {
+            let notes = self.sealer.notes();
+            self.entries.iter_mut().for_each(|entry| entry.tell_hole_at_end(now, notes));
+        }
+        let more = self.release();
+        self.sealed_us = steady_us;
+        let (batches, said_us) = (self.sealer.counts.batches, self.own.wait_us());
+        let own = self.own.sink();
+        self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
+        let wait_us = self.longest_wait_us();
+        self.own.set_wait_us(wait_us);
+        // Who goes silent for longer than was said says so before.
+        if said_us > 0 && wait_us > said_us && self.sealer.counts.batches == batches {
+            self.sealer.seal_empty();
+        }
+        if more {
+            self.seal_soon();
+        }
+    }
+
+    /// Until the next batch at the longest: the period of the source read most often of those that give samples.
+    fn longest_wait_us(&self) -> i64 {
+        let gives =
+            |entry: &&Entry| entry.enabled && matches!(entry.state, State::New | State::Working);
+        let periods = self.entries.iter().filter(gives).map(|entry| entry.schedule.period_us());
+        let shortest = periods.chain(self.own.period_us()).min().unwrap_or(0);
+        shortest.max(self.seals.period_us())
+    }
+
+    /// What ended jobs used is wanted before the next tick.
+    fn seal_soon(&mut self) {
+        let now = self.clock.wall();
+        let at = now.plus(self.seal_wait_us(self.clock.steady_us()).max(0));
+        if at < self.seals.due() {
+            self.seals.force(at);
+        }
+    }
+
+    /// Just after a sealing out of turn there is none in its turn: there is one a second later, or only
+    /// the next in its turn where that is as soon.
+    fn put_off(&mut self, now: Timestamp, steady_us: i64) -> bool {
+        let wait_us = self.seal_wait_us(steady_us);
+        if !self.sealed_early || wait_us <= 0 {
+            return false;
+        }
+        let at = now.plus(wait_us);
+        if at.plus(micros(SEAL_MIN)) <= self.seals.due() {
+            self.seals.force(at);
+        }
+        true
+    }
+
+    fn seal_wait_us(&self, steady_us: i64) -> i64 {
+        micros(SEAL_MIN).saturating_sub(steady_us.saturating_sub(self.sealed_us))
+    }
+
+    fn next_instant(&self, now: Timestamp, steady_us: i64) -> Timestamp {
+        let ticks = self.entries.iter().filter(|entry| entry.enabled);
+        let ticks = ticks.map(Entry::due);
+        let drains = self.entries.iter().filter_map(Entry::drain_due_us);
+        let drains = drains.chain(self.wishes.due_us());
+        let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
+        let finds = self.finder.is_some().then_some(self.finds.due());
+        let others = [self.seals.due(), self.own.due()].into_iter().chain(finds);
+        ticks.chain(drains).chain(others).min().unwrap_or(now)
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Sources that are slow: they are read aside, so that the others go on.
+
+use super::{Running, Sampler, micros};
+use crate::reading::source_state::Entry;
+use std::time::Duration;
+
+/// After a tenth of the tick, within these, the sources that follow are not kept waiting by a slow one.
+const HAND_OVER_MIN: Duration = Duration::from_millis(50);
+const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+
+impl Sampler {
+    /// Sets aside the reading that is being made if it is slow, so that another thread may go on, and
+    /// gives up those aside that have taken longer than they may. Whether another thread is needed.
+    pub(crate) fn watch(&mut self) -> bool {
+        let steady_us = self.clock.steady_us();
+        for entry in &mut self.entries {
+            if entry.overrun_us().is_some_and(|at| steady_us >= at) {
+                entry.park(steady_us);
+            }
+        }
+        let slow =
+            |running: &Running| steady_us >= running.since_us.saturating_add(running.hand_us);
+        let Some(running) = self.running.take_if(|running| slow(running)) else { return false };
+        self.set_aside(running);
+        true
+    }
+
+    /// When [`Self::watch`] may have something to do, by the steady clock: once in each tick, as long as
+    /// no source is slow.
+    pub(crate) fn watch_us(&self) -> i64 {
+        let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
+        let running = match self.running {
+            Some(running) => running.since_us.saturating_add(running.hand_us),
+            None => {
+                let ticks = self.entries.iter().filter(|entry| entry.enabled);
+                let next = ticks.map(|entry| entry.due()).min();
+                let until_us = next.map_or(i64::MAX / 2, |next| next.since(now).max(0));
+                steady_us.saturating_add(until_us).saturating_add(self.hand_us())
+            }
+        };
+        self.entries.iter().filter_map(Entry::overrun_us).chain([running]).min().unwrap_or(running)
+    }
+
+    /// Within a tenth of the tick, those that follow a slow source still carry its scheduled instant.
+    pub(super) fn hand_us(&self) -> i64 {
+        micros((self.period / 10).clamp(HAND_OVER_MIN, HAND_OVER_MAX))
+    }
+
+    /// Gives up every reading that is being made, however long it has taken: the agent ends.
+    pub(crate) fn give_up(&mut self) {
+        let steady_us = self.clock.steady_us();
+        if let Some(running) = self.running.take() {
+            self.set_aside(running);
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.overrun_us().is_some()) {
+            entry.park(steady_us);
+        }
+    }
+
+    fn set_aside(&mut self, running: Running) {
+        self.generation += 1;
+        match running.place.and_then(|place| self.entries.get_mut(place)) {
+            Some(entry) => entry.set_aside(running.since_us, running.limit_us),
+            None if self.finder.is_some() => {
+                log::warn!(
+                    "looking at what a job asks for is slow; until it is done no other is looked at"
+                );
+            }
+            None => log::warn!("looking for jobs is slow; the jobs known so far are read"),
+        }
+    }
+}

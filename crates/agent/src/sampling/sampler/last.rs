@@ -1,0 +1,48 @@
+//! The start and the end of an agent: the accounting states that sources get, and leave.
+
+use super::Sampler;
+use crate::jobs::accounting::States;
+use crate::reading::source_state::Entry;
+use crate::reading::work::{Reading, Task};
+use model::Timestamp;
+
+impl Sampler {
+    /// Ends as [`Self::end`], after each source was read for the last time.
+    pub(crate) const fn finish(&mut self) {
+        self.ending = true;
+        self.last = Some(0);
+    }
+
+    /// Gives sources what an earlier start left for them, of which samples exist until then.
+    pub(crate) fn resume(&mut self, mut states: States, until: Option<Timestamp>) {
+        for entry in &mut self.entries {
+            let Some(slot) = &mut entry.slot else { continue };
+            let period_us = entry.schedule.period_us();
+            slot.until = until.map(|until| until.plus(-period_us));
+            if let Some(place) = states.iter().position(|(name, _)| name == entry.spec.name) {
+                slot.state = states.swap_remove(place).1;
+            }
+        }
+    }
+
+    /// What the sources leave for the next start.
+    pub(crate) fn states(&mut self) -> States {
+        let slots =
+            self.entries.iter_mut().filter_map(|entry| Some((entry.spec, entry.slot.as_mut()?)));
+        let states =
+            slots.map(|(spec, slot)| (spec.name.to_owned(), std::mem::take(&mut slot.state)));
+        // One that was never opened keeps what the earlier start left.
+        states.filter(|(_, state)| !state.is_empty()).collect()
+    }
+
+    /// The next source to be read for the last time.
+    pub(super) fn next_last(&mut self) -> Option<Reading> {
+        let place = self.last?;
+        let is_open = |entry: &Entry| {
+            entry.enabled && entry.slot.as_ref().is_some_and(|slot| slot.source.is_some())
+        };
+        let next = self.entries.iter().skip(place).position(is_open).map(|next| place + next);
+        self.last = next.map(|next| next + 1);
+        self.reading(next?, Task::Finish)
+    }
+}

@@ -1,0 +1,57 @@
+//! A source that costs more than it may: what is told of it, and how often it is read.
+
+use super::*;
+use config::{ConfigFile, Given, Raw};
+
+/// Readings that cost so much each.
+fn readings(bench: &mut Bench, count: u32, cpu_us: i64) {
+    for _ in 0..count {
+        let generation = bench.sampler.generation;
+        let mut read = bench.reading("first").make(&*bench.clock);
+        read.cpu_us = cpu_us;
+        bench.sampler.done(read, generation);
+    }
+}
+
+#[test]
+fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("log");
+    let flags = vec![("log.file".to_owned(), Raw::One(file.display().to_string()))];
+    let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+    let log = crate::reading::plan::load(&given).unwrap().config.log;
+    config::log::set(&log, || second(0)).unwrap();
+    let mut plan = first_only();
+    plan.source_percent_max = 10;
+    let mut bench = Bench::new(&plan);
+
+    // 900 ms of each second: a tenth of a processor is taken at 16 s between two readings.
+    readings(&mut bench, 7, 900_000);
+    assert_eq!(bench.sampler.troubles(), "");
+    readings(&mut bench, 1, 900_000);
+    assert_eq!(
+        bench.sampler.troubles(),
+        "first slowed: it takes more than 10 % of a processor, and is read half as often, every 2 s"
+    );
+    readings(&mut bench, 100, 900_000);
+    assert!(bench.sampler.troubles().ends_with("read a sixteenth as often, every 16 s"));
+    readings(&mut bench, 4 * 64, 1_000);
+    assert_eq!(bench.sampler.troubles(), "");
+    assert_eq!(bench.sampler.entries[0].schedule.period_us(), Timestamp::SECOND);
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let told = text.lines().filter_map(|line| line.split_once("source first takes "));
+    let more = "more than 10 % of a processor: it is read";
+    let less = "less again: it is read";
+    let want = [
+        format!("{more} half as often, every 2 s, until it takes less"),
+        format!("{more} a quarter as often, every 4 s, until it takes less"),
+        format!("{more} an eighth as often, every 8 s, until it takes less"),
+        format!("{more} a sixteenth as often, every 16 s, until it takes less"),
+        format!("{less} an eighth as often, every 8 s"),
+        format!("{less} a quarter as often, every 4 s"),
+        format!("{less} half as often, every 2 s"),
+        format!("{less} as often as it should be, every 1 s"),
+    ];
+    assert_eq!(told.map(|(_, told)| told).collect::<Vec<_>>(), want);
+}

@@ -1,0 +1,189 @@
+//! The thread that reads, and the watch over it: when a source is slow, another thread goes on with the
+//! rest of the tick.
+
+use crate::common::clock::Clock;
+use crate::common::threads::or_end;
+use crate::reading::queues::Queues;
+use crate::sampling::sampler::{Sampler, Step};
+use crate::sampling::waiter::{Bell, Waiter};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A reading thread needs little: its buffers are on the heap.
+const STACK_BYTES: usize = 512 * 1024;
+/// Least time between two looks of the watch.
+const WATCH_MIN_US: u64 = 5_000;
+/// Least time between two looks for jobs that something noted asks for.
+const NOTED_EVERY_US: i64 = 10_000;
+
+/// The reading thread, whichever it is now.
+#[derive(Clone)]
+pub(crate) struct Sampling {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sampler: Mutex<Sampler>,
+    ended: Mutex<bool>,
+    end: Condvar,
+    /// No thread reads, as none could be started.
+    lacking: AtomicBool,
+    bell: Bell,
+    queues: Arc<Queues>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Sampling {
+    /// Starts to read.
+    ///
+    /// # Errors
+    /// No thread or file descriptor is left.
+    pub(crate) fn start(sampler: Sampler) -> io::Result<Self> {
+        let (clock, queues) = (Arc::clone(&sampler.clock), Arc::new(Queues::new()?));
+        let shared = Shared {
+            sampler: Mutex::new(sampler.with_queues(Arc::clone(&queues))),
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+            lacking: AtomicBool::new(false),
+            bell: Bell::new()?,
+            queues,
+            clock,
+        };
+        let sampling = Self { shared: Arc::new(shared) };
+        sampling.spawn(0)?;
+        Ok(sampling)
+    }
+
+    fn spawn(&self, generation: u64) -> io::Result<()> {
+        let waiter = Waiter::new()?;
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("read-{generation}"))
+            .stack_size(STACK_BYTES)
+            .spawn(move || or_end(|| shared.read_on(generation, &waiter)))?;
+        // Never joined: a source that hangs may keep its thread for ever.
+        drop(thread);
+        Ok(())
+    }
+
+    /// Lets another thread go on where a source is slow. Tells how long this need not be asked again.
+    pub(crate) fn watch(&self, at_most: Duration) -> Duration {
+        let mut sampler = self.shared.sampler();
+        let lacking = self.shared.lacking.swap(false, Ordering::Relaxed);
+        if (sampler.watch() || lacking)
+            && let Err(e) = self.spawn(sampler.generation)
+        {
+            log::error!("no thread goes on reading: {e}");
+            self.shared.lacking.store(true, Ordering::Relaxed);
+        }
+        let left_us = sampler.watch_us().saturating_sub(self.shared.clock.steady_us());
+        at_most.min(Duration::from_micros(u64::try_from(left_us).unwrap_or(0).max(WATCH_MIN_US)))
+    }
+
+    /// Changes how it is read.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Sampler) -> T) -> T {
+        let result = change(&mut self.shared.sampler());
+        self.shared.bell.ring();
+        result
+    }
+
+    /// Asks without changing anything.
+    pub(crate) fn look<T>(&self, ask: impl FnOnce(&Sampler) -> T) -> T {
+        ask(&self.shared.sampler())
+    }
+
+    /// Ends: what was read is sealed. A source that is being read is given this long.
+    pub(crate) fn end(&self, patience: Duration) {
+        self.with(Sampler::finish);
+        let ended = self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.shared.end.wait_timeout_while(ended, patience, |ended| !*ended);
+        let ended = match waited {
+            Ok((ended, _)) => *ended,
+            Err(poisoned) => *poisoned.into_inner().0,
+        };
+        let mut sampler = self.shared.sampler();
+        if !ended {
+            sampler.give_up();
+            sampler.seal_now();
+        }
+        sampler.seal_end();
+    }
+}
+
+impl Shared {
+    fn sampler(&self) -> MutexGuard<'_, Sampler> {
+        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads until the end, or until this thread has lost its turn.
+    fn read_on(&self, generation: u64, waiter: &Waiter) {
+        let mut noting: Option<OwnedFd> = None;
+        let mut noted_us = 0;
+        let mut waiting = false;
+        loop {
+            let (step, listens) = {
+                let mut sampler = self.sampler();
+                if sampler.generation != generation {
+                    return;
+                }
+                (sampler.step(), sampler.listens())
+            };
+            match step {
+                Step::Read(reading) => {
+                    let read = reading.make(&*self.clock);
+                    self.sampler().done(read, generation);
+                }
+                Step::Find(finding) => {
+                    let found = finding.make();
+                    if noting.is_none() {
+                        noting = found.finder.fd();
+                    }
+                    noted_us = self.clock.steady_us();
+                    waiting = false;
+                    self.sampler().found(found, generation);
+                }
+                Step::Look(looking) => {
+                    let looked = looking.make();
+                    self.sampler().looked(looked, generation);
+                }
+                Step::Wait(mut until) => {
+                    // Many jobs that start at once are looked for together.
+                    let quiet_us = noted_us + NOTED_EVERY_US - self.clock.steady_us();
+                    if waiting && quiet_us <= 0 {
+                        waiting = false;
+                        self.sampler().note();
+                        continue;
+                    }
+                    if waiting {
+                        until = until.min(self.clock.wall().plus(quiet_us));
+                    }
+                    let watched = noting.as_ref().filter(|_| !waiting).map(AsFd::as_fd);
+                    let heard = listens.then(|| self.queues.fd());
+                    match waiter.wait(until, &self.bell, [watched, heard]) {
+                        Ok([noted, rings]) => {
+                            waiting |= noted;
+                            if rings {
+                                self.sampler().ring();
+                            }
+                        }
+                        Err(e) => {
+                            log::error!("waiting for the next tick: {e}");
+                            std::thread::sleep(Duration::from_secs(1));
+                        }
+                    }
+                }
+                Step::End => {
+                    *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                    self.end.notify_all();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,408 @@
+//! A configuration that the server asks for, within what the node's own file allows.
+//!
+//! It is a text such as
+//!
+//! ```toml
+//! until = "2026-01-06T14:00:00Z"      # of what is changed in [sources]
+//! [sources.taskstats]
+//! period = "1s"
+//! [sources.filesystem]
+//! enabled = false
+//! [sources.perf]
+//! events = ["cache_ll"]
+//! [[promote]]                         # optional metrics to be collected
+//! metric = "filesystem_.*"
+//! until = "2026-01-06T14:30:00Z"
+//! [burst.cpu]                         # read often, and kept in memory
+//! period = "100ms"
+//! keep = "1m"
+//! flush_on = ["job_end"]
+//! until = "2026-01-06T15:00:00Z"
+//! [[flush]]                           # what a burst kept is to be sent now; each number once
+//! source = "cpu"
+//! number = 17
+//! ```
+//!
+//! Never a path, command, address or credential: of a source it may name `enabled`, `period` and the events
+//! that `perf` counts; of a source that runs a program, nothing at all. What is not allowed is refused entry
+//! by entry, and reported.
+
+use crate::BurstSettings;
+use crate::MetricPattern;
+use crate::RemoteSettings;
+use crate::programs::agent::{BURST_KEEP_MAX, BURST_PERIOD_MAX};
+use crate::settings::load::{ConfigError, Values};
+use crate::settings::setting::{Kind, Setting, SourceSettings};
+use crate::settings::text::{Raw, Value};
+use model::Timestamp;
+use model::setting::{show_duration, words};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest text that is read, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Most promotions.
+pub const PROMOTIONS_MAX: usize = 64;
+/// Most sources with a burst.
+pub const BURSTS_MAX: usize = 4;
+/// Most requests to send what bursts kept.
+pub const FLUSHES_MAX: usize = 16;
+
+/// The changes that a node grants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteChange {
+    /// When those of `sources` end by themselves.
+    pub until: Timestamp,
+    /// By source.
+    pub sources: BTreeMap<String, SourceChange>,
+    /// Optional metrics to be collected.
+    pub promotions: Vec<Promotion>,
+    /// By source: what is read often and kept.
+    pub bursts: BTreeMap<String, Burst>,
+    /// Sources of which what a burst kept is to be sent, each with the number of the request.
+    pub flushes: Vec<(String, u64)>,
+    /// What was refused, or cut, for the log and the server: one sentence each.
+    pub refused: Vec<String>,
+}
+
+/// What is changed of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceChange {
+    /// Switched on or off.
+    pub enabled: Option<bool>,
+    /// Read how often.
+    pub period: Option<Duration>,
+    /// What `perf` counts, in the words of its option.
+    pub events: Option<String>,
+}
+
+/// Optional metrics that are to be collected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promotion {
+    /// Which.
+    pub metric: MetricPattern,
+    /// When it ends by itself.
+    pub until: Timestamp,
+}
+
+/// A source that is read often, and kept in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// How often.
+    pub period: Duration,
+    /// How long what was read is kept.
+    pub keep: Duration,
+    /// What has it sent.
+    pub flush_on: FlushOn,
+    /// When it ends by itself.
+    pub until: Timestamp,
+}
+
+/// What has it sent what a burst kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushOn {
+    /// A job came to the node.
+    pub job_start: bool,
+    /// A job ended.
+    pub job_end: bool,
+}
+
+impl FlushOn {
+    pub(crate) fn check(text: &str) -> Result<(), String> {
+        match words(text).find(|word| !matches!(*word, "job_start" | "job_end")) {
+            Some(word) => Err(format!("`{word}` is neither job_start nor job_end")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Value for FlushOn {
+    fn from_raw(raw: &Raw) -> Result<Self, String> {
+        let words = raw.list();
+        Self::check(&words.join(","))?;
+        let has = |word: &str| words.iter().any(|one| one == word);
+        Ok(Self { job_start: has("job_start"), job_end: has("job_end") })
+    }
+}
+
+impl RemoteChange {
+    /// Forgets what has ended. Whether anything has.
+    pub fn expire(&mut self, now: Timestamp) -> bool {
+        let before = (self.sources.len(), self.promotions.len(), self.bursts.len());
+        if now >= self.until {
+            self.sources.clear();
+        }
+        self.promotions.retain(|promotion| now < promotion.until);
+        self.bursts.retain(|_, burst| now < burst.until);
+        before != (self.sources.len(), self.promotions.len(), self.bursts.len())
+    }
+
+    /// When [`Self::expire`] will have something to forget.
+    pub fn next_end(&self) -> Option<Timestamp> {
+        let plain = (!self.sources.is_empty()).then_some(self.until);
+        let promotions = self.promotions.iter().map(|promotion| promotion.until);
+        let bursts = self.bursts.values().map(|burst| burst.until);
+        promotions.chain(bursts).chain(plain).min()
+    }
+
+    /// How much it changes, in words.
+    pub fn summary(&self) -> String {
+        let counts = [
+            (self.sources.len(), "sources"),
+            (self.promotions.len(), "promotions"),
+            (self.bursts.len(), "bursts"),
+        ];
+        let said = counts.iter().filter(|(count, _)| *count > 0);
+        let said: Vec<_> = said.map(|(count, what)| format!("{what}: {count}")).collect();
+        if said.is_empty() { "nothing".to_owned() } else { said.join(", ") }
+    }
+}
+
+/// Reads what a server asks for. Every entry stands for itself: one that is refused does not stop the
+/// others. A burst that says no more is as the node's own would be.
+pub fn read_remote(
+    text: &[u8],
+    now: Timestamp,
+    bounds: &RemoteSettings,
+    burst: &BurstSettings,
+    sources: &[SourceSettings],
+) -> RemoteChange {
+    let longest = now.plus(i64::try_from(bounds.time_max.as_micros()).unwrap_or(i64::MAX));
+    let mut change = RemoteChange { until: longest, ..RemoteChange::default() };
+    let text = match std::str::from_utf8(text) {
+        Ok(text) if text.len() <= TEXT_BYTES_MAX => text,
+        Ok(_) => return refused(change, format!("it has more than {TEXT_BYTES_MAX} bytes")),
+        Err(_) => return refused(change, "it is not UTF-8".to_owned()),
+    };
+    let mut errors = Vec::new();
+    let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
+    let mut asked = Asked { values, errors, bounds, longest };
+    change.until = asked.end("until").unwrap_or(longest);
+    for source in sources {
+        asked.source(source, &mut change);
+        asked.burst(source, burst, &mut change);
+    }
+    for number in 0..PROMOTIONS_MAX {
+        change.promotions.extend(asked.promotion(number));
+    }
+    for number in 0..FLUSHES_MAX {
+        change.flushes.extend(asked.flush(number, sources));
+    }
+    change.refused.extend(asked.errors.iter().map(ToString::to_string));
+    change.expire(now);
+    change
+}
+
+fn refused(mut change: RemoteChange, why: String) -> RemoteChange {
+    change.refused.push(why);
+    change
+}
+
+/// What is asked for, and what of it is wrong.
+struct Asked<'a> {
+    values: Values,
+    errors: Vec<ConfigError>,
+    bounds: &'a RemoteSettings,
+    longest: Timestamp,
+}
+
+impl Asked<'_> {
+    fn source(&mut self, source: &SourceSettings, change: &mut RemoteChange) {
+        let key = |name: &str| format!("sources.{}.{name}", source.name);
+        let mut asked = SourceChange {
+            enabled: self.value(&key("enabled")),
+            period: self.value(&key("period")),
+            events: self.value(&key("events")).map(|events: Vec<String>| events.join(",")),
+        };
+        if source.runs_a_program() {
+            for name in ["enabled", "period"] {
+                let what = "it runs a program, and only the node's own file changes it";
+                self.refuse_if_there(&key(name), what);
+            }
+            return;
+        }
+        asked.enabled = asked.enabled.filter(|_| self.allows("sources", &key("enabled")));
+        asked.period = asked.period.filter(|_| self.allows("periods", &key("period")));
+        asked.period = asked.period.filter(|period| self.is_long_enough(*period, &key("period")));
+        asked.events = asked.events.filter(|_| self.allows("events", &key("events")));
+        if asked != SourceChange::default() {
+            change.sources.insert(source.name.to_owned(), asked);
+        }
+    }
+
+    fn burst(&mut self, source: &SourceSettings, usual: &BurstSettings, change: &mut RemoteChange) {
+        let key = |name: &str| format!("burst.{}.{name}", source.name);
+        let Some(first) = BURST_NAMES.iter().find(|name| self.values.raw(&key(name)).is_some())
+        else {
+            return;
+        };
+        let first = key(first);
+        let period = self.or_usual(&key("period"), PERIOD, usual.period);
+        let keep = self.or_usual(&key("keep"), KEEP, usual.keep);
+        let flush_on = self.or_usual(&key("flush_on"), FLUSH_ON, usual.flush_on);
+        let until = self.must_end(&key("until"), &first);
+        if !self.allows("bursts", &first) {
+            return;
+        }
+        let (Some(period), Some(keep), Some(flush_on), Some(until)) =
+            (period, keep, flush_on, until)
+        else {
+            return;
+        };
+        if !self.is_long_enough(period, &key("period")) {
+            return;
+        }
+        if change.bursts.len() >= BURSTS_MAX {
+            let what = format!("more than {BURSTS_MAX} sources with a burst");
+            self.errors.push(self.values.error(&first, &what));
+            return;
+        }
+        change.bursts.insert(source.name.to_owned(), Burst { period, keep, flush_on, until });
+    }
+
+    fn promotion(&mut self, number: usize) -> Option<Promotion> {
+        let (metric, until) =
+            (format!("promote.{number}.metric"), format!("promote.{number}.until"));
+        let Some(text) = self.value::<String>(&metric) else {
+            self.refuse_if_there(&until, "a promotion without `metric`");
+            return None;
+        };
+        let until = self.must_end(&until, &metric);
+        match MetricPattern::new(&text) {
+            Ok(pattern) => {
+                let allowed = self.allows("promotions", &metric);
+                until.filter(|_| allowed).map(|until| Promotion { metric: pattern, until })
+            }
+            Err(what) => {
+                self.errors.push(self.values.error(&metric, &what));
+                None
+            }
+        }
+    }
+
+    fn flush(&mut self, number: usize, sources: &[SourceSettings]) -> Option<(String, u64)> {
+        let (source, number) = (format!("flush.{number}.source"), format!("flush.{number}.number"));
+        let (name, once) = (self.value::<String>(&source), self.value::<u64>(&number));
+        let Some(name) = name else {
+            self.refuse_if_there(&number, "a request to send what was kept without `source`");
+            return None;
+        };
+        if !sources.iter().any(|source| source.name == name) {
+            let what = format!("there is no source `{name}`");
+            self.errors.push(self.values.error(&source, &what));
+            return None;
+        }
+        if self.values.raw(&number).is_none() {
+            let what = "a request to send what was kept without `number`";
+            self.errors.push(self.values.error(&source, what));
+        }
+        Some((name, once?))
+    }
+
+    /// When something ends: at the latest after the longest time that the node allows.
+    fn must_end(&mut self, key: &str, of: &str) -> Option<Timestamp> {
+        if self.values.raw(key).is_none() {
+            self.errors.push(self.values.error(of, "it has no `until`"));
+            return None;
+        }
+        self.end(key)
+    }
+
+    /// A time, cut to the longest that the node allows; that is told.
+    fn end(&mut self, key: &str) -> Option<Timestamp> {
+        let until: Timestamp = self.value(key)?;
+        if until > self.longest {
+            let longest = show_duration(self.bounds.time_max);
+            let what = format!("it ends sooner: `remote.time_max` is {longest}");
+            self.errors.push(self.values.error(key, &what));
+        }
+        Some(until.min(self.longest))
+    }
+
+    /// The value of a key, or the usual one where nothing is said. `None`: what is said does not fit.
+    fn or_usual<T: Value>(&mut self, key: &str, kind: Kind, usual: T) -> Option<T> {
+        let Some((raw, _)) = self.values.raw(key) else { return Some(usual) };
+        if let Err(want) = kind.check(&raw.list().join(",")) {
+            let what = format!("`{key}` does not fit: {want}");
+            self.errors.push(self.values.error(key, &what));
+            return None;
+        }
+        self.value(key)
+    }
+
+    fn value<T: Value>(&mut self, key: &str) -> Option<T> {
+        self.values.raw(key)?;
+        self.values.get(key, &mut self.errors)
+    }
+
+    fn refuse_if_there(&mut self, key: &str, what: &str) {
+        if self.values.raw(key).is_some() {
+            self.errors.push(self.values.error(key, what));
+        }
+    }
+
+    fn allows(&mut self, word: &str, key: &str) -> bool {
+        let allows = self.bounds.allow.iter().any(|allowed| allowed == word);
+        if !allows {
+            let what = format!("`remote.allow` has no `{word}`");
+            self.errors.push(self.values.error(key, &what));
+        }
+        allows
+    }
+
+    fn is_long_enough(&mut self, period: Duration, key: &str) -> bool {
+        let is = period >= self.bounds.period_min;
+        if !is {
+            self.errors.push(self.values.error(key, "shorter than `remote.period_min`"));
+        }
+        is
+    }
+}
+
+const PERIOD: Kind = Kind::Duration { min: crate::PERIOD_MIN, max: BURST_PERIOD_MAX };
+const KEEP: Kind = Kind::Duration { min: Duration::from_secs(1), max: BURST_KEEP_MAX };
+const FLUSH_ON: Kind = Kind::ListOf("WORD", FlushOn::check);
+const BURST_NAMES: &[&str] = &["period", "keep", "flush_on", "until"];
+
+fn settings(sources: &[SourceSettings]) -> Vec<Setting> {
+    let of_source = |source: &SourceSettings| {
+        let events = format!("sources.{}.events", source.name);
+        let named = move |setting: &Setting| {
+            let is_list = matches!(setting.kind, Kind::ListOf(..));
+            setting.key.ends_with(".enabled")
+                || setting.key.ends_with(".period")
+                || setting.key == events && is_list
+        };
+        source.settings().into_iter().filter(named)
+    };
+    let mut list: Vec<_> = sources.iter().flat_map(of_source).collect();
+    // Each is understood where it is asked for: what does not fit must not seem to be absent.
+    let mut add = |key: String| list.push(setting(key, Kind::List("WORD")));
+    add("until".to_owned());
+    for source in sources {
+        BURST_NAMES.iter().for_each(|name| add(format!("burst.{}.{name}", source.name)));
+    }
+    for number in 0..PROMOTIONS_MAX {
+        ["metric", "until"].iter().for_each(|name| add(format!("promote.{number}.{name}")));
+    }
+    for number in 0..FLUSHES_MAX {
+        ["source", "number"].iter().for_each(|name| add(format!("flush.{number}.{name}")));
+    }
+    list
+}
+
+fn setting(key: String, kind: Kind) -> Setting {
+    Setting {
+        key: key.into(),
+        kind,
+        default: "".into(),
+        unset: "",
+        help: "".into(),
+        topic: "".into(),
+        in_file_only: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

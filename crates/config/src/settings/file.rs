@@ -1,0 +1,212 @@
+//! A TOML file as a layer of values, each with its line and column.
+
+use crate::settings::load::{ConfigError, Origin, unknown};
+use crate::settings::setting::Setting;
+use crate::settings::text::Raw;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// What a file says. Every error of its syntax and every unknown key is told in `errors`.
+pub(crate) fn read(
+    path: &Path,
+    text: &str,
+    settings: &[Setting],
+    errors: &mut Vec<ConfigError>,
+) -> Vec<(String, Raw, Origin)> {
+    let (table, wrong) = DeTable::parse_recoverable(text);
+    let mut reader = Reader { path: Arc::from(path), text, settings, errors, found: Vec::new() };
+    for error in wrong {
+        let what = error.message().replace('\n', ", ");
+        reader.error(error.span().unwrap_or_default(), what);
+    }
+    reader.table("", table.get_ref());
+    reader.found
+}
+
+struct Reader<'a> {
+    path: Arc<Path>,
+    text: &'a str,
+    settings: &'a [Setting],
+    errors: &'a mut Vec<ConfigError>,
+    found: Vec<(String, Raw, Origin)>,
+}
+
+impl Reader<'_> {
+    fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
+        // The parser orders by key; errors and values are told in the file's order.
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        for (name, value) in entries {
+            let key = match prefix {
+                "" => name.get_ref().to_string(),
+                _ => format!("{prefix}.{}", name.get_ref()),
+            };
+            let inner = |setting: &Setting| {
+                setting.key.strip_prefix(&*key).is_some_and(|rest| rest.starts_with('.'))
+            };
+            if self.settings.iter().any(|setting| setting.key == key) {
+                match raw(value.get_ref()) {
+                    Ok(raw) => {
+                        let origin = self.origin(value.span());
+                        self.found.push((key, raw, origin));
+                    }
+                    Err(is) => self.error(value.span(), format!("`{key}` cannot be {is}")),
+                }
+            } else if self.settings.iter().any(inner) {
+                match value.get_ref() {
+                    DeValue::Table(table) => self.table(&key, table),
+                    DeValue::Array(array) if self.is_numbered(&key, 0) => self.array(&key, array),
+                    other => {
+                        let what =
+                            format!("`{key}` is a table of settings, not {}", other.type_str());
+                        self.error(value.span(), what);
+                    }
+                }
+            } else {
+                self.error(name.span(), unknown(&key, self.settings));
+            }
+        }
+    }
+
+    /// Several tables of one name: the settings of the first are `NAME.0.…`.
+    fn array(&mut self, key: &str, array: &DeArray<'_>) {
+        for (number, value) in array.iter().enumerate() {
+            match value.get_ref() {
+                _ if !self.is_numbered(key, number) => {
+                    let what = format!("`{key}` has more than {number} entries");
+                    return self.error(value.span(), what);
+                }
+                DeValue::Table(table) => self.table(&format!("{key}.{number}"), table),
+                other => {
+                    let what = format!("`{key}` has tables of settings, not {}", other.type_str());
+                    self.error(value.span(), what);
+                }
+            }
+        }
+    }
+
+    fn is_numbered(&self, key: &str, number: usize) -> bool {
+        let prefix = format!("{key}.{number}.");
+        self.settings.iter().any(|setting| setting.key.starts_with(&prefix))
+    }
+
+    fn error(&mut self, span: Range<usize>, what: String) {
+        let place = self.origin(span);
+        self.errors.push(ConfigError { place, what });
+    }
+
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let mut end = span.start.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = self.text.get(..end).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Origin::File { path: Arc::clone(&self.path), line, column }
+    }
+}
+
+/// A value as the text that the environment would have; else what it is instead.
+fn raw(value: &DeValue<'_>) -> Result<Raw, &'static str> {
+    match value {
+        DeValue::Array(array) => {
+            let texts = array.iter().map(|value| one(value.get_ref()));
+            Ok(Raw::Many(texts.collect::<Result<_, _>>()?))
+        }
+        other => one(other).map(Raw::One),
+    }
+}
+
+fn one(value: &DeValue<'_>) -> Result<String, &'static str> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Boolean(is) => Ok(is.to_string()),
+        DeValue::Integer(integer) => {
+            let number = i64::from_str_radix(integer.as_str(), integer.radix());
+            number.map(|n| n.to_string()).map_err(|_| "an integer beyond 64 bits")
+        }
+        DeValue::Datetime(time) => Ok(time.to_string()),
+        DeValue::Float(_) => Err("a number with a fraction"),
+        DeValue::Array(_) => Err("a list of lists"),
+        DeValue::Table(_) => Err("a table"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::setting::Kind;
+    use proptest::prelude::*;
+
+    fn settings() -> Vec<Setting> {
+        let setting = |key: &'static str| Setting {
+            key: key.into(),
+            kind: Kind::Text("X"),
+            default: "".into(),
+            unset: "",
+            help: "".into(),
+            topic: "".into(),
+            in_file_only: false,
+        };
+        vec![
+            setting("period"),
+            setting("log.level"),
+            setting("log.file"),
+            setting("sources.load.period"),
+        ]
+    }
+
+    fn read_text(text: &str) -> (Vec<(String, Raw, Origin)>, Vec<String>) {
+        let mut errors = Vec::new();
+        let found = read(Path::new("f"), text, &settings(), &mut errors);
+        (found, errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn every_error_with_line_column_and_near_match() {
+        let text = "perod = 1\n[log]\nlevle = \"info\"\nfile = 1.5\n[sources.lod]\nperiod = 1\n\
+                    [sources]\nload = 3\n";
+        let (found, errors) = read_text(text);
+        assert_eq!(found, []);
+        assert_eq!(
+            errors,
+            [
+                "f:1:1: unknown key `perod`; is `period` meant?",
+                "f:3:1: unknown key `log.levle`; is `log.level` meant?",
+                "f:4:8: `log.file` cannot be a number with a fraction",
+                "f:5:10: unknown key `sources.lod`; is `sources.load` meant?",
+                "f:8:8: `sources.load` is a table of settings, not integer",
+            ]
+        );
+    }
+
+    #[test]
+    fn syntax_errors_do_not_hide_each_other() {
+        let (found, errors) = read_text("period = \nlog.level = \"a\nlog.file = \"b\"\n");
+        assert!(errors.len() >= 2, "{errors:?}");
+        assert!(errors[0].starts_with("f:1:"), "{errors:?}");
+        assert!(found.iter().any(|(key, ..)| key == "log.file"), "{found:?}");
+    }
+
+    #[test]
+    fn values_are_texts() {
+        let (found, errors) =
+            read_text("period = 5\nlog = { level = true, file = [\"a\", \"b\"] }");
+        assert_eq!(errors, [""; 0]);
+        let texts: Vec<_> = found.iter().map(|(key, raw, _)| (&**key, raw.clone())).collect();
+        assert_eq!(texts[0], ("period", Raw::One("5".to_owned())));
+        assert_eq!(texts[1], ("log.level", Raw::One("true".to_owned())));
+        assert_eq!(texts[2].1, Raw::Many(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(found[0].2.to_string(), "f:1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[\\PC\n]{0,80}") {
+            read_text(&text);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Settings as flags of a command.
+
+use crate::settings::load::ConfigFile;
+use crate::settings::log::level_above;
+use crate::settings::setting::{Kind, Setting};
+use crate::settings::text::Raw;
+use clap::{Arg, ArgAction, ArgMatches};
+use std::path::PathBuf;
+
+/// The flags of settings, and `--config` and `-v`, for a command of clap. Those of sources stand in
+/// `--help` and not in `-h`.
+pub fn flags(settings: &[Setting]) -> Vec<Arg> {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .help("File with the settings")
+        .help_heading("Settings");
+    let more = Arg::new("verbose")
+        .short('v')
+        .action(ArgAction::Count)
+        .help("Say more; -vv and -vvv still more")
+        .help_heading("Log");
+    let mut flags = vec![config, more];
+    flags.extend(settings.iter().filter(|setting| !setting.in_file_only).map(flag));
+    flags
+}
+
+fn flag(setting: &Setting) -> Arg {
+    let name = setting.flag_name();
+    let flag = Arg::new(setting.key.to_string())
+        .long(name)
+        .value_name(setting.kind.word())
+        .help(help(setting))
+        .help_heading(setting.topic.trim_end_matches('.').to_owned())
+        .hide_short_help(setting.key.starts_with("sources."));
+    match setting.kind {
+        Kind::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        kind if kind.is_list() => flag.action(ArgAction::Append),
+        _ => flag,
+    }
+}
+
+fn help(setting: &Setting) -> String {
+    let help = setting.help.trim().trim_end_matches('.');
+    match &*setting.default {
+        "" if setting.unset.is_empty() => help.to_owned(),
+        "" => format!("{help} [default: {}]", setting.unset),
+        default => format!("{help} [default: {default}]"),
+    }
+}
+
+/// What the flags say.
+#[derive(Debug)]
+pub struct Flags {
+    /// Which file is read.
+    pub file: ConfigFile,
+    /// Keys with what their flags say.
+    pub flags: Vec<(String, Raw)>,
+}
+
+/// Takes what [`flags`] put into a command. `default_file` is read where `--config` and the variable
+/// `JOBMETER_<PROGRAM>_FILE` name none.
+pub fn given(
+    settings: &[Setting],
+    matches: &ArgMatches,
+    program: &str,
+    default_file: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Flags {
+    let mut flags = Vec::new();
+    for setting in settings {
+        // One of the file alone has no flag, and clap falls over a name that it does not know.
+        let Ok(Some(texts)) = matches.try_get_many::<String>(&setting.key) else { continue };
+        let texts: Vec<String> = texts.cloned().collect();
+        let raw = match (&*texts, setting.kind) {
+            ([text], kind) if !kind.is_list() => Raw::One(text.clone()),
+            _ => Raw::Many(texts),
+        };
+        flags.push((setting.key.to_string(), raw));
+    }
+    let more = usize::from(matches.get_count("verbose"));
+    let level = |setting: &&Setting| setting.key == "log.level";
+    if let (1.., Some(level)) = (more, settings.iter().find(level))
+        && !flags.iter().any(|(key, _)| *key == level.key)
+    {
+        let level = (level.key.to_string(), Raw::One(level_above(&level.default, more).to_owned()));
+        flags.push(level);
+    }
+    let variable = format!("JOBMETER_{}_FILE", program.to_uppercase());
+    let named = matches.get_one::<String>("config").cloned().or_else(|| environment(&variable));
+    let default = || ConfigFile::Default(PathBuf::from(default_file));
+    let file = named.map_or_else(default, |path| ConfigFile::Given(PathBuf::from(path)));
+    Flags { file, flags }
+}

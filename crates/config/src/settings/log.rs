@@ -1,0 +1,234 @@
+//! What the programs say: to standard error, or to a file that is kept small.
+//!
+//! A line is `2026-01-06T13:35:00.250112+00:00 warn agent::sender: what happened`. A fault that repeats
+//! is said once, then counted and told once a minute: two faults are the same when their words are, the
+//! digits in them put aside.
+
+mod faults;
+mod file;
+
+use crate::settings::setting::{Kind, settings};
+use crate::settings::text::Bytes;
+use faults::Faults;
+use file::RotatingFile;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use model::{Timestamp, is_unprintable};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+settings! {
+    /// What a program says, and where.
+    LogConfig, LOG, "Log" {
+        /// How much is said: `error`, `warn`, `info`, `debug` (every sample) or `trace`; each `-v` is one
+        /// step more.
+        "log.level" level: String = "warn", Kind::Choice(LEVELS);
+        /// File to write to.
+        "log.file" file: Option<PathBuf> = "" or "standard error", Kind::Text("FILE");
+        /// Largest file; then it becomes `FILE.1`, and so on.
+        "log.bytes_max" bytes_max: Bytes = "16MiB", Kind::Bytes { min: 4096, max: 1 << 40 };
+        /// How many earlier files are kept.
+        "log.backups" backups: u32 = "3", Kind::Number { min: 0, max: 1000 };
+    }
+}
+
+/// The levels, from the fewest words to the most.
+pub(crate) const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+/// The settings of the log, for every program's list.
+pub(crate) const fn log_settings() -> &'static [crate::Setting] {
+    LOG
+}
+
+/// The level so many steps above another.
+pub(crate) fn level_above(level: &str, steps: usize) -> &'static str {
+    let at = LEVELS.iter().position(|known| *known == level).unwrap_or(1);
+    LEVELS.get(at.saturating_add(steps)).or(LEVELS.last()).copied().unwrap_or("trace")
+}
+
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+/// Where lines go.
+enum Sink {
+    Stderr,
+    File(RotatingFile),
+}
+
+struct State {
+    sink: Sink,
+    faults: Faults,
+    line: String,
+}
+
+/// The program's one logger.
+struct Logger {
+    state: Mutex<State>,
+    clock: fn() -> Timestamp,
+}
+
+/// Starts logging, or changes it: at start, and again on SIGHUP, which also opens the file anew for
+/// programs that rotate it from outside. `clock` tells the time of the lines.
+///
+/// # Errors
+/// The file cannot be opened; logging goes on as before.
+pub fn set(config: &LogConfig, clock: fn() -> Timestamp) -> io::Result<()> {
+    let sink = match &config.file {
+        Some(path) => {
+            Sink::File(RotatingFile::open(path.clone(), config.bytes_max.0, config.backups)?)
+        }
+        None => Sink::Stderr,
+    };
+    let mut new = Some(sink);
+    let logger = LOGGER.get_or_init(|| {
+        let sink = new.take().unwrap_or(Sink::Stderr);
+        let state = State { sink, faults: Faults::default(), line: String::new() };
+        Logger { state: Mutex::new(state), clock }
+    });
+    if let Some(sink) = new {
+        logger.state().sink = sink;
+    }
+    // Another logger is there only in a program that set one before us; it then keeps its own.
+    log::set_logger(logger).ok();
+    log::set_max_level(config.level.parse().unwrap_or(LevelFilter::Warn));
+    Ok(())
+}
+
+/// Says how often the faults of the last minute repeated; a program calls it now and then.
+pub fn tell_repeated() {
+    let Some(logger) = LOGGER.get() else { return };
+    let now = (logger.clock)();
+    let State { sink, faults, line } = &mut *logger.state();
+    faults.tell(now, |fault| {
+        line.clear();
+        begin(line, now, fault.level, &fault.target);
+        let FaultCount { text, again } = fault.count();
+        // Writing to a string cannot fail.
+        writeln!(line, "{text} (again, {again} times)").ok();
+        sink.write(line);
+    });
+}
+
+use faults::FaultCount;
+
+impl Logger {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // The libraries below us say a lot, and TLS what is on its wire: only when all is asked for.
+        let ours =
+            ["agent", "config", "server", "store", "jobs", "query", "api", "sql", "jobmeter"];
+        let target = metadata.target().split("::").next().unwrap_or_default();
+        let ours = ours.iter().any(|name| target.starts_with(name))
+            || matches!(target, "sources" | "cgroups" | "kernel" | "wire");
+        metadata.level() <= log::max_level()
+            && (ours || metadata.level() <= Level::Warn || log::max_level() == LevelFilter::Trace)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let now = (self.clock)();
+        let State { sink, faults, line } = &mut *self.state();
+        line.clear();
+        begin(line, now, record.level(), record.target());
+        let words = line.len();
+        // Writing to a string cannot fail.
+        write!(line, "{}", record.args()).ok();
+        if record.level() <= Level::Warn {
+            let text = line.get(words..).unwrap_or_default();
+            if !faults.is_new(now, record.level(), record.target(), text) {
+                return;
+            }
+        }
+        one_line(line);
+        line.push('\n');
+        sink.write(line);
+    }
+
+    fn flush(&self) {}
+}
+
+fn begin(line: &mut String, now: Timestamp, level: Level, target: &str) {
+    let level = match level {
+        Level::Error => "error",
+        Level::Warn => "warn",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    };
+    // Writing to a string cannot fail.
+    write!(line, "{now} {level} {target}: ").ok();
+}
+
+/// What came from outside may hold line ends and terminal controls: they stay visible and harmless.
+fn one_line(line: &mut String) {
+    if line.contains(is_unprintable) {
+        let safe = line.chars().flat_map(|c| {
+            let escaped = is_unprintable(c).then(|| c.escape_default());
+            let plain = escaped.is_none().then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        });
+        *line = safe.collect();
+    }
+}
+
+impl Sink {
+    /// A log that cannot be written has nowhere to say so; the program goes on.
+    fn write(&mut self, line: &str) {
+        match self {
+            Self::Stderr => io::stderr().lock().write_all(line.as_bytes()).ok(),
+            Self::File(file) => file.write(line.as_bytes()).ok(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_step_up() {
+        assert_eq!(level_above("warn", 0), "warn");
+        assert_eq!(level_above("warn", 1), "info");
+        assert_eq!(level_above("warn", 3), "trace");
+        assert_eq!(level_above("info", 9), "trace");
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        let mut line = "a\nb\x1b[31m\u{9b}\u{202e}é\u{200b}".to_owned();
+        one_line(&mut line);
+        assert_eq!(line, "a\\nb\\u{1b}[31m\\u{9b}\\u{202e}é\\u{200b}");
+    }
+
+    #[test]
+    fn written_once_then_counted_into_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("log");
+        let config = LogConfig {
+            level: "info".to_owned(),
+            file: Some(file.clone()),
+            bytes_max: Bytes(1 << 20),
+            backups: 1,
+        };
+        set(&config, || Timestamp(1_767_706_500_000_000)).unwrap();
+        for pid in 0..3 {
+            log::warn!(target: "agent::test", "process {pid} cannot be read");
+        }
+        log::info!(target: "agent::test", "said");
+        log::debug!(target: "agent::test", "not said");
+        log::info!(target: "rustls", "not ours");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            text,
+            "2026-01-06T13:35:00+00:00 warn agent::test: process 0 cannot be read\n\
+             2026-01-06T13:35:00+00:00 info agent::test: said\n"
+        );
+    }
+}

@@ -1,0 +1,13 @@
+//! A setting: its declaration, its text, the layers that give it, and the file it stands in.
+
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod load;
+pub mod log;
+pub(crate) mod pattern;
+pub mod place;
+pub(crate) mod setting;
+pub(crate) mod show;
+pub(crate) mod text;
+pub(crate) mod token;
+pub(crate) mod whose;

@@ -1,0 +1,310 @@
+//! The texts of settings: one spelling for flag, environment and file.
+
+use model::setting::{parse_bytes, parse_duration, words};
+use model::{DeviceId, Timestamp};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What stands somewhere for a setting, before it is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// One text.
+    One(String),
+    /// A list of texts.
+    Many(Vec<String>),
+}
+
+impl Raw {
+    /// The texts of a list; of one text, its parts between commas.
+    pub(crate) fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(text) => words(text).map(str::to_owned).collect(),
+            // One empty text is how a flag says that there is nothing in the list.
+            Self::Many(texts) => texts.iter().filter(|text| !text.is_empty()).cloned().collect(),
+        }
+    }
+
+    pub(crate) fn one(&self) -> Result<&str, String> {
+        match self {
+            Self::One(text) => Ok(text),
+            Self::Many(texts) => match &**texts {
+                [text] => Ok(text),
+                _ => Err("one value, not a list".to_owned()),
+            },
+        }
+    }
+}
+
+/// A type of a setting's value.
+pub(crate) trait Value: Sized {
+    /// Understands what stands there, or says what would do.
+    fn from_raw(raw: &Raw) -> Result<Self, String>;
+}
+
+/// A type that one text tells.
+pub(crate) trait Text: Sized {
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+/// A setting of a type that one text tells, of which there may be none or several.
+macro_rules! values {
+    ($($type:ty),*) => {$(
+        impl $crate::settings::text::Value for $type {
+            fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
+                Self::from_text(raw.one()?)
+            }
+        }
+        impl $crate::settings::text::Value for Option<$type> {
+            fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
+                let text = raw.one()?;
+                if text.is_empty() { Ok(None) } else { <$type>::from_text(text).map(Some) }
+            }
+        }
+        impl $crate::settings::text::Value for Vec<$type> {
+            fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
+                raw.list().iter().map(|text| <$type>::from_text(text)).collect()
+            }
+        }
+    )*};
+}
+pub(crate) use values;
+
+values!(
+    bool, u32, u64, Duration, Bytes, String, PathBuf, Address, DeviceId, Timestamp, ServerUrl,
+    Spool
+);
+
+impl Text for bool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err("true or false".to_owned()),
+        }
+    }
+}
+
+impl Text for u32 {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("a whole number up to {}", Self::MAX))
+    }
+}
+
+impl Text for u64 {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "a whole number".to_owned())
+    }
+}
+
+impl Text for Duration {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_duration(text).ok_or_else(|| "a time such as 500ms, 30s, 2m or 7d".to_owned())
+    }
+}
+
+impl Text for String {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Text for PathBuf {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("a path".to_owned()) } else { Ok(Self::from(text)) }
+    }
+}
+
+impl Text for DeviceId {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::new(text).map_err(|e| e.to_string())
+    }
+}
+
+impl Text for Timestamp {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+            .map_err(|_| "a time such as 2026-01-06T13:35:00Z, or seconds since 1970".to_owned())
+    }
+}
+
+/// A number of bytes: `512KiB`, `64MiB`, `1GiB`, or a number alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl Text for Bytes {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self).ok_or_else(|| "a size such as 512KiB, 64MiB or 1GiB".to_owned())
+    }
+}
+
+/// An address to listen on: `127.0.0.1:8790`, `[::1]:8790`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl Text for Address {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let want = "an address and port such as 127.0.0.1:8790 or [::]:8790";
+        text.parse().map(Self).map_err(|_| want.to_owned())
+    }
+}
+
+/// Where the spool is, if anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spool {
+    /// Nowhere: a node without a disk.
+    None,
+    /// In a folder.
+    Folder(PathBuf),
+}
+
+impl Text for Spool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(if text == "none" { Self::None } else { Self::Folder(PathBuf::from_text(text)?) })
+    }
+}
+
+/// Where a server is: `http://node:8790` or `https://metrics.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// Checks an address of a server; a `/` at its end is taken off.
+    ///
+    /// # Errors
+    /// What would do.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let rest = rest.ok_or_else(|| want("which begins with http:// or https://"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = host_and_port(authority);
+        if !is_host(host) {
+            return Err(want("with the name or the IP address of a host"));
+        }
+        // A port that is none would be read as 80, and the token would go there.
+        let is_port = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_digit())
+                && text.parse::<u16>().is_ok_and(|port| port > 0)
+        };
+        if !port.is_none_or(is_port) {
+            return Err(want("with a port from 1 to 65535"));
+        }
+        let in_path = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        let is_step = |step: &str| !matches!(step, "" | "." | "..") && step.chars().all(in_path);
+        let path = path.trim_end_matches('/');
+        if !path.is_empty() && !path.split('/').all(is_step) {
+            return Err(want("with nothing behind it but the path of a proxy"));
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+
+    /// The address without a `/` at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether what is sent can be read on the way.
+    pub fn is_plain(&self) -> bool {
+        self.0.starts_with("http://")
+    }
+}
+
+impl ServerUrl {
+    /// The host, without the port; an IPv6 address is in brackets.
+    pub fn host(&self) -> &str {
+        let authority = self.0.split("://").nth(1).unwrap_or_default();
+        host_and_port(authority.split('/').next().unwrap_or_default()).0
+    }
+
+    /// Whether it is on this machine, by its name.
+    pub fn is_local(&self) -> bool {
+        let name = self.host();
+        let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+/// What an address of a server is, and what this one lacks.
+fn want(lacking: &str) -> String {
+    format!("an address such as http://127.0.0.1:8790 or https://metrics.example, {lacking}")
+}
+
+/// The two parts of `host:port`; an IPv6 address in brackets has colons of its own.
+fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    if let Some(address) = text.strip_prefix('[') {
+        let address = address.strip_suffix(']').map(str::parse::<std::net::Ipv6Addr>);
+        return address.is_some_and(|address| address.is_ok());
+    }
+    let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(in_name)
+}
+
+impl Text for ServerUrl {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn servers() {
+        assert_eq!(ServerUrl::new("http://h:1/").unwrap().as_str(), "http://h:1");
+        assert!(ServerUrl::new("https://[::1]:8790/jobmeter").is_ok());
+        for (url, local) in [
+            ("http://localhost:8790", true),
+            ("http://127.0.0.2", true),
+            ("http://[::1]:8790/x", true),
+            ("http://127.0.0.1.example:8790", false),
+            ("https://node", false),
+        ] {
+            assert_eq!(ServerUrl::new(url).unwrap().is_local(), local, "{url}");
+        }
+        for (lacking, texts) in [
+            ("begins with http://", &["", "h:1", "ftp://h", "HTTP://h", "http:/h"][..]),
+            (
+                "a port from 1 to 65535",
+                &["http://h:99999", "http://h:0", "http://h:", "http://h:+1"],
+            ),
+            ("a port from 1 to 65535", &["http://[::1]:x", "https://h:65536/x", "http://u:p@h"]),
+            ("of a host", &["http://", "http:///x", "http://:80", "http://a b", "http://u@h:1"]),
+            (
+                "of a host",
+                &["http://[::1", "http://[h]", "http://::1", "http://-h", "http://h:1:2"],
+            ),
+            ("behind it", &["http://h/?x", "http://h/a b", "http://h/../x", "http://h//x"]),
+        ] {
+            for text in texts {
+                let error = ServerUrl::new(text).unwrap_err();
+                assert!(error.contains(lacking), "{text}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists() {
+        let list = |raw: &Raw| Vec::<String>::from_raw(raw).unwrap();
+        assert_eq!(list(&Raw::One("a, b,".to_owned())), ["a", "b"]);
+        assert_eq!(list(&Raw::Many(vec!["a,b".to_owned()])), ["a,b"]);
+        assert_eq!(list(&Raw::Many(vec![String::new()])), [""; 0]);
+        assert!(bool::from_raw(&Raw::Many(vec!["true".to_owned(), "true".to_owned()])).is_err());
+        assert_eq!(Option::<PathBuf>::from_raw(&Raw::One(String::new())), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,20}") {
+            ServerUrl::new(&text).ok();
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Commands about who may see what: token, account.
+
+use crate::output::csv_rows;
+use crate::output::show::{self, Table};
+use crate::output::times::{duration, machine, machine_value};
+use crate::server::client::{Client, escape};
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+
+/// `jobmeter token`.
+pub(crate) fn token(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("create", matches)) => create(client, matches),
+        Some(("list", matches)) => tokens(client, matches),
+        Some(("revoke", matches)) => revoke(client, matches),
+        _ => bail!("say what: jobmeter token create, list or revoke"),
+    }
+}
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let age = text(matches, "for").map(|age| duration("for", &age));
+    let new = api::NewToken {
+        scope: text(matches, "scope").unwrap_or_else(|| "read".to_owned()),
+        expires_in_seconds: age.transpose()?.map(|age| age.as_secs()),
+        note: text(matches, "note"),
+    };
+    if new.expires_in_seconds == Some(0) {
+        bail!("--for: a token is good for 1s at least; write 12h or 30d");
+    }
+    let made: api::MadeToken = client.post("/api/v1/tokens", &new)?;
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&made)?))?;
+    } else {
+        writeln!(out, "{}", made.token)?;
+        let api::Token { id, scope, made, expires, .. } = made.kept;
+        let age = show::seconds(expires - made);
+        writeln!(io::stderr(), "token {id} of `{scope}`, good for {age}; it is shown this once")?;
+    }
+    Ok(())
+}
+
+fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Token>(),
+        || client.text("/api/v1/tokens", "application/json"),
+        &mut out,
+    )? {
+        return Ok(());
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&client.text("/api/v1/tokens", "application/json")?))?;
+        return Ok(out.flush()?);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let tokens: Vec<api::Token> = client.get("/api/v1/tokens")?;
+    let mut table = Table::new(&["token", "scope", "state", "ends", "used", "made by", "note"]);
+    for token in tokens {
+        let state = match token.revoked {
+            Some(_) => "revoked",
+            None if token.expires <= health.now => "expired",
+            None => "good",
+        };
+        table.row(vec![
+            token.id.to_string(),
+            token.scope,
+            state.to_owned(),
+            relative(token.expires - health.now),
+            token.used.map_or_else(|| "never".to_owned(), |used| relative(used - health.now)),
+            token.made_by,
+            token.note,
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no token was made; to make one: jobmeter token create")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let id = text(matches, "id").context("name a token by its number: jobmeter token list")?;
+    let path = format!("/api/v1/tokens/{}/revoke", escape(&id));
+    let token: api::Token = client.post(&path, &serde_json::json!({}))?;
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&token)?))?;
+        return Ok(());
+    }
+    writeln!(out, "token {} of `{}` is good no more", token.id, token.scope)?;
+    Ok(())
+}
+
+/// `jobmeter account`.
+pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("list", matches)) => accounts(client, matches),
+        Some(("show", matches)) => one(client, matches),
+        Some(("allow", matches)) => {
+            let members_see = text(matches, "sees");
+            change(client, matches, &api::AccountChange { members_see, ..Default::default() })
+        }
+        Some(("add", matches)) => {
+            let (users, none) = (users(matches), Vec::new());
+            let manager = matches.get_flag("manager");
+            let (members, managers) = if manager { (none, users) } else { (users, none) };
+            change(client, matches, &api::AccountChange { members, managers, ..Default::default() })
+        }
+        Some(("remove", matches)) => {
+            let remove = users(matches);
+            change(client, matches, &api::AccountChange { remove, ..Default::default() })
+        }
+        Some(("create", matches)) => {
+            change(client, matches, &api::AccountChange { create: true, ..Default::default() })
+        }
+        Some(("delete", matches)) => delete(client, matches),
+        _ => bail!("say what: jobmeter account list, show, allow, add, remove, create or delete"),
+    }
+}
+
+fn users(matches: &ArgMatches) -> Vec<String> {
+    matches.get_many::<String>("users").unwrap_or_default().cloned().collect()
+}
+
+fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Account>(),
+        || client.text("/api/v1/accounts", "application/json"),
+        &mut out,
+    )? {
+        return Ok(());
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&client.text("/api/v1/accounts", "application/json")?))?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["account", "members see", "you are"]);
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    for account in accounts {
+        let name = format!("{}:{}", account.cluster, account.name);
+        table.row(vec![name, account.members_see, account.role.unwrap_or_default()]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no account of yours is known")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let name = named(client, matches)?;
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    let key = |one: &api::Account| format!("{}:{}", one.cluster, one.name);
+    let found = accounts.iter().find(|one| key(one) == name);
+    let account = found.with_context(|| {
+        let keys: Vec<String> = accounts.iter().map(key).collect();
+        let near = config::nearest(&name, keys.iter().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+        format!("no account {name} of yours is known{near}")
+    })?;
+    write(account, matches.get_flag("json"))
+}
+
+/// The account that is named, with its cluster: `physics` alone is the one of that name.
+fn named(client: &Client, matches: &ArgMatches) -> anyhow::Result<String> {
+    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+    if name.contains(':') {
+        return Ok(name);
+    }
+    let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    of_name(&name, &accounts)
+}
+
+fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
+    let key = |one: &&api::Account| format!("{}:{}", one.cluster, one.name);
+    let found: Vec<String> =
+        accounts.iter().filter(|one| one.name == name).map(|one| key(&one)).collect();
+    match &*found {
+        [one] => Ok(one.clone()),
+        [] => {
+            let near = config::nearest(name, accounts.iter().map(|one| &*one.name));
+            let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            bail!(
+                "no account `{name}` of yours is known{near}; write CLUSTER:NAME for one that has no jobs yet"
+            )
+        }
+        several => {
+            bail!("several clusters have an account `{name}`: name one of {}", several.join(", "))
+        }
+    }
+}
+
+fn delete(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let name = named(client, matches)?;
+    let account: api::Account = client.delete(&format!("/api/v1/accounts/{}", escape(&name)))?;
+    if matches.get_flag("json") {
+        return write(&account, true);
+    }
+    writeln!(io::stdout().lock(), "{name} is deleted")?;
+    Ok(())
+}
+
+fn change(
+    client: &Client,
+    matches: &ArgMatches,
+    change: &api::AccountChange,
+) -> anyhow::Result<()> {
+    let name = named(client, matches)?;
+    let path = format!("/api/v1/accounts/{}", escape(&name));
+    let account: api::Account = client.post(&path, change)?;
+    write(&account, matches.get_flag("json"))
+}
+
+fn write(account: &api::Account, json: bool) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if json {
+        writeln!(out, "{}", serde_json::to_string(account)?)?;
+        return Ok(out.flush()?);
+    }
+    let (cluster, name, sees) = (&account.cluster, &account.name, &account.members_see);
+    let meaning = match &**sees {
+        "all" => "everything of each other's jobs",
+        "jobs" => "the list of each other's jobs",
+        _ => "nothing of each other's jobs",
+    };
+    writeln!(out, "{cluster}:{name}: its members see {meaning} ({sees})")?;
+    let mut table = Table::new(&["user", "uid", "role"]);
+    for user in account.users.iter().flatten() {
+        let name = user.user.clone().unwrap_or_default();
+        table.row(vec![name, user.uid.to_string(), user.role.clone()]);
+    }
+    if !table.is_empty() {
+        table.write(&mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// A time from now.
+fn relative(seconds: f64) -> String {
+    if seconds < 0.0 {
+        format!("{} ago", show::seconds(-seconds))
+    } else {
+        format!("in {}", show::seconds(seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_named_with_or_without_its_cluster() {
+        let account = |cluster: &str, name: &str| api::Account {
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+            members_see: "nothing".to_owned(),
+            role: None,
+            users: None,
+        };
+        let all = [account("slurm", "physics"), account("oar", "geo"), account("slurm", "geo")];
+        let of = |name| of_name(name, &all).map_err(|error| error.to_string());
+        assert_eq!(of("physics"), Ok("slurm:physics".to_owned()));
+        assert!(of("geo").unwrap_err().ends_with("name one of oar:geo, slurm:geo"));
+        assert!(of("phsics").unwrap_err().contains("is `physics` meant?"));
+    }
+}

@@ -1,0 +1,463 @@
+//! `jobmeter set`, `flush` and `promote`: what is asked of nodes for a time.
+
+use crate::output::csv_rows;
+use crate::output::names::{check_may_burst, check_perf_events, check_source};
+use crate::output::show::{self, Table};
+use crate::output::times::{Times, duration, machine, machine_value};
+use crate::server::client::{Client, escape};
+use anyhow::{Context, bail};
+use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
+use clap::ArgMatches;
+use model::setting::Kind;
+use sources::Every;
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code of a change that concerns no node or no metric that is known.
+const NOTHING: u8 = 1;
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn words(matches: &ArgMatches, name: &str) -> Vec<String> {
+    let text = text(matches, name).unwrap_or_default();
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+fn time(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
+    text(matches, name).map(|text| duration(name, &text)).transpose()
+}
+
+fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
+    text(matches, name).with_context(|| format!("--{name} is missing"))
+}
+
+/// Rejects `--csv` without `--list`: what a change answers is no list.
+fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
+    if matches.get_flag("csv") && !matches.get_flag("list") {
+        bail!("--csv goes with --list");
+    }
+    Ok(())
+}
+
+/// `jobmeter set`.
+pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    csv_needs_list(matches)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut code = ExitCode::SUCCESS;
+    if matches.get_flag("list") {
+        list(client, matches, &mut out)?;
+    } else if let Some(number) = matches.get_one::<u64>("undo") {
+        let undone: Numbered = client.delete(&format!("/api/v1/settings/{number}"))?;
+        told(matches, &mut out, &undone, "is undone")?;
+    } else {
+        let set = wanted(matches)?;
+        let made: Numbered = client.post("/api/v1/settings", &set)?;
+        code = told(matches, &mut out, &made, "holds")?;
+    }
+    out.flush()?;
+    Ok(code)
+}
+
+/// The change that the flags name.
+fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
+    let lasts = time(matches, "for")?.context("--for says for how long, such as 30m")?;
+    let mut set = Set {
+        nodes: required(matches, "nodes")?,
+        for_seconds: lasts.as_secs_f64(),
+        ..Set::default()
+    };
+    let named = words(matches, "source");
+    named.iter().try_for_each(|name| check_source(name))?;
+    let period = time(matches, "period")?.map(|period| period.as_secs_f64());
+    let enabled = matches.get_one::<bool>("enabled").copied();
+    let burst = time(matches, "burst")?;
+    if period.is_some() || enabled.is_some() {
+        let all = named.is_empty();
+        if all && enabled.is_some() {
+            bail!("--enabled needs --source: which");
+        }
+        for name in if all { read_at_each_tick() } else { named.clone() } {
+            let source = set.sources.entry(name).or_default();
+            (source.period_seconds, source.enabled) = (period, enabled);
+        }
+    }
+    let events = words(matches, "perf");
+    if !events.is_empty() {
+        check_perf_events(&events)?;
+        let perf = set.sources.entry("perf".to_owned()).or_default();
+        (perf.enabled, perf.events) = (Some(true), Some(events));
+        perf.period_seconds = period;
+    }
+    if let Some(burst) = burst {
+        if named.is_empty() {
+            bail!("--burst needs --source: which");
+        }
+        named.iter().try_for_each(|name| check_may_burst("--burst", name))?;
+        let keep = time(matches, "keep")?.context("--burst needs --keep: how much is kept")?;
+        let on = words(matches, "flush-on");
+        let on = on.iter().map(|word| match word.as_str() {
+            "job_start" => Ok(FlushOn::JobStart),
+            "job_end" => Ok(FlushOn::JobEnd),
+            other => bail!("--flush-on {other}: it is job_start, job_end, or both"),
+        });
+        let burst = SetBurst {
+            period_seconds: burst.as_secs_f64(),
+            keep_seconds: keep.as_secs_f64(),
+            flush_on: on.collect::<Result<_, _>>()?,
+        };
+        set.bursts = named.into_iter().map(|name| (name, burst.clone())).collect();
+    }
+    if set.sources.is_empty() && set.bursts.is_empty() {
+        bail!("say what changes: --period, --enabled, --perf or --burst");
+    }
+    Ok(set)
+}
+
+/// The sources that are meant where none is named: those that are read at each tick, and run no program.
+fn read_at_each_tick() -> Vec<String> {
+    let program = |spec: &&&sources::SourceSpec| {
+        spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
+    };
+    let ticking = sources::SOURCES.iter().filter(|spec| matches!(spec.every, Every::Tick));
+    ticking.filter(|spec| !program(spec)).map(|spec| spec.name.to_owned()).collect()
+}
+
+fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
+    const PATH: &str = "/api/v1/settings";
+    if csv_rows::written(
+        matches,
+        &api::columns::<SetChange>(),
+        || client.text(PATH, "application/json"),
+        out,
+    )? {
+        return Ok(());
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&client.text(PATH, "application/json")?))?;
+        return Ok(());
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    let changes: Vec<SetChange> = client.get(PATH)?;
+    if changes.is_empty() {
+        writeln!(out, "no change holds: every node runs by its own file and the server's")?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["number", "nodes", "taken by", "ends in", "by", "what"]);
+    for change in &changes {
+        table.row(vec![
+            change.number.to_string(),
+            change.nodes.clone(),
+            taken_by(change),
+            show::seconds((change.until - health.now).max(0.0)),
+            change.by.clone(),
+            change.settings.join("; "),
+        ]);
+    }
+    table.write(out)?;
+    for change in &changes {
+        for refused in &change.refused {
+            writeln!(
+                out,
+                "{}: {} refuses: {}",
+                change.number,
+                refused.device,
+                in_flags(&refused.why)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// How many nodes took a change, and how many rejected some of it.
+fn taken_by(change: &SetChange) -> String {
+    let rejected: BTreeSet<&str> = change.refused.iter().map(|one| &*one.device).collect();
+    let taken = format!("{} of {}", change.nodes_taken, change.nodes_known);
+    if rejected.is_empty() { taken } else { format!("{taken}, rejected by {}", rejected.len()) }
+}
+
+/// The agents' keys at the beginning of a sentence as the options of `jobmeter set`.
+pub(crate) fn in_flags(why: &str) -> String {
+    let Some((key, what)) = why.split_once(": ") else { return why.to_owned() };
+    let parts: Vec<&str> = key.split('.').collect();
+    match &*parts {
+        ["until"] | ["burst", _, "until"] => format!("--for: {what}"),
+        ["sources", source, "period"] => format!("--period of {source}: {what}"),
+        ["sources", source, "enabled"] => format!("--enabled of {source}: {what}"),
+        ["sources", _, "events"] => format!("--perf: {what}"),
+        ["burst", source, "keep"] => format!("--keep of {source}: {what}"),
+        ["burst", source, "flush_on"] => format!("--flush-on of {source}: {what}"),
+        ["burst", source, ..] => format!("--burst of {source}: {what}"),
+        _ => why.to_owned(),
+    }
+}
+
+/// `jobmeter flush`.
+pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
+    check_source(&source)?;
+    check_may_burst("--source", &source)?;
+    let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
+    let made: Numbered = client.post("/api/v1/flushes", &now)?;
+    let mut out = io::stdout().lock();
+    let code = told(matches, &mut out, &made, "is asked for")?;
+    if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: no change gives these nodes a burst of {source}: only nodes that have one by their own file \
+             send something (`jobmeter set --source {source} --burst 100ms --keep 60s --nodes ... --for ...` makes one)"
+        )?;
+    }
+    Ok(code)
+}
+
+/// Whether a change that holds gives some of these nodes a burst of a source.
+fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
+    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
+    let list = |nodes: &str| model::NodeList::new(nodes).ok();
+    let Some(asked) = list(nodes) else { return true };
+    let key = format!("burst.{source}.");
+    let bursts =
+        changes.iter().filter(|change| change.settings.iter().any(|one| one.starts_with(&key)));
+    bursts.filter_map(|change| list(&change.nodes)).any(|of_change| {
+        all.iter().any(|node| asked.has(&node.device) && of_change.has(&node.device))
+    })
+}
+
+/// `jobmeter promote`.
+pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    const PATH: &str = "/api/v1/promotions";
+    csv_needs_list(matches)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(number) = matches.get_one::<u64>("undo") {
+        let ended: Numbered = client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
+        told(matches, &mut out, &ended, "is ended")?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_list = matches.get_flag("list");
+    let promoted: Vec<Promoted> = if is_list {
+        client.get(PATH)?
+    } else {
+        let metric = text(matches, "metric")
+            .context("name metrics by a regular expression: jobmeter promote 'perf_.*'")?;
+        let lasts = time(matches, "for")?.map(|time| time.as_secs_f64());
+        let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
+        client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
+    };
+    if csv_rows::written(
+        matches,
+        &api::columns::<Promoted>(),
+        || Ok(serde_json::to_string(&promoted)?),
+        &mut out,
+    )? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut code = ExitCode::SUCCESS;
+    if !is_list {
+        for one in nothing_matches(client, &promoted)? {
+            writeln!(io::stderr(), "jobmeter: {one}")?;
+            code = ExitCode::from(NOTHING);
+        }
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
+        out.flush()?;
+        return Ok(code);
+    }
+    write_promoted(&promoted, &Times::of(client)?, &mut out)?;
+    out.flush()?;
+    Ok(code)
+}
+
+fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) -> io::Result<()> {
+    let mut table = Table::new(&["number", "nodes", "metric", "until", "by", "for"]);
+    for one in promoted {
+        table.row(vec![
+            one.number.to_string(),
+            one.nodes.clone(),
+            one.metric.clone(),
+            one.until.map_or_else(|| "-".to_owned(), |until| times.show(until)),
+            format!("{} ({})", one.by, one.origin),
+            one.job.clone().unwrap_or_default(),
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no metric is promoted")?;
+    } else {
+        table.write(out)?;
+    }
+    for one in promoted {
+        if let Some(error) = &one.error {
+            writeln!(out, "{}: promotes nothing: {error}", one.number)?;
+        }
+    }
+    Ok(())
+}
+
+/// What of new promotions names no metric that is known, and no node that has reported.
+fn nothing_matches(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec<String>> {
+    let Some(first) = promoted.first() else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    let catalogue: Vec<api::MetricInfo> = client.get("/api/v1/catalogue")?;
+    if let Ok(pattern) = config::MetricPattern::new(&first.metric) {
+        // An optional metric is in the catalogue once it was collected.
+        let declared =
+            crate::node::describe::all().flat_map(|spec| spec.metrics).map(|metric| &metric.name);
+        let known = catalogue.iter().any(|metric| pattern.matches(&metric.name));
+        if !known && !declared.into_iter().any(|name| pattern.matches(name)) {
+            lines.push(format!(
+                "`{}` matches no metric that is known; it is a regular expression of whole names, such as perf_.*",
+                first.metric
+            ));
+        }
+    }
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    for one in promoted {
+        let list = model::NodeList::new(&one.nodes);
+        if list.is_ok_and(|list| !nodes.iter().any(|node| list.has(&node.device))) {
+            lines.push(format!("no node `{}` has reported", one.nodes));
+        }
+    }
+    Ok(lines)
+}
+
+fn told(
+    matches: &ArgMatches,
+    out: &mut impl Write,
+    one: &Numbered,
+    what: &str,
+) -> anyhow::Result<ExitCode> {
+    let Numbered { number, nodes_known, nodes_reporting, nodes_full } = one;
+    let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(one)?)?;
+        return Ok(code);
+    }
+    let silent = match nodes_known.saturating_sub(*nodes_reporting) {
+        0 => String::new(),
+        silent => format!(" and {silent} that are silent"),
+    };
+    writeln!(out, "{number} {what}, for {}{silent}", reporting(*nodes_reporting))?;
+    if *nodes_full > 0 {
+        writeln!(
+            io::stderr(),
+            "jobmeter: {nodes_full} nodes take no more, and are not told all of it: `jobmeter set --list` says which and \
+             of what, and `jobmeter set --undo` makes room"
+        )?;
+    }
+    if *nodes_known == 0 {
+        writeln!(
+            io::stderr(),
+            "jobmeter: no node of that name has reported since the server started"
+        )?;
+    }
+    Ok(code)
+}
+
+fn reporting(nodes: u64) -> String {
+    if nodes == 1 { "1 node that reports".to_owned() } else { format!("{nodes} nodes that report") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> anyhow::Result<Set> {
+        let words = format!("jobmeter set {words}");
+        let matches = crate::cli::command().try_get_matches_from(words.split_whitespace())?;
+        wanted(matches.subcommand_matches("set").context("no `set`")?)
+    }
+
+    #[test]
+    fn a_change_by_its_flags() {
+        let set = parse(
+            "--nodes dahu-[1-32] --period 1s --for 30m --source cpu --perf cache_ll,emulation_faults",
+        );
+        let set = set.unwrap();
+        assert_eq!((&*set.nodes, set.for_seconds), ("dahu-[1-32]", 1800.0));
+        assert_eq!(set.sources.len(), 2);
+        assert_eq!(
+            (set.sources["cpu"].period_seconds, set.sources["cpu"].enabled),
+            (Some(1.0), None)
+        );
+        let perf = &set.sources["perf"];
+        assert_eq!((perf.enabled, perf.period_seconds), (Some(true), Some(1.0)));
+        assert_eq!(perf.events.as_deref().unwrap(), ["cache_ll", "emulation_faults"]);
+        let set =
+            parse("--nodes n1 --for 1m --source cpu --burst 100ms --keep 60s --flush-on job_end");
+        let burst = &set.unwrap().bursts["cpu"];
+        assert_eq!((burst.period_seconds, burst.keep_seconds), (0.1, 60.0));
+        assert_eq!(burst.flush_on, [FlushOn::JobEnd]);
+    }
+
+    #[test]
+    fn a_source_that_is_none_is_refused_with_the_near_one() {
+        let error = |words: &str| parse(words).unwrap_err().to_string();
+        let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
+        assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
+        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
+        assert!(told.starts_with("--burst: the source `taskstats` cannot have a burst"), "{told}");
+        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
+        assert!(told.contains("nosuch: there is no such source"), "{told}");
+        assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
+    }
+
+    #[test]
+    fn only_a_list_is_csv() {
+        let words = |words: &str| {
+            let words = format!("jobmeter promote {words}");
+            let matches = crate::cli::command().get_matches_from(words.split_whitespace());
+            csv_needs_list(matches.subcommand_matches("promote").unwrap()).is_ok()
+        };
+        assert!(words("--list --csv") && words("x") && !words("x --csv"));
+    }
+
+    #[test]
+    fn refusals_name_options() {
+        for (why, told) in [
+            (
+                "sources.load.period: `remote.allow` has no `periods`",
+                "--period of load: `remote.allow` has no `periods`",
+            ),
+            (
+                "until: it ends sooner: `remote.time_max` is 1h",
+                "--for: it ends sooner: `remote.time_max` is 1h",
+            ),
+            ("burst.exec: no burst", "--burst of exec: no burst"),
+            ("it takes no more, and is not told [x]", "it takes no more, and is not told [x]"),
+        ] {
+            assert_eq!(in_flags(why), told);
+        }
+    }
+
+    #[test]
+    fn a_period_alone_is_for_what_is_read_at_each_tick() {
+        let set = parse("--nodes * --for 1m --period 1s").unwrap();
+        assert!(set.sources.contains_key("load") && !set.sources.contains_key("exec"), "{set:?}");
+    }
+
+    #[test]
+    fn a_change_of_nothing_or_without_an_end_is_refused() {
+        for words in [
+            "--nodes n1 --for 1m",
+            "--nodes n1 --period 1s",
+            "--for 1m --period 1s",
+            "--nodes n1 --for x --period 1s",
+            "--nodes n1 --for 1m --enabled true",
+            "--nodes n1 --for 1m --period 1s --source cpuu",
+            "--nodes n1 --for 1m --period 1s --keep 5s",
+            "--list --nodes n1 --for 1m --period 1s",
+            "--undo 3 --nodes n1 --for 1m --period 1s",
+            "--nodes n1 --for 1m --burst 1s --source cpu",
+            "--nodes n1 --for 1m --burst 1s --keep 5s --source cpu --flush-on never",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+    }
+}

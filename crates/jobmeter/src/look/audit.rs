@@ -1,0 +1,122 @@
+//! `jobmeter audit`: who changed something, and who read others' jobs.
+
+use crate::output::csv_rows;
+use crate::output::show::Table;
+use crate::output::times::{Times, machine, parameter};
+use crate::server::client::{Client, path};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+
+/// Longest value that a row shows of what was changed, in characters; `--json` has all of it.
+const CHARS_MAX: usize = 100;
+
+/// `jobmeter audit`.
+pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let times = Times::of(client)?;
+    let span = times.span(matches)?;
+    let path = path(
+        "/api/v1/audit",
+        &[
+            ("who", text("who")),
+            ("what", text("what")),
+            ("job", text("job")),
+            ("start", span.from.map(parameter)),
+            ("end", span.to.map(parameter)),
+            ("limit", text("limit")),
+        ],
+    );
+    let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::AuditLine>(),
+        || client.text(&path, "application/json"),
+        &mut out,
+    )? {
+        return Ok(());
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
+        return Ok(out.flush()?);
+    }
+    let lines: Vec<api::AuditLine> = client.get(&path)?;
+    if let Some(who) = text("who").filter(|_| lines.is_empty()) {
+        writeln!(out, "{}", nothing_by(&who))?;
+    } else {
+        write(&lines, &times, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn nothing_by(who: &str) -> String {
+    format!(
+        "no entry of that time and kind names `{who}`: --who takes the name or the number of a user (uid 1000), or \
+         words of an entry's column `who`, such as token 7"
+    )
+}
+
+fn write(lines: &[api::AuditLine], times: &Times, out: &mut impl Write) -> io::Result<()> {
+    if lines.is_empty() {
+        return writeln!(out, "nothing of that kind was done in that time");
+    }
+    let mut table = Table::new(&["when", "who", "from", "did", "job", "owner", "what"]);
+    for line in lines {
+        table.row(vec![
+            times.show(line.time),
+            line.who.clone(),
+            line.from.clone(),
+            line.did.clone(),
+            line.job.clone().unwrap_or_default(),
+            line.owner.map(|owner| owner.to_string()).unwrap_or_default(),
+            line.more
+                .iter()
+                .map(|(key, value)| format!("{key}={}", short(value)))
+                .collect::<Vec<_>>()
+                .join(" "),
+        ]);
+    }
+    table.write(out)
+}
+
+fn short(value: &serde_json::Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Timestamp;
+
+    #[test]
+    fn a_line_says_when_who_and_what() {
+        let line = "{\"time\": 1767657600.25, \"who\": \"uid 0\", \"from\": \"::1\", \"did\": \"POST /api/v1/flushes\",
+            \"nodes\": \"n1\", \"number\": 7}";
+        let read = "{\"time\": 1767657601, \"who\": \"uid 0\", \"from\": \"::1\", \"did\": \"GET /api/v1/jobs/oar:7\",
+            \"job\": \"oar:7\", \"owner\": 1000}";
+        let lines = [line, read].map(|line| serde_json::from_str(line).unwrap());
+        let mut out = Vec::new();
+        let now = Timestamp::from_seconds(1_767_661_200);
+        write(&lines, &Times::at(now, jiff::tz::TimeZone::UTC), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["when", "who", "from", "did", "job", "owner", "what"]);
+        let first = ["00:00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
+        assert_eq!(words[1], [&first[..], &["nodes=n1", "number=7"]].concat());
+        assert_eq!(words[2][6..], ["oar:7", "1000"]);
+    }
+
+    #[test]
+    fn a_user_without_an_entry_is_named() {
+        assert!(nothing_by("alcie").starts_with("no entry of that time and kind names `alcie`: "));
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        assert_eq!(short(&"x".repeat(CHARS_MAX + 1).into()).chars().count(), CHARS_MAX + 1);
+    }
+}

@@ -1,0 +1,332 @@
+//! Why a node has no series of a metric: how the source that would tell it stands there.
+
+use crate::node::describe;
+use crate::server::client::{Client, path};
+use config::MetricPattern;
+use model::NodeList;
+use model::setting::Kind;
+use sources::SourceSpec;
+
+/// 1 for each source that an agent reads and that gives samples, else 0; none of a source that it does not read.
+const WORKING: &str = "agent_source_working";
+/// Most nodes that are told of.
+const NODES_MAX: usize = 20;
+
+/// The source of nodes that tells a metric of this name, if one does: not the agent's own account, nor that of
+/// `jobmeter run`, of which no agent says how they stand.
+pub(crate) fn source_of(metric: &str) -> Option<&'static SourceSpec> {
+    let is_of_nodes = |spec: &&SourceSpec| sources::list::find(spec.name).is_some();
+    let has = |spec: &&SourceSpec| spec.metrics.iter().any(|one| one.name == metric);
+    describe::all().filter(is_of_nodes).find(has)
+}
+
+/// Why these devices, all nodes if none is named, have no series of one of its metrics; a sentence each.
+pub(crate) fn why(
+    client: &Client,
+    devices: Option<&str>,
+    (metric, during): (&str, &str),
+    spec: &SourceSpec,
+) -> anyhow::Result<Vec<String>> {
+    let named: Option<Vec<&str>> = devices
+        .map(|list| list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect());
+    let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    nodes.retain(|node| named.as_ref().is_none_or(|named| named.contains(&&*node.device)));
+    let more = nodes.len().saturating_sub(NODES_MAX);
+    nodes.truncate(NODES_MAX);
+    let list: Vec<&str> = nodes.iter().map(|node| &*node.device).collect();
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
+    let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
+    let is_asked = Asked::of(client, nodes.iter())?;
+    let mut lines: Vec<String> =
+        nodes.iter().map(|node| of_node(node, &told, &is_asked, (metric, during), spec)).collect();
+    if more > 0 {
+        lines.push(format!("{more} more nodes; --device names one"));
+    }
+    Ok(lines)
+}
+
+/// Of each series that there is: whose word it is that its node does not read it any more, if somebody's is.
+pub(crate) fn read_no_more(
+    client: &Client,
+    nodes: &[api::Node],
+    explained: &[api::Explanation],
+) -> anyhow::Result<Vec<Option<String>>> {
+    let lacks = |node: &&api::Node| {
+        explained.iter().any(|one| one.series.device == node.device && !is_read(one))
+    };
+    let asked = Asked::of(client, nodes.iter().filter(lacks))?;
+    let why = |one: &api::Explanation| {
+        let series = &one.series;
+        let node = nodes.iter().find(|node| node.device == series.device)?;
+        unread(node, &asked, &series.metric, source_of(&series.metric)?)
+    };
+    Ok(explained.iter().map(|one| if is_read(one) { None } else { why(one) }).collect())
+}
+
+/// Of each series: what its node did not do of changes that concern its source, as far as the caller may see them.
+pub(crate) fn not_done(client: &Client, explained: &[api::Explanation]) -> Vec<Vec<String>> {
+    let changes: Vec<api::SetChange> = client.get("/api/v1/settings").unwrap_or_default();
+    explained.iter().map(|one| not_done_of(one, &changes)).collect()
+}
+
+fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String> {
+    let declared = || source_of(&one.series.metric).map(|spec| spec.name);
+    let Some(source) = one.source.as_deref().or_else(declared) else { return Vec::new() };
+    let is_of = |text: &str| {
+        [format!("sources.{source}."), format!("burst.{source}.")]
+            .iter()
+            .any(|key| text.starts_with(key))
+    };
+    let of_it =
+        changes.iter().filter(|change| change.settings.iter().any(|setting| is_of(setting)));
+    let mut lines = Vec::new();
+    for change in of_it {
+        for refused in change.refused.iter().filter(|refused| *refused.device == *one.series.device)
+        {
+            let why = crate::change::demand::in_flags(&refused.why);
+            lines.push(format!("{} of {} is not done as a whole: {why}", change.number, change.by));
+        }
+    }
+    lines
+}
+
+/// Whether samples of it come: the newest is no older, when its node was heard last, than three of its periods.
+fn is_read(one: &api::Explanation) -> bool {
+    let heard = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);
+    let old = one.period_seconds.unwrap_or(0.0) * 3.0;
+    heard.zip(one.time).is_some_and(|(heard, time)| heard - time <= old)
+}
+
+/// What is asked of nodes through the server now, as far as whoever asks may see it, and as far as it says why a
+/// source is not read.
+#[derive(Default)]
+struct Asked {
+    /// The newest last; `None`: not for him to see.
+    changes: Option<Vec<api::SetChange>>,
+    promotions: Vec<api::Promoted>,
+}
+
+impl Asked {
+    fn of<'a>(client: &Client, nodes: impl Iterator<Item = &'a api::Node>) -> anyhow::Result<Self> {
+        let unread: Vec<&str> = nodes.flat_map(|node| &node.unread).map(|one| &*one.why).collect();
+        let says = |why: &str| unread.contains(&why);
+        let mut asked = Self::default();
+        if says("server") {
+            // Staff and administrators may.
+            asked.changes = client.get("/api/v1/settings").ok();
+        }
+        if says("optional") {
+            asked.promotions = client.get("/api/v1/promotions")?;
+        }
+        Ok(asked)
+    }
+
+    /// The change that switches a source off on a node.
+    fn change(&self, device: &str, source: &str) -> Option<&api::SetChange> {
+        let key = format!("sources.{source}.enabled = ");
+        let of_it = |change: &&api::SetChange| {
+            means(&change.nodes, device) && change.settings.iter().any(|it| it.starts_with(&key))
+        };
+        let last = self.changes.as_ref()?.iter().rfind(of_it)?;
+        last.settings.iter().any(|it| *it == format!("{key}false")).then_some(last)
+    }
+
+    /// A promotion of a metric on a node.
+    fn promotion(&self, device: &str, metric: &str) -> Option<&api::Promoted> {
+        self.promotions.iter().find(|it| means(&it.nodes, device) && matches(&it.metric, metric))
+    }
+}
+
+fn means(nodes: &str, device: &str) -> bool {
+    NodeList::new(nodes).is_ok_and(|nodes| nodes.has(device))
+}
+
+/// Whether an expression names a metric; one that is none names nothing.
+fn matches(pattern: &str, metric: &str) -> bool {
+    MetricPattern::new(pattern).is_ok_and(|pattern| pattern.matches(metric))
+}
+
+fn of_node(
+    node: &api::Node,
+    told: &[api::Last],
+    asked: &Asked,
+    (metric, during): (&str, &str),
+    spec: &SourceSpec,
+) -> String {
+    let (device, source) = (&node.device, spec.name);
+    if let Some(why) = unread(node, asked, metric, spec) {
+        return format!("{device}: {why}");
+    }
+    if let Some(trouble) = node.troubles.iter().find(|trouble| trouble.source == source) {
+        return format!("{device}: source {source} is {}: {}", trouble.state, trouble.why);
+    }
+    let mut told = told.iter().filter(|last| last.series.device == *device).peekable();
+    if told.peek().is_none() {
+        return format!("{device}: its agent tells nothing of its sources");
+    }
+    let is_it = |last: &&api::Last| last.series.labels.get("source").is_some_and(|is| is == source);
+    match told.find(is_it).and_then(|last| last.value) {
+        None => format!(
+            "{device}: source {source} is not read: the agent's settings switch it off, or it is optional and nothing \
+             promotes it (`jobmeter promote {metric} --nodes {device}`)"
+        ),
+        Some(working) if working > 0.0 => format!(
+            "{device}: source {source} works and gave no {metric} {during}: the node has nothing that it could \
+             tell, an option of [sources.{source}] is wanted for it, or it is optional and nothing promotes it"
+        ),
+        Some(_) => format!(
+            "{device}: source {source} is absent: the node lacks what it reads ({}), or [sources.{source}] does not say \
+             what to read; `jobmeter doctor` there tells which",
+            spec.reads.join(", ")
+        ),
+    }
+}
+
+/// Whose word it is that a node does not read a metric, and what would have it read; `None`: nobody's that the node
+/// tells of.
+fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> Option<String> {
+    let (device, source) = (&node.device, spec.name);
+    let unread = node.unread.iter().find(|one| one.source == source)?;
+    let set = format!("`jobmeter set --nodes {device} --source {source} --enabled true --for 1h`");
+    let file = format!("`enabled = true` under [sources.{source}] there switches it on");
+    Some(match &*unread.why {
+        "file" if spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_))) => {
+            format!(
+                "source {source} is off in the node's own file: {file}; it runs a program, so the server cannot"
+            )
+        }
+        "file" => format!(
+            "source {source} is off in the node's own file: {file}, or for an hour {set}, where its `remote.allow` has \
+             `sources`"
+        ),
+        "server" => match (&asked.changes, asked.change(device, source)) {
+            (_, Some(api::SetChange { number, by, .. })) => format!(
+                "source {source} is switched off through the server by {by}: `jobmeter set --undo {number}` ends that"
+            ),
+            (None, None) => format!(
+                "source {source} is switched off through the server: an administrator finds by whom in `jobmeter set \
+                 --list`, or switches it on for an hour ({set})"
+            ),
+            (Some(_), None) => format!(
+                "source {source} is switched off by the server's file for agents (`agent_config`): its line \
+                 `enabled = false` under [sources.{source}] has to go, or for an hour {set}"
+            ),
+        },
+        _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
+        _ => match (asked.promotion(device, metric), &node.config_refused) {
+            (None, _) => format!(
+                "{metric} is optional in the node's own file, and nothing that you may see promotes it there: `jobmeter \
+                 promote {metric} --nodes {device}` does"
+            ),
+            (Some(promotion), Some(why)) => format!(
+                "{metric} is optional in the node's own file; promotion {} of {} asks for it, and the node refused of \
+                 what it was told: {why}",
+                promotion.number, promotion.by
+            ),
+            (Some(_), None) => return None,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_of_a_metric_is_known_without_a_node_that_has_it() {
+        let of = |metric| source_of(metric).map(|spec| spec.name);
+        assert_eq!(of("load_1m"), Some("load"));
+        assert_eq!(of("cpufreq_mean_hertz"), Some("cpufreq"));
+        assert_eq!(of("agent_cpu_seconds_total"), None);
+        assert_eq!(of("load"), None);
+    }
+    fn node(why: &str, optional: &[&str], refused: Option<&str>) -> api::Node {
+        let unread = serde_json::json!([{"source": "load", "why": why, "optional": optional}]);
+        let node = serde_json::json!({
+            "device": "n1", "alive": true, "stopped": false, "last_seen": null, "period_seconds": null,
+            "clock_offset_seconds": null, "agent_version": null, "config_generation": null,
+            "config_refused": refused, "troubles": [], "unread": unread, "series": 0, "jobs": [],
+            "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null,
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn change(number: i64, nodes: &str, setting: &str) -> api::SetChange {
+        api::SetChange {
+            number,
+            nodes: nodes.to_owned(),
+            settings: vec![setting.to_owned()],
+            made: 0.0,
+            by: "root".to_owned(),
+            until: 1.0,
+            nodes_known: 1,
+            nodes_taken: 1,
+            refused: Vec::new(),
+        }
+    }
+
+    fn said(node: &api::Node, asked: &Asked) -> String {
+        unread(node, asked, "load_1m", source_of("load_1m").unwrap()).unwrap_or_default()
+    }
+
+    #[test]
+    fn whose_word_keeps_a_source_from_being_read_is_told_with_what_undoes_it() {
+        let nothing = Asked::default();
+        let own = said(&node("file", &[], None), &nothing);
+        assert!(
+            own.contains("the node's own file: `enabled = true` under [sources.load]"),
+            "{own}"
+        );
+        assert!(own.contains("--nodes n1 --source load --enabled true"), "{own}");
+        let program = unread(
+            &node("file", &[], None),
+            &nothing,
+            "x",
+            describe::all().find(|it| it.name == "exec").unwrap(),
+        );
+        assert_eq!(program, None, "what is said of load is not of exec");
+
+        let server = node("server", &[], None);
+        assert!(said(&server, &nothing).contains("an administrator finds by whom"));
+        let off = "sources.load.enabled = false";
+        let with = |changes| said(&server, &Asked { changes: Some(changes), ..Asked::default() });
+        let undone =
+            with(vec![change(6, "n1", off), change(7, "n[1-3]", off), change(8, "n2", off)]);
+        assert!(undone.contains("by root: `jobmeter set --undo 7`"), "{undone}");
+        let later = "sources.load.enabled = true";
+        let base = with(vec![change(6, "n1", off), change(7, "n1", later)]);
+        assert!(base.contains("agent_config"), "the later one counts: {base}");
+        assert!(with(Vec::new()).contains("agent_config"));
+    }
+
+    #[test]
+    fn what_is_optional_is_told_with_the_promotion_that_it_lacks() {
+        let promotion = api::Promoted {
+            number: 4,
+            nodes: "n1".to_owned(),
+            metric: "load_.*".to_owned(),
+            made: 0.0,
+            by: "alice".to_owned(),
+            until: None,
+            origin: "api".to_owned(),
+            job: None,
+            error: None,
+        };
+        let (nothing, asked) =
+            (Asked::default(), Asked { promotions: vec![promotion], ..Asked::default() });
+        let all = node("optional", &["x", "load_.*"], None);
+        assert!(said(&all, &nothing).contains("`jobmeter promote load_1m --nodes n1`"));
+        assert_eq!(said(&all, &asked), "", "it is read, as far as is known");
+        let refused = node("optional", &[".*"], Some("`remote.allow` has no `promotions`"));
+        let why = said(&refused, &asked);
+        assert!(why.contains("promotion 4 of alice") && why.contains("no `promotions`"), "{why}");
+        assert_eq!(
+            said(&node("optional", &["load_5m", "("], None), &nothing),
+            "",
+            "another metric is"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! `jobmeter gaps`: what is missing, of which nodes, and why.
+
+use crate::output::csv_rows;
+use crate::output::show::{self, Table};
+use crate::output::times::{Times, machine, parameter};
+use crate::server::client::{Client, path};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+
+/// `jobmeter gaps`.
+pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let times = Times::of(client)?;
+    let span = times.span(matches)?;
+    let device = crate::output::names::devices(matches)?;
+    let parameters =
+        [("device", device), ("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
+    let path = path("/api/v1/gaps", &parameters);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let text = client.text(&path, "application/json")?;
+    if csv_rows::written(matches, &api::columns::<api::Gap>(), || Ok(text.clone()), &mut out)? {
+        return Ok(());
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&text))?;
+        return Ok(out.flush()?);
+    }
+    let gaps: Vec<api::Gap> = client.understood(&path, &text)?;
+    write(&gaps, &times, &mut out)?;
+    Ok(out.flush()?)
+}
+
+fn write(gaps: &[api::Gap], times: &Times, out: &mut impl Write) -> io::Result<()> {
+    if gaps.is_empty() {
+        return writeln!(out, "no gap is known in that time");
+    }
+    let mut table = Table::new(&["node", "source", "from", "to", "length", "cause", "detail"]);
+    for gap in gaps {
+        let source = if gap.source.is_empty() { "all" } else { &gap.source };
+        table.row(vec![
+            gap.device.clone(),
+            source.to_owned(),
+            times.show(gap.from),
+            times.show(gap.to),
+            show::seconds(gap.to - gap.from),
+            gap.cause.clone(),
+            gap.detail.clone(),
+        ]);
+    }
+    table.write(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_a_row() {
+        let gap = api::Gap {
+            origin: "n1".to_owned(),
+            device: "n1".to_owned(),
+            source: String::new(),
+            from: 100.0,
+            to: 160.0,
+            cause: "agent_down".to_owned(),
+            detail: "stopped".to_owned(),
+        };
+        let times = Times::at(model::Timestamp::from_seconds(300), jiff::tz::TimeZone::UTC);
+        let mut out = Vec::new();
+        write(&[gap], &times, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            row,
+            ["n1", "all", "00:01:40", "00:02:40", "1", "min", "0", "s", "agent_down", "stopped"]
+        );
+        let mut out = Vec::new();
+        write(&[], &times, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "no gap is known in that time\n");
+    }
+}

@@ -1,0 +1,392 @@
+//! Commands about jobs: which there are, what one used, and what is said of one in a scheduler's place.
+
+use crate::output::csv_rows;
+use crate::output::show::{self, Table};
+use crate::output::times::{Times, machine, machine_value, parameter};
+use crate::server::client::{Client, escape, path};
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Nodes of a job that a row shows.
+const NODES_SHOWN: usize = 4;
+/// Exit code where schedulers and nodes disagree.
+const DISAGREE: u8 = 1;
+/// Most nodes that are told of one job.
+const NODES_MAX: usize = 65_536;
+/// Words of `job start` that only a scheduler's job has.
+const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
+
+/// What a list may be asked for: options of `jobs`, and parameters of `/api/v1/jobs`.
+pub(crate) const FILTERS: [&str; 10] =
+    ["state", "cluster", "user", "account", "project", "queue", "name", "device", "after", "limit"];
+/// Longest list that shows what its jobs used.
+const WITH_USAGE_MAX: usize = 1000;
+/// Jobs of a page where nobody says how many.
+const LISTED: usize = 50;
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+/// `jobmeter jobs`.
+pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if matches.get_flag("check") {
+        return check(client, matches);
+    }
+    let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
+    let times = Times::of(client)?;
+    let span = times.span(matches)?;
+    crate::output::names::devices(matches)?;
+    let filters = FILTERS.map(|name| match name {
+        "limit" => (name, Some(limit.clone())),
+        _ => (name, text(matches, name)),
+    });
+    let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
+    // What jobs used is read for lists of people's length.
+    let short = limit.parse().is_ok_and(|limit: usize| limit <= WITH_USAGE_MAX);
+    let usage = [("usage", short.then(|| "true".to_owned()))];
+    let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
+    let body = client.text(&path, "application/json")?;
+    let jobs: Vec<api::Job> = client.understood(&path, &body)?;
+    if jobs.is_empty() {
+        for line in crate::server::unknown::filters(client, &filters)? {
+            writeln!(io::stderr(), "jobmeter: {line}")?;
+        }
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(matches, &api::columns::<api::Job>(), || Ok(body.clone()), &mut out)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&body))?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_narrowed = FILTERS.iter().any(|name| *name != "limit" && matches.contains_id(name));
+    if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
+        writeln!(out, "no job that you may see matches these options")?;
+        return Ok(out.flush().map(|()| ExitCode::SUCCESS)?);
+    }
+    write_jobs(&jobs, &times, &mut out)?;
+    if let Some(place) = jobs.last().and_then(place)
+        && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)
+    {
+        writeln!(out, "there may be more: --after {place}")?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the list goes on behind a job.
+fn place(job: &api::Job) -> Option<String> {
+    let start = job.start.or(job.submit)?;
+    Some(format!("{}:{}@{start}", job.cluster, job.id))
+}
+
+fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Result<()> {
+    if jobs.is_empty() {
+        return writeln!(out, "no job; to run one: jobmeter run -- make -j2");
+    }
+    let header = [
+        "job", "user", "account", "queue", "name", "state", "start", "end", "wall", "limit",
+        "cpus", "memory", "nodes",
+    ];
+    let row = |job: &api::Job| {
+        let wall = wall(job, times.now()).map(show::seconds);
+        let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
+        let account = job.account.clone().or_else(|| job.project.clone());
+        let cells = [
+            Some(format!("{}:{}", job.cluster, job.spelling)),
+            user,
+            account,
+            job.queue.clone(),
+            job.name.clone(),
+            Some(job.state.clone()),
+            job.start.map(|start| times.show(start)),
+            job.stop.map(|stop| times.show(stop)),
+            wall,
+            job.requested.wall_seconds.map(show::seconds),
+            cores(job, times.now()),
+            memory(job),
+            Some(nodes(&job.devices)),
+        ];
+        cells.map(Option::unwrap_or_default)
+    };
+    let rows: Vec<_> = jobs.iter().map(row).collect();
+    // What no job has is no column.
+    let shown =
+        |place: &usize| rows.iter().any(|row| row.get(*place).is_some_and(|c| !c.is_empty()));
+    let places: Vec<usize> = (0..header.len()).filter(shown).collect();
+    let pick = |of: &[String]| places.iter().filter_map(|place| of.get(*place).cloned()).collect();
+    let header: Vec<&str> = places.iter().filter_map(|place| header.get(*place).copied()).collect();
+    let mut table = Table::new(&header);
+    for row in &rows {
+        table.row(pick(row));
+    }
+    table.write(out)
+}
+
+/// How long a job ran: as `jobmeter run` reported it, or else from its registered start to its end or now.
+fn wall(job: &api::Job, now: f64) -> Option<f64> {
+    let reported = job.usage.and_then(|usage| usage.wall_seconds);
+    reported.or_else(|| job.start.map(|start| (job.stop.unwrap_or(now) - start).max(0.0)))
+}
+
+/// Cores that a job kept busy, of those it has.
+fn cores(job: &api::Job, now: f64) -> Option<String> {
+    let wall = wall(job, now).filter(|wall| *wall > 0.0);
+    let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
+    let used = seconds.zip(wall).map(|(seconds, wall)| format!("{:.1}", seconds / wall));
+    let has = job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string());
+    of(used, has)
+}
+
+/// Memory that a job had at most, of what it may have.
+fn memory(job: &api::Job) -> Option<String> {
+    let used = job.usage.and_then(|usage| usage.memory_peak_bytes).map(show::bytes);
+    of(used, job.requested.memory_bytes.map(|bytes| show::bytes(bytes as f64)))
+}
+
+fn of(used: Option<String>, has: Option<String>) -> Option<String> {
+    match (used, has) {
+        (Some(used), Some(has)) => Some(format!("{used} of {has}")),
+        (used, has) => used.or_else(|| has.map(|has| format!("- of {has}"))),
+    }
+}
+
+fn nodes(devices: &[String]) -> String {
+    let (shown, more) = devices.split_at(devices.len().min(NODES_SHOWN));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", shown.join(","))
+}
+
+/// `jobmeter jobs --check`.
+fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    if csv_rows::written(
+        matches,
+        &api::columns::<api::Disagreement>(),
+        || Ok(serde_json::to_string(&found)?),
+        &mut out,
+    )? {
+        // As a table it ends with the same code.
+    } else if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
+    } else if found.is_empty() {
+        writeln!(out, "schedulers and nodes agree")?;
+    } else {
+        let health: api::Health = client.get("/api/v1/health")?;
+        let mut table = Table::new(&[
+            "job",
+            "node",
+            "difference",
+            "for",
+            "the scheduler says",
+            "the node says",
+        ]);
+        for one in &found {
+            table.row(vec![
+                format!("{}:{}", one.cluster, one.id),
+                one.device.clone(),
+                one.difference.clone(),
+                show::seconds((health.now - one.since).max(0.0)),
+                one.scheduler.clone(),
+                one.node.clone(),
+            ]);
+        }
+        table.write(&mut out)?;
+    }
+    out.flush()?;
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREE) })
+}
+
+/// `jobmeter job`, and its verbs.
+pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("start", matches)) => return start(client, matches, device),
+        Some(("end", matches)) => return end(client, matches),
+        _ => {}
+    }
+    let Some(id) = text(matches, "id") else { bail!("name a job: jobmeter job [CLUSTER:]ID") };
+    let path = format!("/api/v1/jobs/{}", escape(&id));
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
+    } else {
+        let report: api::JobReport = client.get(&path)?;
+        crate::output::report::write(&report, &Times::of(client)?, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    crate::output::names::devices(matches)?;
+    let registered: api::Registered = match text(matches, "id") {
+        Some(id) => client.post("/api/v1/jobs", &told(&id, matches, device)?)?,
+        None => {
+            if let Some(word) = TOLD.iter().find(|word| matches.contains_id(word)) {
+                bail!(
+                    "--{word} is of a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
+                );
+            }
+            let device = text(matches, "device").unwrap_or_else(|| device.to_owned());
+            let register = api::Register { name: text(matches, "name"), device, start: None };
+            client.post("/api/v1/jobs", &register)?
+        }
+    };
+    let job = format!("{}:{}", registered.cluster, registered.id);
+    if let Some(user) = text(matches, "user").filter(|_| registered.user_unknown) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: the server knows no user `{user}`: until it does, administrators and staff alone see job {job}"
+        )?;
+    }
+    let text = match matches.get_flag("json") {
+        true => serde_json::to_string(&registered)?,
+        false => job.clone(),
+    };
+    let mut out = io::stdout().lock();
+    let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return Ok(()) };
+    // The caller has no number to end it with. A text, as a reader that has gone is no success here.
+    let what = format!("cannot write the number of job {job} to standard output: {error}");
+    if matches.contains_id("id") {
+        bail!("{what}; the job is registered");
+    }
+    let path = format!("/api/v1/jobs/{}/end", escape(&job));
+    match client.post::<api::Job>(&path, &api::End { exit_code: None, stop: None }) {
+        Ok(_) => bail!("{what}; the job was ended again"),
+        Err(end) => {
+            bail!("{what}; end it with `jobmeter job end {job}`, which failed here: {end:#}")
+        }
+    }
+}
+
+/// What a prologue says of the job that it was called for.
+fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobTold> {
+    let wrong =
+        || format!("`{id}` names no scheduler's job: write CLUSTER:NUMBER, such as site:42");
+    let (cluster, number) = id.split_once(':').with_context(wrong)?;
+    let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
+    let nodes = nodes.unwrap_or_else(|| device.to_owned());
+    let nodes = model::expand_hosts(&nodes.replace(['\n', ' '], ","), NODES_MAX);
+    // A file of nodes names each as often as it has cores for the job.
+    let names: std::collections::BTreeSet<String> = nodes.context("--nodes")?.into_iter().collect();
+    let share = |device: String| api::NodeShare { device, ..Default::default() };
+    Ok(api::JobTold {
+        cluster: cluster.to_owned(),
+        id: number.parse().ok().with_context(wrong)?,
+        user: text(matches, "user"),
+        account: text(matches, "account"),
+        project: text(matches, "project"),
+        name: text(matches, "name"),
+        queue: text(matches, "queue"),
+        start: Some(crate::clock().seconds()),
+        nodes: Some(names.into_iter().map(share).collect()),
+        ..api::JobTold::default()
+    })
+}
+
+fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let id = text(matches, "id").context("name a job: jobmeter job end [CLUSTER:]ID")?;
+    let code = text(matches, "exit-code");
+    let exit_code =
+        code.map(|code| i32::from_str(&code).context("--exit-code wants a number")).transpose()?;
+    let path = format!("/api/v1/jobs/{}/end", escape(&id));
+    let ended: api::Ended = client.post(&path, &api::End { exit_code, stop: None })?;
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&ended)?))?;
+    }
+    if !ended.changed {
+        let (cluster, id) = (&ended.job.cluster, ended.job.id);
+        writeln!(io::stderr(), "jobmeter: job {cluster}:{id} had ended: nothing was changed")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::tz::TimeZone;
+    use model::Timestamp;
+
+    fn job(id: i64) -> api::Job {
+        api::Job {
+            cluster: "site".to_owned(),
+            id,
+            spelling: id.to_string(),
+            user: Some("alice".to_owned()),
+            uid: Some(1000),
+            account: None,
+            project: None,
+            name: None,
+            queue: None,
+            state: "running".to_owned(),
+            state_word: None,
+            submit: None,
+            start: Some(1_767_706_500.0),
+            stop: None,
+            exit_code: None,
+            part_of: None,
+            array_index: None,
+            types: Vec::new(),
+            requested: api::Resources::default(),
+            used: api::Resources::default(),
+            devices: vec!["n1".to_owned()],
+            usage: None,
+        }
+    }
+
+    fn shown(jobs: &[api::Job]) -> String {
+        let mut out = Vec::new();
+        let times = Times::at(Timestamp::from_seconds(1_767_706_505), TimeZone::UTC);
+        write_jobs(jobs, &times, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_no_job_has_is_no_column() {
+        let text = shown(&[job(7)]);
+        assert_eq!(
+            text,
+            "job     user   state    start     wall     nodes\nsite:7  alice  running  13:35:00  5.000 s  n1\n"
+        );
+        let mut waiting = job(8);
+        (waiting.start, waiting.state, waiting.devices) = (None, "waiting".to_owned(), Vec::new());
+        (waiting.account, waiting.queue) = (Some("physics".to_owned()), Some("long".to_owned()));
+        waiting.requested.cpus = Some(64);
+        let text = shown(&[waiting, job(7)]);
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(
+            lines[0],
+            ["job", "user", "account", "queue", "state", "start", "wall", "cpus", "nodes"]
+        );
+        assert_eq!(lines[1], ["site:8", "alice", "physics", "long", "waiting", "-", "of", "64"]);
+        assert!(shown(&[]).starts_with("no job"));
+        let mut used = job(9);
+        used.usage = Some(api::Usage {
+            cpu_seconds: Some(15.0),
+            memory_peak_bytes: Some(1048576.0),
+            wall_seconds: None,
+        });
+        (used.requested.cpus, used.requested.memory_bytes) = (Some(4), Some(8 << 30));
+        let text = shown(&[used.clone()]);
+        assert!(text.contains("3.0 of 4  1.0 MiB of 8.0 GiB"), "{text}");
+        let mut reported = used;
+        reported.usage.as_mut().unwrap().wall_seconds = Some(2.5);
+        let text = shown(&[reported]);
+        assert!(text.contains("  2.500 s  6.0 of 4  "), "of the run itself: {text}");
+    }
+
+    #[test]
+    fn many_nodes_are_counted() {
+        let names: Vec<String> = (1..=6).map(|n| format!("n{n}")).collect();
+        assert_eq!(nodes(&names), "n1,n2,n3,n4 and 2 more");
+        assert_eq!(nodes(&names[..4]), "n1,n2,n3,n4");
+    }
+}

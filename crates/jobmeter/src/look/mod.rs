@@ -1,0 +1,8 @@
+//! Commands that look: nodes, jobs, get, sql, explain, gaps, audit.
+
+pub(crate) mod audit;
+pub(crate) mod explain_missing;
+pub(crate) mod gaps;
+pub(crate) mod jobs;
+pub(crate) mod nodes_command;
+pub(crate) mod questions;

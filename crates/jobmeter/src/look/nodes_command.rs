@@ -1,0 +1,395 @@
+//! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
+
+use crate::look::explain_missing;
+use crate::output::csv_rows;
+use crate::output::show::{self, Table};
+use crate::output::times::{Span, Times, machine, machine_value, parameter};
+use crate::server::client::{Client, escape, path};
+use crate::server::unknown;
+use clap::ArgMatches;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Exit code when a node is silent, or a series is not known.
+const NOT_WELL: u8 = 1;
+/// What to do where several agents send under one name.
+const CONFLICT: &str = "several agents send under this name, and their samples are mixed: give each node its own \
+                        --device";
+/// How a source stands that costs more than it may.
+const SLOWED: &str = "slowed";
+/// Where the server explains series.
+const EXPLAIN: &str = "/api/v1/explain";
+/// Most series that the server explains at once.
+const TOLD_MAX: usize = 100;
+
+/// `jobmeter nodes`: exit code 1 when one that reported does not.
+pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if let Some(node) = matches.get_one::<String>("forget") {
+        return forget(client, node, matches.get_flag("json"));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let text = client.text("/api/v1/nodes", "application/json")?;
+    let mut nodes: Vec<api::Node> = client.understood("/api/v1/nodes", &text)?;
+    let is_well = |node: &api::Node| (node.alive || node.stopped) && !node.conflict;
+    let all_well = nodes.iter().all(is_well);
+    let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
+    if csv_rows::written(matches, &api::columns::<api::Node>(), || Ok(text.clone()), &mut out)? {
+        return Ok(code);
+    }
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&text))?;
+        out.flush()?;
+        return Ok(code);
+    }
+    let health: api::Health = client.get("/api/v1/health")?;
+    nodes.sort_by_key(is_well);
+    let mut table = Table::new(&[
+        "node", "state", "every", "clock", "series", "jobs", "agent", "settings", "sources",
+    ]);
+    for node in &nodes {
+        table.row(vec![
+            node.device.clone(),
+            state(node, health.now),
+            node.period_seconds.map_or_else(String::new, show::seconds),
+            node.clock_offset_seconds.map_or_else(String::new, |offset| format!("{offset:+.3} s")),
+            node.series.to_string(),
+            node.jobs.len().to_string(),
+            node.agent_version.clone().unwrap_or_default(),
+            settings(node),
+            troubles(node),
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no node has reported; on each: jobmeter-agent --server URL")?;
+    } else {
+        table.write(&mut out)?;
+    }
+    for node in &nodes {
+        if node.conflict {
+            writeln!(out, "{}: {CONFLICT}", node.device)?;
+        }
+        for trouble in &node.troubles {
+            writeln!(
+                out,
+                "{}: {} is {}: {}",
+                node.device, trouble.source, trouble.state, trouble.why
+            )?;
+        }
+    }
+    out.flush()?;
+    Ok(code)
+}
+
+/// `jobmeter nodes --forget`.
+fn forget(client: &Client, node: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let node: api::Node = client.delete(&format!("/api/v1/nodes/{}", escape(node)))?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&node)?))?;
+    } else {
+        writeln!(out, "{} is forgotten; retention deletes its samples", node.device)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(node: &api::Node, now: f64) -> String {
+    match node.last_seen {
+        _ if node.conflict => "conflict".to_owned(),
+        _ if node.alive => "alive".to_owned(),
+        Some(seen) => {
+            let state = if node.stopped { "stopped" } else { "silent" };
+            format!("{state} for {}", show::seconds((now - seen).max(0.0)))
+        }
+        None => "never reported".to_owned(),
+    }
+}
+
+/// Which sources, or parts of them, give nothing or not all though they should, or are read more rarely.
+fn troubles(node: &api::Node) -> String {
+    let told = |word: &str, is_one: fn(&api::SourceTrouble) -> bool| {
+        let names = node.troubles.iter().filter(|trouble| is_one(trouble));
+        let names: Vec<&str> = names.map(|trouble| &*trouble.source).collect();
+        (!names.is_empty()).then(|| format!("{word} {}", names.join(", ")))
+    };
+    let all = [
+        told("without", |trouble| trouble.state != SLOWED && !trouble.source.contains('/')),
+        told("not all of", |trouble| trouble.source.contains('/')),
+        told(SLOWED, |trouble| trouble.state == SLOWED),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
+}
+
+/// What the node runs by of the settings that the server told.
+fn settings(node: &api::Node) -> String {
+    match (&node.config_refused, node.config_generation) {
+        (Some(why), _) => format!("refused: {why}"),
+        (None, None | Some(0)) => "its own".to_owned(),
+        (None, Some(_)) => "the server's".to_owned(),
+    }
+}
+
+/// `jobmeter explain`.
+pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let labels: serde_json::Map<String, serde_json::Value> = matches
+        .get_many::<String>("label")
+        .unwrap_or_default()
+        .map(|label| match label.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.into())),
+            None => Err(anyhow::anyhow!("--label {label}: write KEY=VALUE")),
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
+    let times = Times::of(client)?;
+    let interval = Interval::of(&times, matches)?;
+    let asked = [
+        ("metric", text("metric")),
+        ("device", crate::output::names::devices(matches)?),
+        ("job", text("job")),
+        ("labels", labels),
+    ];
+    let path = path(EXPLAIN, &[&asked[..], &interval.parameters].concat());
+    let mut out = BufWriter::new(io::stdout().lock());
+    let body = client.text(&path, "application/json")?;
+    let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
+    explained.iter_mut().for_each(drop_other_runs);
+    if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&body))?;
+    } else {
+        write_all(client, &explained, (&interval, times.now()), &mut out)?;
+    }
+    out.flush()?;
+    let missing = lacking(client, matches, &interval, &explained)?;
+    let mut stderr = io::stderr().lock();
+    for line in &missing {
+        writeln!(stderr, "jobmeter: {line}")?;
+    }
+    let is_whole = !explained.is_empty() && missing.is_empty();
+    Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
+}
+
+/// The interval that is explained.
+struct Interval {
+    parameters: [(&'static str, Option<String>); 2],
+    /// In words.
+    during: &'static str,
+    /// Whether it ends now.
+    is_current: bool,
+}
+
+impl Interval {
+    fn of(times: &Times, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let span = times.span(matches)?;
+        Ok(Self {
+            parameters: [("start", span.from.map(parameter)), ("end", span.to.map(parameter))],
+            during: if span == Span::default() { "in the last day" } else { "in this time" },
+            is_current: span.to.is_none_or(|to| to == times.instant_now()),
+        })
+    }
+}
+
+/// Drops the senders that have nothing to do with a series: runs of other jobs on its node.
+fn drop_other_runs(one: &mut api::Explanation) {
+    let job = one.series.job;
+    one.senders.retain(|sender| {
+        let origin = model::Origin::new(&sender.origin);
+        let run = origin.as_ref().ok().and_then(model::Origin::as_run);
+        run.is_none_or(|(_, id)| job == Some(id.get()))
+    });
+}
+
+fn write_all(
+    client: &Client,
+    explained: &[api::Explanation],
+    (interval, now): (&Interval, f64),
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let conflicts = |device: &str| nodes.iter().any(|node| node.conflict && node.device == device);
+    let unread = match interval.is_current {
+        true => explain_missing::read_no_more(client, &nodes, explained)?,
+        false => Vec::new(),
+    };
+    let unfit = explain_missing::not_done(client, explained);
+    for (place, one) in explained.iter().enumerate() {
+        if place > 0 {
+            writeln!(out)?;
+        }
+        write(out, one, (interval.during, now))?;
+        if conflicts(&one.series.device) {
+            writeln!(out, "  {:<9}{CONFLICT}", "conflict")?;
+        }
+        if let Some(Some(why)) = unread.get(place) {
+            writeln!(out, "  {:<9}not read: {why}", "now")?;
+        }
+        for line in unfit.get(place).into_iter().flatten() {
+            writeln!(out, "  {:<9}{line}", "change")?;
+        }
+    }
+    if explained.len() >= TOLD_MAX {
+        writeln!(out, "\nonly {TOLD_MAX} series are told; --device, --job and --label name fewer")?;
+    }
+    Ok(())
+}
+
+/// What was asked for and has no series: everything, or some names of a list.
+fn lacking(
+    client: &Client,
+    matches: &ArgMatches,
+    interval: &Interval,
+    explained: &[api::Explanation],
+) -> anyhow::Result<Vec<String>> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let (device, metrics) = (text("device"), text("metric").unwrap_or_default());
+    if explained.len() >= TOLD_MAX {
+        return Ok(Vec::new());
+    }
+    if explained.is_empty() {
+        let narrowed = too_narrow(client, matches, interval)?;
+        return match narrowed.is_empty() {
+            true => why_none(client, device, &metrics, interval.during),
+            false => Ok(narrowed),
+        };
+    }
+    let mut lines = unknown::names(client, device.clone().filter(|list| list.contains(',')), None)?;
+    let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
+    for metric in unknown::words(Some(&metrics)).filter(|metric| !has(metric)) {
+        lines.extend(why_none(client, device.clone(), metric, interval.during)?);
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    Ok(lines)
+}
+
+/// Whether there are such series without the label, or without the job, that was named.
+fn too_narrow(
+    client: &Client,
+    matches: &ArgMatches,
+    interval: &Interval,
+) -> anyhow::Result<Vec<String>> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let labels: Vec<&str> =
+        matches.get_many::<String>("label").unwrap_or_default().map(String::as_str).collect();
+    let metric = text("metric").unwrap_or_default();
+    let series = |job: Option<String>| -> anyhow::Result<Vec<api::Explanation>> {
+        let asked = [("metric", text("metric")), ("device", text("device")), ("job", job)];
+        client.get(&path(EXPLAIN, &[&asked[..], &interval.parameters].concat()))
+    };
+    if !labels.is_empty() && !series(text("job"))?.is_empty() {
+        return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
+    }
+    let Some(job) = text("job").filter(|job| job != "none") else { return Ok(Vec::new()) };
+    let all = series(None)?;
+    Ok(match &*all {
+        [] => Vec::new(),
+        all if all.iter().all(|one| one.series.job.is_none()) => {
+            vec![format!("{metric} is a metric of nodes, not of jobs: leave --job out")]
+        }
+        _ => vec![format!("no sample of {metric} of job {job} came {}", interval.during)],
+    })
+}
+
+/// Why there is no such series: a name that nobody has, or how the metric's source stands on the nodes.
+fn why_none(
+    client: &Client,
+    device: Option<String>,
+    metrics: &str,
+    during: &str,
+) -> anyhow::Result<Vec<String>> {
+    let mut lines = unknown::names(client, device.clone(), None)?;
+    for metric in unknown::words(Some(metrics)) {
+        lines.extend(match explain_missing::source_of(metric) {
+            Some(spec) => explain_missing::why(client, device.as_deref(), (metric, during), spec)?,
+            None => unknown::names(client, None, Some(metric.to_owned()))?,
+        });
+    }
+    if lines.is_empty() {
+        lines.push(format!("no sample of such a series came {during}"));
+    }
+    Ok(lines)
+}
+
+/// One series, a line for each thing that is known of it.
+fn write(
+    out: &mut impl Write,
+    one: &api::Explanation,
+    (during, now): (&str, f64),
+) -> io::Result<()> {
+    let series = &one.series;
+    let labels: Vec<String> =
+        series.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels =
+        if labels.is_empty() { String::new() } else { format!(" {{{}}}", labels.join(", ")) };
+    writeln!(out, "{} {}{labels}", series.device, series.metric)?;
+    let mut line = |what: &str, text: String| writeln!(out, "  {what:<9}{text}");
+    line("means", one.help.clone())?;
+    let unit = if series.unit.is_empty() { String::new() } else { format!(" in {}", series.unit) };
+    line("kind", format!("{}{unit}", series.kind))?;
+    if let (Some(cluster), Some(job)) = (&series.cluster, series.job) {
+        line("job", format!("{cluster}:{job}"))?;
+    }
+    let ago = |at: f64| format!("{} ago", show::seconds((now - at).max(0.0)));
+    line(
+        "source",
+        match (&one.source, one.source_errors) {
+            (Some(source), Some(errors)) if errors > 0.0 => {
+                format!("{source}, which failed {} times {during}", show::count(errors))
+            }
+            (Some(source), _) => format!("{source}, which did not fail {during}"),
+            (None, _) => "none of an agent's: pushed, or from another program".to_owned(),
+        },
+    )?;
+    if let Some(last) = &one.last_error {
+        line("error", format!("{}, {}: {}", ago(last.time), last.state, last.why))?;
+    }
+    for from in &one.senders {
+        line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
+    }
+    line("samples", format!("{} {during}", show::count(one.samples as f64)))?;
+    if let Some(period) = one.period_seconds {
+        line("every", show::seconds(period))?;
+    }
+    if let Some(time) = one.time {
+        let value = one.value.map_or_else(|| "no number".to_owned(), |value| value.to_string());
+        line("newest", format!("{value}, {}", ago(time)))?;
+    }
+    if let Some(from) = one.counted_from {
+        line("counts", format!("since {}", ago(from)))?;
+    }
+    let hidden = one.gaps_count.saturating_sub(one.gaps.len() as u64);
+    if hidden > 0 {
+        line("gaps", format!("{hidden} older ones, and"))?;
+    }
+    for gap in &one.gaps {
+        let detail =
+            if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
+        let length = show::seconds(gap.to - gap.from);
+        line("gap", format!("{length}, {}, {}{detail}", ago(gap.to), gap.cause))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_other_jobs_are_dropped() {
+        let origins = |job: Option<i64>| {
+            let one = serde_json::json!({
+                "device": "n1", "metric": "load_1m", "cluster": null, "job": job, "labels": {}, "unit": "",
+                "kind": "gauge", "help": "", "source": "load", "source_errors": null, "last_error": null,
+                "senders": [{"origin": "n1", "last_seen": 1}, {"origin": "n1/run-7", "last_seen": 1},
+                    {"origin": "n1/run-8", "last_seen": 1}],
+                "period_seconds": null, "samples": 0, "time": null, "value": null, "counted_from": null,
+                "gaps": [], "gaps_count": 0,
+            });
+            let mut one: api::Explanation = serde_json::from_value(one).unwrap();
+            drop_other_runs(&mut one);
+            one.senders.into_iter().map(|sender| sender.origin).collect::<Vec<_>>()
+        };
+        assert_eq!(origins(None), ["n1"]);
+        assert_eq!(origins(Some(8)), ["n1", "n1/run-8"]);
+    }
+}

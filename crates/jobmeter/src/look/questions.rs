@@ -1,0 +1,446 @@
+//! Commands that ask the server: get, sql.
+
+use crate::output::blank_rows::BlankRows;
+use crate::output::show::Table;
+use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
+use crate::server::client::{Client, escape, path};
+use crate::server::plain::Plain;
+use crate::server::progress::Progress;
+use crate::server::unknown;
+use anyhow::Context as _;
+use clap::ArgMatches;
+use model::Timestamp;
+use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
+use std::process::ExitCode;
+
+/// Rows by which the columns of a table get their widths; later rows may be wider.
+const ROWS_MEASURED: usize = 10_000;
+
+/// Time before now that a question without a time is about.
+const LAST: &str = "5m";
+/// Exit code of a question about an unknown name, or without a sample.
+const UNKNOWN: u8 = 1;
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+/// `jobmeter get`.
+pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let (job, cluster) = match crate::output::names::one_job(matches)? {
+        Some(job) => match job.split_once(':') {
+            Some((cluster, id)) => (Some(id.to_owned()), Some(cluster.to_owned())),
+            None => (Some(job), None),
+        },
+        None => (None, None),
+    };
+    let times = Times::of(client)?;
+    let asked = interval(&times, matches, job.is_some())?;
+    let of_job = match text(matches, "job").filter(|_| asked != Span::default()) {
+        Some(id) => Some(OfJob::read(client, &id, &times)?),
+        None => None,
+    };
+    let span = of_job.as_ref().map_or(asked, |of_job| of_job.within(asked));
+    let parameters = [
+        ("devices", crate::output::names::devices(matches)?),
+        ("job_id", job),
+        ("cluster", cluster),
+        ("metrics", text(matches, "metric")),
+        ("start_time", span.from.map(parameter)),
+        ("end_time", span.to.map(parameter)),
+        ("summary", matches.get_flag("summary").then(|| "true".to_owned())),
+        ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
+    ];
+    let format = Format::of(matches);
+    let summary = matches.get_flag("summary");
+    let progress = Progress::start("waiting for the server's answer");
+    let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
+    let job = text(matches, "job");
+    let mut seen = Seen::default();
+    let body = Watched { body, seen: &mut seen, progress: Some(progress) };
+    let any = match format {
+        Format::Csv => print_csv(body)?,
+        _ => print(body, format, |cell| times.show_text(cell))?,
+    };
+    if any {
+        if let Some(job) = job {
+            let what = if summary { WINDOWS } else { "samples" };
+            let line = whole(&job, what, &seen, of_job.as_ref(), &times);
+            writeln!(io::stderr(), "jobmeter: {line}")?;
+        }
+        // The others of a list hide one that is mistyped.
+        let list = |name| text(matches, name).filter(|names| names.contains(','));
+        return tell(&unknown::names(client, list("device"), list("metric"))?);
+    }
+    if let Some(of_job) = of_job.filter(|of_job| of_job.misses(asked)) {
+        writeln!(
+            io::stderr(),
+            "jobmeter: {}: nothing of that is in the time that was named",
+            of_job.text(&times)
+        )?;
+        return Ok(ExitCode::from(UNKNOWN));
+    }
+    // Kwollect's answer to an unknown name is the empty one. Here a mistyped name is an error.
+    let mut unknown = unknown::names(client, text(matches, "device"), text(matches, "metric"))?;
+    if unknown.is_empty() {
+        unknown.push(match job.filter(|_| summary) {
+            Some(job) => no_window(&job),
+            None => no_samples(matches, span, &times),
+        });
+    }
+    tell(&unknown)
+}
+
+/// Writes what an answer lacks; the exit code.
+fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
+    for what in missing {
+        writeln!(io::stderr(), "jobmeter: {what}")?;
+    }
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+}
+
+/// That nothing was found of names that are known, and what says why.
+fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
+    let of = |name: &str| text(matches, name).map(|value| format!(" of {name} {value}"));
+    let what: String = ["metric", "device", "job"].iter().filter_map(|name| of(name)).collect();
+    let at = |word: &str, at: Option<Timestamp>| {
+        at.map(|at| format!(" {word} {}", times.show(at.seconds()))).unwrap_or_default()
+    };
+    let (from, to) = (at("from", span.from), at("to", span.to));
+    let why = match text(matches, "metric") {
+        Some(metric) => {
+            let option = |name: &str| text(matches, name).map(|value| format!(" --{name} {value}"));
+            let options: String =
+                ["device", "job"].iter().filter_map(|name| option(name)).collect();
+            format!("jobmeter explain {metric}{options}")
+        }
+        None => "jobmeter nodes".to_owned(),
+    };
+    format!("no sample{what}{from}{to}; `{why}` shows what reports")
+}
+
+/// When a job ran: from the start of its first run to the end of its last one, or now.
+struct OfJob {
+    id: String,
+    from: Timestamp,
+    to: Timestamp,
+    runs_now: bool,
+}
+
+impl OfJob {
+    fn read(client: &Client, id: &str, times: &Times) -> anyhow::Result<Self> {
+        let report: api::JobReport = client.get(&format!("/api/v1/jobs/{}", escape(id)))?;
+        let job = &report.job;
+        let newest =
+            api::Run { start: job.start, submit: None, stop: job.stop, state: job.state.clone() };
+        let runs: Vec<&api::Run> = report.runs.iter().chain([&newest]).collect();
+        let now = times.now();
+        let from = runs.iter().filter_map(|run| run.start).fold(now, f64::min);
+        let runs_now = runs.iter().any(|run| run.start.is_some() && run.stop.is_none());
+        let to = runs.iter().filter_map(|run| run.stop).fold(from, f64::max);
+        let at =
+            |seconds| instant(seconds).context("a time of the job has no place in the calendar");
+        let to = if runs_now { now } else { to };
+        Ok(Self { id: id.to_owned(), from: at(from)?, to: at(to)?, runs_now })
+    }
+
+    /// Whether the job did not run in a time.
+    fn misses(&self, span: Span) -> bool {
+        span.from.is_some_and(|from| from > self.to) || span.to.is_some_and(|to| to < self.from)
+    }
+
+    /// The part of a time in which the job ran. A bound beyond the job's own is left to the server, which knows how
+    /// long before and after it samples are the job's; an empty part has its end before its start.
+    fn within(&self, span: Span) -> Span {
+        if self.misses(span) {
+            return Span { from: Some(self.to), to: Some(self.to.plus(-Timestamp::SECOND)) };
+        }
+        Span {
+            from: span.from.filter(|from| *from > self.from),
+            to: span.to.filter(|to| *to < self.to),
+        }
+    }
+
+    fn text(&self, times: &Times) -> String {
+        let [from, to] = [self.from, self.to].map(|at| times.show(at.seconds()));
+        let to = if self.runs_now { "now".to_owned() } else { to };
+        format!("job {} ran from {from} to {to}", self.id)
+    }
+}
+
+/// What a summary has.
+const WINDOWS: &str = "five-minute windows";
+
+/// Why the summary of a job may be empty.
+fn no_window(job: &str) -> String {
+    format!(
+        "no {WINDOWS} of job {job}: those of its nodes are the job's if they begin while it runs; without --summary \
+         its samples are printed"
+    )
+}
+
+/// What `get` of a job returned.
+fn whole(job: &str, what: &str, seen: &Seen, within: Option<&OfJob>, times: &Times) -> String {
+    let show = |at: Option<Timestamp>| at.map(|at| times.show(at.seconds()));
+    let span = match (show(seen.first()), show(seen.last())) {
+        (Some(first), Some(last)) => format!(" from {first} to {last}"),
+        _ => String::new(),
+    };
+    match within {
+        Some(of_job) => format!("{what} of job {job}{span}; {}", of_job.text(times)),
+        None => format!("all {what} of job {job}{span}; --since, --until or --last choose fewer"),
+    }
+}
+
+/// The beginning and the end of an answer, where its first and its last time stand.
+#[derive(Debug, Default)]
+struct Seen {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// Bytes of each: a row has far fewer.
+const SEEN_BYTES: usize = 16 << 10;
+
+impl Seen {
+    fn take(&mut self, piece: &[u8]) {
+        let room = SEEN_BYTES.saturating_sub(self.head.len()).min(piece.len());
+        self.head.extend_from_slice(piece.get(..room).unwrap_or_default());
+        self.tail.extend_from_slice(piece);
+        self.tail.drain(..self.tail.len().saturating_sub(SEEN_BYTES));
+    }
+
+    fn first(&self) -> Option<Timestamp> {
+        written_times(&String::from_utf8_lossy(&self.head)).into_iter().next()
+    }
+
+    fn last(&self) -> Option<Timestamp> {
+        written_times(&String::from_utf8_lossy(&self.tail)).pop()
+    }
+}
+
+/// A body of which the ends are remembered.
+struct Watched<'a, R> {
+    body: R,
+    seen: &'a mut Seen,
+    /// Until the first rows are there.
+    progress: Option<Progress>,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.body.read(into)?;
+        self.progress = None;
+        self.seen.take(into.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
+/// Which time is meant: without a word the last five minutes, of a job all of its time.
+fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result<Span> {
+    let mut span = times.span(matches)?;
+    if !of_job && span == Span::default() {
+        span.from = Some(times.before(LAST)?);
+    }
+    if !of_job || text(matches, "last").is_some() {
+        // Without an end the server would take five minutes from the start.
+        span.to = span.to.or(Some(times.instant_now()));
+    }
+    Ok(span)
+}
+
+/// `jobmeter sql`.
+pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let query = text(matches, "query").unwrap_or_default();
+    let format = Format::of(matches);
+    let question = api::SqlQuestion { query };
+    let progress = Progress::start("waiting for the server's answer");
+    let body = client.post_stream("/api/v1/sql", &question, format.accept())?;
+    drop(progress);
+    print(body, format, str::to_owned)?;
+    Ok(())
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Table,
+    Csv,
+    Json,
+}
+
+impl Format {
+    fn of(matches: &ArgMatches) -> Self {
+        match matches.get_one::<String>("format").map(String::as_str) {
+            _ if matches.get_flag("json") => Self::Json,
+            _ if matches.get_flag("csv") => Self::Csv,
+            Some("json") => Self::Json,
+            Some("csv") => Self::Csv,
+            _ => Self::Table,
+        }
+    }
+
+    /// What the server is asked for.
+    const fn accept(self) -> &'static str {
+        match self {
+            Self::Table | Self::Csv => "text/csv",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+/// Prints a body of CSV or JSON, CSV as a table when asked to, as it comes. Tells whether it has a row.
+fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyhow::Result<bool> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let any = match format {
+        Format::Table => print_table(body, &mut out, cell)?,
+        Format::Csv if io::stdout().is_terminal() => {
+            pass(body, &mut Plain::new(&mut out))?.lines > 1
+        }
+        Format::Csv => pass(body, &mut out)?.lines > 1,
+        Format::Json => {
+            let passed = pass(body, &mut Plain::new(&mut out))?;
+            writeln!(out)?;
+            // Without a row it is `[]`.
+            passed.marks > 2
+        }
+    };
+    out.flush()?;
+    Ok(any)
+}
+
+/// Prints samples as CSV with times as every command writes them. Whether there is a row.
+fn print_csv(body: impl Read) -> anyhow::Result<bool> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).has_headers(false).from_reader(body);
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .from_writer(Plain::new(BufWriter::new(io::stdout().lock())));
+    let mut lines = 0_u64;
+    for record in reader.records() {
+        writer.write_record(record?.iter().map(rfc_3339))?;
+        lines += 1;
+    }
+    writer.flush()?;
+    Ok(lines > 1)
+}
+
+fn print_table(
+    body: impl Read,
+    out: &mut impl Write,
+    cell: impl Fn(&str) -> String,
+) -> anyhow::Result<bool> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(BlankRows::new(body));
+    let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = Table::new(&header);
+    let mut rows = 0;
+    for record in reader.records() {
+        table.row(record?.iter().map(&cell).collect());
+        rows += 1;
+        if rows % ROWS_MEASURED == 0 {
+            table.write(out)?;
+            table = Table::new(&header);
+        }
+    }
+    if !table.is_empty() || rows == 0 {
+        table.write(out)?;
+    }
+    Ok(rows > 0)
+}
+
+/// What was passed on.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Passed {
+    lines: u64,
+    /// Bytes that are no blanks.
+    marks: u64,
+}
+
+/// Passes a text on as it comes.
+fn pass(mut body: impl Read, out: &mut impl Write) -> io::Result<Passed> {
+    let (mut passed, mut piece) = (Passed::default(), vec![0; 64 << 10]);
+    loop {
+        let length = match body.read(&mut piece) {
+            Ok(0) => return Ok(passed),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let piece = piece.get(..length).unwrap_or_default();
+        out.write_all(piece)?;
+        for byte in piece {
+            passed.lines += u64::from(*byte == b'\n');
+            passed.marks += u64::from(!byte.is_ascii_whitespace());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_an_answer_are_told() {
+        let zone = jiff::tz::TimeZone::get("Europe/Paris").unwrap();
+        let times = Times::at(Timestamp::from_seconds(1_767_706_500), zone);
+        let mut seen = Seen::default();
+        let mut body = String::from("timestamp,device_id\n2026-01-06T13:00:00+00:00,n1\n");
+        body.push_str(&"2026-01-06T13:10:00.5+00:00,n1\n".repeat(2000));
+        body.push_str("2026-01-06T13:20:00+00:00,n1\n");
+        let mut out = Vec::new();
+        pass(Watched { body: body.as_bytes(), seen: &mut seen, progress: None }, &mut out).unwrap();
+        assert_eq!(
+            whole("7", "samples", &seen, None, &times),
+            "all samples of job 7 from 14:00:00 to 14:20:00; --since, --until or --last \
+             choose fewer"
+        );
+        let mut seen = Seen::default();
+        seen.take(
+            b"timestamp,value\n\"2026-01-06 13:00:00.5+00\",2026\n2026-01-06 13:10:00+00,20\n",
+        );
+        let at = |text: &str| Timestamp::parse(text).ok();
+        assert_eq!(seen.first(), at("2026-01-06T13:00:00.5Z"));
+        assert_eq!(seen.last(), at("2026-01-06T13:10:00Z"));
+    }
+
+    #[test]
+    fn a_time_is_cut_to_that_of_the_job() {
+        let at = Timestamp::from_seconds;
+        let job = OfJob { id: "7".to_owned(), from: at(100), to: at(200), runs_now: false };
+        let span = |from: Option<i64>, to: Option<i64>| Span { from: from.map(at), to: to.map(at) };
+        for (asked, cut) in [
+            (span(Some(50), Some(300)), span(None, None)),
+            (span(Some(120), None), span(Some(120), None)),
+            (span(Some(50), Some(150)), span(None, Some(150))),
+            (span(Some(120), Some(150)), span(Some(120), Some(150))),
+        ] {
+            assert!(!job.misses(asked));
+            assert_eq!(job.within(asked), cut);
+        }
+        for asked in [span(Some(201), None), span(None, Some(99)), span(Some(300), Some(400))] {
+            let Span { from, to } = job.within(asked);
+            assert!(job.misses(asked) && from > to, "{asked:?}");
+        }
+        let times = Times::at(at(300), jiff::tz::TimeZone::UTC);
+        assert_eq!(job.text(&times), "job 7 ran from 00:01:40 to 00:03:20");
+        let line = whole("7", WINDOWS, &Seen::default(), Some(&job), &times);
+        assert_eq!(line, "five-minute windows of job 7; job 7 ran from 00:01:40 to 00:03:20");
+    }
+
+    #[test]
+    fn whether_an_answer_has_rows() {
+        let passed = |text: &str| {
+            let mut out = Vec::new();
+            let passed = pass(text.as_bytes(), &mut out).unwrap();
+            assert_eq!(out, text.as_bytes());
+            passed
+        };
+        assert_eq!(passed("timestamp,device_id\n"), Passed { lines: 1, marks: 19 });
+        assert_eq!(passed("a\n1\n").lines, 2);
+        assert_eq!(passed("[\n]\n").marks, 2);
+        let mut out = Vec::new();
+        assert!(!print_table("a,b\n".as_bytes(), &mut out, str::to_owned).unwrap());
+        assert!(print_table("a,b\n1,2\n".as_bytes(), &mut out, str::to_owned).unwrap());
+        assert_eq!(String::from_utf8(out).unwrap(), "a  b\na  b\n1  2\n");
+    }
+}

@@ -1,0 +1,4 @@
+//! Commands that measure: run.
+
+pub(crate) mod exec;
+pub(crate) mod run;

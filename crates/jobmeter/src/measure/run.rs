@@ -1,0 +1,381 @@
+//! `jobmeter run`: a command as a job of the cluster "local", with a report at its end.
+//!
+//! The server gives the job its number; without one the command still runs, is measured and reported.
+//! Where an agent sends this node's samples, the job is in its hands; otherwise this process sends them.
+
+mod child;
+mod measure;
+mod place;
+pub(crate) mod reported;
+mod send;
+mod tree;
+
+use crate::output::times::{Times, machine_value};
+use crate::server::client::{Client, Refused};
+use crate::server::plain::plain;
+use anyhow::{Context, bail};
+use api::Totals;
+use child::Command;
+use clap::ArgMatches;
+use jiff::tz::TimeZone;
+use kernel::Root;
+use kernel::clock::monotonic_us;
+use measure::Measure;
+use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use place::{Limits, Place};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often the kernel's queues are emptied while nothing ends.
+const STEP: Duration = Duration::from_millis(50);
+/// Longest time of a request: a server that does not answer must not hold the command's signals up.
+const REQUEST: Duration = Duration::from_secs(2);
+/// How long the end of the command is sent again to a server that does not answer.
+const END: Duration = Duration::from_secs(5);
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Smallest memory limit: less ends every command when it starts.
+const MEMORY_MIN: u64 = 1 << 20;
+/// Time between two readings.
+const READ_EVERY_US: u64 = 1_000_000;
+
+/// The report, as `--json` prints it.
+#[derive(Serialize)]
+struct Report {
+    /// `local`, or `null` for a job that no server knows.
+    cluster: Option<String>,
+    id: Option<i64>,
+    name: String,
+    device: String,
+    command: Vec<String>,
+    exit_code: i32,
+    start: f64,
+    stop: f64,
+    #[serde(flatten)]
+    totals: Totals,
+    /// Tasks that the kernel killed as memory was out.
+    oom_kills: Vec<api::OomKill>,
+    /// What could not be measured, and why.
+    left_out: Vec<String>,
+}
+
+struct Job {
+    id: Option<JobId>,
+    /// The identity of the server that numbered it; empty: it has none.
+    server: String,
+    name: String,
+    device: DeviceId,
+    start: Timestamp,
+    stop: Option<Timestamp>,
+    /// When sending its end is given up, by [`monotonic_us`].
+    give_up_us: u64,
+}
+
+/// Runs the command and reports.
+pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
+    let words: Vec<OsString> = matches.get_many("command").unwrap_or_default().cloned().collect();
+    let device = matches.get_one::<String>("device").map_or(device, String::as_str);
+    let device = DeviceId::new(device)?;
+    let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
+    let limits = limits(matches)?;
+    // Before there is a job: what cannot start is none.
+    if let Some(program) = words.first() {
+        crate::measure::exec::startable(program, std::env::var_os("PATH").as_deref())?;
+    }
+    let root = Root::live()?;
+    limits.check(&root)?;
+    if limits.is_some() {
+        // A limit that this machine cannot set leaves no job.
+        drop(Place::make(&root, &dir_name(None, "", false), &limits)?);
+    }
+    let client = &client.limited(REQUEST);
+    let start = crate::clock();
+    let mut left_out = Vec::new();
+    let (id, server) = register(client, &name, &device, start).unwrap_or_else(|unknown| {
+        left_out.push(unknown);
+        Default::default()
+    });
+    let mut job = Job { id, server, name, device, start, stop: None, give_up_us: 0 };
+    let result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
+    let exit_code = result.as_ref().map_or(127, |measured| measured.exit_code);
+    end(client, &job, exit_code, &mut left_out);
+    let reported = report(matches.get_flag("json"), &job, &words, result?, left_out);
+    if let Err(error) = reported {
+        // Scripts rely on the command's own exit code, whether or not there is a place for the report.
+        writeln!(io::stderr(), "jobmeter: cannot write the report: {error}").ok();
+    }
+    Ok(ExitCode::from(u8::try_from(exit_code).unwrap_or(1)))
+}
+
+fn base_name(words: &[OsString]) -> String {
+    let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    model::printable(first.rsplit('/').next().unwrap_or_default()).into_owned()
+}
+
+fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
+    let memory = matches.get_one::<String>("memory");
+    let bytes = |text: &String| {
+        let bytes = config::parse_bytes(text)
+            .with_context(|| format!("--memory {text}: write 512MiB or 2GiB"))?;
+        if bytes < MEMORY_MIN {
+            bail!("--memory {text}: no program runs in {bytes} bytes; write 512MiB or 2GiB");
+        }
+        Ok(bytes)
+    };
+    Ok(Limits {
+        cpus: matches.get_one::<String>("cpus").cloned(),
+        memory_bytes: memory.map(bytes).transpose()?,
+    })
+}
+
+/// The job's number and the server's identity, or why it has none.
+fn register(
+    client: &Client,
+    name: &str,
+    device: &DeviceId,
+    start: Timestamp,
+) -> Result<(Option<JobId>, String), String> {
+    let register = api::Register {
+        name: Some(name.to_owned()),
+        device: device.as_str().to_owned(),
+        start: Some(start.seconds()),
+    };
+    match client.post::<api::Registered>("/api/v1/jobs", &register) {
+        Ok(registered) => Ok((JobId::new(registered.id), registered.server)),
+        Err(error) => Err(format!("a number from the server: {error:#}")),
+    }
+}
+
+fn end(client: &Client, job: &Job, exit_code: i32, left_out: &mut Vec<String>) {
+    let Some(id) = job.id else { return };
+    // Just after the last reading, which is the job's own.
+    let stop = job.stop.unwrap_or_else(crate::clock).plus(1).seconds();
+    let end = api::End { exit_code: Some(exit_code), stop: Some(stop) };
+    let path = format!("/api/v1/jobs/local:{id}/end");
+    if let Err(error) = again(job.give_up_us, || client.post::<api::Job>(&path, &end)) {
+        left_out.push(format!("sending the job's end to the server: {error:#}"));
+    }
+}
+
+/// Sends something again while the server does not answer, up to an instant; at least once.
+fn again<T>(give_up_us: u64, mut send: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    loop {
+        let result = send();
+        let is_final = result.as_ref().map_or_else(is_refusal, |_| true);
+        if is_final || monotonic_us() >= give_up_us {
+            return result;
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Starts the command in its cgroup, reads while it runs, and tells what it used.
+fn measured(
+    client: &Client,
+    root: &Root,
+    job: &mut Job,
+    words: &[OsString],
+    limits: &Limits,
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<Measured> {
+    // Decided once: an agent that starts later must not report the same series.
+    let agent = job.id.is_some() && send::agent_alive(client, &job.device);
+    let dir = dir_name(job.id, &job.server, agent);
+    let boot = agent::boot_of(root)?;
+    let mut measure = Measure::open(root, boot, &job.device);
+    let mut place = Place::make(root, &dir, limits)?;
+    let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
+    let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
+    let key = JobKey { cluster: ClusterId::local(), id };
+    measure.begin(&key, &place, crate::clock());
+    let agent = agent && !place.is_empty();
+    let mut sender = send::Sender::new(client, job.id.map(|_| &key), &job.device, agent);
+    // What counts by task knows the command before it runs, however short that is.
+    let joined = || measure.joined(crate::clock());
+    let mut command = Command::start(words, place.join_files(root), joined)?;
+    measure.begun(command.begun());
+    job.start = Timestamp(command.begun().wall_us);
+    let Ended { exit_code, wall } = follow(&mut command, &mut measure, &mut sender, &place);
+    // By the clock that is never set.
+    let stop = job.start.plus(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX));
+    job.stop = Some(stop);
+    measure.end(&key, stop);
+    let end = Duration::from_micros(command.begun().steady_us) + wall;
+    let after_end = Duration::from_micros(monotonic_us()).saturating_sub(end);
+    let totals = measure.totals(wall, after_end);
+    if place.is_empty() && totals.io_write_bytes.is_some_and(|bytes| bytes > 0.0) {
+        let what = "cancelled writes: without a cgroup, written bytes hold those of deleted files";
+        left_out.push(what.to_owned());
+    }
+    measure.report(&totals, &key, stop);
+    let (now_us, end_us) = (monotonic_us(), u64::try_from(END.as_micros()).unwrap_or(0));
+    job.give_up_us = now_us + end_us;
+    // The samples' tries leave time for those of the end.
+    sender.send(&mut measure, Some(now_us + end_us / 2));
+    left_out.append(&mut place.left_out);
+    left_out.append(&mut measure.left_out);
+    // An agent reads the last of the job meanwhile; nobody waits for that.
+    if !(sender.agent_sees() && place.remove_later()) {
+        place.remove();
+    }
+    left_out.extend(sender.trouble());
+    let peak_note = measure.peak_note();
+    Ok(Measured { exit_code, totals, peak_note, oom_kills: measure.oom_kills })
+}
+
+/// What a command used, and how it ended.
+struct Measured {
+    exit_code: i32,
+    totals: Totals,
+    /// What its peak memory is.
+    peak_note: &'static str,
+    oom_kills: Vec<api::OomKill>,
+}
+
+/// The name of the job's directories. An agent takes `job_*` for a job, and not `run_*`: a job without an ID, or one
+/// that no agent reports, has the second one.
+fn dir_name(id: Option<JobId>, server: &str, agent: bool) -> String {
+    let prefix = if agent { "job" } else { "run" };
+    match id {
+        Some(id) if server.is_empty() => format!("{prefix}_{id}"),
+        Some(id) => format!("{prefix}_{id}@{server}"),
+        None => format!("run_p{}", std::process::id()),
+    }
+}
+
+/// How a command ended.
+struct Ended {
+    exit_code: i32,
+    /// From its start to the end of all it started.
+    wall: Duration,
+}
+
+/// Reads until the command and all it started have ended, or the user has waited long enough for what
+/// it left behind.
+fn follow(
+    command: &mut Command,
+    measure: &mut Measure,
+    sender: &mut send::Sender<'_>,
+    place: &Place,
+) -> Ended {
+    let (begun_us, mut told) = (command.begun().steady_us, false);
+    let mut read_us = begun_us;
+    loop {
+        let enough = command.tend();
+        // After it: what ended has ended by now.
+        let (now, steady_us) = (crate::clock(), monotonic_us());
+        measure.set_ended(command.ended());
+        if let Some(exit_code) = command.exit_code() {
+            let alive =
+                if command.is_childless() && place.is_empty() { 0 } else { measure.alive(place) };
+            if alive == 0 || enough {
+                let wall = Duration::from_micros(steady_us.saturating_sub(begun_us));
+                return Ended { exit_code, wall };
+            }
+            if !told {
+                told = true;
+                writeln!(
+                    io::stderr(),
+                    "jobmeter: the command ended with {exit_code}; waiting for {alive} that it started (Ctrl-C ends the waiting)"
+                )
+                .ok();
+            }
+        }
+        measure.drain(now);
+        if steady_us.saturating_sub(read_us) >= READ_EVERY_US {
+            read_us = steady_us;
+            measure.collect(now);
+            sender.send(measure, None);
+        }
+        command.wait(STEP);
+    }
+}
+
+fn report(
+    json: bool,
+    job: &Job,
+    words: &[OsString],
+    Measured { exit_code, totals, peak_note, oom_kills }: Measured,
+    left_out: Vec<String>,
+) -> io::Result<()> {
+    let report = Report {
+        cluster: job.id.map(|_| ClusterId::LOCAL.to_owned()),
+        id: job.id.map(JobId::get),
+        name: job.name.clone(),
+        device: job.device.to_string(),
+        command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        exit_code,
+        start: job.start.seconds(),
+        stop: job.start.seconds() + totals.wall_seconds,
+        totals,
+        oom_kills,
+        left_out,
+    };
+    if json {
+        let mut out = io::stdout().lock();
+        return writeln!(out, "{}", machine_value(serde_json::to_value(&report)?));
+    }
+    // The command's own output may be piped somewhere: the report goes beside it.
+    let mut out = io::stderr().lock();
+    let number = report.id.map_or_else(|| "no number".to_owned(), |id| format!("local:{id}"));
+    writeln!(out, "job {number} {}, exit code {exit_code}", plain(&report.name))?;
+    let times = Times::at(crate::clock(), TimeZone::system());
+    for kill in &report.oom_kills {
+        crate::output::report::line(
+            &mut out,
+            "OOM kill",
+            Some(crate::output::report::oom_kill(kill, &times)),
+        )?;
+    }
+    crate::output::report::totals(&report.totals, Some(peak_note), &mut out)?;
+    for what in &report.left_out {
+        writeln!(out, "  left out: {}", plain(what))?;
+    }
+    Ok(())
+}
+
+/// Whether an error is the server's own word, and not that there is none.
+pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Refused>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_server_answers_is_sent_again_and_given_up() {
+        let (mut tries, in_time) = (0, monotonic_us() + 60_000_000);
+        let sent = again(in_time, || {
+            tries += 1;
+            anyhow::ensure!(tries > 1, "no server");
+            Ok(tries)
+        });
+        assert_eq!(sent.ok(), Some(2));
+        let mut tries = 0;
+        let sent = again(0, || -> anyhow::Result<()> {
+            tries += 1;
+            anyhow::bail!("no server")
+        });
+        assert!(sent.is_err() && tries == 1);
+        let (code, message) = ("PGRST116".to_owned(), "no such job".to_owned());
+        let problem = api::Problem { code, message, details: None, hint: None };
+        let refused = again(in_time, || -> anyhow::Result<()> {
+            tries += 1;
+            Err(Refused { problem: problem.clone() }.into())
+        });
+        assert!(refused.is_err() && tries == 2, "a refusal is final");
+    }
+
+    #[test]
+    fn an_agent_sees_the_directories_of_its_jobs_alone() {
+        let id = JobId::new(7);
+        assert_eq!(dir_name(id, "3f2a", true), "job_7@3f2a");
+        assert_eq!(dir_name(id, "3f2a", false), "run_7@3f2a");
+        assert_eq!(dir_name(id, "", true), "job_7");
+        assert!(dir_name(None, "", false).starts_with("run_p"));
+    }
+}

@@ -1,0 +1,341 @@
+//! `jobmeter capture`: the files that a source reads, or all of them, as a folder that a test or a maintainer
+//! can read with `--root`. Names of this machine, its users and its servers, and addresses are replaced.
+
+mod scrub;
+
+use crate::node::agent_file::why_off;
+use crate::node::probe::{Probe, Site};
+use crate::node::sources_of_node::jobs_of;
+use agent::SourcePlan;
+use anyhow::{Context as _, bail};
+use cgroups::Jobs;
+use kernel::Root;
+use scrub::{Scrub, tcp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// Files that every recorded machine has: its boot time, its mounts.
+const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
+
+/// Processor time that one reading should not pass: a bug report may take its time.
+const READING_MAX: Duration = Duration::from_secs(10);
+
+/// Where the states of the sources stand.
+const STATES: &str = ".jobmeter/sources";
+
+/// Runs sources on a recording root as an agent would, and copies what they read to `out`, with the state of each.
+/// One that the settings switch off is read where it is the only one.
+///
+/// # Errors
+/// The only one that was asked for gives nothing, or a file cannot be written.
+pub(crate) fn capture(
+    sources: &[SourcePlan],
+    find: cgroups::Config,
+    site: &Site,
+    out: &Path,
+    json: bool,
+) -> anyhow::Result<()> {
+    let root = &site.root;
+    let jobs = jobs_of(root, find, crate::clock());
+    let mut states = String::new();
+    let is_alone = sources.len() == 1;
+    for source in sources {
+        let name = source.spec.name;
+        if !source.enabled && !is_alone {
+            states.push_str(&format!("{name}: off: {}\n", why_off(source)));
+            continue;
+        }
+        match read(source, site, &jobs) {
+            Ok(samples) => states.push_str(&format!("{name}: {samples} samples\n")),
+            Err(error) if !is_alone => states.push_str(&format!("{name}: {error:#}\n")),
+            Err(error) => return Err(error),
+        }
+    }
+    let scrub = Scrub::of(root);
+    let mut paths: BTreeSet<String> = root.paths_read().into_iter().collect();
+    paths.extend(ALWAYS.map(str::to_owned));
+    let links = Links::of(root, &paths);
+    let mut written = 0_usize;
+    for path in &paths {
+        written += usize::from(copy(root, path, &scrub, &links, out)?);
+    }
+    for path in &paths {
+        link(root, path, &scrub, &links, out)?;
+    }
+    match cgroups::recorded_owners(root, &root.paths_read()) {
+        Ok(owners) => write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?,
+        // A recorded machine may have been recorded without its mounts.
+        Err(error) if error.is_absent() => {}
+        Err(error) => return Err(error.into()),
+    }
+    for (path, bytes) in root.replies() {
+        write(&out.join(scrub.text(&path)), &scrub.bytes(&bytes))?;
+        written += 1;
+    }
+    if written == 0 {
+        bail!("nothing was read that can be recorded");
+    }
+    write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
+    if json {
+        let answer = serde_json::json!({ "folder": out, "files": written });
+        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
+    writeln!(
+        io::stderr(),
+        "jobmeter: {written} files are in {}; read them before you send them anywhere",
+        out.display()
+    )?;
+    Ok(())
+}
+
+/// Opens a source and reads it once; how many samples it gave.
+fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
+    let mut probe = Probe::open(source.spec, &source.options, site);
+    probe.read(site, jobs, READING_MAX);
+    match probe.failed() {
+        Some(error) => Err(error.clone()).with_context(|| format!("source {}", source.spec.name)),
+        None => Ok(probe.sink().len()),
+    }
+}
+
+/// Links to directories that were read as links, and through which files were read, too: both must work on the
+/// recorded machine, so the files are written where the link points.
+#[derive(Default)]
+struct Links(BTreeMap<String, String>);
+
+impl Links {
+    fn of(root: &Root, paths: &BTreeSet<String>) -> Self {
+        let target =
+            |path: &String| Some((path.clone(), joined(path, &root.read_link(path).ok()?)?));
+        Self(paths.iter().filter_map(target).collect())
+    }
+
+    /// The path without the links in it; of a path that is a link itself, the link's own place.
+    fn resolve(&self, path: &str) -> String {
+        let mut path = path.to_owned();
+        // As many as the kernel follows (path_resolution(7)).
+        for _ in 0..40 {
+            let through = path
+                .match_indices('/')
+                .find_map(|(end, _)| Some((end, self.0.get(path.get(..end)?)?)));
+            let Some((end, target)) = through else { break };
+            path = format!("{target}{}", path.get(end..).unwrap_or_default());
+        }
+        path
+    }
+}
+
+/// Where a relative link points, from the root on; none for one that is absolute or leaves the root.
+fn joined(link: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    if target.starts_with('/') {
+        return None;
+    }
+    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match part {
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Records where a link to a directory points. Nothing is done where a file or a directory was written.
+fn link(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<()> {
+    let to = out.join(scrub.text(&links.resolve(path)));
+    let Ok(target) = root.read_link(path) else { return Ok(()) };
+    if to.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let dir = to.parent().context("a link has a folder")?;
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let target = scrub.text(&target);
+    std::os::unix::fs::symlink(target, &to).with_context(|| format!("linking {}", to.display()))
+}
+
+fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<bool> {
+    let mut bytes = Vec::new();
+    // What was asked for and is not there, or is a directory, is recorded by its absence.
+    if root.read(path, &mut bytes).is_err() {
+        return Ok(false);
+    }
+    match path {
+        "etc/passwd" => bytes = schedulers(&bytes),
+        "proc/net/tcp" | "proc/net/tcp6" => bytes = tcp(&bytes),
+        _ if path.starts_with("proc/") && path.ends_with("/environ") => bytes = of_gpus(&bytes),
+        _ => {}
+    }
+    // Its records have a length that scrubbing as text would change.
+    if path == "var/run/utmp" {
+        write(&out.join(path), &kernel::utmp::without_names(&bytes))?;
+        return Ok(true);
+    }
+    write(&out.join(scrub.text(&links.resolve(path))), &scrub.bytes(&bytes))?;
+    Ok(true)
+}
+
+/// The lines of `/etc/passwd` that discovery asks for: whose directories hold jobs. Nobody else's.
+fn schedulers(passwd: &[u8]) -> Vec<u8> {
+    let kept = |line: &&[u8]| {
+        ["root:", "oar:", "slurm:"].iter().any(|name| line.starts_with(name.as_bytes()))
+    };
+    passwd.split_inclusive(|byte| *byte == b'\n').filter(kept).flatten().copied().collect()
+}
+
+/// The variables of a process that say which GPUs its job has. Others may hold passwords.
+fn of_gpus(environ: &[u8]) -> Vec<u8> {
+    let kept = |pair: &&[u8]| {
+        ["SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "CUDA_VISIBLE_DEVICES="]
+            .iter()
+            .any(|name| pair.starts_with(name.as_bytes()))
+    };
+    environ.split_inclusive(|byte| *byte == 0).filter(kept).flatten().copied().collect()
+}
+
+fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let dir = file.parent().context("a file has a folder")?;
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    fs::write(file, bytes).with_context(|| format!("writing {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Captures from a recorded machine as an agent with these settings would; what is told of the sources.
+    fn captured(from: &Path, settings: &str, out: &Path) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.toml");
+        fs::write(&file, settings).unwrap();
+        let file = config::ConfigFile::Given(file);
+        let given = config::Given { file, environment: &|_| None, flags: Vec::new() };
+        let config = agent::load(&given).unwrap().config;
+        let plan = agent::plan(&config, None).unwrap();
+        let find = agent::discovery(&config).unwrap();
+        let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
+        capture(&plan.sources, find, &site, out, false).unwrap();
+        fs::read_to_string(out.join(STATES)).unwrap()
+    }
+
+    #[test]
+    fn what_the_agent_is_told_to_read_is_captured() {
+        let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts/bare-6.18/1");
+        let to = tempfile::tempdir().unwrap();
+        let settings = "[sources.disk]\nenabled = false\n[sources.pressure]\noptional = true\n\
+                        [sources.cpu]\ncores = true\n";
+        let [plain, told] = ["", settings].map(|settings| {
+            let out = to.path().join(if settings.is_empty() { "plain" } else { "told" });
+            captured(&host, settings, &out)
+        });
+        let samples = |states: &str, name: &str| -> usize {
+            let line = states.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_end_matches(" samples").parse().unwrap()
+        };
+        assert!(samples(&told, "cpu: ") > samples(&plain, "cpu: "), "{told}");
+        assert!(samples(&plain, "disk: ") > 0 && samples(&plain, "pressure: ") > 0, "{plain}");
+        assert!(told.contains("\ndisk: off: sources.disk.enabled is false\n"), "{told}");
+        assert!(told.contains("\npressure: off: sources.pressure is optional"), "{told}");
+        let is_there = |path: &str| to.path().join(path).try_exists().unwrap();
+        assert!(is_there("plain/proc/diskstats") && !is_there("told/proc/diskstats"));
+        assert!(is_there("plain/proc/pressure/cpu") && !is_there("told/proc/pressure/cpu"));
+    }
+
+    #[test]
+    fn what_was_captured_tells_the_same_again() {
+        let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
+        for host in ["bare-6.18", "sensors-intel", "gpu-node", "slurm-v1"] {
+            let to = tempfile::tempdir().unwrap();
+            let read_into = |from: &Path, name: &str| {
+                let out = to.path().join(name);
+                (captured(from, "", &out), out)
+            };
+            let (first, out) = read_into(&hosts.join(host).join("1"), "first");
+            let (second, _) = read_into(&out, "second");
+            assert_eq!(first, second, "{host}");
+            let told = first.lines().filter(|line| !line.contains("absent")).count();
+            assert!(told >= 3, "{host}: {first}");
+        }
+    }
+
+    #[test]
+    fn of_an_environment_only_gpus_are_kept() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = "proc/7/environ";
+        write(
+            &from.path().join(path),
+            b"TOKEN=secret\0SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0",
+        )
+        .unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        assert!(copy(&root, path, &Scrub::of(&root), &Links::default(), to.path()).unwrap());
+        let kept = fs::read(to.path().join(path)).unwrap();
+        assert_eq!(kept, b"SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0");
+    }
+
+    #[test]
+    fn a_link_to_a_directory_is_recorded_as_one() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let chip = from.path().join("sys/class/hwmon/hwmon0");
+        fs::create_dir_all(&chip).unwrap();
+        std::os::unix::fs::symlink("../../nvme0", chip.join("device")).unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        let scrub = Scrub::of(&root);
+        let links = Links::default();
+        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, &links, to.path()).unwrap();
+        link(&root, "sys/class/hwmon/hwmon0", &scrub, &links, to.path()).unwrap();
+        let recorded = Root::recorded(to.path()).unwrap();
+        assert_eq!(recorded.read_link("sys/class/hwmon/hwmon0/device").unwrap(), "../../nvme0");
+    }
+
+    #[test]
+    fn a_link_through_which_files_were_read_stays_a_link() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let device = from.path().join("sys/devices/pci0/nvme0");
+        write(&device.join("hwmon0/temp1_input"), b"40000\n").unwrap();
+        let class = from.path().join("sys/class/hwmon");
+        fs::create_dir_all(&class).unwrap();
+        let symlink = std::os::unix::fs::symlink;
+        symlink("../../devices/pci0/nvme0/hwmon0", class.join("hwmon0")).unwrap();
+        symlink("../../nvme0", device.join("hwmon0/device")).unwrap();
+        let root = Root::recorded(from.path()).unwrap();
+        let scrub = Scrub::of(&root);
+        let (file, inner) = ("sys/class/hwmon/hwmon0/temp1_input", "sys/class/hwmon/hwmon0/device");
+        let paths = ["sys/class/hwmon/hwmon0", file, inner].map(str::to_owned).into();
+        let links = Links::of(&root, &paths);
+        for path in &paths {
+            copy(&root, path, &scrub, &links, to.path()).unwrap();
+        }
+        for path in &paths {
+            link(&root, path, &scrub, &links, to.path()).unwrap();
+        }
+        let recorded = Root::recorded(to.path()).unwrap();
+        for path in ["sys/class/hwmon/hwmon0", inner] {
+            assert_eq!(recorded.read_link(path).unwrap(), root.read_link(path).unwrap(), "{path}");
+        }
+        let mut text = Vec::new();
+        recorded.read(file, &mut text).unwrap();
+        assert_eq!(text, b"40000\n");
+    }
+
+    #[test]
+    fn links_are_joined_as_the_kernel_follows_them() {
+        assert_eq!(joined("a/b/c", "../d").as_deref(), Some("a/d"));
+        assert_eq!(joined("a/b", "c/./d").as_deref(), Some("a/c/d"));
+        assert_eq!(joined("a/b", "../../d"), None, "it leaves the root");
+        assert_eq!(joined("a/b", "/d"), None);
+        let looped = Links([("a/b".to_owned(), "a/b".to_owned())].into());
+        assert_eq!(looped.resolve("a/b/c"), "a/b/c");
+    }
+
+    #[test]
+    fn of_the_users_only_schedulers_are_kept() {
+        let passwd =
+            b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\noar:x:110:110::/:/bin/sh\n";
+        let kept = String::from_utf8(schedulers(passwd)).unwrap();
+        assert_eq!(kept, "root:x:0:0::/:/bin/sh\noar:x:110:110::/:/bin/sh\n");
+    }
+}

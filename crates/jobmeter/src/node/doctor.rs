@@ -1,0 +1,249 @@
+//! `jobmeter doctor`: what keeps a node from telling all it can, what opens it, and what reading it costs.
+//!
+//! Each source is read as an agent with the node's settings would, in a thread of its own: one that hangs is
+//! told as such and holds nothing else up. What a reading costs is that thread's processor time.
+
+mod facts;
+mod measure;
+
+use crate::node::agent_file;
+use crate::node::probe::{Site, State, Told};
+use crate::node::sources_of_node::root_of;
+use crate::output::show::Table;
+use clap::ArgMatches;
+use config::AgentConfig;
+use facts::Fact;
+use measure::Measured;
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code of a node of which something that is asked for is denied or broken.
+const ILL: u8 = 1;
+/// How long the cost is measured when nobody says otherwise.
+const MEASURE: Duration = Duration::from_secs(60);
+const DAY_SECONDS: f64 = 86_400.0;
+
+/// Everything that is told.
+#[derive(Serialize)]
+struct Report {
+    good: bool,
+    machine: Vec<Fact>,
+    sources: Vec<Line>,
+}
+
+/// A source or a part of one.
+#[derive(Serialize)]
+struct Line {
+    /// Source, or `source/part`.
+    source: String,
+    state: State,
+    /// What is missing.
+    what: String,
+    /// What opens it.
+    grant: String,
+    metrics: usize,
+    series: usize,
+    period_seconds: f64,
+    /// `None` for what is not read, and on a recorded machine.
+    cost: Option<Cost>,
+}
+
+/// Processor time of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Cost {
+    /// Of one reading, the mean.
+    tick_seconds: f64,
+    /// Readings that were measured.
+    ticks: u64,
+    /// Of a day at the source's period, what is done between readings included.
+    day_seconds: f64,
+    /// The same as a part of one core, in percent.
+    core_percent: f64,
+}
+
+impl Cost {
+    /// Of measured readings; `None` if there was none.
+    fn of(measured: &Measured, period: Duration) -> Option<Self> {
+        let ticks = measured.ticks;
+        if ticks == 0 || measured.seconds <= 0.0 {
+            return None;
+        }
+        let tick_seconds = measured.read_us as f64 / 1e6 / ticks as f64;
+        let between = measured.drain_us as f64 / 1e6 / measured.seconds;
+        let core = tick_seconds / period.as_secs_f64() + between;
+        Some(Self {
+            tick_seconds,
+            ticks,
+            day_seconds: core * DAY_SECONDS,
+            core_percent: core * 100.0,
+        })
+    }
+}
+
+/// `jobmeter doctor`.
+pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
+    let time = match matches.get_one::<String>("for") {
+        Some(text) => crate::output::times::duration("for", text)?,
+        None => MEASURE,
+    };
+    let site = Site::new(root_of(matches)?, device)?;
+    let (config, settings) = settings(matches)?;
+    let plan = agent::plan(&config, None).map_err(anyhow::Error::msg)?;
+    let mut machine = facts::of_machine(&site.root);
+    if site.root.is_live() {
+        machine.push(settings);
+        machine.extend(facts::of_agent(&site.root, &config, plan.environments));
+    }
+    let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
+    if site.root.is_live() && io::stderr().is_terminal() {
+        let shown = model::setting::show_duration(time);
+        writeln!(
+            io::stderr(),
+            "measuring for {shown} what each source costs; --for 5s is shorter"
+        )?;
+    }
+    let measured = measure::measure(&plan, find, &site, time)?;
+    let lines = plan.sources.iter().zip(measured).flat_map(|(source, measured)| {
+        lines(source.spec.name, source.period, &measured, site.root.is_live())
+    });
+    let sources: Vec<Line> = lines.collect();
+    let ill = |state: State| matches!(state, State::Denied | State::Broken);
+    let good = !machine.iter().any(|it| ill(it.state)) && !sources.iter().any(|it| ill(it.state));
+    let report = Report { good, machine, sources };
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("json") {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        text(&report, &mut out)?;
+    }
+    out.flush()?;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(ILL) })
+}
+
+/// The agent's settings, and how they stand; where they are wrong, the defaults.
+fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
+    let (shown, loaded) = agent_file::read(matches);
+    let errors = match loaded {
+        Ok(config) => {
+            let there = shown.try_exists().unwrap_or(true);
+            let what =
+                if there { "every value fits" } else { "not there; every value is the default" };
+            return Ok((config, Fact::ok("settings", format!("{}: {what}", shown.display()))));
+        }
+        Err(errors) => errors,
+    };
+    let list: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    let what = format!("{}; what follows is of the defaults", list.join("; "));
+    let grant = format!("`jobmeter check {} --for agent` shows all", shown.display());
+    Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
+}
+
+/// What opens a source; of a failure that names nothing, where to look.
+fn grant(told: &Told, name: &str) -> String {
+    if matches!(told.state, State::Denied | State::Broken) && told.grant.is_empty() {
+        return format!("`jobmeter sources {name}` shows what it reads");
+    }
+    told.grant.clone()
+}
+
+/// A line for the source, and one for each of its parts that gives nothing.
+fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<Line> {
+    let cost = if live { Cost::of(measured, period) } else { None };
+    let line = |(source, told): &(String, Told)| {
+        let whole = source == name;
+        Line {
+            source: source.clone(),
+            state: told.state,
+            what: told.what.clone(),
+            grant: grant(told, name),
+            metrics: if whole { measured.metrics } else { 0 },
+            series: if whole { measured.series } else { 0 },
+            period_seconds: period.as_secs_f64(),
+            cost: cost.filter(|_| whole),
+        }
+    };
+    measured.told.iter().map(line).collect()
+}
+
+fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let mut machine = Table::new(&["machine", "state", ""]);
+    for Fact { name, state, what, grant } in &report.machine {
+        let told = Told { state: *state, what: what.clone(), grant: String::new() };
+        let more = if grant.is_empty() { String::new() } else { format!("; {grant}") };
+        machine.row(vec![(*name).to_owned(), state.word().to_owned(), told.reason() + &more]);
+    }
+    machine.write(out)?;
+    writeln!(out)?;
+    let head =
+        ["source", "state", "series", "every", "tick", "a day", "of a core", "what is missing"];
+    let mut table = Table::new(&head);
+    let (mut day, mut core, mut series) = (0.0, 0.0, 0);
+    for line in &report.sources {
+        let told = Told { state: line.state, what: line.what.clone(), grant: line.grant.clone() };
+        let of_cost = |show: fn(Cost) -> String| line.cost.map_or_else(String::new, show);
+        let is_read = line.state == State::Ok;
+        let shown = |text: String| if is_read { text } else { String::new() };
+        day += line.cost.map_or(0.0, |cost| cost.day_seconds);
+        core += line.cost.map_or(0.0, |cost| cost.core_percent);
+        series += line.series;
+        table.row(vec![
+            line.source.clone(),
+            line.state.word().to_owned(),
+            shown(line.series.to_string()),
+            shown(format!("{} s", line.period_seconds)),
+            of_cost(|cost| format!("{:.3} ms", cost.tick_seconds * 1e3)),
+            of_cost(|cost| format!("{:.2} s", cost.day_seconds)),
+            of_cost(|cost| format!("{:.4} %", cost.core_percent)),
+            told.reason(),
+        ]);
+    }
+    table.write(out)?;
+    let good = if report.good { "nothing that is asked for is" } else { "something is" };
+    writeln!(out)?;
+    if report.sources.iter().any(|line| line.cost.is_some()) {
+        writeln!(
+            out,
+            "{series} series for {day:.2} s of processor time a day, {core:.4} % of a core"
+        )?;
+        if cfg!(debug_assertions) {
+            writeln!(out, "this is a development build: a release build costs less")?;
+        }
+    }
+    writeln!(out, "{good} denied or broken")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_where_to_look() {
+        let told =
+            |state, grant: &str| Told { state, what: "x".to_owned(), grant: grant.to_owned() };
+        assert_eq!(
+            grant(&told(State::Broken, ""), "cpu"),
+            "`jobmeter sources cpu` shows what it reads"
+        );
+        assert_eq!(grant(&told(State::Denied, "root"), "cpu"), "root");
+        assert_eq!(grant(&told(State::Ok, ""), "cpu"), "");
+    }
+
+    #[test]
+    fn a_day_costs_the_readings_and_what_is_done_between_them() {
+        let measured = Measured {
+            read_us: 3_000,
+            ticks: 3,
+            drain_us: 5_000,
+            seconds: 10.0,
+            ..Measured::default()
+        };
+        let cost = Cost::of(&measured, Duration::from_secs(5)).unwrap();
+        assert_eq!(cost.tick_seconds, 0.001);
+        // A millisecond each 5 s, and half a millisecond each second.
+        assert!((cost.core_percent - 0.07).abs() < 1e-12, "{cost:?}");
+        assert!((cost.day_seconds - 60.48).abs() < 1e-9, "{cost:?}");
+        assert_eq!(Cost::of(&Measured::default(), Duration::from_secs(5)), None);
+    }
+}

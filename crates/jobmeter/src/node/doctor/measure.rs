@@ -1,0 +1,149 @@
+//! Reads each source for a while as the agent would, and takes what it costs.
+
+use crate::node::agent_file::why_off;
+use crate::node::probe::{Probe, Site, State, Told};
+use agent::{Plan, SourcePlan};
+use anyhow::Context as _;
+use cgroups::{Discovery, Jobs};
+use kernel::clock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a source may be late before it is told as one that hangs.
+const LATE_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether jobs came or went.
+const JOBS_EVERY: Duration = Duration::from_secs(1);
+
+/// What came of one source.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// How it and its parts stand.
+    pub(super) told: Vec<(String, Told)>,
+    pub(super) metrics: usize,
+    pub(super) series: usize,
+    /// Processor time of readings, the first not among them: it opens files and finds out what there is.
+    pub(super) read_us: u64,
+    pub(super) ticks: u64,
+    /// Processor time between readings, in so many seconds.
+    pub(super) drain_us: u64,
+    pub(super) seconds: f64,
+}
+
+/// What every source is read with.
+struct Shared {
+    site: Site,
+    jobs: Mutex<Arc<Jobs>>,
+    budget: Duration,
+    /// By [`clock::monotonic_us`].
+    until_us: u64,
+}
+
+/// Reads each source of a plan for so long; a recorded machine twice, without waiting.
+pub(super) fn measure(
+    plan: &Plan,
+    find: cgroups::Config,
+    site: &Site,
+    time: Duration,
+) -> anyhow::Result<Vec<Measured>> {
+    let mut discovery = Discovery::new(find);
+    let mut jobs = Jobs::default();
+    discovery.update(&site.root, crate::clock(), &mut jobs);
+    let until_us = clock::monotonic_us().saturating_add(micros(time));
+    let shared = Arc::new(Shared {
+        site: site.clone(),
+        jobs: Mutex::new(Arc::new(jobs.clone())),
+        budget: plan.budget,
+        until_us,
+    });
+    let mut answers = Vec::new();
+    for source in &plan.sources {
+        answers.push(source.enabled.then(|| start(source, &shared)).transpose()?);
+    }
+    // A recorded machine does not change.
+    while site.root.is_live() && clock::monotonic_us() < until_us {
+        let left = Duration::from_micros(until_us.saturating_sub(clock::monotonic_us()));
+        std::thread::sleep(left.min(JOBS_EVERY));
+        if !discovery.update(&site.root, crate::clock(), &mut jobs).is_empty() {
+            *shared.jobs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(jobs.clone());
+        }
+    }
+    let all = plan.sources.iter().zip(answers);
+    Ok(all.map(|(source, answer)| take(source, answer.as_ref(), until_us)).collect())
+}
+
+fn start(source: &SourcePlan, shared: &Arc<Shared>) -> anyhow::Result<Receiver<Measured>> {
+    let (sender, receiver) = sync_channel(1);
+    let (source, shared) = (source.clone(), Arc::clone(shared));
+    let builder = std::thread::Builder::new().name(source.spec.name.to_owned());
+    builder.spawn(move || run(&source, &shared, &sender)).context("starting a thread")?;
+    Ok(receiver)
+}
+
+/// Waits for a source that is late; one that hangs is left behind.
+fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64) -> Measured {
+    let not = |state, what: String| {
+        let told = Told { state, what, grant: String::new() };
+        Measured { told: vec![(source.spec.name.to_owned(), told)], ..Measured::default() }
+    };
+    let Some(answer) = answer else {
+        return not(State::Off, why_off(source));
+    };
+    let late = clock::monotonic_us().saturating_sub(until_us);
+    match answer.recv_timeout(LATE_MAX.saturating_sub(Duration::from_micros(late))) {
+        Ok(measured) => measured,
+        Err(RecvTimeoutError::Timeout) => {
+            let reads = source.spec.reads.join(", ");
+            not(State::Broken, format!("it hangs: no answer from {reads} within {LATE_MAX:?}"))
+        }
+        Err(RecvTimeoutError::Disconnected) => not(
+            State::Broken,
+            "it panicked; this is a fault of jobmeter, please tell us".to_owned(),
+        ),
+    }
+}
+
+/// Reads a source at its period, and empties its queue between.
+fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
+    let site = &shared.site;
+    let jobs = || Arc::clone(&shared.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut probe = Probe::open(source.spec, &source.options, site);
+    let mut measured = Measured::default();
+    if probe.read(site, &jobs(), shared.budget).is_some() {
+        let began_us = clock::monotonic_us();
+        let period_us = micros(source.period).max(1);
+        let mut due_us = began_us.saturating_add(period_us);
+        loop {
+            let now_us = clock::monotonic_us();
+            let over = !site.root.is_live() || now_us >= shared.until_us;
+            // At least one reading beside the first, be the time as short as it may.
+            if now_us >= due_us || (over && measured.ticks == 0) {
+                // What turned out to be absent costs nothing.
+                let Some(cpu_us) = probe.read(site, &jobs(), shared.budget) else { break };
+                measured.read_us += cpu_us;
+                measured.ticks += 1;
+                due_us = due_us.max(now_us).saturating_add(period_us);
+            }
+            if over {
+                break;
+            }
+            let mut wait_us = due_us.min(shared.until_us).saturating_sub(clock::monotonic_us());
+            if let Some(every) = probe.drain_every() {
+                measured.drain_us += probe.drain(site, &jobs());
+                wait_us = wait_us.min(micros(every));
+            }
+            std::thread::sleep(Duration::from_micros(wait_us));
+        }
+        let seconds = clock::monotonic_us().saturating_sub(began_us) as f64 / 1e6;
+        measured.seconds = seconds.max(1e-6);
+    }
+    measured.told = probe.told();
+    measured.metrics = probe.metrics();
+    measured.series = probe.sink().series();
+    // Nobody waits any more for one that hung.
+    answer.try_send(measured).ok();
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

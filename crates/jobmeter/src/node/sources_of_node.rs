@@ -1,0 +1,167 @@
+//! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
+
+use crate::node::agent_file;
+use crate::node::describe::{self, Look};
+use crate::node::probe::{Probe, Site, Told};
+use crate::output::csv_rows;
+use crate::output::show::Table;
+use anyhow::{Context as _, bail};
+use cgroups::Jobs;
+use clap::ArgMatches;
+use kernel::Root;
+use model::Timestamp;
+use serde::Serialize;
+use sources::{Options, SOURCES, SourceSpec};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Processor time that a reading should not pass.
+const BUDGET: Duration = Duration::from_secs(1);
+
+/// The fields of [`Line`], as CSV has them.
+const COLUMNS: [&str; 6] = ["source", "state", "cpu_seconds", "metrics", "reason", "samples"];
+
+/// One line of the table.
+#[derive(Serialize)]
+struct Line {
+    /// Source, or `source/part`.
+    source: String,
+    /// `ok`, `absent`, `denied` or `broken`.
+    state: &'static str,
+    /// What is missing, and what to grant.
+    reason: String,
+    /// Metrics that gave a sample.
+    metrics: usize,
+    /// Samples of one tick.
+    samples: usize,
+    /// Processor time of the second of two ticks, in seconds: what one costs.
+    cpu_seconds: Option<f64>,
+}
+
+/// `jobmeter sources [NAME]`.
+pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if matches.get_flag("markdown") {
+        describe::reference(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let site = Site::new(root_of(matches)?, device)?;
+    let (json, root) = (matches.get_flag("json"), matches.get_one::<String>("root"));
+    let mut asked = SOURCES.to_vec();
+    if let Some(name) = matches.get_one::<String>("name") {
+        let spec = find(name)?;
+        asked.retain(|one| one.name == spec.name);
+        if !json && !matches.get_flag("csv") {
+            describe::describe(spec, Look::Terminal, &mut out)?;
+            // What the agent tells of itself, and what `jobmeter run` tells, is not to be read here.
+            if !asked.is_empty() {
+                writeln!(out, "\n{}:", root.map_or("here", String::as_str))?;
+            }
+            // One that hangs keeps nobody from its manual.
+            out.flush()?;
+        }
+    }
+    let lines = probe(&asked, &site);
+    if csv_rows::written(
+        matches,
+        &COLUMNS.map(str::to_owned),
+        || Ok(serde_json::to_string(&lines)?),
+        &mut out,
+    )? {
+        return Ok(());
+    }
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&lines)?)?;
+    } else if !lines.is_empty() {
+        write_table(lines, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn write_table(lines: Vec<Line>, out: &mut impl Write) -> io::Result<()> {
+    let mut table = Table::new(&["source", "state", "metrics", "samples", "tick", "reason"]);
+    for line in lines {
+        let tick = line.cpu_seconds.map_or_else(String::new, |s| format!("{:.3} ms", s * 1e3));
+        let counts = [line.metrics.to_string(), line.samples.to_string()];
+        let [metrics, samples] = if line.state == "ok" { counts } else { Default::default() };
+        table.row(vec![line.source, line.state.to_owned(), metrics, samples, tick, line.reason]);
+    }
+    table.write(out)
+}
+
+pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
+    if let Some(spec) = describe::all().find(|spec| spec.name == name) {
+        return Ok(spec);
+    }
+    let names: Vec<&str> = describe::all().map(|spec| spec.name).collect();
+    match config::nearest(name, names.iter().copied()) {
+        Some(near) => bail!("no source is called `{name}`; is `{near}` meant?"),
+        None => bail!("no source is called `{name}`; there are {}", names.join(", ")),
+    }
+}
+
+/// Opens and reads sources twice; the second reading is what a tick costs.
+fn probe(asked: &[&'static SourceSpec], site: &Site) -> Vec<Line> {
+    let jobs = jobs_of(&site.root, cgroups::Config::default(), crate::clock());
+    asked.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
+}
+
+/// The jobs that an agent finds there that looks for these.
+pub(crate) fn jobs_of(root: &Root, find: cgroups::Config, now: Timestamp) -> Jobs {
+    let mut jobs = Jobs::default();
+    cgroups::Discovery::new(find).update(root, now, &mut jobs);
+    jobs
+}
+
+/// The machine that was named, else this one.
+pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
+    Ok(match matches.get_one::<String>("root") {
+        Some(dir) => agent::recorded(Path::new(dir))?,
+        None => Root::live()?,
+    })
+}
+
+fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
+    let mut probe = Probe::open(spec, &Options::defaults(spec.options), site);
+    let mut cost = None;
+    for _ in 0..2 {
+        cost = probe.read(site, jobs, BUDGET);
+    }
+    let (metrics, samples) = (probe.metrics(), probe.sink().len());
+    let cpu_seconds = cost.map(|micros| micros as f64 / 1e6);
+    let line = |(source, told): (String, Told)| {
+        let (state, reason) = (told.state.word(), told.reason());
+        if source == spec.name {
+            return Line { source, state, reason, metrics, samples, cpu_seconds };
+        }
+        Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None }
+    };
+    probe.told().into_iter().map(line).collect()
+}
+
+/// `jobmeter capture [SOURCE] --out DIR`.
+pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+    let out =
+        matches.get_one::<String>("out").map(Path::new).context("--out DIR says where to write")?;
+    if out.try_exists()? {
+        bail!("{} is there already; name a folder that is not", out.display());
+    }
+    let (shown, loaded) = agent_file::read(matches);
+    let config = loaded.with_context(|| {
+        let shown = shown.display();
+        format!("the agent's settings, {shown}; `--agent /dev/null` records what an agent without any reads")
+    })?;
+    let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
+    if let Some(name) = matches.get_one::<String>("source") {
+        let spec = find(name)?;
+        sources.retain(|source| source.spec.name == spec.name);
+        if sources.is_empty() {
+            bail!("the agent reads no files for `{name}`: there is nothing to capture");
+        }
+    }
+    let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
+    let site = Site::new(root_of(matches)?.recording(), device)?;
+    let _progress = crate::server::progress::Progress::start("recording");
+    crate::node::capture::capture(&sources, find, &site, out, matches.get_flag("json"))
+}

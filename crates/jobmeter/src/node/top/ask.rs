@@ -1,0 +1,291 @@
+//! What a server is asked: its nodes and running jobs, and what those that are shown used of late.
+
+use super::local::BUSY;
+use crate::server::client::{Client, path};
+use std::collections::{BTreeMap, HashMap};
+
+/// What is shown of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// All jobs.
+    Jobs,
+    /// Those that have this node, and what they use there.
+    JobsOn(String),
+    /// All nodes.
+    Nodes,
+    /// Those of this job, and what it uses there.
+    NodesOf(String),
+}
+
+/// What something uses; `None` is what is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Usage {
+    pub(super) cpu: Option<f64>,
+    pub(super) memory: Option<f64>,
+    pub(super) read: Option<f64>,
+    pub(super) written: Option<f64>,
+    pub(super) tasks: Option<f64>,
+    /// The same of its tasks, for a job whose cgroup counts no transfers.
+    pub(super) read_of_tasks: Option<f64>,
+    pub(super) written_of_tasks: Option<f64>,
+}
+
+impl Usage {
+    pub(super) fn read(&self) -> Option<f64> {
+        self.read.or(self.read_of_tasks)
+    }
+
+    pub(super) fn written(&self) -> Option<f64> {
+        self.written.or(self.written_of_tasks)
+    }
+}
+
+/// What a job uses of a node: the job's key, empty for the node itself, and the node.
+pub(super) type Pair = (String, String);
+
+/// What the server told.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) health: api::Health,
+    pub(super) nodes: Vec<api::Node>,
+    /// Those that run.
+    pub(super) jobs: Vec<api::Job>,
+    pub(super) usage: HashMap<Pair, Usage>,
+    /// Nodes that could not be asked about, or not about all, within the limits.
+    pub(super) nodes_left_out: usize,
+}
+
+const JOB_METRICS: [&str; 7] = [
+    "taskstats_read_bytes_total",
+    "taskstats_write_bytes_total",
+    "cgroup_cpu_seconds_total",
+    "cgroup_memory_bytes",
+    "cgroup_io_read_bytes_total",
+    "cgroup_io_write_bytes_total",
+    "cgroup_tasks",
+];
+/// What a node moves; the rest is told of nodes by themselves.
+const NODE_METRICS: [&str; 2] = ["vmstat_paged_in_bytes_total", "vmstat_paged_out_bytes_total"];
+/// Most jobs that are shown.
+const JOBS_MAX: u64 = 10_000;
+/// Series that a job has on a node as a rule: some are one for each disk.
+const SERIES_OF_JOB: usize = 9;
+/// Series of one question; a server tells 2000 at most.
+const SERIES_MAX: usize = 1500;
+/// Bytes of the names in one question; an address may have 64 KiB.
+const NAMES_BYTES_MAX: usize = 16 << 10;
+/// Most questions about series in one round, so that no screen is a server's load.
+const QUESTIONS_MAX: usize = 16;
+/// What is older than so many readings of a node, in seconds at least and at most, is not shown.
+const READINGS: f64 = 3.0;
+const WINDOW_SECONDS: (f64, f64) = (60.0, 300.0);
+/// Readings within so many seconds are put together.
+const STEP: &str = "5s";
+
+/// The key of a job as it is shown.
+pub(super) fn key_of(job: &api::Job) -> String {
+    format!("{}:{}", job.cluster, job.id)
+}
+
+/// Asks all that a view needs.
+pub(super) fn ask(client: &Client, view: &View) -> anyhow::Result<Answer> {
+    let health: api::Health = client.get("/api/v1/health")?;
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let running = ("state", Some("running".to_owned()));
+    let limit = ("limit", Some(JOBS_MAX.to_string()));
+    let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[running, limit]))?;
+    let asked = asked(view, &nodes, &jobs);
+    let (mut usage, mut nodes_left_out, mut questions) = (HashMap::new(), 0, 0);
+    let mut pieces = pieces(&asked);
+    while let Some(mut piece) = pieces.pop() {
+        questions += 1;
+        if questions > QUESTIONS_MAX {
+            nodes_left_out += piece.len();
+            continue;
+        }
+        let range = range(client, view, &piece, health.now - window(&piece, &nodes))?;
+        if range.truncated && piece.len() > 1 {
+            let rest = piece.split_off(piece.len() / 2);
+            pieces.extend([rest, piece]);
+            continue;
+        }
+        nodes_left_out += usize::from(range.truncated);
+        add(&range, &mut usage);
+    }
+    Ok(Answer { health, nodes, jobs, usage, nodes_left_out })
+}
+
+/// The nodes whose series are asked for, with how many they are about.
+fn asked<'a>(
+    view: &'a View,
+    nodes: &'a [api::Node],
+    jobs: &'a [api::Job],
+) -> BTreeMap<&'a str, usize> {
+    let mut asked = BTreeMap::new();
+    match view {
+        View::Nodes => {
+            let alive = nodes.iter().filter(|node| node.alive);
+            asked.extend(alive.map(|node| (&*node.device, BUSY.len() + NODE_METRICS.len())));
+        }
+        View::Jobs | View::JobsOn(_) | View::NodesOf(_) => {
+            for job in jobs.iter().filter(|job| concerns(view, job)) {
+                for device in job.devices.iter().filter(|device| concerns_node(view, device)) {
+                    *asked.entry(&**device).or_insert(0) += SERIES_OF_JOB;
+                }
+            }
+        }
+    }
+    asked
+}
+
+/// Whether a view is about this job.
+pub(super) fn concerns(view: &View, job: &api::Job) -> bool {
+    match view {
+        View::Jobs | View::Nodes => true,
+        View::JobsOn(device) => job.devices.contains(device),
+        View::NodesOf(key) => key_of(job) == *key,
+    }
+}
+
+/// Whether a view is about this node.
+pub(super) fn concerns_node(view: &View, device: &str) -> bool {
+    !matches!(view, View::JobsOn(only) if only != device)
+}
+
+/// Nodes that are asked about at once, the first ones last.
+fn pieces<'a>(asked: &BTreeMap<&'a str, usize>) -> Vec<Vec<&'a str>> {
+    let mut pieces: Vec<Vec<&str>> = Vec::new();
+    let (mut series, mut bytes) = (usize::MAX, 0);
+    for (device, of_device) in asked {
+        series = series.saturating_add(*of_device);
+        // Escaped, a byte takes three at most.
+        bytes += 3 * device.len() + 3;
+        match pieces.last_mut() {
+            Some(piece) if series <= SERIES_MAX && bytes <= NAMES_BYTES_MAX => piece.push(device),
+            _ => {
+                pieces.push(vec![device]);
+                (series, bytes) = (*of_device, 3 * device.len() + 3);
+            }
+        }
+    }
+    pieces.reverse();
+    pieces
+}
+
+/// How far back is looked for the newest readings of these nodes, in seconds.
+fn window(piece: &[&str], nodes: &[api::Node]) -> f64 {
+    let of_piece = nodes.iter().filter(|node| piece.contains(&&*node.device));
+    let slowest = of_piece.filter_map(|node| node.period_seconds).fold(0.0, f64::max);
+    (READINGS * slowest).clamp(WINDOW_SECONDS.0, WINDOW_SECONDS.1)
+}
+
+fn range(client: &Client, view: &View, devices: &[&str], start: f64) -> anyhow::Result<api::Range> {
+    let metrics = match view {
+        View::Nodes => [&BUSY[..], &NODE_METRICS].concat(),
+        View::Jobs | View::JobsOn(_) | View::NodesOf(_) => JOB_METRICS.to_vec(),
+    };
+    let job = match view {
+        View::Nodes => Some("none".to_owned()),
+        View::NodesOf(key) => Some(key.clone()),
+        View::Jobs | View::JobsOn(_) => None,
+    };
+    client.get(&path(
+        "/api/v1/range",
+        &[
+            ("device", Some(devices.join(","))),
+            ("metric", Some(metrics.join(","))),
+            ("job", job),
+            ("start", Some(format!("{start:.6}"))),
+            ("step", Some(STEP.to_owned())),
+            ("rate", Some("true".to_owned())),
+        ],
+    ))
+}
+
+/// Adds the newest value of each series to what it is a part of.
+fn add(range: &api::Range, usage: &mut HashMap<Pair, Usage>) {
+    for line in &range.series {
+        let Some(value) = line.values.iter().rev().find_map(|value| *value) else { continue };
+        let series = &line.series;
+        let key = match (&series.cluster, series.job) {
+            (Some(cluster), Some(job)) => format!("{cluster}:{job}"),
+            _ => String::new(),
+        };
+        let usage = usage.entry((key, series.device.clone())).or_default();
+        let part = match &*series.metric {
+            "cgroup_memory_bytes" => &mut usage.memory,
+            "cgroup_io_read_bytes_total" | "vmstat_paged_in_bytes_total" => &mut usage.read,
+            "cgroup_io_write_bytes_total" | "vmstat_paged_out_bytes_total" => &mut usage.written,
+            "cgroup_tasks" => &mut usage.tasks,
+            "taskstats_read_bytes_total" => &mut usage.read_of_tasks,
+            "taskstats_write_bytes_total" => &mut usage.written_of_tasks,
+            _ => &mut usage.cpu,
+        };
+        *part = Some(part.unwrap_or(0.0) + value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(metric: &str, job: Option<i64>, values: &[Option<f64>]) -> api::RangeSeries {
+        let series = api::SeriesInfo {
+            device: "n1".to_owned(),
+            metric: metric.to_owned(),
+            cluster: job.map(|_| "slurm".to_owned()),
+            job,
+            labels: BTreeMap::new(),
+            unit: String::new(),
+            kind: String::new(),
+        };
+        let times = (0_u8..).map(f64::from).take(values.len()).collect();
+        let (value_unit, help) = (String::new(), String::new());
+        let (values, seconds) = (values.to_vec(), Vec::new());
+        api::RangeSeries { series, value_unit, help, times, values, seconds }
+    }
+
+    #[test]
+    fn parts_are_summed_and_the_newest_number_counts() {
+        let range = api::Range {
+            start: 0.0,
+            end: 1.0,
+            step_seconds: 5.0,
+            rollup_seconds: 0.0,
+            series: vec![
+                line("cpu_user_seconds_total", None, &[Some(1.0), Some(0.5)]),
+                line("cpu_system_seconds_total", None, &[Some(0.25)]),
+                line("cgroup_io_read_bytes_total", Some(7), &[Some(8.0), Some(2.0), None]),
+                line("cgroup_io_read_bytes_total", Some(7), &[Some(1.0)]),
+                line("cgroup_tasks", Some(7), &[None]),
+                line("taskstats_read_bytes_total", Some(7), &[Some(9.0)]),
+                line("taskstats_write_bytes_total", Some(7), &[Some(4.0)]),
+            ],
+            gaps: Vec::new(),
+            truncated: false,
+        };
+        let mut usage = HashMap::new();
+        add(&range, &mut usage);
+        let of = |key: &str| usage[&(key.to_owned(), "n1".to_owned())];
+        assert_eq!(of(""), Usage { cpu: Some(0.75), ..Usage::default() });
+        let job = of("slurm:7");
+        assert_eq!(
+            (job.read(), job.written()),
+            (Some(3.0), Some(4.0)),
+            "the cgroup's, else the tasks'"
+        );
+    }
+
+    #[test]
+    fn questions_have_room_for_their_answers_and_names() {
+        let names: Vec<String> = (0..1000).map(|n| format!("node-{n:04}")).collect();
+        let asked = |series| names.iter().map(|name| (&**name, series)).collect();
+        let sizes =
+            |series| -> Vec<usize> { pieces(&asked(series)).iter().map(Vec::len).collect() };
+        assert_eq!(sizes(7), [144, 214, 214, 214, 214]);
+        assert_eq!(sizes(1), [454, 546], "by the length of names");
+        assert!(sizes(5000).iter().all(|size| *size == 1));
+        let all: Vec<&str> = pieces(&asked(7)).into_iter().rev().flatten().collect();
+        assert_eq!(all, names);
+    }
+}

@@ -1,0 +1,261 @@
+//! The screen of a server: the jobs that run and the nodes. It is asked by a thread of its own, so that keys
+//! are obeyed however long an answer takes.
+
+use super::Scene;
+use super::ask::{Answer, Usage, View, ask, concerns, concerns_node, key_of};
+use super::table::{Asked, Head, Row, Words};
+use crate::server::client::Client;
+use anyhow::Context as _;
+use kernel::clock;
+use model::Timestamp;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+/// The line of help.
+const HELP: &str =
+    "q quit  ? help  c m r w t n u order  / filter  enter what belongs to it  j jobs  d nodes";
+/// An answer that takes longer is spoken of.
+const LONG_US: u64 = 10_000_000;
+
+/// What is shown of a server.
+pub(super) struct Cluster {
+    url: String,
+    questions: SyncSender<View>,
+    answers: Receiver<anyhow::Result<Answer>>,
+    view: View,
+    /// When the question was put that is not answered yet.
+    since_us: Option<u64>,
+    /// Whether something else was wanted meanwhile.
+    again: bool,
+    answer: Option<Answer>,
+    /// Why the last question has no answer.
+    trouble: Option<String>,
+    rows: Vec<Row>,
+}
+
+impl Cluster {
+    /// The screen of a server that answers.
+    pub(super) fn new(client: Client) -> anyhow::Result<Self> {
+        let url = client.url().to_owned();
+        // What is wrong with the server or the token is told before there is a screen.
+        client.get::<api::Health>("/api/v1/health")?;
+        let (questions, wanted) = sync_channel::<View>(1);
+        let (told, answers) = sync_channel(1);
+        let answer = move || {
+            while let Ok(view) = wanted.recv() {
+                if told.send(ask(&client, &view)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("ask".to_owned());
+        thread.spawn(answer).context("starting a thread that asks the server")?;
+        Ok(Self {
+            url,
+            questions,
+            answers,
+            view: View::Jobs,
+            since_us: None,
+            again: false,
+            answer: None,
+            trouble: None,
+            rows: Vec::new(),
+        })
+    }
+
+    fn take(&mut self, answer: anyhow::Result<Answer>) {
+        match answer {
+            Ok(answer) => {
+                self.rows = rows(&self.view, &answer);
+                self.answer = Some(answer);
+                self.trouble = None;
+            }
+            // What was known before stays, under its own time.
+            Err(error) => self.trouble = Some(format!("{error:#}")),
+        }
+    }
+}
+
+impl Scene for Cluster {
+    /// One question at a time: a slow server is not asked more often than it answers.
+    fn read(&mut self) {
+        if self.since_us.is_none() && self.questions.try_send(self.view.clone()).is_ok() {
+            self.since_us = Some(clock::monotonic_us());
+        }
+    }
+
+    fn is_waiting(&mut self) -> bool {
+        match self.answers.try_recv() {
+            Ok(answer) => {
+                self.since_us = None;
+                self.take(answer);
+                if std::mem::take(&mut self.again) {
+                    self.read();
+                }
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                self.since_us = None;
+                self.trouble = Some("what asks the server has failed; start again".to_owned());
+            }
+        }
+        self.since_us.is_some()
+    }
+
+    fn turn_to(&mut self, asked: &Asked) -> bool {
+        let view = match (asked, &self.view) {
+            (Asked::Jobs, _) => View::Jobs,
+            (Asked::Nodes, _) => View::Nodes,
+            (Asked::Of(id), View::Jobs | View::JobsOn(_)) => View::NodesOf(id.clone()),
+            (Asked::Of(id), View::Nodes | View::NodesOf(_)) => View::JobsOn(id.clone()),
+            (Asked::Processes | Asked::Quit, _) => return false,
+        };
+        if view == self.view {
+            return false;
+        }
+        self.view = view;
+        self.rows = self.answer.as_ref().map(|answer| rows(&self.view, answer)).unwrap_or_default();
+        self.again = self.since_us.is_some();
+        self.read();
+        true
+    }
+
+    fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    fn head(&self) -> Head {
+        let of = self.answer.as_ref().map(head).unwrap_or_default();
+        Head { device: self.url.clone(), ..of }
+    }
+
+    fn title(&self) -> String {
+        if let Some(trouble) = &self.trouble {
+            return format!("no answer: {trouble}");
+        }
+        let Some(answer) = &self.answer else { return "asking the server".to_owned() };
+        let mut title = match &self.view {
+            View::Jobs if self.rows.is_empty() => {
+                "no job runs; `jobmeter run` starts one".to_owned()
+            }
+            View::Jobs => "jobs".to_owned(),
+            View::JobsOn(device) => format!("jobs on {device}"),
+            View::Nodes => "nodes".to_owned(),
+            View::NodesOf(key) => format!("nodes of {key}"),
+        };
+        let known = u64::try_from(answer.jobs.len()).unwrap_or(u64::MAX);
+        let more = answer.health.jobs_running.saturating_sub(known);
+        if more > 0 {
+            title.push_str(&format!(" ({more} more jobs are left out)"));
+        }
+        if answer.nodes_left_out > 0 {
+            title.push_str(&format!(" ({} nodes are not asked)", answer.nodes_left_out));
+        }
+        let waited_us = self.since_us.map(|since| clock::monotonic_us().saturating_sub(since));
+        if let Some(waited_us) = waited_us.filter(|waited| *waited > LONG_US) {
+            title.push_str(&format!(" (no answer for {} s)", waited_us / 1_000_000));
+        }
+        title
+    }
+
+    fn words(&self) -> Words {
+        let (user, tasks) = match self.view {
+            View::Jobs | View::JobsOn(_) => ("USER", "TASKS"),
+            View::Nodes => ("STATE", "JOBS"),
+            View::NodesOf(_) => ("STATE", "TASKS"),
+        };
+        Words { user, tasks, help: HELP }
+    }
+}
+
+fn head(answer: &Answer) -> Head {
+    let alive = || answer.nodes.iter().filter(|node| node.alive);
+    let sum = |pairs: &mut dyn Iterator<Item = (f64, f64)>| {
+        pairs.fold(None, |sum: Option<(f64, f64)>, (used, whole)| {
+            let (all_used, all) = sum.unwrap_or_default();
+            Some((all_used + used, all + whole))
+        })
+    };
+    let cpu = sum(&mut alive().filter_map(|node| node.cpu_cores_used.zip(node.cpu_cores)));
+    let memory = sum(&mut alive().filter_map(|node| node.memory_used_bytes.zip(node.memory_bytes)));
+    let health = &answer.health;
+    #[expect(clippy::cast_possible_truncation, reason = "a clock's seconds, far below 2^53")]
+    let now = Timestamp::from_seconds(health.now as i64);
+    Head {
+        now,
+        jobs: usize::try_from(health.jobs_running).unwrap_or(usize::MAX),
+        busy: cpu.map(|(used, _)| used),
+        cores: cpu.map(|(_, whole)| whole),
+        memory_used: memory.map(|(used, _)| used),
+        memory: memory.map(|(_, whole)| whole),
+        nodes: Some((health.nodes_alive, health.nodes)),
+        ..Head::default()
+    }
+}
+
+/// The rows of a view, as far as the answer knows them.
+fn rows(view: &View, answer: &Answer) -> Vec<Row> {
+    match view {
+        View::Jobs | View::JobsOn(_) => {
+            let jobs = answer.jobs.iter().filter(|job| concerns(view, job));
+            jobs.map(|job| row_of_job(view, job, answer)).collect()
+        }
+        View::Nodes => answer.nodes.iter().map(|node| row_of_node(node, answer)).collect(),
+        View::NodesOf(key) => {
+            let of_job = answer.jobs.iter().filter(|job| concerns(view, job));
+            let devices = of_job.flat_map(|job| &job.devices);
+            devices.map(|device| with_usage(key, device, answer)).collect()
+        }
+    }
+}
+
+fn row_of_job(view: &View, job: &api::Job, answer: &Answer) -> Row {
+    let key = key_of(job);
+    let name = job.name.clone().filter(|name| !name.is_empty());
+    let mut row = Row {
+        name: name.unwrap_or_else(|| job.spelling.clone()),
+        user: job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string())).unwrap_or_default(),
+        ..Row::default()
+    };
+    for device in job.devices.iter().filter(|device| concerns_node(view, device)) {
+        let Some(usage) = answer.usage.get(&(key.clone(), device.clone())) else { continue };
+        add(&mut row, usage);
+    }
+    row.id = key;
+    row
+}
+
+fn row_of_node(node: &api::Node, answer: &Answer) -> Row {
+    let mut row = with_usage("", &node.device, answer);
+    row.memory = node.memory_used_bytes.filter(|_| node.alive);
+    // No node has 2^53 jobs.
+    row.tasks = Some(node.jobs.len() as f64);
+    row
+}
+
+/// The row of a node, with what a job uses there, or the node itself.
+fn with_usage(key: &str, device: &str, answer: &Answer) -> Row {
+    let node = answer.nodes.iter().find(|node| node.device == device);
+    let state = node.map_or("unknown", |node| if node.alive { "alive" } else { "silent" });
+    let mut row = Row { id: device.to_owned(), user: state.to_owned(), ..Row::default() };
+    if let Some(usage) = answer.usage.get(&(key.to_owned(), device.to_owned())) {
+        add(&mut row, usage);
+    }
+    row
+}
+
+fn add(row: &mut Row, usage: &Usage) {
+    for (sum, part) in [
+        (&mut row.cpu, usage.cpu),
+        (&mut row.memory, usage.memory),
+        (&mut row.read, usage.read()),
+        (&mut row.written, usage.written()),
+        (&mut row.tasks, usage.tasks),
+    ] {
+        if let Some(part) = part {
+            *sum = Some(sum.unwrap_or(0.0) + part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! This node, read by its own sources and `/proc`: no agent and no server is needed.
+
+use super::rates::{Rates, Values};
+use super::table::{Head, Row};
+use super::users::Users;
+use crate::node::probe::{Probe, Site};
+use cgroups::{Discovery, Jobs, Members};
+use kernel::process::{process_io, process_stat, process_status};
+use kernel::stat::user_hz;
+use model::{JobKey, Series, Timestamp};
+use sources::Options;
+use std::time::Duration;
+
+/// The sources that the screen is made of.
+const SOURCES: [&str; 7] = ["cgroup", "taskstats", "cpu", "memory", "load", "rapl", "hwmon"];
+/// Processor time that a reading should not pass.
+const BUDGET: Duration = Duration::from_millis(200);
+/// Most processes that are read; the rest is left out, and told.
+const PROCESSES_MAX: usize = 20_000;
+/// Columns of the processor's time that are work; what the hypervisor took is none.
+pub(super) const BUSY: [&str; 5] = [
+    "cpu_user_seconds_total",
+    "cpu_nice_seconds_total",
+    "cpu_system_seconds_total",
+    "cpu_irq_seconds_total",
+    "cpu_softirq_seconds_total",
+];
+
+/// Whose processes are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Those of the whole node.
+    Node,
+    /// Those of a job.
+    Job(JobKey),
+}
+
+/// The node as it is read.
+pub(super) struct Local {
+    site: Site,
+    probes: Vec<Probe>,
+    discovery: Discovery,
+    jobs: Jobs,
+    rates: Rates<Series>,
+    of_processes: Rates<(u32, &'static str)>,
+    members: Members,
+    users: Users,
+    hz: f64,
+}
+
+impl Local {
+    pub(super) fn new(site: Site) -> Self {
+        let specs = SOURCES.iter().filter_map(|name| sources::list::find(name));
+        let open = |spec| Probe::open(spec, &Options::defaults(spec.options), &site);
+        Self {
+            probes: specs.map(open).collect(),
+            discovery: Discovery::new(cgroups::Config { runs: true, ..cgroups::Config::default() }),
+            jobs: Jobs::default(),
+            rates: Rates::new(),
+            of_processes: Rates::new(),
+            members: Members::default(),
+            users: Users::of(&site.root),
+            hz: user_hz(&site.root) as f64,
+            site,
+        }
+    }
+
+    /// Reads the node and its jobs.
+    pub(super) fn read(&mut self, now: Timestamp) -> (Head, Vec<Row>) {
+        self.discovery.update(&self.site.root, now, &mut self.jobs);
+        self.rates.begin(now);
+        let mut values = Values::default();
+        for probe in &mut self.probes {
+            if probe.read(&self.site, &self.jobs, BUDGET).is_some() {
+                values.add(probe.sink(), &mut self.rates);
+            }
+        }
+        let rows = self.jobs.iter().filter(|job| job.populated).map(|job| {
+            let get = |metric| values.get(metric, Some(&job.key));
+            let user = job.user.as_deref().map(str::to_owned);
+            Row {
+                id: job.key.to_string(),
+                name: job.spelling.to_string(),
+                user: user.or_else(|| job.uid.map(|uid| self.users.name(uid))).unwrap_or_default(),
+                cpu: get("cgroup_cpu_seconds_total"),
+                memory: get("cgroup_memory_bytes"),
+                // Without the io controller, or where a cgroup counts none, the tasks' own accounts.
+                read: get("cgroup_io_read_bytes_total")
+                    .or_else(|| get("taskstats_read_bytes_total")),
+                written: get("cgroup_io_write_bytes_total")
+                    .or_else(|| get("taskstats_write_bytes_total")),
+                tasks: get("cgroup_tasks"),
+            }
+        });
+        (self.head(now, &values), rows.collect())
+    }
+
+    fn head(&self, now: Timestamp, values: &Values) -> Head {
+        let get = |metric| values.get(metric, None);
+        let busy: Option<Vec<f64>> = BUSY.iter().map(|metric| get(metric)).collect();
+        let total = get("memory_total_bytes");
+        let available = get("memory_available_bytes");
+        // What a platform counts has its packages in it; a package has its cores, and not its memory.
+        let packages = get("rapl_package_joules_total");
+        let parts = packages.map(|watts| watts + get("rapl_dram_joules_total").unwrap_or(0.0));
+        Head {
+            device: self.site.device.to_string(),
+            now,
+            jobs: self.jobs.iter().len(),
+            load: get("load_1m"),
+            busy: busy.map(|parts| parts.iter().sum()),
+            cores: get("cpu_online"),
+            memory_used: total.zip(available).map(|(total, available)| total - available),
+            memory: total,
+            nodes: None,
+            energy: get("rapl_psys_joules_total").or(parts),
+            sensor: values.largest("hwmon_power_watts"),
+        }
+    }
+
+    /// The job of a row's id.
+    pub(super) fn job(&self, id: &str) -> Option<JobKey> {
+        self.jobs.iter().find(|job| job.key.to_string() == id).map(|job| job.key.clone())
+    }
+
+    /// Processes are not looked at for a while.
+    pub(super) fn forget_processes(&mut self) {
+        self.of_processes.forget();
+    }
+
+    /// Reads processes; an error is what a list of a job's said. Gives how many were left out, too.
+    pub(super) fn processes(&mut self, whose: &Whose, now: Timestamp) -> (Vec<Row>, usize) {
+        let mut pids = Vec::new();
+        match whose {
+            Whose::Node => {
+                // Nothing but `/proc` being gone fails here; then there is nothing to show.
+                let list = self.site.root.list("proc", |entry| {
+                    pids.extend(entry.name.parse::<u32>().ok());
+                });
+                list.ok();
+            }
+            Whose::Job(key) => {
+                if let Some(job) = self.jobs.get(key) {
+                    // What could not be listed is missing from the screen as from the kernel's list.
+                    cgroups::processes(&self.site.root, job, &mut self.members).ok();
+                    pids.extend_from_slice(self.members.ids());
+                    pids.sort_unstable();
+                    pids.dedup();
+                }
+            }
+        }
+        let left_out = pids.len().saturating_sub(PROCESSES_MAX);
+        pids.truncate(PROCESSES_MAX);
+        self.of_processes.begin(now);
+        let mut text = Vec::new();
+        let rows = pids.iter().filter_map(|pid| self.process(*pid, &mut text)).collect();
+        (rows, left_out)
+    }
+
+    /// A process; `None` for one that is gone.
+    fn process(&mut self, pid: u32, text: &mut Vec<u8>) -> Option<Row> {
+        let root = &self.site.root;
+        root.read(&format!("proc/{pid}/stat"), text).ok()?;
+        let stat = process_stat(text).ok()?;
+        let ticks = (stat.user_ticks.saturating_add(stat.system_ticks)) as f64;
+        let began_us = stat.start_ticks as f64 / self.hz * 1e6;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "microseconds since boot, far below 2^53"
+        )]
+        let start = Some(self.site.boot.plus(began_us as i64));
+        let (name, tasks) = (String::from_utf8_lossy(stat.comm).into_owned(), stat.threads);
+        let cpu = self.of_processes.rate((pid, "cpu"), ticks / self.hz, start);
+        let status = root.read(&format!("proc/{pid}/status"), text).ok();
+        let status = status.and_then(|()| process_status(text).ok());
+        let io = root.read(&format!("proc/{pid}/io"), text).ok();
+        let io = io.and_then(|()| process_io(text).ok());
+        let owner = root.stat(&format!("proc/{pid}")).ok()?;
+        let mut rate = |of, value: u64| self.of_processes.rate((pid, of), value as f64, start);
+        Some(Row {
+            id: pid.to_string(),
+            name,
+            user: self.users.name(owner.uid),
+            cpu,
+            memory: status.and_then(|status| status.vm_rss).map(|kib| kib as f64 * 1024.0),
+            read: io.and_then(|io| rate("read", io.read_bytes)),
+            written: io.and_then(|io| rate("written", io.write_bytes)),
+            tasks: Some(tasks as f64),
+        })
+    }
+}

@@ -1,0 +1,409 @@
+//! What is on the screen: a head, rows in an order, one of them chosen, a line of help.
+
+use super::keys::Key;
+use crate::output::show::bytes;
+use model::Timestamp;
+use std::cmp::Ordering;
+
+/// A job or a process, and what it uses; `None` is what is not known (yet).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    /// What it is called by: a job's key, a process's number.
+    pub(super) id: String,
+    /// What it is called besides.
+    pub(super) name: String,
+    pub(super) user: String,
+    /// Cores that it keeps busy.
+    pub(super) cpu: Option<f64>,
+    /// Bytes.
+    pub(super) memory: Option<f64>,
+    /// Bytes a second.
+    pub(super) read: Option<f64>,
+    /// Bytes a second.
+    pub(super) written: Option<f64>,
+    pub(super) tasks: Option<f64>,
+}
+
+/// The node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Head {
+    pub(super) device: String,
+    pub(super) now: Timestamp,
+    pub(super) jobs: usize,
+    pub(super) load: Option<f64>,
+    /// Cores that are busy.
+    pub(super) busy: Option<f64>,
+    pub(super) cores: Option<f64>,
+    pub(super) memory_used: Option<f64>,
+    pub(super) memory: Option<f64>,
+    /// Nodes that report, of those known; `None` for a node by itself.
+    pub(super) nodes: Option<(u64, u64)>,
+    /// Watts by the processors' own energy counters.
+    pub(super) energy: Option<f64>,
+    /// Watts at the sensor that shows most.
+    pub(super) sensor: Option<f64>,
+}
+
+/// What the rows are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Name,
+    User,
+    Cpu,
+    Memory,
+    Read,
+    Written,
+    Tasks,
+}
+
+/// Heading, key and width of each column.
+const COLUMNS: [(Column, char, &str, usize); 7] = [
+    (Column::Name, 'n', "NAME", 21),
+    (Column::User, 'u', "USER", 9),
+    (Column::Cpu, 'c', "CPU %", 8),
+    (Column::Memory, 'm', "MEMORY", 10),
+    (Column::Read, 'r', "READ/s", 10),
+    (Column::Written, 'w', "WRITTEN/s", 10),
+    (Column::Tasks, 't', "TASKS", 6),
+];
+/// Columns of a terminal that all of them fill, a blank between two.
+const COLUMNS_WIDE: usize = 80;
+/// Most room that names have beyond that.
+const NAME_ROOM_MAX: usize = 40;
+/// Lines that are not rows: two of the head, one that tells what is shown, the headings, the help.
+const OTHER_LINES: usize = 5;
+/// What `?` shows.
+const KEYS: [&str; 14] = [
+    "",
+    "c m r w t  order by processor, memory, bytes read, bytes written, last column",
+    "n u        order by name, second column; the same key again reverses",
+    "arrows     choose a row; page keys move a page",
+    "enter      what belongs to the row: processes of a job, nodes, jobs of a node",
+    "j p d      jobs; processes of this node; nodes of a server",
+    "/          filter; enter keeps it, escape drops it",
+    "escape     drops the filter, then goes back to the jobs",
+    "q Ctrl-C   end",
+    "",
+    "CPU % of jobs, processes and the machine: 100 % is one core.",
+    "-          is not known, or not read yet.",
+    "",
+    "any key goes back",
+];
+/// Longest filter.
+const FILTER_MAX: usize = 40;
+
+/// What a key asks for that is not the screen's own matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The end.
+    Quit,
+    /// The jobs.
+    Jobs,
+    /// All processes.
+    Processes,
+    /// All nodes.
+    Nodes,
+    /// What belongs to this row.
+    Of(String),
+}
+
+/// What a screen calls things, where that depends on what it shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// Heading of the second column.
+    pub(super) user: &'static str,
+    /// Heading of the last column.
+    pub(super) tasks: &'static str,
+    /// The keys.
+    pub(super) help: &'static str,
+}
+
+/// How the rows are shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    order: Column,
+    reversed: bool,
+    filter: String,
+    is_typing: bool,
+    is_help: bool,
+    chosen: String,
+    page: usize,
+}
+
+impl Shown {
+    pub(super) const fn new() -> Self {
+        Self {
+            order: Column::Cpu,
+            reversed: false,
+            filter: String::new(),
+            is_typing: false,
+            is_help: false,
+            chosen: String::new(),
+            page: 1,
+        }
+    }
+
+    /// Does what a key says; `rows` as they are shown now.
+    pub(super) fn key(&mut self, key: Key, rows: &[Row]) -> Option<Asked> {
+        if self.is_typing {
+            return self.typed(key);
+        }
+        if std::mem::take(&mut self.is_help) && !matches!(key, Key::Char('q') | Key::Interrupt) {
+            return None;
+        }
+        match key {
+            Key::Char('q') | Key::Interrupt => return Some(Asked::Quit),
+            Key::Char('?') => self.is_help = true,
+            Key::Char('j') => return Some(Asked::Jobs),
+            Key::Char('p') => return Some(Asked::Processes),
+            Key::Char('d') => return Some(Asked::Nodes),
+            Key::Char('/') => {
+                self.is_typing = true;
+                self.filter.clear();
+            }
+            Key::Escape if self.filter.is_empty() => return Some(Asked::Jobs),
+            Key::Escape => self.filter.clear(),
+            Key::Enter => return self.chosen_of(rows).map(|row| Asked::Of(row.id.clone())),
+            Key::Up => self.choose(rows, |place, _| place.saturating_sub(1)),
+            Key::Down => self.choose(rows, |place, _| place + 1),
+            Key::PageUp => self.choose(rows, usize::saturating_sub),
+            Key::PageDown => self.choose(rows, |place, page| place + page),
+            Key::Char(letter) => {
+                if let Some((column, ..)) = COLUMNS.iter().find(|(_, key, ..)| *key == letter) {
+                    self.reversed = self.order == *column && !self.reversed;
+                    self.order = *column;
+                }
+            }
+            Key::Rubout => {}
+        }
+        None
+    }
+
+    fn typed(&mut self, key: Key) -> Option<Asked> {
+        match key {
+            Key::Interrupt => return Some(Asked::Quit),
+            Key::Enter => self.is_typing = false,
+            Key::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            Key::Rubout => {
+                self.filter.pop();
+            }
+            Key::Char(letter) if self.filter.len() < FILTER_MAX => self.filter.push(letter),
+            _ => {}
+        }
+        None
+    }
+
+    fn place(&self, rows: &[Row]) -> usize {
+        rows.iter().position(|row| row.id == self.chosen).unwrap_or(0)
+    }
+
+    fn chosen_of<'a>(&self, rows: &'a [Row]) -> Option<&'a Row> {
+        rows.get(self.place(rows))
+    }
+
+    fn choose(&mut self, rows: &[Row], to: impl FnOnce(usize, usize) -> usize) {
+        let place = to(self.place(rows), self.page).min(rows.len().saturating_sub(1));
+        if let Some(row) = rows.get(place) {
+            self.chosen.clone_from(&row.id);
+        }
+    }
+
+    /// The rows that the filter lets through, in order.
+    pub(super) fn ordered(&self, rows: &[Row]) -> Vec<Row> {
+        let has = |text: &str| text.contains(&*self.filter);
+        let through = |row: &&Row| has(&row.id) || has(&row.name) || has(&row.user);
+        let mut rows: Vec<Row> = rows.iter().filter(through).cloned().collect();
+        rows.sort_by(|a, b| {
+            let order = self.compare(a, b);
+            let order = if self.reversed { order.reverse() } else { order };
+            order.then_with(|| natural(&a.id, &b.id))
+        });
+        rows
+    }
+
+    /// The largest first, names from A; what is not known comes last.
+    fn compare(&self, a: &Row, b: &Row) -> Ordering {
+        let number = |of: fn(&Row) -> Option<f64>| {
+            let value = |row| of(row).unwrap_or(-1.0);
+            value(b).total_cmp(&value(a))
+        };
+        match self.order {
+            Column::Name => natural(&a.id, &b.id),
+            Column::User => a.user.cmp(&b.user),
+            Column::Cpu => number(|row| row.cpu),
+            Column::Memory => number(|row| row.memory),
+            Column::Read => number(|row| row.read),
+            Column::Written => number(|row| row.written),
+            Column::Tasks => number(|row| row.tasks),
+        }
+    }
+
+    /// The lines of the screen, each of so many columns at most. `title` tells what the rows are; `rows` are
+    /// those of [`Self::ordered`].
+    pub(super) fn draw(
+        &mut self,
+        head: &Head,
+        title: &str,
+        words: &Words,
+        rows: &[Row],
+        (columns, lines): (usize, usize),
+    ) -> Vec<String> {
+        let room = lines.saturating_sub(OTHER_LINES).max(1);
+        self.page = room;
+        let place = self.place(rows);
+        let first = place.saturating_sub(room - 1);
+        let mut screen = vec![machine(head), usage(head), self.told(title, rows.len())];
+        screen.iter_mut().for_each(|line| cut(line, columns));
+        if self.is_help {
+            screen.extend(KEYS.iter().map(|line| (*line).to_owned()));
+            screen.iter_mut().for_each(|line| cut(line, columns));
+            screen.truncate(lines.max(1));
+            return screen;
+        }
+        screen.push(marked(self.headings(words, columns), columns));
+        for (number, row) in rows.iter().enumerate().skip(first).take(room) {
+            let mut line = cells(row, columns);
+            if number == place {
+                line = marked(line, columns);
+            } else {
+                cut(&mut line, columns);
+            }
+            screen.push(line);
+        }
+        screen.resize(room + OTHER_LINES - 1, String::new());
+        let mut help = words.help;
+        if self.is_typing {
+            help = "type what names have in them; enter keeps it, escape drops it";
+        }
+        let mut help = help.to_owned();
+        cut(&mut help, columns);
+        screen.push(help);
+        screen.truncate(lines.max(1));
+        screen
+    }
+
+    fn told(&self, title: &str, count: usize) -> String {
+        let title = clean(title);
+        match (&*self.filter, self.is_typing) {
+            ("", false) => title,
+            (filter, true) => format!("{title}  filter: {filter}_"),
+            (filter, false) => format!("{title}  filter: {filter} ({count} shown)"),
+        }
+    }
+
+    fn headings(&self, words: &Words, columns: usize) -> String {
+        let mut line = String::new();
+        for (column, _, name, width) in COLUMNS {
+            let width = widened(column, width, columns);
+            let name = match column {
+                Column::User => words.user,
+                Column::Tasks => words.tasks,
+                _ => name,
+            };
+            let mark =
+                if column == self.order { if self.reversed { "^" } else { "v" } } else { "" };
+            push(&mut line, &format!("{name}{mark}"), column, width);
+        }
+        line
+    }
+}
+
+/// Where there is room, names have it.
+fn widened(column: Column, width: usize, columns: usize) -> usize {
+    let room = columns.saturating_sub(COLUMNS_WIDE).min(NAME_ROOM_MAX);
+    if column == Column::Name { width + room } else { width }
+}
+
+/// By number where both are one, else as text.
+fn natural(a: &str, b: &str) -> Ordering {
+    match (a.parse::<u64>(), b.parse::<u64>()) {
+        (Ok(a), Ok(b)) => a.cmp(&b),
+        _ => a.cmp(b),
+    }
+}
+
+/// Names to the left, numbers to the right; what is too long for its column is cut.
+fn push(line: &mut String, text: &str, column: Column, width: usize) {
+    if !line.is_empty() {
+        line.push(' ');
+    }
+    let text: String = text.chars().take(width).collect();
+    match column {
+        Column::Name | Column::User => line.push_str(&format!("{text:<width$}")),
+        _ => line.push_str(&format!("{text:>width$}")),
+    }
+}
+
+/// A cell each; a name comes behind what it is called by, if that says more.
+fn cells(row: &Row, columns: usize) -> String {
+    let known =
+        |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), show);
+    let whole = row.id.ends_with(&row.name);
+    let name = if whole { row.id.clone() } else { format!("{:>7} {}", row.id, row.name) };
+    let mut line = String::new();
+    for (column, _, _, width) in COLUMNS {
+        let width = widened(column, width, columns);
+        let text = match column {
+            Column::Name => clean(&name),
+            Column::User => clean(&row.user),
+            Column::Cpu => known(row.cpu, |cores| format!("{:.1}", cores * 100.0)),
+            Column::Memory => known(row.memory, bytes),
+            Column::Read => known(row.read, bytes),
+            Column::Written => known(row.written, bytes),
+            Column::Tasks => known(row.tasks, |tasks| format!("{tasks:.0}")),
+        };
+        push(&mut line, &text, column, width);
+    }
+    line
+}
+
+fn machine(head: &Head) -> String {
+    let load = head.load.map_or_else(String::new, |load| format!("   load {load:.2}"));
+    let seconds = head.now.0.div_euclid(Timestamp::SECOND).saturating_mul(Timestamp::SECOND);
+    let jobs = if head.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", head.jobs) };
+    let nodes = head.nodes.map_or_else(String::new, |(alive, all)| {
+        format!("   {alive} of {all} {} alive", if all == 1 { "node" } else { "nodes" })
+    });
+    format!("{}   {}   {jobs}{nodes}{load}", clean(&head.device), Timestamp(seconds))
+}
+
+fn usage(head: &Head) -> String {
+    let mut parts = Vec::new();
+    if let (Some(busy), Some(cores)) = (head.busy, head.cores.filter(|cores| *cores > 0.0)) {
+        // As in the rows, 100 % is one core.
+        parts.push(format!(
+            "cpu {:.1} % of {:.0} %, {cores:.0} cores",
+            busy * 100.0,
+            cores * 100.0
+        ));
+    }
+    if let (Some(used), Some(memory)) = (head.memory_used, head.memory) {
+        parts.push(format!("memory {} of {}", bytes(used), bytes(memory)));
+    }
+    parts.extend(head.energy.map(|watts| format!("processors {watts:.1} W")));
+    parts.extend(head.sensor.map(|watts| format!("sensor {watts:.1} W")));
+    parts.join("   ")
+}
+
+/// A name may hold any byte, those that a terminal obeys and those of no width too.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect()
+}
+
+fn cut(line: &mut String, columns: usize) {
+    if let Some((end, _)) = line.char_indices().nth(columns) {
+        line.truncate(end);
+    }
+}
+
+/// In reverse, over the whole width.
+fn marked(mut line: String, columns: usize) -> String {
+    cut(&mut line, columns);
+    format!("\x1b[7m{line:<columns$}\x1b[0m")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! `jobmeter backup`: copies a server's data folder while the server runs.
+
+use crate::operate::verify::data_dir;
+use anyhow::Context as _;
+use clap::ArgMatches;
+use config::place::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use rustix::fs::{Gid, Mode, Uid};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Modes of what the data folder has no counterpart of: names of users and hashes of tokens are the server's alone.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Copies, and says what.
+pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
+    let data = data_dir(matches)?;
+    let _progress = crate::server::progress::Progress::start("copying");
+    let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
+    // Nobody else reads the copy while it is made.
+    rustix::process::umask(Mode::from_bits_truncate(0o077));
+    if let Err(error) = fs::create_dir(&to) {
+        let what = match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{} is there already, and nothing is written over; name a folder that is not there with --to",
+                to.display()
+            ),
+            _ => format!("making {}", to.display()),
+        };
+        return Err(anyhow::Error::from(error).context(what));
+    }
+    // Jobs first: one that the samples name and the registry does not know is told again by its nodes,
+    // while one that ended after its last sample is not.
+    jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;
+    // A server of an earlier version has none.
+    let demand = data.join(DEMAND_FILE);
+    if demand.try_exists().with_context(|| demand.display().to_string())? {
+        jobs::backup(&demand, &to.join(DEMAND_FILE))?;
+    }
+    let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
+    copy_audit(&data, &to)?;
+    keep_rights(&data, &to)?;
+    let store::Copied { blocks, samples, archived, segments, bytes } = copied;
+    if matches.get_flag("json") {
+        let answer = serde_json::json!({"folder": to, "blocks": blocks, "archived_blocks": archived,
+            "samples": samples, "log_segments": segments, "bytes": bytes});
+        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
+    writeln!(
+        io::stdout().lock(),
+        "{}: {blocks} blocks of {samples} samples and {segments} log segments, {bytes} bytes; \
+         start a server with it as --data to use it",
+        to.display()
+    )?;
+    if archived > 0 {
+        writeln!(
+            io::stdout().lock(),
+            "{archived} blocks stay in the archive, which is not copied: the copy names them there"
+        )?;
+    }
+    Ok(())
+}
+
+/// Copies the audit log, the newest file first: one that is rotated meanwhile is copied twice rather than not at all.
+fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
+    let entries = fs::read_dir(data).with_context(|| data.display().to_string())?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_audit(name)).collect();
+    names.sort_unstable();
+    for name in names {
+        let from = data.join(&name);
+        match fs::copy(&from, to.join(&name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            copied => {
+                copied.with_context(|| format!("copying {}", from.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file is one of the audit's: the newest of its kind, or one that was rotated.
+fn is_audit(name: &str) -> bool {
+    [AUDIT_FILE, AUDIT_OF_USERS_FILE].iter().any(|file| name.starts_with(file))
+}
+
+/// Gives each file and folder of a copy the mode and the owner of its original; what has none there, those of the
+/// server's own.
+fn keep_rights(data: &Path, copy: &Path) -> anyhow::Result<()> {
+    let server = fs::metadata(data).with_context(|| data.display().to_string())?;
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(below) = waiting.pop() {
+        let path = copy.join(&below);
+        let known = || path.display().to_string();
+        let own = fs::symlink_metadata(&path).with_context(known)?;
+        if own.is_symlink() {
+            continue;
+        }
+        if own.is_dir() {
+            for entry in fs::read_dir(&path).with_context(known)? {
+                waiting.push(below.join(entry.with_context(known)?.file_name()));
+            }
+        }
+        // A block that was merged, or a segment that was stored, has gone there.
+        let original = fs::symlink_metadata(data.join(&below)).ok();
+        let new_mode = if own.is_dir() { FOLDER_MODE } else { FILE_MODE };
+        let mode = original.as_ref().map_or(new_mode, |it| it.mode() & 0o7777);
+        let (uid, gid) =
+            original.as_ref().map_or((server.uid(), server.gid()), |it| (it.uid(), it.gid()));
+        if (uid, gid) != (own.uid(), own.gid()) {
+            rustix::fs::chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+                .with_context(|| {
+                    format!("{}: giving it to user {uid}, group {gid}; run as root", path.display())
+                })?;
+        }
+        if mode != own.mode() & 0o7777 {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).with_context(known)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! `jobmeter check`: everything that a program would reject of its configuration file at startup, in one run, and what
+//! results from the file.
+
+use crate::measure::exec::Steps;
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use config::{
+    AskSettings, ConfigError, ConfigFile, Given, Loaded, Origin, Partly, ServerSettings, Token,
+};
+use kernel::Root;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+/// The argument by which the server's program checks a file: what it reads, only it can.
+const OF_SERVER: &str = "check-settings";
+
+/// Exit code of a file with errors; 2 is kept for a check that could not be made.
+const WRONG: u8 = 1;
+
+/// The programs that have a file.
+const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
+
+/// Checks a file for a program: the one that is named, else the one that the file is named after, else
+/// the one that alone knows some of its keys.
+pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let file = PathBuf::from(matches.get_one::<String>("file").cloned().unwrap_or_default());
+    let named = matches.get_one::<String>("for").cloned();
+    let program = match named.or_else(|| by_name(&file)) {
+        None => by_keys(&file)?,
+        known => known,
+    };
+    let Some(program) = program else {
+        bail!(
+            "{}: neither its name nor its keys tell which program it is for; add --for agent, --for server \
+             or --for client",
+            file.display()
+        );
+    };
+    // The environment is the program's own matter: what is checked is the file.
+    let none = |_: &str| None;
+    let file_given = ConfigFile::Given(file.clone());
+    let given = Given { file: file_given, environment: &none, flags: Vec::new() };
+    let report = match &*program {
+        "agent" => of_agent(&given)?,
+        "server" => of_server(&given, &file)?,
+        _ => of_client(&given),
+    };
+    report.write(&file, &program, matches.get_flag("json"))
+}
+
+/// What was found.
+#[derive(Default)]
+struct Report {
+    errors: Vec<ConfigError>,
+    /// What keeps no program from starting.
+    notes: Vec<String>,
+    /// The settings that result.
+    settings: String,
+}
+
+impl Report {
+    /// What the text of a file says, and `more` of the files and the machine that it names. Of a text that is no
+    /// configuration nothing more can be said.
+    fn new<C>(read: Partly<C>, more: impl FnOnce(&Loaded<C>, &mut Self)) -> Self {
+        let mut report = Self { errors: read.errors, ..Self::default() };
+        if let Some(loaded) = read.loaded
+            && (report.errors.is_empty() || loaded.values().has_file())
+        {
+            more(&loaded, &mut report);
+            report.settings = loaded.show();
+        }
+        report
+    }
+
+    fn write(mut self, file: &Path, program: &str, json: bool) -> anyhow::Result<ExitCode> {
+        self.errors.sort_by_key(|error| match error.place {
+            Origin::File { line, column, .. } => (line, column),
+            _ => (0, 0),
+        });
+        let good = self.errors.is_empty();
+        let code = if good { ExitCode::SUCCESS } else { ExitCode::from(WRONG) };
+        if json {
+            let errors: Vec<Value> = self.errors.iter().map(error_json).collect();
+            let answer = json!({"file": file, "program": program, "good": good, "errors": errors,
+                "notes": self.notes, "settings": good.then_some(self.settings)});
+            writeln!(io::stdout().lock(), "{answer}")?;
+            return Ok(code);
+        }
+        let mut stderr = io::stderr().lock();
+        for error in &self.errors {
+            writeln!(stderr, "{error}")?;
+        }
+        for note in &self.notes {
+            writeln!(stderr, "note: {note}")?;
+        }
+        if good {
+            io::stdout().lock().write_all(self.settings.as_bytes())?;
+        }
+        Ok(code)
+    }
+}
+
+fn error_json(error: &ConfigError) -> Value {
+    match &error.place {
+        Origin::File { path, line, column } => {
+            json!({"file": &**path, "line": line, "column": column, "what": error.what})
+        }
+        _ => json!({"file": null, "line": null, "column": null, "what": error.what}),
+    }
+}
+
+fn of_agent(given: &Given<'_>) -> anyhow::Result<Report> {
+    let root = Root::live()?;
+    Ok(Report::new(agent::read(given), |loaded, report| {
+        let ServerSettings { token_file, ca, cert, key, .. } = &loaded.config.server;
+        let files = Files { token_file, ca, cert, key };
+        report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
+        report
+            .errors
+            .extend(agent::check_here(loaded, &root).err().into_iter().flat_map(|all| all.0));
+    }))
+}
+
+fn of_client(given: &Given<'_>) -> Report {
+    Report::new(config::read_client(given), |loaded, report| {
+        let AskSettings { token_file, ca, cert, key, .. } = &loaded.config.ask;
+        let files = Files { token_file, ca, cert, key };
+        report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
+    })
+}
+
+/// What the server's program finds: a setting, what is wrong with it, and whether it starts all the same.
+#[derive(Deserialize)]
+struct Finding {
+    key: String,
+    what: String,
+    note: bool,
+}
+
+fn of_server(given: &Given<'_>, file: &Path) -> anyhow::Result<Report> {
+    let mut failed = None;
+    let report = Report::new(config::read_server(given), |loaded, report| {
+        let found = found_by_server(file).unwrap_or_else(|error| {
+            failed = Some(error);
+            Vec::new()
+        });
+        for Finding { key, what, note } in found {
+            if note {
+                report.notes.push(what);
+            } else {
+                report.errors.push(loaded.values().error(&key, &what));
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error.context("the files that the server reads were not checked")),
+        None => Ok(report),
+    }
+}
+
+fn found_by_server(file: &Path) -> anyhow::Result<Vec<Finding>> {
+    let sources: Vec<&str> = crate::node::describe::all().map(|spec| spec.name).collect();
+    let words = [OF_SERVER.into(), file.as_os_str().to_owned(), sources.join(",").into()];
+    let program = crate::operate::up::beside("jobmeter-server")?;
+    let mut command = Steps::default().command(program.as_os_str(), &words)?;
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| program.display().to_string())?;
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{} gives no answer; is it of this version?", program.display()))
+}
+
+/// The files that an agent or a command reads before it sends.
+struct Files<'a> {
+    token_file: &'a Option<PathBuf>,
+    ca: &'a Option<PathBuf>,
+    cert: &'a Option<PathBuf>,
+    key: &'a Option<PathBuf>,
+}
+
+impl Files<'_> {
+    /// What the program would reject of them: each by itself, so that one run lists all.
+    fn errors(&self, error: impl Fn(&str, &str) -> ConfigError) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        let token = self.token_file.as_deref().map(Token::read);
+        if let Some(Err(why)) = token {
+            errors.push(error("token_file", &why.to_string()));
+        }
+        if self.ca.is_some()
+            && let Err(why) = agent::tls(self.ca.as_deref(), None, None)
+        {
+            errors.push(error("ca", &why.to_string()));
+        }
+        if self.cert.is_some()
+            && self.key.is_some()
+            && let Err(why) = agent::tls(None, self.cert.as_deref(), self.key.as_deref())
+        {
+            errors.push(error("cert", &why.to_string()));
+        }
+        errors
+    }
+}
+
+fn by_name(file: &Path) -> Option<String> {
+    let stem = file.file_stem()?.to_str()?;
+    PROGRAMS.contains(&stem).then(|| stem.to_owned())
+}
+
+fn by_keys(file: &Path) -> anyhow::Result<Option<String>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let agent = config::agent_settings(&agent::source_settings());
+    let settings = [agent, config::server_settings(), config::client_settings()];
+    let programs: Vec<_> = PROGRAMS.into_iter().zip(settings).collect();
+    Ok(config::whose(&text, &programs).map(str::to_owned))
+}

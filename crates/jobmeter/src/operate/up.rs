@@ -1,0 +1,364 @@
+//! `jobmeter up`: server and agent on this machine, in the foreground. The whole line, cut nowhere: the
+//! two programs are those found beside this one, they get the signals that it gets, and all three end
+//! together.
+//!
+//! `up` holds the listening socket and passes it to the server. After a crash it starts the server again: nobody else
+//! gets the port meanwhile, and connections wait.
+
+use crate::measure::exec::Steps;
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Pause before a server that crashed is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Ports tried after the default one, when that is taken and none was asked for.
+const PORTS_TRIED: u16 = 100;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// How long a program may take to end before it is ended.
+const END_TIME_MAX: Duration = Duration::from_secs(20);
+
+enum Event {
+    Signal(i32),
+    /// The server, started again, answers.
+    Ready,
+    Ended(&'static str, io::Result<std::process::ExitStatus>),
+}
+
+struct Program {
+    name: &'static str,
+    pid: Pid,
+}
+
+impl Program {
+    fn send(&self, signal: Signal) {
+        // It may have ended in between; then there is nobody to tell.
+        rustix::process::kill_process(self.pid, signal).ok();
+    }
+}
+
+/// The file of a program beside this one.
+pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program's own file")?;
+    let path = own.with_file_name(name);
+    if !path.is_file() {
+        bail!(
+            "{} is not there; `make run` builds it, and `make install` installs it",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+/// Runs both until a signal, or until one of them ends.
+pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Result<ExitCode> {
+    let verbose = matches.get_count("verbose");
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let environment = |name: &str| std::env::var(name).ok();
+    let root = rustix::process::geteuid().is_root();
+    let data = match text("data") {
+        Some(dir) => PathBuf::from(dir),
+        None => config::state_dir(root, &environment)
+            .context("no folder for the data; name one with --data")?,
+    };
+    check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
+    kernel::trust::check_way(&data).context("the data folder")?;
+    std::fs::create_dir_all(&data).with_context(|| {
+        format!("making {}; name a folder that can be made with --data", data.display())
+    })?;
+    // Listens before anything starts, so that no signal is missed.
+    let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let (events, received) = sync_channel(8);
+    let arguments = server_arguments(matches, &data, verbose);
+    let holder = Holder { listener: listener(&arguments, &environment), arguments };
+    let (mut child, server) = holder.start()?;
+    let stdout = child.stdout.take().context("the server's output")?;
+    let url = ready(stdout)?;
+    watch(server.name, child, events.clone());
+    let agent_arguments = agent_arguments(matches, &data, &url, verbose);
+    let (child, agent) = match start("jobmeter-agent", &agent_arguments, None) {
+        Ok(started) => started,
+        Err(error) => {
+            server.send(Signal::TERM);
+            return Err(error);
+        }
+    };
+    watch(agent.name, child, events.clone());
+    hear(signals, events.clone());
+    greet(&url, &crate::server_asked(ask))?;
+    follow(&received, &events, &holder, [server, agent])
+}
+
+/// The server's socket, and what the server is started with.
+struct Holder {
+    /// `None`: the server opens its own, and says why it cannot.
+    listener: Option<TcpListener>,
+    arguments: Vec<OsString>,
+}
+
+impl Holder {
+    fn start(&self) -> anyhow::Result<(Child, Program)> {
+        let socket = self.listener.as_ref().map(TcpListener::try_clone).transpose()?;
+        start("jobmeter-server", &self.arguments, socket.map(OwnedFd::from))
+    }
+
+    /// Starts the server again; `Ready` follows when it answers.
+    fn start_again(&self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
+        let (mut child, server) = self.start()?;
+        let stdout = child.stdout.take().context("the server's output")?;
+        let told = events.clone();
+        std::thread::spawn(move || {
+            // A server that is not ready ends, which is another event.
+            if ready(stdout).is_ok() {
+                told.send(Event::Ready).ok();
+            }
+        });
+        watch(server.name, child, events.clone());
+        Ok(server)
+    }
+}
+
+/// Listens where the server would. `None` where its settings are wrong, or the address cannot be had: the server
+/// says so itself.
+fn listener(
+    arguments: &[OsString],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Option<TcpListener> {
+    let words = [OsString::from("jobmeter-server")].into_iter().chain(arguments.iter().cloned());
+    let matches = config::server_command().try_get_matches_from(words).ok()?;
+    let settings = config::server_settings();
+    let flags =
+        config::given(&settings, &matches, "server", config::place::SERVER_FILE, environment);
+    let given = config::Given { file: flags.file, environment, flags: flags.flags };
+    let loaded = config::load_server(&given).ok()?;
+    let address = loaded.config.listen.listen.0;
+    let named = loaded.values().raw("listen");
+    let named = named.is_some_and(|(_, origin)| *origin != config::Origin::Default);
+    let last = if named { address.port() } else { address.port().saturating_add(PORTS_TRIED) };
+    let listener = (address.port()..=last)
+        .find_map(|port| TcpListener::bind(SocketAddr::new(address.ip(), port)).ok())?;
+    // The standard library lets fewer wait.
+    rustix::net::listen(&listener, BACKLOG).ok()?;
+    Some(listener)
+}
+
+/// Rejects what the agent would, before anything starts.
+fn check_agent(
+    arguments: &[OsString],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<()> {
+    let sources = agent::source_settings();
+    let words = [OsString::from("jobmeter-agent")].into_iter().chain(arguments.iter().cloned());
+    let matches = config::agent_command(&sources).try_get_matches_from(words)?;
+    let settings = config::agent_settings(&sources);
+    let flags = config::given(&settings, &matches, "agent", config::place::AGENT_FILE, environment);
+    agent::load(&config::Given { file: flags.file, environment, flags: flags.flags })?;
+    Ok(())
+}
+
+fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
+    let mut arguments = vec!["--data".into(), data.join(config::place::STORE_DIR).into_os_string()];
+    if let Some(listen) = matches.get_one::<String>("listen") {
+        arguments.extend(["--listen".into(), listen.into()]);
+    }
+    for (setting, _) in crate::cli::retention() {
+        if let Some(value) = matches.get_one::<String>(&setting.key) {
+            arguments.extend([setting.flag().into(), value.into()]);
+        }
+    }
+    arguments.extend(verbosity(verbose));
+    arguments
+}
+
+fn agent_arguments(matches: &ArgMatches, data: &Path, url: &str, verbose: u8) -> Vec<OsString> {
+    let spool = data.join("spool").into_os_string();
+    let mut arguments = vec!["--server".into(), url.into(), "--spool".into(), spool];
+    for name in ["period", "device"] {
+        if let Some(value) = matches.get_one::<String>(name) {
+            arguments.extend([format!("--{name}").into(), value.into()]);
+        }
+    }
+    arguments.extend(verbosity(verbose));
+    arguments
+}
+
+fn verbosity(verbose: u8) -> Option<OsString> {
+    (verbose > 0).then(|| format!("-{}", "v".repeat(verbose.min(3).into())).into())
+}
+
+/// Starts a program in a process group of its own: Ctrl-C reaches this one, which passes it on once.
+fn start(
+    name: &'static str,
+    arguments: &[OsString],
+    socket: Option<OwnedFd>,
+) -> anyhow::Result<(Child, Program)> {
+    let steps = Steps { end_with_us: true, listen: socket.is_some(), ..Steps::default() };
+    let mut command = steps.command(beside(name)?.as_os_str(), arguments)?;
+    let stdout = if name == "jobmeter-server" { Stdio::piped() } else { Stdio::inherit() };
+    let stdin = socket.map_or_else(Stdio::null, Stdio::from);
+    let child = command.process_group(0).stdin(stdin).stdout(stdout).spawn();
+    let child = child.with_context(|| format!("starting {name}"))?;
+    let pid =
+        i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the program's number")?;
+    Ok((child, Program { name, pid }))
+}
+
+/// The address in the server's line `ready: URL`; what else it prints is passed on.
+fn ready(stdout: std::process::ChildStdout) -> anyhow::Result<String> {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Some(line) = lines.next().transpose()? {
+        if let Some(url) = line.strip_prefix("ready: ") {
+            let url = url.to_owned();
+            std::thread::spawn(move || {
+                for line in lines.map_while(Result::ok) {
+                    writeln!(io::stdout(), "{line}").ok();
+                }
+            });
+            return Ok(url);
+        }
+        writeln!(io::stdout(), "{line}")?;
+    }
+    bail!("the server ended before it was ready; what it wrote above says why")
+}
+
+fn watch(name: &'static str, mut child: Child, events: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        let status = child.wait();
+        events.send(Event::Ended(name, status)).ok();
+    });
+}
+
+fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Says what to do now. `asked` is the server that a command asks by itself: where that is another one,
+/// the line to copy names this one.
+fn greet(url: &str, asked: &str) -> io::Result<()> {
+    let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
+    let line = line_to_copy(&own, url, asked);
+    let mut out = io::stdout().lock();
+    writeln!(out, "ready: {url}")?;
+    writeln!(
+        out,
+        "Open it in a browser. To measure a command as a job, type in another terminal:"
+    )?;
+    writeln!(out, "    {line}")?;
+    out.flush()
+}
+
+fn line_to_copy(own: &str, url: &str, asked: &str) -> String {
+    let server = if url == asked { String::new() } else { format!(" --server {url}") };
+    format!("{own} run{server} -- make -j2")
+}
+
+fn follow(
+    received: &Receiver<Event>,
+    events: &SyncSender<Event>,
+    holder: &Holder,
+    mut programs: [Program; 2],
+) -> anyhow::Result<ExitCode> {
+    let (mut code, mut ended, mut ending, mut ready) = (0, 0, false, true);
+    while ended < programs.len() {
+        let event =
+            if ending { received.recv_timeout(END_TIME_MAX).ok() } else { received.recv().ok() };
+        match event {
+            Some(Event::Signal(SIGHUP)) => {
+                programs.iter().for_each(|program| program.send(Signal::HUP))
+            }
+            Some(Event::Signal(_)) => {
+                ending = true;
+                programs.iter().for_each(|program| program.send(Signal::TERM));
+            }
+            Some(Event::Ready) => ready = true,
+            Some(Event::Ended(name, status)) => {
+                let status = status?;
+                let [server, _] = &mut programs;
+                let crashed = name == server.name && !status.success() && !ending;
+                // One that does not come so far would not the next time.
+                if crashed && ready && holder.listener.is_some() {
+                    log::error!("{name} ended ({status}); it is started again");
+                    std::thread::sleep(RESTART_PAUSE);
+                    *server = holder.start_again(events)?;
+                    ready = false;
+                    continue;
+                }
+                ended += 1;
+                if !ending {
+                    log::error!("{name} ended ({status}); the other is ended too");
+                    code = status.code().filter(|code| *code != 0).unwrap_or(1);
+                    ending = true;
+                    programs.iter().filter(|p| p.name != name).for_each(|p| p.send(Signal::TERM));
+                }
+            }
+            None => {
+                log::error!(
+                    "a program did not end within {} s and is ended",
+                    END_TIME_MAX.as_secs()
+                );
+                programs.iter().for_each(|program| program.send(Signal::KILL));
+                code = 1;
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_passed_on_to_the_server() {
+        let words =
+            ["jobmeter", "up", "--retention-samples-age-max", "2d", "--listen", "127.0.0.1:1"];
+        let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+        let up = matches.subcommand_matches("up").unwrap();
+        let arguments = server_arguments(up, Path::new("/d"), 0);
+        let want =
+            ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
+        assert_eq!(arguments, want);
+    }
+
+    #[test]
+    fn what_the_agent_would_reject_is_rejected_before_anything_starts() {
+        let check = |words: &[&str]| {
+            let words = [&["jobmeter", "up"], words].concat();
+            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+            let up = matches.subcommand_matches("up").unwrap();
+            let arguments = agent_arguments(up, Path::new("/d"), crate::SERVER_DEFAULT, 0);
+            let file = |name: &str| (name == "JOBMETER_AGENT_FILE").then(|| "/dev/null".to_owned());
+            check_agent(&arguments, &file).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(check(&["--period", "1s"]), Ok(()));
+        for words in [["--period", "0"], ["--period", "x"]] {
+            let error = check(&words).unwrap_err();
+            assert!(error.contains(words[0]), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_line_to_copy_asks_this_server() {
+        let (here, other) = ("http://127.0.0.1:8791", "http://127.0.0.1:8790");
+        assert_eq!(line_to_copy("./jobmeter", here, here), "./jobmeter run -- make -j2");
+        let line = line_to_copy("./jobmeter", here, other);
+        assert_eq!(line, "./jobmeter run --server http://127.0.0.1:8791 -- make -j2");
+    }
+}

@@ -1,0 +1,131 @@
+//! `jobmeter verify`: checks a server's data folder, changing nothing.
+
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::{Finding, RealDisk, Verified};
+
+/// Exit code of a folder with damage; 2 is kept for a check that could not be made.
+const DAMAGED: u8 = 1;
+
+/// The answer for scripts.
+#[derive(Debug, Serialize)]
+struct Answer {
+    good: bool,
+    blocks: u64,
+    archived_blocks: u64,
+    samples: u64,
+    block_bytes: u64,
+    log_segments: u64,
+    log_records: u64,
+    log_bytes: u64,
+    findings: Vec<Found>,
+    findings_dropped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    path: PathBuf,
+    what: String,
+    cost: String,
+    harmless: bool,
+}
+
+/// Checks, tells, and exits with 1 if something is lost.
+pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let data = data_dir(matches)?;
+    let progress = crate::server::progress::Progress::start("checking");
+    let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
+    let cost = "jobs, their users and their nodes; samples are untouched";
+    verified.findings.extend(database(&data.join(JOBS_FILE), cost));
+    let demand = data.join(DEMAND_FILE);
+    // A server of an earlier version has none.
+    if demand.try_exists().with_context(|| demand.display().to_string())? {
+        let cost = "what was asked of agents, and the marks of it; samples are untouched";
+        verified.findings.extend(database(&demand, cost));
+    }
+    drop(progress);
+    let good = verified.is_good();
+    let mut out = io::stdout().lock();
+    if matches.get_flag("json") {
+        serde_json::to_writer(&mut out, &answer(verified))?;
+        writeln!(out)?;
+    } else {
+        tell(&verified, &mut out)?;
+    }
+    Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
+}
+
+/// A server's data folder: the one that is given, or the one in that of `up`.
+pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
+    let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
+    if let Some(found) = config::place::store_in(&given) {
+        return Ok(found);
+    }
+    // What cannot be read looks as if nothing were there.
+    let shown = given.display();
+    for dir in [given.clone(), given.join(STORE_DIR), given.join(SAMPLES_DIR)] {
+        match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                bail!("{}: {error}; run as root, or as the server's user", dir.display())
+            }
+            Err(error) if dir == given => bail!("{shown}: {error}; give a server's --data"),
+            _ => {}
+        }
+    }
+    bail!("{shown}: there is no `{SAMPLES_DIR}` in it; give a server's --data")
+}
+
+fn database(path: &Path, cost: &str) -> Vec<Finding> {
+    let finding =
+        |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
+    match jobs::verify(path) {
+        Ok(told) => told.into_iter().map(finding).collect(),
+        Err(error) => vec![finding(error.to_string())],
+    }
+}
+
+fn answer(verified: Verified) -> Answer {
+    let found = |finding: Finding| {
+        let Finding { path, what, cost, is_harmless } = finding;
+        Found { path, what, cost, harmless: is_harmless }
+    };
+    Answer {
+        good: verified.is_good(),
+        blocks: verified.blocks,
+        archived_blocks: verified.archived,
+        samples: verified.samples,
+        block_bytes: verified.block_bytes,
+        log_segments: verified.segments,
+        log_records: verified.records,
+        log_bytes: verified.log_bytes,
+        findings_dropped: verified.findings_dropped,
+        findings: verified.findings.into_iter().map(found).collect(),
+    }
+}
+
+fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
+    let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
+        verified;
+    writeln!(out, "{blocks} blocks, {samples} samples, {block_bytes} bytes")?;
+    if *archived > 0 {
+        writeln!(out, "{archived} of the blocks in the archive")?;
+    }
+    writeln!(out, "{segments} log segments, {records} batches, {log_bytes} bytes")?;
+    for Finding { path, what, cost, is_harmless } in &verified.findings {
+        let mark = if *is_harmless { "note" } else { "DAMAGED" };
+        writeln!(out, "{mark}: {}: {what}\n    costs: {cost}", path.display())?;
+    }
+    if verified.findings_dropped > 0 {
+        writeln!(out, "and {} more", verified.findings_dropped)?;
+    }
+    writeln!(
+        out,
+        "{}",
+        if verified.is_good() { "everything is whole" } else { "something is lost" }
+    )
+}

@@ -1,0 +1,90 @@
+//! Lists of the server as CSV, for `--csv`.
+
+use crate::output::times::machine_value;
+use clap::ArgMatches;
+use serde_json::{Map, Value};
+use std::io::Write;
+
+/// Writes a list as CSV where `--csv` is given; whether it did. The columns are those of the list's type, so that
+/// a script finds the same ones in every answer, and a header in an empty one.
+pub(crate) fn written(
+    matches: &ArgMatches,
+    columns: &[String],
+    list: impl FnOnce() -> anyhow::Result<String>,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    if !matches.get_flag("csv") {
+        return Ok(false);
+    }
+    write(columns, machine_value(serde_json::from_str(&list()?)?), out)?;
+    out.flush()?;
+    Ok(true)
+}
+
+fn write(columns: &[String], list: Value, out: &mut impl Write) -> anyhow::Result<()> {
+    let Value::Array(list) = list else { anyhow::bail!("the answer is no list") };
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(columns)?;
+    for row in list {
+        let Value::Object(mut row) = row else {
+            anyhow::bail!("a row of the answer has no fields")
+        };
+        if columns.last().is_some_and(|last| last == api::MORE) {
+            let known = |name: &String| columns.contains(name);
+            let more: Map<String, Value> = row
+                .iter()
+                .filter(|(name, _)| !known(name))
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect();
+            row.insert(
+                api::MORE.to_owned(),
+                if more.is_empty() { Value::Null } else { more.into() },
+            );
+        }
+        writer.write_record(
+            columns.iter().map(|name| row.get(name).map_or_else(String::new, cell)),
+        )?;
+    }
+    Ok(writer.flush()?)
+}
+
+/// A value as one cell: a list of simple values with blanks, anything deeper as JSON.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => api::csv_cell(text).into_owned(),
+        Value::Array(list) if !list.iter().any(|one| one.is_object() || one.is_array()) => {
+            list.iter().map(cell).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_do_not_depend_on_the_rows() {
+        let columns = ["cluster", "id", "start", "devices", "used", api::MORE].map(str::to_owned);
+        let list = serde_json::json!([
+            {"id": 7, "cluster": "slurm", "devices": ["n1", "n2"], "start": 1_767_706_500.25, "used": {"cpus": 4}},
+            {"id": 8, "cluster": "slurm", "name": "a, \"b\"", "start": null},
+        ]);
+        let mut out = Vec::new();
+        write(&columns, machine_value(list), &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "cluster,id,start,devices,used,more\n\
+             slurm,7,2026-01-06T13:35:00.25+00:00,n1 n2,\"{\"\"cpus\"\":4}\",\n\
+             slurm,8,,,,\"{\"\"name\"\":\"\"a, \\\"\"b\\\"\"\"\"}\"\n"
+        );
+        let mut out = Vec::new();
+        write(&columns, serde_json::json!([]), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "cluster,id,start,devices,used,more\n");
+        let mut out = Vec::new();
+        let columns = ["name", "value", api::MORE].map(str::to_owned);
+        write(&columns, serde_json::json!([{"name": "=1+1", "value": -1}]), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "name,value,more\n'=1+1,-1,\n");
+    }
+}

@@ -1,0 +1,175 @@
+//! Numbers and tables for people.
+
+use crate::server::plain::plain;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write};
+
+/// A table: columns as wide as their widest cell, numbers to the right.
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Self {
+            header: header.iter().map(|cell| plain(cell).into_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.iter().map(|cell| plain(cell).into_owned()).collect());
+    }
+
+    /// Whether it has no row.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes it, with colours where standard output is a terminal.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let variable = |name: &str| std::env::var_os(name);
+        let is_terminal = !cfg!(test) && io::stdout().is_terminal();
+        self.write_as(is_terminal && may_colour(variable("NO_COLOR"), variable("TERM")), out)
+    }
+
+    fn write_as(&self, is_coloured: bool, out: &mut impl Write) -> io::Result<()> {
+        let wide = |text: &String| text.chars().count();
+        let mut widths: Vec<usize> = self.header.iter().map(wide).collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(wide(cell));
+            }
+        }
+        for row in std::iter::once(&self.header).chain(&self.rows) {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+                let pad = " ".repeat(width.saturating_sub(wide(cell)));
+                let (left, right) = if number { (&*pad, "") } else { ("", &*pad) };
+                match colour(cell).filter(|_| is_coloured) {
+                    Some(colour) => {
+                        line.push_str(&format!("\x1b[{colour}m{left}{cell}{right}\x1b[0m  "))
+                    }
+                    None => line.push_str(&format!("{left}{cell}{right}  ")),
+                }
+            }
+            let line = line.trim_end();
+            if is_coloured && std::ptr::eq(row, &self.header) {
+                writeln!(out, "\x1b[1m{line}\x1b[0m")?;
+            } else {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a terminal may show colours: <https://no-color.org>.
+fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
+    no_color.is_none_or(|text| text.is_empty()) && term.is_none_or(|term| term != "dumb")
+}
+
+/// The colour of a state: red for trouble, yellow for what is over early, green for what is well.
+fn colour(cell: &str) -> Option<&'static str> {
+    match cell.split(' ').next()? {
+        "failed" | "silent" | "broken" | "denied" | "conflict" => Some("31"),
+        "revoked" | "expired" | "stopped" => Some("33"),
+        "running" | "alive" | "ok" | "good" => Some("32"),
+        _ => None,
+    }
+}
+
+/// Bytes with a binary prefix: `1.5 GiB`.
+pub(crate) fn bytes(value: f64) -> String {
+    let mut scaled = value;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if scaled.abs() < 1024.0 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1024.0, next);
+    }
+    if unit == "B" { format!("{scaled:.0} B") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// A time: `1.23 s`, `2 min 3 s`, `1 h 2 min`, from two days on `2 d 3 h` or `365 d`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 60.0 {
+        let digits = if value < 10.0 { 3 } else { 1 };
+        return format!("{value:.digits$} s");
+    }
+    let minutes = (value / 60.0).floor();
+    if minutes < 60.0 {
+        return format!("{minutes:.0} min {:.0} s", (value - minutes * 60.0).floor());
+    }
+    let hours = (minutes / 60.0).floor();
+    if hours < 48.0 {
+        return format!("{hours:.0} h {:.0} min", minutes - hours * 60.0);
+    }
+    let days = (hours / 24.0).floor();
+    match hours - days * 24.0 {
+        rest if rest >= 1.0 && days < 100.0 => format!("{days:.0} d {rest:.0} h"),
+        _ => format!("{days:.0} d"),
+    }
+}
+
+/// A count with a thin grouping: `1 234 567`.
+pub(crate) fn count(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        let left = digits.len() - place;
+        if place > 0 && left.is_multiple_of(3) && grouped != "-" {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(bytes(512.0), "512 B");
+        assert_eq!(bytes(1536.0), "1.5 KiB");
+        assert_eq!(bytes(3.0 * 1024.0 * 1024.0 * 1024.0), "3.0 GiB");
+        assert_eq!(seconds(1.2345), "1.234 s");
+        assert_eq!(seconds(125.0), "2 min 5 s");
+        assert_eq!(seconds(3725.0), "1 h 2 min");
+        assert_eq!(seconds(47.5 * 3600.0), "47 h 30 min");
+        assert_eq!(seconds(50.0 * 3600.0), "2 d 2 h");
+        assert_eq!(seconds(365.0 * 86_400.0), "365 d");
+        assert_eq!(count(1_234_567.0), "1 234 567");
+        assert_eq!(count(12.0), "12");
+    }
+
+    #[test]
+    fn a_terminal_has_colours_unless_it_wants_none() {
+        let mut table = Table::new(&["job", "state"]);
+        table.row(vec!["x".to_owned(), "failed".to_owned()]);
+        let mut out = Vec::new();
+        table.write_as(true, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "\x1b[1mjob  state\x1b[0m\nx    \x1b[31mfailed\x1b[0m\n");
+        let no = |no_color: &str, term: &str| may_colour(Some(no_color.into()), Some(term.into()));
+        assert!(no("", "xterm") && may_colour(None, None));
+        assert!(!no("1", "xterm") && !no("", "dumb"));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["name", "cpu"]);
+        table.row(vec!["a".to_owned(), "1.5".to_owned()]);
+        table.row(vec!["longer".to_owned(), "10.25".to_owned()]);
+        let mut out = Vec::new();
+        table.write(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "name    cpu\na         1.5\nlonger  10.25\n");
+    }
+}

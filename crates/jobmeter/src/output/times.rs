@@ -1,0 +1,317 @@
+//! Times: as options take them, as people read them (local time), and as scripts read them (RFC 3339, UTC).
+
+use crate::server::client::Client;
+use crate::server::plain::plain_lines;
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use jiff::tz::TimeZone;
+use model::Timestamp;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Keys of the server's JSON that hold seconds since 1970.
+const INSTANTS: [&str; 19] = [
+    "at",
+    "counted_from",
+    "expires",
+    "from",
+    "last_good",
+    "last_seen",
+    "made",
+    "now",
+    "revoked",
+    "seen",
+    "since",
+    "start",
+    "started",
+    "stop",
+    "submit",
+    "time",
+    "to",
+    "until",
+    "used",
+];
+/// Seconds since 1970 before which a number under such a key is no instant: the year 1980.
+const EARLIEST: f64 = 315_532_800.0;
+
+/// Instants that a sample can have: from 1970 on, as far as a signed number of nanoseconds reaches.
+const STORED: std::ops::RangeInclusive<i64> = 0..=i64::MAX / 1000;
+
+/// The length of time that an option names.
+pub(crate) fn duration(option: &str, text: &str) -> anyhow::Result<Duration> {
+    if text.starts_with('-') {
+        bail!("--{option} {text}: it is negative; write 30s, 5m or 1h30m");
+    }
+    let length = config::parse_duration(text);
+    length.with_context(|| {
+        format!(
+            "--{option} {text}: it is no time; write 30s, 5m or 1h30m (whole numbers with us, ms, s, m, h or d, the \
+             largest unit first)"
+        )
+    })
+}
+
+/// The server's clock and this machine's time zone.
+pub(crate) struct Times {
+    now: Timestamp,
+    zone: TimeZone,
+}
+
+/// An interval; `None`: no bound was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: Option<Timestamp>,
+    pub(crate) to: Option<Timestamp>,
+}
+
+impl Times {
+    /// Reads the server's clock.
+    pub(crate) fn of(client: &Client) -> anyhow::Result<Self> {
+        let health: api::Health = client.get("/api/v1/health")?;
+        let now = instant(health.now).context("the server's clock has no place in the calendar")?;
+        Ok(Self::at(now, TimeZone::system()))
+    }
+
+    /// A clock that stands still.
+    pub(crate) const fn at(now: Timestamp, zone: TimeZone) -> Self {
+        Self { now, zone }
+    }
+
+    /// Seconds since 1970 on the server's clock.
+    pub(crate) fn now(&self) -> f64 {
+        self.now.seconds()
+    }
+
+    /// Reads `--since` and `--until`, or `--last`.
+    pub(crate) fn span(&self, matches: &ArgMatches) -> anyhow::Result<Span> {
+        let text =
+            |name: &str| matches.try_get_one::<String>(name).ok().flatten().map(String::as_str);
+        self.span_of(text("since"), text("until"), text("last"))
+    }
+
+    fn span_of(
+        &self,
+        since: Option<&str>,
+        until: Option<&str>,
+        last: Option<&str>,
+    ) -> anyhow::Result<Span> {
+        if let Some(last) = last {
+            if since.is_some() || until.is_some() {
+                bail!("--last goes with neither --since nor --until");
+            }
+            return Ok(Span { from: Some(self.before(last)?), to: Some(self.now) });
+        }
+        let read = |option: &str, text: Option<&str>| {
+            let at = text.map(|text| api::parse_time(text, self.now, &self.zone));
+            let at = at.transpose().with_context(|| format!("--{option}"))?;
+            match at {
+                Some(at) if !STORED.contains(&at.0) => bail!(
+                    "--{option} {}: samples have times from 1970 to 2262",
+                    text.unwrap_or_default()
+                ),
+                at => anyhow::Ok(at),
+            }
+        };
+        let span = Span { from: read("since", since)?, to: read("until", until)? };
+        if let Span { from: Some(from), to } = span
+            && from > to.unwrap_or(self.now)
+        {
+            let to = to.map_or_else(
+                || "now".to_owned(),
+                |to| format!("--until {}", self.show(to.seconds())),
+            );
+            bail!("--since {} is after {to}", self.show(from.seconds()));
+        }
+        Ok(span)
+    }
+
+    /// The instant so long before now.
+    pub(crate) fn before(&self, last: &str) -> anyhow::Result<Timestamp> {
+        let length = duration("last", last)?;
+        let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+        Ok(self.now.plus(-micros).max(Timestamp(0)))
+    }
+
+    /// The server's clock, as a bound.
+    pub(crate) const fn instant_now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Local time to the second: of today the time of day, else the date as well.
+    pub(crate) fn show(&self, seconds: f64) -> String {
+        let Some(at) = instant(seconds) else { return format!("{seconds:.0}") };
+        let (Some(at), Some(now)) = (self.local(at), self.local(self.now)) else {
+            return at.to_string();
+        };
+        let form = if at.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        at.strftime(form).to_string()
+    }
+
+    /// Local time with its date, as precise as the text is: of a column of times. Another text stays as it is.
+    pub(crate) fn show_text(&self, text: &str) -> String {
+        let local = written_time(text).and_then(|at| self.local(at));
+        local.map_or_else(|| text.to_owned(), |at| at.datetime().to_string().replace('T', " "))
+    }
+
+    fn local(&self, at: Timestamp) -> Option<jiff::Zoned> {
+        let at = jiff::Timestamp::from_microsecond(at.0).ok()?;
+        Some(at.to_zoned(self.zone.clone()))
+    }
+}
+
+/// An instant as the server reads it, exact to the microsecond.
+pub(crate) fn parameter(at: Timestamp) -> String {
+    let sign = if at.0 < 0 { "-" } else { "" };
+    let micros = at.0.unsigned_abs();
+    format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+/// A time of a column as RFC 3339 in UTC: the server's CSV has PostgreSQL's form. Another text stays as it is.
+pub(crate) fn rfc_3339(text: &str) -> String {
+    written_time(text).map_or_else(|| text.to_owned(), |at| at.to_string())
+}
+
+/// The time that a text of a table is, as the server writes it: `2026-01-06T13:35:00.25+00:00`, or with a blank and `+00`.
+fn written_time(text: &str) -> Option<Timestamp> {
+    let byte = |place: usize| text.as_bytes().get(place).copied();
+    let is_date = byte(4) == Some(b'-') && byte(7) == Some(b'-');
+    let is_time = matches!(byte(10), Some(b'T' | b' ')) && byte(13) == Some(b':');
+    let is_utc = text.ends_with("+00") || text.ends_with("+00:00");
+    (is_date && is_time && is_utc).then(|| Timestamp::parse(text).ok())?
+}
+
+/// Every time in a text of the server's rows.
+pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
+    let is_end = |c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | '+'));
+    let mut times = Vec::new();
+    for (place, _) in text.match_indices("20") {
+        let Some((date, rest)) = text.get(place..).and_then(|text| text.split_at_checked(11))
+        else {
+            continue;
+        };
+        let end = rest.find(is_end).unwrap_or(rest.len());
+        times.extend(written_time(&format!("{date}{}", rest.get(..end).unwrap_or_default())));
+    }
+    times
+}
+
+/// JSON of the server with instants as RFC 3339 in UTC. What is no JSON stays as it is.
+pub(crate) fn machine(json: &str) -> String {
+    match serde_json::from_str::<Value>(json) {
+        Ok(value) => plain_lines(&machine_value(value).to_string()).into_owned(),
+        Err(_) => plain_lines(json).into_owned(),
+    }
+}
+
+/// The same of a value.
+pub(crate) fn machine_value(mut value: Value) -> Value {
+    dated(&mut value);
+    value
+}
+
+fn dated(value: &mut Value) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(dated),
+        Value::Object(fields) => {
+            for (key, value) in fields.iter_mut() {
+                let seconds = value.as_f64().filter(|seconds| *seconds >= EARLIEST);
+                match seconds.filter(|_| INSTANTS.contains(&key.as_str())).and_then(instant) {
+                    Some(at) => *value = Value::String(at.to_string()),
+                    None => dated(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn instant(seconds: f64) -> Option<Timestamp> {
+    let micros = (seconds * 1e6).round();
+    if !(-62_135_596_800e6..253_402_300_800e6).contains(&micros) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within the years 1 to 9999")]
+    Some(Timestamp(micros as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-06T13:35:00.25Z, in Paris 14:35.
+    fn times() -> Times {
+        Times::at(Timestamp(1_767_706_500_250_000), TimeZone::get("Europe/Paris").unwrap())
+    }
+
+    #[test]
+    fn intervals_are_read_in_local_time() {
+        let read = |since, until, last| {
+            times().span_of(since, until, last).map(|span| {
+                let show = |at: Option<Timestamp>| at.map(|at| at.to_string());
+                (show(span.from), show(span.to))
+            })
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let now = some("2026-01-06T13:35:00.25+00:00");
+        assert_eq!(read(None, None, None).unwrap(), (None, None));
+        assert_eq!(
+            read(None, None, Some("1h30m")).unwrap(),
+            (some("2026-01-06T12:05:00.25+00:00"), now)
+        );
+        let day = read(Some("yesterday"), Some("14:00"), None).unwrap();
+        assert_eq!(day, (some("2026-01-04T23:00:00+00:00"), some("2026-01-06T13:00:00+00:00")));
+        let error = |since, until, last| format!("{:#}", read(since, until, last).unwrap_err());
+        assert_eq!(
+            error(Some("1h"), None, Some("5m")),
+            "--last goes with neither --since nor --until"
+        );
+        assert_eq!(
+            error(Some("10m"), Some("20m"), None),
+            "--since 14:25:00 is after --until 14:15:00"
+        );
+        assert_eq!(error(Some("tomorrow"), None, None), "--since 2026-01-07 00:00:00 is after now");
+        assert!(
+            error(None, Some("noon"), None).starts_with("--until: `noon` is no time; write 10m")
+        );
+        assert!(error(None, None, Some("14:00")).starts_with("--last 14:00: it is no time; write"));
+        assert!(error(None, None, Some("-5m")).starts_with("--last -5m: it is negative; write"));
+        for text in ["1969-12-31", "2262-04-13", "-1", "99999999999"] {
+            let why = error(Some(text), Some(text), None);
+            assert!(why.ends_with("samples have times from 1970 to 2262"), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn people_read_local_time() {
+        let times = times();
+        assert_eq!(times.show(1_767_700_000.0), "12:46:40");
+        assert_eq!(times.show(1_767_600_000.0), "2026-01-05 09:00:00");
+        assert_eq!(times.show_text("2026-01-06T13:35:00.25+00:00"), "2026-01-06 14:35:00.25");
+        assert_eq!(times.show_text("2026-01-06 13:35:00+00"), "2026-01-06 14:35:00");
+        for text in ["load_1m", "2026-01-06", "11.99", "", "é-é-é", "2026-01-06 13:35:00"] {
+            assert_eq!(times.show_text(text), text);
+        }
+    }
+
+    #[test]
+    fn scripts_read_rfc_3339() {
+        let json = r#"[{"id":7,"start":1767706500.25,"stop":null,"used":{"cpus":4},"wall_seconds":1767706500.25,
+            "runs":[{"start":1767706500}],"from":"::1","series":[{"value":2000000000}]}]"#;
+        let value: Value = serde_json::from_str(&machine(json)).unwrap();
+        let one = &value[0];
+        assert_eq!(one["start"], "2026-01-06T13:35:00.25+00:00");
+        assert_eq!(one["runs"][0]["start"], "2026-01-06T13:35:00+00:00");
+        assert_eq!((one["id"].as_i64(), one["used"]["cpus"].as_i64()), (Some(7), Some(4)));
+        assert_eq!(one["wall_seconds"], 1_767_706_500.25);
+        assert_eq!((&one["stop"], &one["from"]), (&Value::Null, &Value::from("::1")));
+        assert_eq!(machine("no json"), "no json");
+        assert_eq!(rfc_3339("2026-01-06 13:35:00.25+00"), "2026-01-06T13:35:00.25+00:00");
+        assert_eq!(rfc_3339("2.5"), "2.5");
+    }
+
+    #[test]
+    fn parameters_are_exact() {
+        assert_eq!(parameter(Timestamp(1_767_706_500_250_001)), "1767706500.250001");
+        assert_eq!(parameter(Timestamp(-1)), "-0.000001");
+    }
+}

@@ -1,0 +1,333 @@
+//! The server, as a command asks it.
+
+use crate::server::plain::plain_json;
+use crate::server::progress::Progress;
+use crate::server::unreachable::unreachable;
+use anyhow::{Context, bail};
+use api::Problem;
+use config::{AskSettings, Token};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::Read;
+use std::time::Duration;
+use ureq::RequestBuilder;
+use ureq::unversioned::resolver::DefaultResolver;
+
+/// Longest time that a list, a report or a change may take.
+const LIST_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest answer that is read whole: lists and reports, never samples.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// A server and what is shown to it.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    url: String,
+    token: Option<Token>,
+    /// Longest time of a request; `None`: no limit of what is streamed, and [`LIST_TIME_MAX`] of anything else.
+    limit: Option<Duration>,
+}
+
+/// The body of an answer, as it comes.
+type Body = ureq::BodyReader<'static>;
+
+/// An answer of the server that says no.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// What the server says.
+    pub(crate) problem: Problem,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&in_options(&self.problem.message))?;
+        let more = [&self.problem.details, &self.problem.hint];
+        more.into_iter().flatten().try_for_each(|text| write!(f, "; {}", in_options(text)))
+    }
+}
+
+/// Names of the API's fields with the options that give them.
+const OPTIONS: [(&str, &str); 21] = [
+    ("Missing 'devices', 'nodes' or 'job_id' argument", "name nodes or a job: --device or --job"),
+    ("summary=true", "--summary"),
+    ("`for_seconds`", "--for"),
+    ("`expires_in_seconds`", "--for"),
+    ("`period_seconds`", "--period or --burst"),
+    ("`keep_seconds`", "--keep"),
+    ("`flush_on`", "--flush-on"),
+    ("`start`", "--since"),
+    ("`end`", "--until"),
+    ("`job_id`", "--job"),
+    ("`job`", "--job"),
+    ("`cluster`", "--cluster"),
+    ("`device`", "--device"),
+    ("`nodes`", "--nodes"),
+    ("`limit`", "--limit"),
+    ("`after`", "--after"),
+    ("`state`", "--state"),
+    ("`labels`", "--label"),
+    ("`events`", "--perf"),
+    ("`members_see`", "what members see"),
+    ("`sources` or `bursts`", "--period, --enabled, --perf or --burst"),
+];
+
+/// A sentence of the server in the words of the command line.
+fn in_options(text: &str) -> String {
+    OPTIONS.iter().fold(text.to_owned(), |text, (field, option)| text.replace(field, option))
+}
+
+impl std::error::Error for Refused {}
+
+impl Client {
+    /// A client of the server at a URL.
+    pub(crate) fn new(url: &str, token: Option<Token>, ask: &AskSettings) -> anyhow::Result<Self> {
+        let server = config::ServerUrl::new(url).map_err(anyhow::Error::msg)?;
+        let mut builder = ureq::Agent::config_builder();
+        if server.is_local() {
+            // What a proxy passes on comes from the proxy's user.
+            builder = builder.proxy(None);
+        }
+        let config = builder
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
+            .tls_config(agent::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
+            .build();
+        let connector = agent::connector(server.host(), &ask.server_uids);
+        let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
+        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
+    }
+
+    /// The same client, with a limit of time for each request.
+    pub(crate) fn limited(&self, limit: Duration) -> Self {
+        let (agent, url, token) = (self.agent.clone(), self.url.clone(), self.token.clone());
+        Self { agent, url, token, limit: Some(limit) }
+    }
+
+    /// Where the server is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks for JSON.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.text(path, "application/json")?;
+        self.understood(path, &body)
+    }
+
+    /// What an answer in JSON says, its texts such as a terminal may have them.
+    pub(crate) fn understood<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<T> {
+        serde_json::from_str(&plain_json(body)).with_context(|| self.strange(path))
+    }
+
+    /// Asks for JSON and gives it as the server wrote it.
+    pub(crate) fn text(&self, path: &str, accept: &str) -> anyhow::Result<String> {
+        let _progress = Progress::start("waiting for the server's answer");
+        let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
+        self.whole(path, self.check(self.in_time(self.authorised(request)).call())?)
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &str, body: Body) -> anyhow::Result<T> {
+        let text = self.whole(path, body)?;
+        self.understood(path, &text)
+    }
+
+    /// All of a body.
+    fn whole(&self, path: &str, body: Body) -> anyhow::Result<String> {
+        let mut text = String::new();
+        match body.take(ANSWER_BYTES_MAX).read_to_string(&mut text) {
+            Ok(_) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                Err(anyhow::Error::from(error).context(self.late()))
+            }
+            Err(error) => Err(anyhow::Error::from(error).context(self.strange(path))),
+        }
+    }
+
+    /// A request that is answered in time or fails.
+    fn in_time<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
+        request.config().timeout_global(Some(self.list_time_max())).build()
+    }
+
+    fn list_time_max(&self) -> Duration {
+        self.limit.unwrap_or(LIST_TIME_MAX)
+    }
+
+    fn late(&self) -> String {
+        let seconds = self.list_time_max().as_secs_f64();
+        format!("{} gave no whole answer within {seconds} s; is it overloaded?", self.url)
+    }
+
+    /// Asks, and gives the body as it comes.
+    pub(crate) fn stream(&self, path: &str, accept: &str) -> anyhow::Result<Body> {
+        let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
+        self.check(self.authorised(request).call())
+    }
+
+    /// Sends JSON and gives the body of the answer as it comes.
+    pub(crate) fn post_stream(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        accept: &str,
+    ) -> anyhow::Result<Body> {
+        let request = self.agent.post(format!("{}{path}", self.url)).header("Accept", accept);
+        let request = request.header("Content-Type", "application/json");
+        self.check(self.authorised(request).send(&serde_json::to_vec(body)?[..]))
+    }
+
+    /// Sends JSON and reads JSON.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let _progress = Progress::start("waiting for the server's answer");
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("Accept", "application/json");
+        let request = request.header("Content-Type", "application/json");
+        let request = self.in_time(self.authorised(request));
+        let reader = self.check(request.send(&serde_json::to_vec(body)?[..]))?;
+        self.read(path, reader)
+    }
+
+    /// Ends something, and reads JSON.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let request = self.agent.delete(format!("{}{path}", self.url));
+        let body = self.check(self.in_time(self.authorised(request)).call())?;
+        self.read(path, body)
+    }
+
+    /// Sends frames of batches.
+    pub(crate) fn post_frames(&self, body: &[u8]) -> anyhow::Result<wire::Answer> {
+        let request = self.agent.post(format!("{}/v1/batches", self.url));
+        let request = request.header("Content-Type", "application/x-jobmeter-batches");
+        let mut bytes = Vec::new();
+        self.check(self.authorised(request).send(body))?
+            .take(ANSWER_BYTES_MAX)
+            .read_to_end(&mut bytes)?;
+        wire::Answer::decode(&bytes).with_context(|| self.strange("/v1/batches"))
+    }
+
+    fn authorised<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
+        let request = request.config().timeout_global(self.limit).build();
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {}", token.secret())),
+            None => request,
+        }
+    }
+
+    /// The body of an answer that is no refusal.
+    fn check(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<Body> {
+        let mut answer = answer.map_err(|error| {
+            let what = match error {
+                ureq::Error::Timeout(ureq::Timeout::Global) => self.late(),
+                _ => unreachable(&self.url, &error),
+            };
+            anyhow::Error::from(error).context(what)
+        })?;
+        let status = answer.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());
+        }
+        let text = answer.body_mut().read_to_string().unwrap_or_default();
+        match serde_json::from_str(&text) {
+            Ok(problem) => Err(Refused { problem }.into()),
+            // What is too long for a request is refused without a word of why.
+            Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
+                bail!("{} answers {status}: the question is too long; name less in it", self.url)
+            }
+            Err(_) => bail!("{} answers {status}: {}", self.url, text.trim()),
+        }
+    }
+
+    fn strange(&self, path: &str) -> String {
+        format!(
+            "{}{path} answers something else; is it a jobmeter server of this version?",
+            self.url
+        )
+    }
+}
+
+/// A value within a query string.
+pub(crate) fn escape(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+/// A path with the parameters that have a value.
+pub(crate) fn path(base: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let mut path = base.to_owned();
+    for (key, value) in parameters {
+        if let Some(value) = value {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            path.push_str(&format!("{mark}{key}={}", escape(value)));
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_options_and_no_fields() {
+        for (field, option) in [
+            ("`for_seconds` is 1 to 2592000 seconds", "--for is 1 to 2592000 seconds"),
+            ("`start` is after `end`", "--since is after --until"),
+            (
+                "`nodes` or `job` says where metrics are promoted",
+                "--nodes or --job says where metrics are promoted",
+            ),
+            ("fewer devices or metrics, or summary=true", "fewer devices or metrics, or --summary"),
+            ("there is no source `load`", "there is no source `load`"),
+        ] {
+            assert_eq!(in_options(field), option);
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_waited_for_in_vain_for_a_time() {
+        // It accepts connections, and says nothing.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        let given = config::Given {
+            file: config::ConfigFile::None,
+            environment: &|_| None,
+            flags: Vec::new(),
+        };
+        let ask = config::load_client(&given).unwrap().config.ask;
+        let mut client = Client::new(&url, None, &ask).unwrap();
+        client.limit = Some(Duration::from_millis(500));
+        let get = client.get::<serde_json::Value>("/api/v1/nodes").unwrap_err();
+        let post = client.post::<serde_json::Value>("/api/v1/tokens", &()).unwrap_err();
+        for error in [get, post] {
+            let error = format!("{error:#}");
+            assert!(
+                error.starts_with(&format!("{url} gave no whole answer within 0.5 s")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn parameters_are_escaped() {
+        let parameters =
+            [("a", Some("x y&z=é".to_owned())), ("b", None), ("c", Some("1".to_owned()))];
+        assert_eq!(path("/p", &parameters), "/p?a=x%20y%26z%3D%C3%A9&c=1");
+    }
+}

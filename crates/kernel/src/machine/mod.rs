@@ -1,0 +1,15 @@
+//! The machine: processors, memory, disks, file systems, load.
+
+pub mod cpuinfo;
+pub mod cpulist;
+pub mod diskstats;
+pub mod loadavg;
+pub mod meminfo;
+pub mod mounts;
+pub mod pressure;
+pub mod schedstat;
+pub mod softirqs;
+pub mod stat;
+pub mod statfs;
+pub mod uptime;
+pub mod vmstat;

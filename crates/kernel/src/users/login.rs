@@ -1,0 +1,109 @@
+//! `/etc/passwd` and `/etc/group`: whose rights a user has (passwd(5), group(5)).
+//!
+//! ```text
+//! nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+//! video:x:44:nobody,hpc
+//! ```
+//!
+//! Users of a directory service are not in these files; they can be named by their numbers' entries only.
+
+use crate::ReadError;
+use crate::Root;
+use crate::parse::number;
+
+/// Most groups of a user, as in the kernel (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
+
+/// A user's rights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Its number.
+    pub uid: u32,
+    /// The number of its own group.
+    pub gid: u32,
+    /// Those of all its groups, its own first.
+    pub groups: Vec<u32>,
+}
+
+/// The rights of a user by its name or number; none if the files do not know it.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn login(root: &Root, user: &str) -> Result<Option<Login>, ReadError> {
+    let (mut passwd, mut group) = (Vec::new(), Vec::new());
+    root.read("etc/passwd", &mut passwd)?;
+    match root.read("etc/group", &mut group) {
+        Err(error) if !error.is_absent() => Err(error),
+        _ => Ok(parse(&passwd, &group, user)),
+    }
+}
+
+/// The rights of a user by its name or number, from both files' bytes. Lines that are none are passed over.
+pub fn parse(passwd: &[u8], group: &[u8], user: &str) -> Option<Login> {
+    let mut lines = passwd.split(|byte| *byte == b'\n');
+    let (name, uid, gid) = lines.find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, _, uid) = (fields.next()?, fields.next()?, fields.next()?);
+        let (uid, gid) = (id(uid)?, id(fields.next()?)?);
+        let is_it =
+            !name.is_empty() && (name == user.as_bytes() || id(user.as_bytes()) == Some(uid));
+        is_it.then_some((name, uid, gid))
+    })?;
+    let mut groups = vec![gid];
+    for line in group.split(|byte| *byte == b'\n') {
+        let mut fields = line.splitn(4, |byte| *byte == b':');
+        let (_, _, Some(number), Some(members)) =
+            (fields.next(), fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let has = members.split(|byte| *byte == b',').any(|member| member.trim_ascii() == name);
+        match id(number) {
+            Some(gid) if has && !groups.contains(&gid) && groups.len() < GROUPS_MAX => {
+                groups.push(gid);
+            }
+            _ => {}
+        }
+    }
+    Some(Login { uid, gid, groups })
+}
+
+/// A number that the kernel takes: all bits set stand for "leave as it is".
+fn id(text: &[u8]) -> Option<u32> {
+    number(text).and_then(|number| u32::try_from(number).ok()).filter(|number| *number != u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n\n+::::::\nbad:x:4294967295:1\n\
+                            ipmi:x:990:980::/:/usr/sbin/nologin\nnobody:x:65534:65534\n";
+    const GROUP: &[u8] = b"ipmi:x:980:\nvideo:x:44:hpc, ipmi\nadm:x:4:ipmi2\nno:x:-1:ipmi\nnone\n";
+
+    #[test]
+    fn a_user_has_its_own_group_and_those_that_name_it() {
+        let ipmi = Some(Login { uid: 990, gid: 980, groups: vec![980, 44] });
+        assert_eq!(parse(PASSWD, GROUP, "ipmi"), ipmi);
+        assert_eq!(parse(PASSWD, GROUP, "990"), ipmi);
+        assert_eq!(parse(PASSWD, GROUP, "root").map(|login| login.uid), Some(0));
+        let nobody = Login { uid: 65_534, gid: 65_534, groups: vec![65_534] };
+        assert_eq!(parse(PASSWD, b"", "nobody"), Some(nobody));
+        for none in ["", "x", "+", "bad", "4294967295", "1"] {
+            assert_eq!(parse(PASSWD, GROUP, none), None, "{none}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(
+            passwd in "([a-z]{0,3}|:|\n|[0-9]{1,11}|,){0,40}",
+            group in prop::collection::vec(any::<u8>(), 0..200),
+            user in "[a-z0-9]{0,3}",
+        ) {
+            parse(passwd.as_bytes(), &group, &user);
+            parse(&group, passwd.as_bytes(), &user);
+        }
+    }
+}

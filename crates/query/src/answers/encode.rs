@@ -1,0 +1,254 @@
+//! Rows as text: PostgREST's JSON, which is PostgreSQL's `json_agg` of rows, and its CSV.
+
+use crate::Format;
+use crate::Line;
+use crate::RowBatch;
+use crate::common::print::{TimeStyle, Times, double, string};
+use jiff::tz::TimeZone;
+
+/// Bytes of a piece, more or less a row.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Turns batches into pieces of text.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    format: Format,
+    times: Times,
+    /// The instant printed last, and its text: neighbours often share it.
+    instant: Option<i64>,
+    instant_text: Vec<u8>,
+    batch: RowBatch,
+    /// The batch's row to be written next.
+    row: usize,
+    /// Of each line of the batch: what stands before the value, and after it.
+    lines: Vec<(Vec<u8>, Vec<u8>)>,
+    out: Vec<u8>,
+    rows_written: bool,
+    last: bool,
+}
+
+impl Encoder {
+    pub(crate) fn new(format: Format, zone: TimeZone) -> Self {
+        let (style, head): (_, &[u8]) = match format {
+            Format::Json => (TimeStyle::Json, b"["),
+            Format::Csv => (TimeStyle::Text, b"timestamp,device_id,metric_id,value,labels\n"),
+        };
+        Self {
+            format,
+            times: Times::new(zone, style),
+            instant: None,
+            instant_text: Vec::new(),
+            batch: RowBatch::default(),
+            row: 0,
+            lines: Vec::new(),
+            out: head.to_vec(),
+            rows_written: false,
+            last: false,
+        }
+    }
+
+    /// Takes the next batch; the one before must be written.
+    pub(crate) fn take(&mut self, batch: RowBatch) {
+        self.lines.clear();
+        self.lines.extend(batch.lines.iter().map(|line| match self.format {
+            Format::Json => json_line(line),
+            Format::Csv => csv_line(line),
+        }));
+        (self.batch, self.row) = (batch, 0);
+    }
+
+    /// Ends the text: there are no more batches.
+    pub(crate) fn finish(&mut self) {
+        if self.format == Format::Json {
+            self.out.push(b']');
+        }
+        self.last = true;
+    }
+
+    /// Nothing more is written.
+    pub(crate) fn stop(&mut self) {
+        (self.batch, self.row) = (RowBatch::default(), 0);
+        self.out.clear();
+    }
+
+    /// The next piece; `None` when the next batch is wanted, or everything was given.
+    pub(crate) fn piece(&mut self) -> Option<Vec<u8>> {
+        while self.row < self.batch.len() && self.out.len() < PIECE_BYTES {
+            self.write_row();
+            self.row += 1;
+        }
+        let full = self.out.len() >= PIECE_BYTES || (self.last && !self.out.is_empty());
+        full.then(|| std::mem::replace(&mut self.out, Vec::with_capacity(PIECE_BYTES + 1024)))
+    }
+
+    fn write_row(&mut self) {
+        let row = self.row;
+        let (Some(at), Some(value), Some(place)) =
+            (self.batch.times.get(row), self.batch.values.get(row), self.batch.places.get(row))
+        else {
+            return;
+        };
+        let line = usize::try_from(*place).ok().and_then(|place| self.lines.get(place));
+        let Some((before, after)) = line else { return };
+        if self.instant != Some(*at) {
+            self.instant_text.clear();
+            self.times.write(*at, &mut self.instant_text);
+            self.instant = Some(*at);
+        }
+        let valid = self.batch.is_valid(row);
+        let out = &mut self.out;
+        match self.format {
+            Format::Json => {
+                let head: &[u8] = if self.rows_written {
+                    b", \n {\"timestamp\":\""
+                } else {
+                    b"{\"timestamp\":\""
+                };
+                out.extend_from_slice(head);
+                out.extend_from_slice(&self.instant_text);
+                out.extend_from_slice(before);
+                if !valid {
+                    out.extend_from_slice(b"null");
+                } else if value.is_finite() {
+                    double(*value, out);
+                } else {
+                    // JSON has no such numbers; PostgreSQL writes them as strings.
+                    out.push(b'"');
+                    double(*value, out);
+                    out.push(b'"');
+                }
+            }
+            Format::Csv => {
+                out.push(b'"');
+                out.extend_from_slice(&self.instant_text);
+                out.extend_from_slice(before);
+                if valid {
+                    double(*value, out);
+                }
+            }
+        }
+        out.extend_from_slice(after);
+        self.rows_written = true;
+    }
+}
+
+fn json_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
+    let mut before = b"\",\"device_id\":".to_vec();
+    string(line.device.as_str(), &mut before);
+    before.extend_from_slice(b",\"metric_id\":");
+    string(&line.metric, &mut before);
+    before.extend_from_slice(b",\"value\":");
+    let after = [b",\"labels\":", line.labels.as_bytes(), b"}"].concat();
+    (before, after)
+}
+
+fn csv_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
+    let mut before = b"\",".to_vec();
+    field(line.device.as_str(), &mut before);
+    before.push(b',');
+    field(&line.metric, &mut before);
+    before.push(b',');
+    let mut after = b",".to_vec();
+    field(&line.labels, &mut after);
+    after.push(b'\n');
+    (before, after)
+}
+
+/// A field of CSV, in quotes where PostgreSQL's `record` puts some; a quote within is doubled.
+fn field(text: &str, out: &mut Vec<u8>) {
+    let text = &*api::csv_cell(text);
+    let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_whitespace();
+    if !text.is_empty() && !text.contains(special) {
+        return out.extend_from_slice(text.as_bytes());
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.replace('"', "\"\"").as_bytes());
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Kind};
+    use std::sync::Arc;
+
+    fn line(device: &str, labels: &str) -> Arc<Line> {
+        Arc::new(Line {
+            device: DeviceId::new(device).unwrap(),
+            metric: Arc::from("load_1m"),
+            kind: Kind::Gauge,
+            labels: Arc::from(labels),
+            job: None,
+            stay: None,
+        })
+    }
+
+    fn batch() -> RowBatch {
+        let lines =
+            vec![line("n1", "{}"), line("n \"2\"", r#"{"a": "b\"c", "interface": "eth0"}"#)];
+        let mut batch = RowBatch { lines, ..RowBatch::default() };
+        batch.push(0, 1_744_995_333_754_307, 98.0, true);
+        batch.push(1, 1_744_995_333_754_307, f64::NAN, true);
+        batch.push(1, 1_744_995_334_000_000, 0.0, false);
+        batch
+    }
+
+    fn text(format: Format, batches: Vec<RowBatch>) -> String {
+        let mut encoder = Encoder::new(format, TimeZone::get("Europe/Paris").unwrap());
+        let mut text = Vec::new();
+        for batch in batches {
+            encoder.take(batch);
+            while let Some(piece) = encoder.piece() {
+                text.extend(piece);
+            }
+        }
+        encoder.finish();
+        text.extend(encoder.piece().unwrap());
+        assert_eq!(encoder.piece(), None);
+        String::from_utf8(text).unwrap()
+    }
+
+    /// `json_agg` of a table of these rows, by PostgreSQL 15.20.
+    const JSON: &str = concat!(
+        r#"[{"timestamp":"2025-04-18T18:55:33.754307+02:00","device_id":"n1","metric_id":"load_1m","value":98,"labels":{}}, "#,
+        "\n ",
+        r#"{"timestamp":"2025-04-18T18:55:33.754307+02:00","device_id":"n \"2\"","metric_id":"load_1m","value":"NaN","labels":{"a": "b\"c", "interface": "eth0"}}, "#,
+        "\n ",
+        r#"{"timestamp":"2025-04-18T18:55:34+02:00","device_id":"n \"2\"","metric_id":"load_1m","value":null,"labels":{"a": "b\"c", "interface": "eth0"}}]"#
+    );
+
+    #[test]
+    fn json_as_postgresql_aggregates_it() {
+        assert_eq!(text(Format::Json, vec![batch()]), JSON);
+        assert_eq!(text(Format::Json, vec![]), "[]");
+        let parsed: serde_json::Value = serde_json::from_str(JSON).unwrap();
+        assert_eq!(parsed[1]["labels"]["a"], "b\"c");
+    }
+
+    #[test]
+    fn csv_with_doubled_quotes() {
+        let expected = "timestamp,device_id,metric_id,value,labels\n\
+            \"2025-04-18 18:55:33.754307+02\",n1,load_1m,98,{}\n\
+            \"2025-04-18 18:55:33.754307+02\",\"n \"\"2\"\"\",load_1m,NaN,\"{\"\"a\"\": \"\"b\\\"\"c\"\", \"\"interface\"\": \"\"eth0\"\"}\"\n\
+            \"2025-04-18 18:55:34+02\",\"n \"\"2\"\"\",load_1m,,\"{\"\"a\"\": \"\"b\\\"\"c\"\", \"\"interface\"\": \"\"eth0\"\"}\"\n";
+        assert_eq!(text(Format::Csv, vec![batch()]), expected);
+        assert_eq!(text(Format::Csv, vec![]), "timestamp,device_id,metric_id,value,labels\n");
+    }
+
+    #[test]
+    fn no_text_begins_a_formula() {
+        let mut batch = RowBatch { lines: vec![line("=1+1", "{}")], ..RowBatch::default() };
+        batch.push(0, 0, -1.0, true);
+        let text = text(Format::Csv, vec![batch]);
+        assert!(text.ends_with(",'=1+1,load_1m,-1,{}\n"), "{text}");
+    }
+
+    #[test]
+    fn many_rows_are_cut_into_pieces() {
+        let mut large = RowBatch { lines: vec![line("n1", "{}")], ..RowBatch::default() };
+        (0..3000).for_each(|i| large.push(0, i * 1_000_000, 1.0, true));
+        let whole = text(Format::Json, vec![large.clone(), large]);
+        let parsed: Vec<serde_json::Value> = serde_json::from_str(&whole).unwrap();
+        assert_eq!(parsed.len(), 6000);
+    }
+}

@@ -1,0 +1,442 @@
+//! Kwollect's `get_metrics`: its parameters, their meaning, and the answer as a stream.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::RowQuestion;
+use crate::View;
+use crate::answers::encode::Encoder;
+use crate::common::time::SLACK;
+use crate::parse_time;
+use crate::rows::node_rows_filter::Jobless;
+use crate::rows::rows::{Batches, Treatment};
+use crate::rows::slices::AsRate;
+use crate::rows::summary;
+use jobs::{JobName, Sees};
+use model::{ClusterId, DeviceId, JobKey, Timestamp};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use store::JobSelector;
+
+/// What is asked for when a bound, or both, are left out: five minutes.
+const DEFAULT_RANGE: i64 = 300 * Timestamp::SECOND;
+
+/// The parameters, as given: nothing is looked up yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetMetrics {
+    /// Of which job.
+    pub job: Option<JobName>,
+    /// The cluster of a job's number that several clusters have.
+    pub cluster: Option<ClusterId>,
+    /// Of which devices: `nodes` and `devices` together, cut at the first dot.
+    pub devices: Vec<String>,
+    /// Of which metrics; none: of all.
+    pub metrics: Vec<String>,
+    /// From when.
+    pub start_time: Option<String>,
+    /// Until when.
+    pub end_time: Option<String>,
+    /// Values of five minutes each.
+    pub summary: bool,
+    /// Values as rates.
+    pub as_rate: AsRate,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// An array of objects.
+    #[default]
+    Json,
+    /// Comma-separated, with a header line.
+    Csv,
+}
+
+impl Format {
+    /// The content type, as PostgREST says it.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json; charset=utf-8",
+            Self::Csv => "text/csv; charset=utf-8",
+        }
+    }
+}
+
+const PARAMETERS: &str =
+    "job_id, cluster, nodes, devices, metrics, start_time, end_time, summary and as_rate";
+
+impl GetMetrics {
+    /// Reads parameters by name: of a query string, decoded, or of a JSON object whose values were
+    /// turned to text (`null`: left out). Of one given twice the last counts.
+    ///
+    /// # Errors
+    /// A name is none, or a value is none of its type.
+    pub fn from_pairs<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, QueryError> {
+        let mut question = Self::default();
+        let (mut nodes, mut devices) = (Vec::new(), Vec::new());
+        for (name, value) in pairs {
+            let some = || Some(value.to_owned()).filter(|text| !text.trim().is_empty());
+            match name {
+                "job_id" => question.job = Some(job_name(value)?),
+                "cluster" => question.cluster = cluster(value)?,
+                "nodes" => nodes = list(value),
+                "devices" => devices = list(value),
+                "metrics" => question.metrics = list(value),
+                "start_time" => question.start_time = some(),
+                "end_time" => question.end_time = some(),
+                "summary" => question.summary = boolean(value)?,
+                "as_rate" if value.trim().eq_ignore_ascii_case("auto") => {
+                    question.as_rate = AsRate::Auto;
+                }
+                "as_rate" if boolean(value)? => question.as_rate = AsRate::All,
+                "as_rate" => question.as_rate = AsRate::No,
+                other => {
+                    let parameter = other.chars().take(100).collect();
+                    let (function, known) = ("get_metrics", PARAMETERS);
+                    return Err(QueryError::Parameter { function, parameter, known });
+                }
+            }
+        }
+        devices.append(&mut nodes);
+        question.devices = devices;
+        Ok(question)
+    }
+}
+
+fn job_name(text: &str) -> Result<JobName, QueryError> {
+    let text = text.trim();
+    let number = text.strip_prefix('-').unwrap_or(text);
+    // A number below 1 is one that no job has.
+    let none = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(name) => Ok(name),
+        Err(_) if none => Err(QueryError::UnknownJob(text.to_owned())),
+        Err(_) => Err(syntax("integer", text)),
+    }
+}
+
+fn cluster(text: &str) -> Result<Option<ClusterId>, QueryError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    ClusterId::new(text).map(Some).map_err(|error| QueryError::Name(error.to_string()))
+}
+
+fn list(text: &str) -> Vec<String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+/// A truth value as PostgreSQL reads it: also the beginning of a word that no other word has.
+fn boolean(text: &str) -> Result<bool, QueryError> {
+    let word = text.trim().to_ascii_lowercase();
+    let begins = |full: &str, min: usize| word.len() >= min && full.starts_with(&word);
+    if begins("true", 1) || begins("yes", 1) || word == "on" || word == "1" {
+        Ok(true)
+    } else if begins("false", 1) || begins("no", 1) || begins("off", 2) || word == "0" {
+        Ok(false)
+    } else {
+        Err(syntax("boolean", text))
+    }
+}
+
+fn syntax(type_name: &'static str, text: &str) -> QueryError {
+    QueryError::Syntax { type_name, text: text.chars().take(100).collect() }
+}
+
+/// The answer, in pieces of about 64 KiB. After an error it ends: what came before is no complete answer,
+/// and the connection must be broken off. The errors that can be known are told before the first piece.
+pub struct Answer {
+    rows: Option<Batches>,
+    encoder: Encoder,
+    rows_left: u64,
+    rows_max: u64,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("rows_left", &self.rows_left).finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// How many rows were read for the pieces so far.
+    pub const fn rows(&self) -> u64 {
+        self.rows_max.saturating_sub(self.rows_left)
+    }
+
+    fn read(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
+        loop {
+            if let Some(piece) = self.encoder.piece() {
+                return Ok(Some(piece));
+            }
+            let Some(rows) = &mut self.rows else { return Ok(None) };
+            match rows.next() {
+                Some(batch) => {
+                    let batch = batch?;
+                    let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                    let left = self.rows_left.checked_sub(count);
+                    self.rows_left = left.ok_or(QueryError::TooManyRows(self.rows_max))?;
+                    self.encoder.take(batch);
+                }
+                None => {
+                    self.encoder.finish();
+                    self.rows = None;
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Answer {
+    type Item = Result<Vec<u8>, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.read().transpose();
+        if let Some(Err(_)) = &next {
+            self.rows = None;
+            self.encoder.stop();
+        }
+        next
+    }
+}
+
+/// What is asked, with everything looked up.
+#[derive(Debug)]
+struct Resolved {
+    devices: BTreeSet<DeviceId>,
+    job: JobSelector,
+    from: Timestamp,
+    to: Timestamp,
+    /// When rows count that are counted for no job.
+    jobless: Jobless,
+}
+
+impl Questions {
+    /// Kwollect's `get_metrics`: rows of `metrics_by_device`, ascending by time.
+    ///
+    /// A job restricts the devices, unless some are given, and the time where a bound is left out; then
+    /// the rows are those counted for it and those of its devices that are counted for no job.
+    ///
+    /// # Errors
+    /// A parameter is wrong; the job is not known, ambiguous or somebody else's; the answer would be
+    /// too large; a block cannot be read.
+    pub fn get_metrics(
+        &self,
+        question: &GetMetrics,
+        format: Format,
+        asker: &Asker,
+    ) -> Result<Answer, QueryError> {
+        let resolved = self.resolve(question, asker)?;
+        let metrics = (!question.metrics.is_empty())
+            .then(|| question.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
+        let (from, to) = (resolved.from, resolved.to);
+        let treatment = Treatment { as_rate: question.as_rate, jobless: resolved.jobless };
+        let rows = RowQuestion {
+            view: View::ByDevice,
+            devices: Some(resolved.devices),
+            metrics,
+            job: resolved.job,
+            from,
+            to,
+            summary: question.summary,
+        };
+        let encoder = Encoder::new(format, self.settings.zone.clone());
+        let rows_max = self.settings.rows_max;
+        let empty = rows.devices.as_ref().is_some_and(BTreeSet::is_empty) || from > to;
+        let batches: Batches = if empty {
+            Box::new(std::iter::empty())
+        } else {
+            let reads = self.reads(&rows)?;
+            // The estimate may be half of the truth; what may be too much is counted before it is told. That
+            // counts what is there, so that for who does not see all of it the answer is broken off instead.
+            let all = asker.reader.sees_every_job() && asker.reader.sees_every_node();
+            let counts = all && !question.summary;
+            let near = counts && reads.estimate()?.saturating_mul(2) > rows_max;
+            if near && reads.more_than(rows_max, asker)? {
+                return Err(QueryError::TooManyRows(rows_max));
+            }
+            self.by_time(&reads, treatment, asker)
+        };
+        Ok(Answer { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
+    }
+
+    fn resolve(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
+        let mut resolved = self.resolve_exact(question, asker)?;
+        if question.summary {
+            // A window stands at its beginning: the one that the start cuts is returned whole.
+            resolved.from = summary::window_of(resolved.from);
+        }
+        Ok(resolved)
+    }
+
+    fn resolve_exact(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
+        let time = |text: &Option<String>| {
+            let read = |text: &String| parse_time(text, asker.now, &self.settings.zone);
+            text.as_ref().map(read).transpose()
+        };
+        let (start, end) = (time(&question.start_time)?, time(&question.end_time)?);
+        let given: BTreeSet<DeviceId> = question.devices.iter().flat_map(|d| devices(d)).collect();
+        let Some(name) = &question.job else {
+            if question.devices.is_empty() {
+                return Err(QueryError::NoDevice);
+            }
+            let (from, to) = match (start, end) {
+                (Some(start), Some(end)) => (start, end),
+                (Some(start), None) => (start, start.plus(DEFAULT_RANGE)),
+                (None, Some(end)) => (end.plus(-DEFAULT_RANGE), end),
+                (None, None) => (asker.now.plus(-DEFAULT_RANGE), asker.now),
+            };
+            let (devices, job) = (given, JobSelector::Any);
+            return Ok(Resolved { devices, job, from, to, jobless: Jobless::always() });
+        };
+        let cluster = name.cluster.clone().or_else(|| question.cluster.clone());
+        let name = JobName { cluster, spelling: name.spelling.clone() };
+        let key = self.job_seen(&name, asker)?;
+        let mut stay = self.whole_stay(&key, asker)?;
+        if question.summary {
+            stay.shrink_to_windows_within();
+        }
+        let jobless = match (start, end) {
+            (Some(_), Some(_)) => Jobless::always(),
+            // A bound that is given holds, where the job was not there too.
+            (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
+        };
+        // What was counted for the job is its own, be it read a moment before or after.
+        let first = stay.from.plus(-SLACK);
+        let from = start.unwrap_or(first);
+        let to = end.unwrap_or(stay.to.plus(SLACK));
+        let devices = if question.devices.is_empty() { stay.devices } else { given };
+        Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
+    }
+
+    /// Where a job was in all its runs that the asker sees, and from when until when; now, if it is there.
+    pub(crate) fn whole_stay(&self, key: &JobKey, asker: &Asker) -> Result<Stay, QueryError> {
+        let now = asker.now;
+        let mut runs = Vec::new();
+        for run in self.registry.runs(key)? {
+            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+                runs.push(run);
+            }
+        }
+        let (runs_of, to) = (runs, Timestamp(i64::MIN));
+        let (devices, runs, spans) = (BTreeSet::new(), Vec::new(), HashMap::new());
+        let mut stay = Stay { devices, from: now, to, runs, spans };
+        for run in runs_of {
+            // A job that has not started was nowhere.
+            let Some(start) = run.start else { continue };
+            let stop = run.stop.unwrap_or(now);
+            stay.from = stay.from.min(start);
+            stay.to = stay.to.max(stop);
+            stay.runs.push((start.0, stop.0));
+            let granted = self.registry.granted(asker.reader, &run)?;
+            for allocation in self.registry.allocations(key, start)? {
+                if !granted.has(&allocation.device) {
+                    continue;
+                }
+                let span = (allocation.start.0, allocation.stop.unwrap_or(now).0);
+                stay.spans.entry(allocation.device.clone()).or_default().push(span);
+                stay.devices.insert(allocation.device);
+            }
+        }
+        Ok(stay)
+    }
+}
+
+/// Where and when a job was.
+#[derive(Debug)]
+pub(crate) struct Stay {
+    pub(crate) devices: BTreeSet<DeviceId>,
+    from: Timestamp,
+    pub(crate) to: Timestamp,
+    /// From when until when its runs were.
+    runs: Vec<(i64, i64)>,
+    /// From when until when they were on each of the devices.
+    spans: HashMap<DeviceId, Vec<(i64, i64)>>,
+}
+
+impl Stay {
+    /// Excludes both bounds of every span, as `metrics_by_job_summary` does: a window of a node belongs to a
+    /// job that started before the window and stopped after its beginning.
+    fn shrink_to_windows_within(&mut self) {
+        for (start, stop) in self.runs.iter_mut().chain(self.spans.values_mut().flatten()) {
+            (*start, *stop) = (start.saturating_add(1), stop.saturating_sub(1));
+        }
+    }
+}
+
+/// The device of a host name, and the device of that very name, should there be one with a dot. A name
+/// that no device can have is none.
+fn devices(name: &str) -> impl Iterator<Item = DeviceId> {
+    let cut = name.split_once('.').map(|(host, _)| host);
+    [cut, Some(name)].into_iter().flatten().filter_map(|name| DeviceId::new(name).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(pairs: &[(&str, &str)]) -> (u16, &'static str) {
+        let error = GetMetrics::from_pairs(pairs.iter().copied()).unwrap_err();
+        (error.status(), error.code())
+    }
+
+    #[test]
+    fn parameters_are_read() {
+        let question = GetMetrics::from_pairs([
+            ("nodes", "a-1.site.example,a-2"),
+            ("devices", "pdu-1"),
+            ("metrics", "x, y"),
+            ("summary", "True"),
+            ("as_rate", "auto"),
+            ("start_time", "now"),
+            ("end_time", ""),
+            ("job_id", " 42 "),
+            ("cluster", "oar"),
+        ])
+        .unwrap();
+        assert_eq!(question.devices, ["pdu-1", "a-1.site.example", "a-2"]);
+        assert_eq!(question.metrics, ["x", "y"]);
+        assert!(question.summary && question.as_rate == AsRate::Auto);
+        assert_eq!((question.start_time.as_deref(), question.end_time), (Some("now"), None));
+        assert_eq!(question.job.unwrap().to_string(), "42");
+        assert_eq!(question.cluster.unwrap().as_str(), "oar");
+    }
+
+    #[test]
+    fn truth_values_are_postgresqls() {
+        for text in ["true", "T", "tr", "yes", "y", "on", "1", " TRUE "] {
+            assert!(boolean(text).unwrap(), "{text}");
+        }
+        for text in ["false", "f", "no", "n", "off", "of", "0", "False"] {
+            assert!(!boolean(text).unwrap(), "{text}");
+        }
+        for text in ["", "o", "2", "truee", "nein"] {
+            assert!(boolean(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_have_postgresqls_codes() {
+        assert_eq!(code(&[("job_id", "abc")]), (400, "22P02"));
+        assert_eq!(code(&[("job_id", "")]), (400, "22P02"));
+        assert_eq!(code(&[("job_id", "-1")]), (404, "P0002"));
+        assert_eq!(code(&[("job_id", "0 7")]), (400, "22P02"));
+        assert_eq!(code(&[("summary", "perhaps")]), (400, "22P02"));
+        assert_eq!(code(&[("as_rate", "x")]), (400, "22P02"));
+        assert_eq!(code(&[("cluster", "a:b")]), (400, "22P02"));
+        assert_eq!(code(&[("device", "n1")]), (404, "PGRST202"));
+    }
+
+    #[test]
+    fn host_names_are_cut_at_the_first_dot() {
+        let names = |name| devices(name).map(|d| d.to_string()).collect::<Vec<_>>();
+        assert_eq!(names("n1.site.example"), ["n1", "n1.site.example"]);
+        assert_eq!(names("n1"), ["n1"]);
+        assert_eq!(names("a\nb"), [""; 0]);
+    }
+}

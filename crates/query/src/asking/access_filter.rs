@@ -1,0 +1,296 @@
+//! Who may see what, asked once for each job and device of an answer, before a row of it is told.
+//!
+//! A row belongs to the device under whose name it is told, or to the job it was counted for. It is seen
+//! always, never, or within spans of time: then a value made of several readings is made of those alone
+//! that lie within one span, and where such readings are no longer kept there is no value.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::common::time::SLACK;
+use jobs::{Reader, Registry, Window};
+use model::{DeviceId, Gap, JobKey, Timestamp};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Spans of time in order, none of which touches another; their bounds are no part of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spans(Vec<(i64, i64)>);
+
+/// When something is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+    /// Within these.
+    During(Arc<Spans>),
+}
+
+impl Spans {
+    /// The union of spans, in any order.
+    fn of(mut spans: Vec<(i64, i64)>) -> Self {
+        spans.sort_unstable();
+        let mut joined: Vec<(i64, i64)> = Vec::new();
+        for (from, to) in spans.into_iter().filter(|(from, to)| from < to) {
+            match joined.last_mut() {
+                Some((_, end)) if from < *end => *end = to.max(*end),
+                _ => joined.push((from, to)),
+            }
+        }
+        Self(joined)
+    }
+
+    /// The span with something of an interval in it, bounds inclusive; the first of several.
+    fn touching(&self, from: i64, to: i64) -> Option<(i64, i64)> {
+        let place = self.0.partition_point(|(_, end)| *end <= from);
+        self.0.get(place).copied().filter(|(begin, _)| *begin < to)
+    }
+}
+
+impl Seen {
+    fn within(spans: Vec<(i64, i64)>) -> Self {
+        let spans = Spans::of(spans);
+        if spans.0.is_empty() { Self::Never } else { Self::During(Arc::new(spans)) }
+    }
+
+    /// Whether an instant is seen.
+    pub(crate) fn at(&self, at: i64) -> bool {
+        self.joins(at, at)
+    }
+
+    /// Whether all of an interval is seen, bounds inclusive.
+    pub(crate) fn joins(&self, from: i64, to: i64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::During(spans) => {
+                spans.touching(from, from).is_some_and(|(begin, end)| begin < from && to < end)
+            }
+        }
+    }
+
+    /// Whether something of an interval may be seen, bounds inclusive.
+    pub(crate) fn touches(&self, from: i64, to: i64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::During(spans) => spans.touching(from, to).is_some(),
+        }
+    }
+
+    /// Whether two intervals of so many microseconds, one after the other, have something of one span.
+    pub(crate) fn connects(&self, before: i64, after: i64, width: i64) -> bool {
+        let Self::During(spans) = self else { return *self == Self::Always };
+        let last = |at: i64| at.saturating_add(width - 1);
+        let mut place = spans.0.partition_point(|(_, end)| *end <= before);
+        while let Some((begin, end)) = spans.0.get(place).filter(|(begin, _)| *begin < last(before))
+        {
+            if *begin < last(after) && *end > after {
+                return true;
+            }
+            place += 1;
+        }
+        false
+    }
+}
+
+/// When a job is seen: on devices whose own nodes alone name its owner, and on all others.
+#[derive(Debug)]
+struct JobSeen {
+    on: HashMap<DeviceId, Seen>,
+    elsewhere: Seen,
+}
+
+impl JobSeen {
+    fn on(&self, device: &DeviceId) -> Seen {
+        self.on.get(device).unwrap_or(&self.elsewhere).clone()
+    }
+}
+
+/// When runs are seen that have these spans; always, where there is no other run.
+fn seen_during((spans, every): (Vec<jobs::Span>, bool)) -> Seen {
+    if every && !spans.is_empty() {
+        return Seen::Always;
+    }
+    let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.plus(SLACK).0);
+    Seen::within(spans.iter().map(|(a, b)| (a.plus(-SLACK).0, until(*b))).collect())
+}
+
+/// What a reader may see.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    registry: Arc<Registry>,
+    asker: Asker,
+    /// What stays are asked for.
+    window: Window,
+    jobs: HashMap<JobKey, JobSeen>,
+    /// Of each device where jobs are that the reader sees; asked for when first needed.
+    devices: Option<HashMap<DeviceId, Seen>>,
+}
+
+impl Sight {
+    /// What an asker sees of an interval, of these devices or of all.
+    pub(crate) fn new(
+        questions: &Questions,
+        asker: &Asker,
+        (from, to): (Timestamp, Timestamp),
+        devices: Option<&BTreeSet<DeviceId>>,
+    ) -> Self {
+        let only = devices.filter(|devices| devices.len() == 1).and_then(BTreeSet::first);
+        let (from, to) = (Some(from), Some(to));
+        let reader = asker.reader;
+        let window = Window { reader, device: only.cloned(), from, to, ..Window::default() };
+        let (registry, asker) = (Arc::clone(&questions.registry), asker.clone());
+        Self { registry, asker, window, jobs: HashMap::new(), devices: None }
+    }
+
+    /// When the reader sees what is told under the name of a device, counted for this job or for none.
+    pub(crate) fn of(
+        &mut self,
+        device: &DeviceId,
+        job: Option<&JobKey>,
+    ) -> Result<Seen, QueryError> {
+        match job {
+            Some(job) => self.of_job(device, job),
+            None => self.of_node(device),
+        }
+    }
+
+    /// When the reader sees what was counted for a job on a device.
+    pub(crate) fn of_job(&mut self, device: &DeviceId, job: &JobKey) -> Result<Seen, QueryError> {
+        if self.asker.reader.sees_every_job() {
+            self.asker.meets(job);
+            return Ok(Seen::Always);
+        }
+        if let Some(seen) = self.jobs.get(job) {
+            return Ok(seen.on(device));
+        }
+        let runs = self.registry.runs_seen(self.asker.reader, job)?;
+        let devices = runs.devices().into_iter();
+        let on = devices.map(|device| (device.clone(), seen_during(runs.on(device)))).collect();
+        let seen = JobSeen { on, elsewhere: seen_during(runs.elsewhere()) };
+        let here = seen.on(device);
+        self.jobs.insert(job.clone(), seen);
+        Ok(here)
+    }
+
+    /// When the reader sees what is counted on a device for no job.
+    pub(crate) fn of_node(&mut self, device: &DeviceId) -> Result<Seen, QueryError> {
+        if self.asker.reader.sees_every_node() {
+            return Ok(Seen::Always);
+        }
+        let devices = match &mut self.devices {
+            Some(devices) => devices,
+            none => none.insert(stays(&self.registry, &self.window)?),
+        };
+        Ok(devices.get(device).cloned().unwrap_or(Seen::Never))
+    }
+
+    /// What the reader sees of a gap: the whole of it, parts, or nothing.
+    pub(crate) fn of_gap(&mut self, gap: Gap) -> Result<Vec<Gap>, QueryError> {
+        let seen = match gap.origin.as_run() {
+            Some((_, id)) if self.asker.reader != Reader::Everything => {
+                let job = JobKey { cluster: model::ClusterId::local(), id };
+                self.of_job(&gap.device, &job)?
+            }
+            Some(_) => Seen::Always,
+            None => self.of_node(&gap.device)?,
+        };
+        let Seen::During(spans) = seen else {
+            return Ok(if seen == Seen::Always { vec![gap] } else { Vec::new() });
+        };
+        let cut = |(from, to): &(i64, i64)| {
+            let (from, to) = (gap.from.max(Timestamp(*from)), gap.to.min(Timestamp(*to)));
+            (from < to).then(|| Gap { from, to, ..gap.clone() })
+        };
+        Ok(spans.0.iter().filter_map(cut).collect())
+    }
+}
+
+/// When an asker sees which nodes, for what is known of nodes elsewhere than in the store.
+#[derive(Debug)]
+pub struct NodeSight(Option<HashMap<DeviceId, Seen>>);
+
+impl NodeSight {
+    /// The nodes, of those that are meant, that are seen at an instant; `None`: every node, at all times.
+    pub fn at(&self, at: Timestamp, meant: impl Fn(&str) -> bool) -> Option<BTreeSet<&DeviceId>> {
+        let devices = self.0.as_ref()?.iter();
+        let seen = devices.filter(|(device, seen)| seen.at(at.0) && meant(device.as_str()));
+        Some(seen.map(|(device, _)| device).collect())
+    }
+}
+
+impl Questions {
+    /// When the asker sees which nodes in an interval.
+    ///
+    /// # Errors
+    /// The registry fails.
+    pub fn node_sight(
+        &self,
+        (from, to): (Timestamp, Timestamp),
+        asker: &Asker,
+    ) -> Result<NodeSight, QueryError> {
+        if asker.reader.sees_every_node() {
+            return Ok(NodeSight(None));
+        }
+        let (reader, from, to) = (asker.reader, Some(from), Some(to));
+        let window = Window { reader, from, to, ..Window::default() };
+        Ok(NodeSight(Some(stays(&self.registry, &window)?)))
+    }
+}
+
+/// When jobs that a reader sees were on their devices, by more than their users' word.
+fn stays(registry: &Registry, window: &Window) -> Result<HashMap<DeviceId, Seen>, QueryError> {
+    let spans = registry.spans(window)?.into_iter().map(|(device, spans)| {
+        let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.0);
+        let spans = spans.into_iter().map(|(start, stop)| (start.0, until(stop)));
+        (device, Seen::within(spans.collect()))
+    });
+    Ok(spans.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spans_that_overlap_are_one_and_those_that_touch_are_two() {
+        let spans = |list: &[(i64, i64)]| Spans::of(list.to_vec()).0;
+        assert_eq!(spans(&[(5, 9), (0, 6), (20, 30), (7, 8)]), [(0, 9), (20, 30)]);
+        assert_eq!(spans(&[(0, 5), (5, 9), (3, 3), (4, 1)]), [(0, 5), (5, 9)]);
+        assert_eq!(Seen::within(vec![(3, 3)]), Seen::Never);
+    }
+
+    #[test]
+    fn what_is_made_of_two_readings_needs_both_in_one_span() {
+        let seen = Seen::within(vec![(0, 10), (20, 30)]);
+        assert!(seen.joins(1, 9) && !seen.joins(0, 9) && !seen.joins(1, 10) && !seen.joins(5, 25));
+        assert!(seen.connects(2, 8, 1) && !seen.connects(8, 22, 1) && !seen.connects(2, 12, 1));
+        // Buckets of ten: the first has something of the first span, the third of the second.
+        assert!(!seen.connects(0, 20, 10) && !seen.connects(0, 10, 10));
+        assert!(Seen::within(vec![(5, 30)]).connects(0, 10, 10));
+        assert!(Seen::Always.connects(0, 99, 1) && !Seen::Never.connects(0, 99, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn an_instant_is_seen_when_some_span_has_it(
+            spans in prop::collection::vec((0_i64..60, 0_i64..20), 0..8),
+            at in -5_i64..90, long in 0_i64..30,
+        ) {
+            let spans: Vec<_> = spans.into_iter().map(|(from, long)| (from, from + long)).collect();
+            let inside = |at: i64| spans.iter().any(|(from, to)| *from < at && at < *to);
+            let seen = Seen::within(spans.clone());
+            prop_assert_eq!(seen.at(at), inside(at));
+            let touched = (at..=at + long).any(inside);
+            prop_assert!(!touched || seen.touches(at, at + long));
+            if seen.joins(at, at + long) {
+                prop_assert!((at..=at + long).all(inside));
+            }
+            prop_assert_eq!(seen.connects(at, at + long, 1), seen.joins(at, at + long));
+        }
+    }
+}

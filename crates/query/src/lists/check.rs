@@ -1,0 +1,37 @@
+//! Where schedulers and nodes disagree.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use jobs::Disagreement;
+use std::collections::HashSet;
+
+impl Questions {
+    /// Where schedulers and nodes disagree about the jobs of now. That a node has no cgroup counts where its
+    /// own agent is alive: a power meter, which others read, never has one.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; it was cancelled.
+    pub fn disagreements(&self, asker: &Asker) -> Result<Vec<api::Disagreement>, QueryError> {
+        let origins = self.store.origins();
+        let agents: HashSet<&str> = origins.iter().map(|origin| origin.origin.as_str()).collect();
+        let nodes = self.nodes(asker)?.into_iter();
+        let alive = nodes.filter(|node| node.alive && agents.contains(node.device.as_str()));
+        let alive: HashSet<String> = alive.map(|node| node.device).collect();
+        let reports = |device: &model::DeviceId| alive.contains(device.as_str());
+        let found = self.registry.disagreements(asker.now, reports)?;
+        Ok(found.into_iter().map(shown).collect())
+    }
+}
+
+fn shown(found: Disagreement) -> api::Disagreement {
+    api::Disagreement {
+        cluster: found.key.cluster.to_string(),
+        id: found.key.id.get(),
+        device: found.device.to_string(),
+        difference: found.difference.word().to_owned(),
+        since: found.since.seconds(),
+        scheduler: found.scheduler,
+        node: found.node,
+    }
+}

@@ -1,0 +1,239 @@
+//! Where a series comes from: which agent and source, how often, what is missing and what went wrong.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::asking::access_filter::{Seen, Sight};
+use crate::lists::lists::{described, gap};
+use crate::lists::nodes::usual_distance;
+use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::{Chunk, JobSelector, Selector, SeriesInfo};
+
+/// Most series that are explained at once.
+const SERIES_MAX: usize = 100;
+/// Most gaps told of a series, the newest.
+const GAPS_MAX: usize = 20;
+/// So many of its last instants tell a series' period.
+const PERIOD_OF: usize = 64;
+/// Counts the failed readings of each of a node's sources, and so names them.
+const ERRORS: &str = "agent_source_errors_total";
+const SOURCE: &str = "source";
+
+/// What the interval has of a series, as far as it is seen.
+#[derive(Default)]
+struct Looked {
+    samples: u64,
+    /// The last instants, ascending.
+    times: Vec<i64>,
+    value: f64,
+    start: Option<Timestamp>,
+}
+
+/// How often each source of a device failed in the interval.
+type Failures = BTreeMap<DeviceId, BTreeMap<Arc<str>, f64>>;
+
+/// The interval that is explained.
+struct Interval {
+    from: Timestamp,
+    to: Timestamp,
+    failures: Failures,
+}
+
+impl Questions {
+    /// Where the series of a selection come from, of those with samples in the interval (bounds inclusive); of more
+    /// than a hundred the first ones. All of it is made of what the asker sees alone. What an agent said of a source
+    /// in words, the store does not know: `last_error` is `None`.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; it was cancelled.
+    pub fn explain(
+        &self,
+        select: &Selector,
+        (from, to): (Timestamp, Timestamp),
+        asker: &Asker,
+    ) -> Result<Vec<api::Explanation>, QueryError> {
+        // Senders are those of now.
+        let until = to.max(asker.now);
+        let mut sight = Sight::new(self, asker, (from, until), select.devices.as_ref());
+        let mut series: BTreeMap<_, (Arc<SeriesInfo>, Looked)> = BTreeMap::new();
+        for chunk in self.store.snapshot().scan(select, from, to) {
+            asker.cancel.check()?;
+            let chunk = chunk?;
+            let of = &chunk.series.series;
+            let seen = sight.of(&of.device, of.job.as_ref())?;
+            if !chunk.times.iter().any(|at| seen.at(*at)) {
+                continue;
+            }
+            let key = of.clone();
+            // Series come one after another.
+            if series.len() >= SERIES_MAX && !series.contains_key(&key) {
+                break;
+            }
+            let info = Arc::clone(&chunk.series);
+            let (_, looked) = series.entry(key).or_insert_with(|| (info, Looked::default()));
+            looked.take(&chunk, &seen);
+        }
+        let devices = series.keys().map(|series| series.device.clone()).collect();
+        let failures = self.failures(devices, (from, to), asker, &mut sight)?;
+        let interval = Interval { from, to, failures };
+        let help: BTreeMap<Arc<str>, Box<str>> = self
+            .store
+            .catalogue()
+            .into_iter()
+            .map(|it| (it.name.clone().into(), it.help.clone().into()))
+            .collect();
+        let explained = series.into_values().map(|(info, looked)| {
+            let help = help.get(&info.series.metric).map_or("", |help| help);
+            self.explained(&info, &looked, &interval, help, asker, &mut sight)
+        });
+        explained.collect()
+    }
+
+    fn explained(
+        &self,
+        info: &SeriesInfo,
+        looked: &Looked,
+        interval: &Interval,
+        help: &str,
+        asker: &Asker,
+        sight: &mut Sight,
+    ) -> Result<api::Explanation, QueryError> {
+        let device = &info.series.device;
+        let source = source_of(&info.series.metric, interval.failures.get(device));
+        let missing = self.gaps((interval.from, interval.to), Some(device), asker)?;
+        // A gap of a `jobmeter run` explains the series of its own job only.
+        let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
+        let of_it = missing.iter().filter(|gap| {
+            gap.origin.as_run().is_none_or(|(_, id)| info.series.job == local(id))
+                && (gap.source.is_empty()
+                    || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
+        });
+        let of_it: Vec<api::Gap> = of_it.map(gap).collect();
+        let newest = of_it.len().saturating_sub(GAPS_MAX);
+        Ok(api::Explanation {
+            series: described(info),
+            help: help.to_owned(),
+            source: source.as_ref().map(|(name, _)| name.to_string()),
+            source_errors: source.map(|(_, errors)| errors),
+            last_error: None,
+            senders: self.senders(device, asker, sight)?,
+            period_seconds: usual_distance(&looked.times),
+            samples: looked.samples,
+            time: looked.times.last().map(|at| Timestamp(*at).seconds()),
+            value: Some(looked.value).filter(|value| value.is_finite()),
+            counted_from: looked.start.map(Timestamp::seconds),
+            gaps_count: u64::try_from(of_it.len()).unwrap_or(u64::MAX),
+            gaps: of_it.into_iter().skip(newest).collect(),
+        })
+    }
+
+    /// Who sends of a device, as far as the asker sees now what they are there for: a node, or a job that
+    /// `jobmeter run` began.
+    fn senders(
+        &self,
+        device: &DeviceId,
+        asker: &Asker,
+        sight: &mut Sight,
+    ) -> Result<Vec<api::Sender>, QueryError> {
+        let mut senders = Vec::new();
+        for origin in self.store.origins() {
+            if !origin.devices.contains(device) {
+                continue;
+            }
+            let seen = match origin.origin.as_run() {
+                Some((_, id)) => {
+                    sight.of_job(device, &JobKey { cluster: ClusterId::local(), id })?
+                }
+                None => sight.of_node(device)?,
+            };
+            if seen.at(asker.now.0) {
+                let last_seen = origin.received.seconds();
+                senders.push(api::Sender { origin: origin.origin.to_string(), last_seen });
+            }
+        }
+        Ok(senders)
+    }
+
+    /// How often each source of these devices failed.
+    fn failures(
+        &self,
+        devices: BTreeSet<DeviceId>,
+        (from, to): (Timestamp, Timestamp),
+        asker: &Asker,
+        sight: &mut Sight,
+    ) -> Result<Failures, QueryError> {
+        let select = Selector {
+            devices: Some(devices),
+            metrics: Some(BTreeSet::from([Arc::from(ERRORS)])),
+            job: JobSelector::None,
+            labels: Vec::new(),
+        };
+        let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
+        for chunk in self.store.snapshot().scan(&select, from, to) {
+            asker.cancel.check()?;
+            let chunk = chunk?;
+            let series = &chunk.series.series;
+            let Some(source) = series.labels.get(SOURCE) else { continue };
+            let seen = sight.of_node(&series.device)?;
+            if !chunk.times.iter().any(|at| seen.at(*at)) {
+                continue;
+            }
+            let of_device = failures.entry(series.device.clone()).or_default();
+            let count = of_device.entry(Arc::from(&*source)).or_default();
+            if !matches!(&last, Some((before, _)) if *before == *series) {
+                last = None;
+            }
+            for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
+                let point = Point { at, value, start };
+                if let Some((_, before)) = last
+                    && seen.joins(before.at.0, at.0)
+                {
+                    *count += increase(before, point).amount;
+                }
+                last = Some((series.clone(), point));
+            }
+        }
+        Ok(failures)
+    }
+}
+
+impl Looked {
+    /// What is seen of a chunk.
+    fn take(&mut self, chunk: &Chunk, seen: &Seen) {
+        for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
+            self.samples = self.samples.saturating_add(1);
+            self.times.push(at.0);
+            (self.value, self.start) = (value, start);
+        }
+        self.times.drain(..self.times.len().saturating_sub(PERIOD_OF));
+    }
+}
+
+/// The source that a metric is of, by its name: the longest of the node's sources that it begins with, and how
+/// often that failed.
+fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<(Arc<str>, f64)> {
+    let begins = |source: &str| {
+        metric.strip_prefix(source).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    let of_it = sources?.iter().filter(|(source, _)| begins(source));
+    let longest = of_it.max_by_key(|(source, _)| source.len());
+    longest.map(|(source, errors)| (Arc::clone(source), *errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_of_the_source_that_its_name_begins_with() {
+        let sources: BTreeMap<Arc<str>, f64> =
+            [("cpu", 0.0), ("cpufreq", 2.0), ("nfs", 1.0)].map(|(name, n)| (name.into(), n)).into();
+        let of = |metric| source_of(metric, Some(&sources)).map(|(name, _)| name.to_string());
+        assert_eq!(of("cpu_user_seconds_total").as_deref(), Some("cpu"));
+        assert_eq!(of("cpufreq_frequency_hertz").as_deref(), Some("cpufreq"));
+        assert_eq!(of("nfsd_calls_total"), None);
+        assert_eq!(source_of("cpu_online", None), None);
+    }
+}

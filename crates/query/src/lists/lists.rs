@@ -1,0 +1,236 @@
+//! Lists: series, last values, jobs, the catalogue, gaps, what is measured now.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::asking::access_filter::{Seen, Sight};
+use crate::common::print::ALIAS;
+use crate::shown;
+use jobs::{Filter, JobName};
+use model::{DeviceId, Gap, Timestamp};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{Chunk, JobSelector, Selector, SeriesInfo};
+
+/// How long before an instant a metric must have been seen to be available then.
+const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
+
+impl Questions {
+    /// The series of a selection that were told about the interval: from indexes, so one that was silent
+    /// just then may be among them, but for a reader who sees them for a time only. At most [`crate::Settings::series_max`].
+    ///
+    /// # Errors
+    /// There are more; a block cannot be read; the registry fails.
+    pub fn series(
+        &self,
+        select: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+        asker: &Asker,
+    ) -> Result<Vec<api::SeriesInfo>, QueryError> {
+        self.first_series(select, (from, to), usize::MAX, asker)
+    }
+
+    /// The first `most` of these series; the rest is left out, however many there are.
+    ///
+    /// # Errors
+    /// `most` and the matches are more than [`crate::Settings::series_max`]; a block cannot be read; the registry fails.
+    pub fn first_series(
+        &self,
+        select: &Selector,
+        (from, to): (Timestamp, Timestamp),
+        most: usize,
+        asker: &Asker,
+    ) -> Result<Vec<api::SeriesInfo>, QueryError> {
+        let mut sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
+        let mut series = Vec::new();
+        for info in self.store.snapshot().series(select, from, to)? {
+            let seen = sight.of(&info.series.device, info.series.job.as_ref())?;
+            let told = match &seen {
+                Seen::Never => false,
+                Seen::Always => true,
+                // An index tells also of what was there at other times.
+                Seen::During(_) => self.told(&info, &seen, (from, to), asker)?,
+            };
+            if series.len() >= most {
+                break;
+            }
+            if told {
+                self.check_series(series.len())?;
+                series.push(described(&info));
+            }
+        }
+        Ok(series)
+    }
+
+    /// Whether a series has a sample in an interval that is seen.
+    fn told(
+        &self,
+        info: &SeriesInfo,
+        seen: &Seen,
+        (from, to): (Timestamp, Timestamp),
+        asker: &Asker,
+    ) -> Result<bool, QueryError> {
+        if !seen.touches(from.0, to.0) {
+            return Ok(false);
+        }
+        for chunk in self.store.snapshot().scan(&Selector::of(&info.series), from, to) {
+            asker.cancel.check()?;
+            if chunk?.times.iter().any(|at| seen.at(*at)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The newest value of each living series of a selection.
+    ///
+    /// # Errors
+    /// There are more than [`crate::Settings::series_max`]; the registry fails.
+    pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
+        let newest = self.store.snapshot().last(select);
+        // Who sees nodes for a time only may have had many jobs: those of these instants are looked for.
+        let times = || newest.iter().map(|last| last.at);
+        let Some(span) = times().min().zip(times().max()) else { return Ok(Vec::new()) };
+        let mut sight = Sight::new(self, asker, span, select.devices.as_ref());
+        let mut values = Vec::new();
+        for last in newest {
+            let series = &last.series.series;
+            if sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
+                self.check_series(values.len())?;
+                let value = Some(last.value).filter(|value| value.is_finite());
+                let (series, time) = (described(&last.series), last.at.seconds());
+                values.push(api::Last { series, time, value });
+            }
+        }
+        Ok(values)
+    }
+
+    fn check_series(&self, have: usize) -> Result<(), QueryError> {
+        let max = self.settings.series_max;
+        if have < max {
+            return Ok(());
+        }
+        let text = format!("more than {max} series match; ask for fewer devices or metrics");
+        Err(QueryError::TooMuch(text))
+    }
+
+    /// The jobs that pass a filter and that this reader may see, the newest first.
+    ///
+    /// # Errors
+    /// The registry fails.
+    pub fn jobs(&self, filter: &Filter, asker: &Asker) -> Result<Vec<api::Job>, QueryError> {
+        Ok(self.listed(filter, asker)?.into_iter().map(shown).collect())
+    }
+
+    /// Every metric known, by name.
+    pub fn catalogue(&self) -> Vec<api::MetricInfo> {
+        let info = |metric: Arc<model::Metric>| api::MetricInfo {
+            name: metric.name.to_string(),
+            unit: metric.unit.word().to_owned(),
+            kind: metric.kind.word().to_owned(),
+            help: metric.help.to_string(),
+        };
+        self.store.catalogue().into_iter().map(info).collect()
+    }
+
+    /// Devices and metrics seen in the minute before `at`, aliases among them; of these devices, or of
+    /// the job's, at the latest when it ended. In Kwollect's order: names such as `node-12` first, by
+    /// name and number.
+    ///
+    /// # Errors
+    /// The job is not known or somebody else's; a block cannot be read.
+    pub fn available_metrics(
+        &self,
+        at: Timestamp,
+        devices: Option<&[DeviceId]>,
+        job: Option<&JobName>,
+        asker: &Asker,
+    ) -> Result<Vec<(DeviceId, Arc<str>)>, QueryError> {
+        let mut wanted: Option<BTreeSet<DeviceId>> =
+            devices.map(|devices| devices.iter().cloned().collect());
+        let (mut at, mut select) = (at, Selector::default());
+        if let Some(name) = job {
+            let key = self.job_seen(name, asker)?;
+            let stay = self.whole_stay(&key, asker)?;
+            at = at.min(stay.to);
+            wanted = Some(wanted.unwrap_or(stay.devices));
+            select.job = JobSelector::NoneOrIs(key);
+        }
+        let from = at.plus(-AVAILABLE_WITHIN);
+        let mut sight = Sight::new(self, asker, (from, at), None);
+        let mut seen = BTreeSet::new();
+        for chunk in self.store.snapshot().scan(&select, from, at) {
+            asker.cancel.check()?;
+            let Chunk { series: info, times, .. } = chunk?;
+            let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());
+            for device in [Some(info.series.device.clone()), alias].into_iter().flatten() {
+                if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&device)) {
+                    continue;
+                }
+                let when = sight.of(&device, info.series.job.as_ref())?;
+                if times.iter().any(|at| when.at(*at)) {
+                    seen.insert((device, Arc::clone(&info.series.metric)));
+                }
+            }
+        }
+        let mut list: Vec<_> = seen.into_iter().collect();
+        list.sort_by(|a, b| by_number(a.0.as_str(), b.0.as_str()).then_with(|| a.1.cmp(&b.1)));
+        Ok(list)
+    }
+}
+
+/// `node-2` before `node-10`, both before what has no number.
+fn by_number(a: &str, b: &str) -> Ordering {
+    let parts = |name: &str| {
+        let (host, number) = name.rsplit_once('-')?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| Some((host.to_owned(), number.parse::<u64>().ok()?))).flatten()
+    };
+    match (parts(a), parts(b)) {
+        (Some(one), Some(other)) => one.cmp(&other).then_with(|| a.cmp(b)),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// A series as `/api/v1` tells it.
+pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
+    let series = &info.series;
+    api::SeriesInfo {
+        device: series.device.to_string(),
+        metric: series.metric.to_string(),
+        cluster: series.job.as_ref().map(|job| job.cluster.to_string()),
+        job: series.job.as_ref().map(|job| job.id.get()),
+        labels: series.labels.pairs().into_iter().collect(),
+        unit: info.unit.word().to_owned(),
+        kind: info.kind.word().to_owned(),
+    }
+}
+
+/// A gap as `/api/v1` tells it.
+pub fn gap(gap: &Gap) -> api::Gap {
+    api::Gap {
+        origin: gap.origin.to_string(),
+        device: gap.device.to_string(),
+        source: gap.source.to_string(),
+        from: gap.from.seconds(),
+        to: gap.to.seconds(),
+        cause: gap.cause.words().to_owned(),
+        detail: gap.detail.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_names_come_first_and_by_number() {
+        let mut names = ["switch", "b-10", "b-9", "a-100", "b-x", "b-09"];
+        names.sort_by(|a, b| by_number(a, b));
+        assert_eq!(names, ["a-100", "b-09", "b-9", "b-10", "b-x", "switch"]);
+    }
+}

@@ -1,0 +1,252 @@
+//! The nodes: who reports, since when not, and how busy each is.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::asking::access_filter::Sight;
+use jobs::Window;
+use model::{DeviceId, Point, Timestamp, increase};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::{BootInfo, JobSelector, OriginInfo, Selector};
+
+/// The times in which processors work; waiting, idling and what the hypervisor took are no work.
+const BUSY: [&str; 5] = [
+    "cpu_user_seconds_total",
+    "cpu_nice_seconds_total",
+    "cpu_system_seconds_total",
+    "cpu_irq_seconds_total",
+    "cpu_softirq_seconds_total",
+];
+const CORES: &str = "cpu_online";
+const MEMORY: &str = "memory_total_bytes";
+const MEMORY_AVAILABLE: &str = "memory_available_bytes";
+
+/// The time over which the load of a node and its period are judged.
+const RECENT: i64 = 120 * Timestamp::SECOND;
+/// Two starts of an agent that sent samples of the same time for so long are two agents: a clock that was set back by
+/// less is none.
+const AT_ONCE: i64 = 10 * Timestamp::SECOND;
+/// A node whose period is not known is alive when it reported so recently.
+const ALIVE: f64 = 60.0;
+/// Periods shorter than this are no reason to call a node silent sooner.
+const PERIOD_MIN: f64 = 2.0;
+
+impl Questions {
+    /// The devices that some agent sends or sent samples of, by name, as far as the reader sees what is
+    /// counted there now, without those that were forgotten since; what its agent said of itself is `None`, and whether it is alive is judged by how
+    /// often its samples come: [`judge`] does so by what the agent said.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; it was cancelled.
+    pub fn nodes(&self, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
+        let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
+        // A run of a user is no node's agent: what he sends makes no node of a name, and none alive.
+        let mut agents = self.store.origins();
+        agents.retain(|agent| agent.origin.as_run().is_none());
+        for agent in &agents {
+            for device in &agent.devices {
+                let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));
+                seen(node, agent);
+            }
+        }
+        // Where a node has an agent of its own, it is alive as long as that is, whoever else measures it.
+        for agent in &agents {
+            let own = DeviceId::new(agent.origin.as_str()).ok();
+            if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
+                node.last_seen = None;
+                seen(node, agent);
+                node.conflict = are_several(agent, asker.now);
+            }
+        }
+        for (device, at) in self.registry.forgotten_nodes()? {
+            let is_back = |node: &api::Node| node.last_seen.is_some_and(|seen| seen > at.seconds());
+            if !nodes.get(&device).is_some_and(is_back) {
+                nodes.remove(&device);
+            }
+        }
+        let mut sight = Sight::new(self, asker, (asker.now.plus(-RECENT), asker.now), None);
+        for device in self.unseen(&nodes, &mut sight, asker)? {
+            nodes.remove(&device);
+        }
+        for last in self.store.snapshot().last(&Selector::default()) {
+            let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
+            let series = &last.series.series;
+            let may_be_hidden = series.job.is_some() || !asker.reader.sees_every_node();
+            if may_be_hidden
+                && !asker.reader.sees_every_job()
+                && !sight.of(&series.device, series.job.as_ref())?.at(last.at.0)
+            {
+                continue;
+            }
+            node.series += 1;
+            if last.series.series.job.is_none() {
+                let value = Some(last.value).filter(|value| value.is_finite());
+                match &*last.series.series.metric {
+                    CORES => node.cpu_cores = value,
+                    MEMORY => node.memory_bytes = value,
+                    // An hour old, it is not what the node uses now.
+                    MEMORY_AVAILABLE if last.at >= asker.now.plus(-RECENT) => {
+                        node.memory_used_bytes = value;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for node in nodes.values_mut() {
+            // Until here this is what is available.
+            let available = node.memory_used_bytes.take();
+            node.memory_used_bytes =
+                node.memory_bytes.zip(available).map(|(all, available)| all - available);
+        }
+        self.add_load(&mut nodes, &mut sight, asker)?;
+        self.add_jobs(&mut nodes, asker)?;
+        for node in nodes.values_mut() {
+            judge(node, asker.now);
+        }
+        Ok(nodes.into_values().collect())
+    }
+
+    /// The nodes that a reader does not see now.
+    fn unseen(
+        &self,
+        nodes: &BTreeMap<DeviceId, api::Node>,
+        sight: &mut Sight,
+        asker: &Asker,
+    ) -> Result<Vec<DeviceId>, QueryError> {
+        let mut unseen = Vec::new();
+        for device in nodes.keys() {
+            if !sight.of_node(device)?.at(asker.now.0) {
+                unseen.push(device.clone());
+            }
+        }
+        Ok(unseen)
+    }
+
+    /// How many cores each node used lately, and how often it reports.
+    fn add_load(
+        &self,
+        nodes: &mut BTreeMap<DeviceId, api::Node>,
+        sight: &mut Sight,
+        asker: &Asker,
+    ) -> Result<(), QueryError> {
+        let metrics: BTreeSet<Arc<str>> = BUSY.into_iter().map(Arc::from).collect();
+        let select =
+            Selector { metrics: Some(metrics), job: JobSelector::None, ..Selector::default() };
+        let from = asker.now.plus(-RECENT);
+        for chunk in self.store.snapshot().scan(&select, from, asker.now) {
+            asker.cancel.check()?;
+            let chunk = chunk?;
+            let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };
+            let seen = sight.of_node(&chunk.series.series.device)?;
+            // What is seen now is seen since one instant: before it nothing counts.
+            let rows = chunk.rows().filter(|(at, ..)| seen.joins(at.0, asker.now.0));
+            let points = rows.map(|(at, value, start)| Point { at, value, start });
+            if let Some(rate) = rate(points) {
+                *node.cpu_cores_used.get_or_insert(0.0) += rate;
+            }
+            let times: Vec<i64> =
+                chunk.times.into_iter().filter(|at| seen.joins(*at, asker.now.0)).collect();
+            if let Some(period) = usual_distance(&times) {
+                node.period_seconds = Some(period);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_jobs(
+        &self,
+        nodes: &mut BTreeMap<DeviceId, api::Node>,
+        asker: &Asker,
+    ) -> Result<(), QueryError> {
+        let now = Some(asker.now);
+        let window = Window { from: now, to: now, ..Window::default() };
+        for stay in self.stays(&window, asker)? {
+            if let (Some(node), None) = (nodes.get_mut(&stay.device), stay.stop) {
+                node.jobs.push(stay.key.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says whether a node is alive: its last batch came no longer ago than three of its periods.
+pub fn judge(node: &mut api::Node, now: Timestamp) {
+    let silent = node.last_seen.map(|seen| now.seconds() - seen);
+    node.alive = silent.is_some_and(|silent| silent <= patience(node.period_seconds));
+}
+
+/// How many seconds a node of a period may be silent: three of them; of one that is not known, a minute.
+pub fn patience(period_seconds: Option<f64>) -> f64 {
+    period_seconds.map_or(ALIVE, |period| 3.0 * period.max(PERIOD_MIN))
+}
+
+fn unknown(device: &DeviceId) -> api::Node {
+    api::Node {
+        device: device.to_string(),
+        alive: false,
+        stopped: false,
+        conflict: false,
+        last_seen: None,
+        period_seconds: None,
+        clock_offset_seconds: None,
+        agent_version: None,
+        config_generation: None,
+        config_refused: None,
+        troubles: Vec::new(),
+        unread: Vec::new(),
+        series: 0,
+        jobs: Vec::new(),
+        cpu_cores_used: None,
+        cpu_cores: None,
+        memory_used_bytes: None,
+        memory_bytes: None,
+    }
+}
+
+/// Notes that an origin sent samples of the node; of several, the last to do so.
+fn seen(node: &mut api::Node, origin: &OriginInfo) {
+    let received = origin.received.seconds();
+    if node.last_seen.is_none_or(|seen| seen < received) {
+        node.last_seen = Some(received);
+        node.clock_offset_seconds = Some(origin.clock_offset_us as f64 / 1e6);
+    }
+}
+
+/// Whether several agents send under one name: two starts send now, and their samples are of the same time. An agent
+/// that restarted sends its spool, too, whose samples are older.
+fn are_several(origin: &OriginInfo, now: Timestamp) -> bool {
+    let sends = |boot: &BootInfo| now.since(boot.received) <= RECENT;
+    let mut spans: Vec<_> =
+        origin.boots.iter().filter(|boot| sends(boot)).filter_map(|boot| boot.instants).collect();
+    spans.sort_unstable();
+    let ends = spans.iter().scan(Timestamp(i64::MIN), |end, (_, to)| {
+        *end = (*end).max(*to);
+        Some(*end)
+    });
+    let mut pairs = ends.zip(spans.iter().skip(1));
+    pairs.any(|(end, (from, to))| end.min(*to).since(*from) >= AT_ONCE)
+}
+
+/// What a counter grew by per second from its first to its last point.
+fn rate(points: impl Iterator<Item = Point>) -> Option<f64> {
+    let (mut amount, mut ends): (f64, Option<(Point, Point)>) = (0.0, None);
+    for point in points {
+        let first = ends.map_or(point, |(first, before)| {
+            amount += increase(before, point).amount;
+            first
+        });
+        ends = Some((first, point));
+    }
+    let (first, last) = ends?;
+    let seconds = last.at.since(first.at) as f64 / 1e6;
+    (seconds > 0.0).then_some(amount / seconds)
+}
+
+/// The distance between most neighbours, in seconds.
+pub(crate) fn usual_distance(times: &[i64]) -> Option<f64> {
+    let pairs = times.iter().zip(times.iter().skip(1));
+    let mut distances: Vec<i64> = pairs.map(|(a, b)| b.saturating_sub(*a)).collect();
+    distances.sort_unstable();
+    distances.get(distances.len() / 2).map(|distance| *distance as f64 / 1e6)
+}

@@ -1,0 +1,76 @@
+//! Local jobs without a sign of life: their node fell silent, or their `jobmeter run` was killed.
+
+use crate::QueryError;
+use crate::Questions;
+use crate::common::time::SLACK;
+use jobs::OpenLocal;
+use model::{JobKey, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{JobSelector, Selector};
+
+/// Metrics that count the processes of a job: above 0 each sample is a sign of life. An empty cgroup that is left
+/// behind is none.
+const PROCESSES: [&str; 2] = ["cgroup_tasks", "run_processes"];
+
+impl Questions {
+    /// Ends the local jobs that have had no sign of life for so long: each with the last one, and marked as such.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails.
+    pub fn end_silent_jobs(
+        &self,
+        silent_us: i64,
+        now: Timestamp,
+    ) -> Result<Vec<(JobKey, Timestamp)>, QueryError> {
+        let since = now.plus(silent_us.saturating_neg());
+        let mut ended = Vec::new();
+        for job in self.registry.open_local(since)? {
+            let last = self.sign_of_life(&job, since, now)?;
+            if last < since && self.registry.end_silent(job.key.id, last)? {
+                ended.push((job.key, last));
+            }
+        }
+        Ok(ended)
+    }
+
+    /// The last sign of life of a job: some that is not before `since`, or the very last.
+    fn sign_of_life(
+        &self,
+        job: &OpenLocal,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, QueryError> {
+        let mut select = Selector { job: JobSelector::Is(job.key.clone()), ..Selector::default() };
+        let snapshot = self.store.snapshot();
+        let newest = snapshot.last(&select);
+        let counts = |metric: &str| PROCESSES.contains(&metric);
+        let is_counted = newest.iter().any(|last| counts(&last.series.series.metric));
+        let alive = newest.iter().any(|last| {
+            let of_processes = counts(&last.series.series.metric) && last.value > 0.0;
+            last.at >= since && (of_processes || !is_counted)
+        });
+        if alive {
+            return Ok(now);
+        }
+        let from = job.start.plus(-SLACK);
+        let mut found = job.start;
+        for processes in [true, false] {
+            let metrics: BTreeSet<Arc<str>> = PROCESSES.into_iter().map(Arc::from).collect();
+            select.metrics = processes.then_some(metrics);
+            let mut any = false;
+            for chunk in snapshot.scan(&select, from, now) {
+                for (at, value, _) in chunk?.rows() {
+                    any = true;
+                    if !processes || value > 0.0 {
+                        found = found.max(at);
+                    }
+                }
+            }
+            if any {
+                break;
+            }
+        }
+        Ok(found.min(now))
+    }
+}

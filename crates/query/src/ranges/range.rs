@@ -1,0 +1,223 @@
+//! Points of series over time, to plot: cut into steps, counters as rates.
+
+use crate::Asker;
+use crate::Cancel;
+use crate::QueryError;
+use crate::Questions;
+use crate::RangeQuestion;
+use crate::Settings;
+use crate::asking::access_filter::Sight;
+use crate::ranges::range_line::LineOf;
+use crate::rows::summary::seen_windows;
+use model::{Metric, Point, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Chunk, Selector, Snapshot, Store};
+
+/// How far back the reading before a range is looked for, so that its first point has a rate.
+const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
+/// How far back it is looked for where that finds none: the series is read rarely, or it had a gap.
+const BEFORE_MAX: i64 = 24 * HOUR;
+const HOUR: i64 = 3600 * Timestamp::SECOND;
+
+impl Questions {
+    /// Points of series over time. What passes the limits of series and points is cut, and said.
+    ///
+    /// Steps that are whole multiples of a rollup's window are made of the longest such windows, and are
+    /// whole: the first and the last one reach beyond the range.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; it was cancelled.
+    pub fn range(&self, question: &RangeQuestion, asker: &Asker) -> Result<api::Range, QueryError> {
+        let devices = question.select.devices.as_ref();
+        let mut sight = Sight::new(self, asker, reach(question), devices);
+        let metrics = self.store.catalogue();
+        let help: HashMap<&str, &Metric> =
+            metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
+        let step = question.step_us.max(0);
+        let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
+        let mut shown = Shown::new(&self.settings, help);
+        let snapshot = self.store.snapshot();
+        match window {
+            Some(window) => {
+                take_rolled(question, window, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
+            }
+            None => {
+                take_samples(question, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
+            }
+        }
+        Ok(api::Range {
+            start: question.from.seconds(),
+            end: question.to.seconds(),
+            step_seconds: step as f64 / 1e6,
+            rollup_seconds: window.map_or(0.0, |window| window as f64 / 1e6),
+            gaps: self.gaps_of(question, &shown.series, asker)?,
+            series: shown.series,
+            truncated: shown.truncated,
+        })
+    }
+}
+
+/// Adds the lines of whole steps, made of rollups with this window.
+fn take_rolled(
+    question: &RangeQuestion,
+    window: i64,
+    snapshot: &Snapshot,
+    sight: &mut Sight,
+    shown: &mut Shown<'_>,
+    cancel: &Cancel,
+) -> Result<(), QueryError> {
+    let step = question.step_us.max(0);
+    let whole = whole_steps(question, step);
+    let first = before(whole.from, step);
+    for found in snapshot.windows(&whole.select, first, whole.to, window) {
+        cancel.check()?;
+        let found = found?;
+        let series = &found.series.series;
+        let seen = sight.of(&series.device, series.job.as_ref())?;
+        if !seen.touches(first.0, whole.to.0) {
+            continue;
+        }
+        let select = Selector::of(series);
+        let found = seen_windows(snapshot, found, &seen, window, cancel)?;
+        let mut line = LineOf::new(&found.series, &whole, first, &seen);
+        if let Some((_, rollup)) = found.windows.first()
+            && line.lacks_before(rollup.first)
+        {
+            line.set_before(reading_before(snapshot, &select, first)?);
+        }
+        if !line.take_windows(&found.windows) {
+            // Only gauges come here: they need no reading before.
+            line = LineOf::new(&found.series, &whole, first, &seen);
+            for chunk in snapshot.scan(&select, first, whole.to) {
+                line.take(&chunk?);
+            }
+        }
+        if !shown.close(line) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the lines of steps made of samples.
+fn take_samples(
+    question: &RangeQuestion,
+    snapshot: &Snapshot,
+    sight: &mut Sight,
+    shown: &mut Shown<'_>,
+    cancel: &Cancel,
+) -> Result<(), QueryError> {
+    let step = question.step_us.max(0);
+    let first = before(question.from, step);
+    let mut line: Option<LineOf> = None;
+    for chunk in snapshot.scan(&question.select, first, question.to) {
+        cancel.check()?;
+        let chunk = chunk?;
+        let series = &chunk.series.series;
+        let seen = sight.of(&series.device, series.job.as_ref())?;
+        if !seen.touches(first.0, question.to.0) {
+            continue;
+        }
+        let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
+        if !line.as_ref().is_some_and(same) {
+            let mut next = LineOf::new(&chunk.series, question, first, &seen);
+            if let Some(reading) = first_reading(&chunk)
+                && next.lacks_before(reading)
+            {
+                let select = Selector::of(series);
+                next.set_before(reading_before(snapshot, &select, first)?);
+            }
+            if let Some(done) = line.replace(next)
+                && !shown.close(done)
+            {
+                line = None;
+                break;
+            }
+        }
+        line.iter_mut().for_each(|line| line.take(&chunk));
+    }
+    line.map(|line| shown.close(line));
+    Ok(())
+}
+
+/// From when samples are read, for a range that begins at `from`.
+fn before(from: Timestamp, step: i64) -> Timestamp {
+    from.plus(-BEFORE_MIN.max(step))
+}
+
+fn first_reading(chunk: &Chunk) -> Option<Point> {
+    let (at, value, start) = chunk.rows().next()?;
+    Some(Point { at, value, start })
+}
+
+/// The last reading of a series before an instant, and back to when it was looked for: a day. It comes from
+/// samples back to the full hour, and from windows of an hour before that.
+fn reading_before(
+    snapshot: &Snapshot,
+    select: &Selector,
+    first: Timestamp,
+) -> Result<(Option<Point>, Timestamp), QueryError> {
+    let (last, since) = (first.plus(-1), first.plus(-BEFORE_MAX));
+    let hour = Timestamp(first.0.div_euclid(HOUR).saturating_mul(HOUR));
+    let mut found = None;
+    for chunk in snapshot.scan(select, hour, last) {
+        let chunk = chunk?;
+        found = chunk.rows().last().map(|(at, value, start)| Point { at, value, start }).or(found);
+    }
+    if found.is_none() {
+        for windows in snapshot.windows(select, since, hour.plus(-1), HOUR) {
+            found = windows?.windows.last().map(|(_, rollup)| rollup.last).or(found);
+        }
+    }
+    Ok((found, since))
+}
+
+/// From when until when something may be read.
+fn reach(question: &RangeQuestion) -> (Timestamp, Timestamp) {
+    let before = BEFORE_MIN.max(question.step_us.saturating_mul(2));
+    (question.from.plus(-before), question.to.plus(question.step_us.max(0)))
+}
+
+/// The range widened to whole steps.
+pub(crate) fn whole_steps(question: &RangeQuestion, step: i64) -> RangeQuestion {
+    let begin = |at: Timestamp| at.0.div_euclid(step).saturating_mul(step);
+    RangeQuestion {
+        select: question.select.clone(),
+        from: Timestamp(begin(question.from)),
+        to: Timestamp(begin(question.to).saturating_add(step - 1)),
+        ..*question
+    }
+}
+
+/// The series that are shown, as far as there is room.
+struct Shown<'a> {
+    help: HashMap<&'a str, &'a Metric>,
+    points_max: usize,
+    series_max: usize,
+    points: usize,
+    series: Vec<api::RangeSeries>,
+    truncated: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn new(settings: &Settings, help: HashMap<&'a str, &'a Metric>) -> Self {
+        let Settings { points_max, series_max, .. } = *settings;
+        Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
+    }
+
+    /// Takes a line that is complete; false when there is no room.
+    fn close(&mut self, line: LineOf) -> bool {
+        let shown = line.finish(&self.help);
+        if shown.times.is_empty() {
+            return true;
+        }
+        self.points = self.points.saturating_add(shown.times.len());
+        let room = self.points <= self.points_max && self.series.len() < self.series_max;
+        if room {
+            self.series.push(shown);
+        }
+        self.truncated |= !room;
+        room
+    }
+}

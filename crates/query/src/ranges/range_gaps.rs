@@ -1,0 +1,66 @@
+//! Gaps that belong to a range: those of its series, and of no other node or job.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::RangeQuestion;
+use crate::lists::lists::gap;
+use jobs::Window;
+use model::{ClusterId, DeviceId, Gap};
+use std::collections::BTreeSet;
+use store::JobSelector;
+
+impl Questions {
+    /// The gaps of the devices that were requested; without devices, those of the devices of the series that
+    /// were found, and of the devices of the requested job. A gap of a `jobmeter run` belongs to its job only.
+    pub(crate) fn gaps_of(
+        &self,
+        of: &RangeQuestion,
+        series: &[api::RangeSeries],
+        asker: &Asker,
+    ) -> Result<Vec<api::Gap>, QueryError> {
+        let devices = match &of.select.devices {
+            Some(devices) => devices.clone(),
+            None => self.devices_of(of, series, asker)?,
+        };
+        let local = ClusterId::local();
+        let jobs: BTreeSet<i64> = series
+            .iter()
+            .filter(|one| one.series.cluster.as_deref() == Some(local.as_str()))
+            .filter_map(|one| one.series.job)
+            .collect();
+        let requested = match &of.select.job {
+            JobSelector::Is(key) | JobSelector::NoneOrIs(key) if key.cluster == local => {
+                Some(key.id.get())
+            }
+            _ => None,
+        };
+        let of_series = |gap: &&Gap| match gap.origin.as_run() {
+            Some((_, id)) => jobs.contains(&id.get()) || requested == Some(id.get()),
+            None => true,
+        };
+        let mut gaps = Vec::new();
+        for device in &devices {
+            let found = self.gaps((of.from, of.to), Some(device), asker)?;
+            gaps.extend(found.iter().filter(of_series).map(gap));
+        }
+        gaps.sort_by(|a, b| a.from.total_cmp(&b.from));
+        Ok(gaps)
+    }
+
+    fn devices_of(
+        &self,
+        of: &RangeQuestion,
+        series: &[api::RangeSeries],
+        asker: &Asker,
+    ) -> Result<BTreeSet<DeviceId>, QueryError> {
+        let found = series.iter().filter_map(|one| DeviceId::new(&one.series.device).ok());
+        let mut devices: BTreeSet<DeviceId> = found.collect();
+        if let JobSelector::Is(key) | JobSelector::NoneOrIs(key) = &of.select.job {
+            let (job, from, to) = (Some(key.clone()), Some(of.from), Some(of.to));
+            let stays = self.stays(&Window { job, from, to, ..Window::default() }, asker)?;
+            devices.extend(stays.into_iter().map(|stay| stay.device));
+        }
+        Ok(devices)
+    }
+}

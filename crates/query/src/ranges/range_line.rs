@@ -1,0 +1,333 @@
+//! The points of one series: samples or rollups cut into steps, counters as rates.
+
+use crate::RangeQuestion;
+use crate::Rate;
+use crate::asking::access_filter::Seen;
+use crate::lists::lists::described;
+use crate::ranges::range_holes::{Points, with_holes};
+use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Chunk, SeriesInfo};
+
+/// A series being turned into points.
+#[derive(Debug)]
+pub(crate) struct LineOf {
+    pub(crate) info: Arc<SeriesInfo>,
+    seen: Seen,
+    from: i64,
+    to: i64,
+    step: i64,
+    /// From when samples are read: a counter that started later has no reading before its first.
+    since: i64,
+    /// Whether a counter is shown as what it grows by.
+    rate: bool,
+    /// The reading before the next one.
+    before: Option<Point>,
+    bucket: Option<Bucket>,
+    times: Vec<i64>,
+    values: Vec<Option<f64>>,
+    /// Rates: the seconds that each value covers.
+    seconds: Vec<f64>,
+}
+
+/// A step being filled.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    start: i64,
+    /// Gauges: the sum of the values. Rates: the growth. Counters as they are: the last value.
+    sum: f64,
+    /// Gauges: how many values. Rates: the seconds that the growth took.
+    weight: f64,
+}
+
+impl LineOf {
+    /// A series without points, of which samples are read from `since` on.
+    pub(crate) fn new(
+        info: &Arc<SeriesInfo>,
+        question: &RangeQuestion,
+        since: Timestamp,
+        seen: &Seen,
+    ) -> Self {
+        let (info, seen) = (Arc::clone(info), seen.clone());
+        Self {
+            rate: info.kind == Kind::Counter && question.rate == Rate::Counters,
+            info,
+            seen,
+            from: question.from.0,
+            to: question.to.0,
+            step: question.step_us.max(0),
+            since: since.0,
+            before: None,
+            bucket: None,
+            times: Vec::new(),
+            values: Vec::new(),
+            seconds: Vec::new(),
+        }
+    }
+
+    /// Sets the reading before the first. `None`: there is none back to that instant, so that a first reading
+    /// counts from any start since then.
+    pub(crate) fn set_before(&mut self, (before, since): (Option<Point>, Timestamp)) {
+        self.before = before;
+        if before.is_none() {
+            self.since = since.0;
+        }
+    }
+
+    /// Whether a rate needs the reading before this one, the first that was read, and it is not known.
+    pub(crate) fn lacks_before(&self, first: Point) -> bool {
+        let began = first.start.is_some_and(|start| start.0 >= self.since);
+        self.rate && self.before.is_none() && first.at.0 >= self.from && !began
+    }
+
+    pub(crate) fn take(&mut self, chunk: &Chunk) {
+        let mut rows = chunk.rows().peekable();
+        while let Some((at, value, start)) = rows.next() {
+            // Of one instant the last sample counts, as in rollups.
+            let again = self.rate && rows.peek().is_some_and(|(next, ..)| *next == at);
+            if again || !self.seen.at(at.0) {
+                continue;
+            }
+            let point = Point { at, value, start };
+            if at.0 >= self.from && at.0 <= self.to {
+                self.add(point);
+            }
+            self.before = Some(point);
+        }
+    }
+
+    /// The same for windows; false where they do not tell what is shown.
+    pub(crate) fn take_windows(&mut self, windows: &[(Timestamp, Rollup)]) -> bool {
+        for (start, rollup) in windows {
+            if start.0 >= self.from && start.0 <= self.to {
+                let (sum, weight) = if self.rate {
+                    let begun = self.growth(rollup.first);
+                    let (grown, seconds) = begun.unwrap_or((0.0, 0.0));
+                    let within = rollup.last.at.since(rollup.first.at) as f64 / 1e6;
+                    (grown + rollup.increase(), seconds + within)
+                } else if self.info.kind == Kind::Counter {
+                    (rollup.last.value, 1.0)
+                } else if store::is_total(&self.info.series.metric) {
+                    return false;
+                } else {
+                    (rollup.sum, rollup.count as f64)
+                };
+                if weight > 0.0 {
+                    self.put(start.0, sum, weight);
+                }
+            }
+            self.before = Some(rollup.last);
+        }
+        true
+    }
+
+    fn add(&mut self, point: Point) {
+        let (sum, weight) = if self.rate {
+            match self.growth(point) {
+                Some(growth) => growth,
+                None => return,
+            }
+        } else {
+            (point.value, 1.0)
+        };
+        self.put(point.at.0, sum, weight);
+    }
+
+    /// Adds to the step that an instant lies in.
+    fn put(&mut self, at: i64, sum: f64, weight: f64) {
+        let start = if self.step > 0 { at.div_euclid(self.step) * self.step } else { at };
+        match &mut self.bucket {
+            Some(bucket) if bucket.start == start && self.step > 0 => {
+                let last = self.info.kind == Kind::Counter && !self.rate;
+                bucket.sum = if last { sum } else { bucket.sum + sum };
+                bucket.weight = if last { 1.0 } else { bucket.weight + weight };
+            }
+            _ => {
+                self.close();
+                self.bucket = Some(Bucket { start, sum, weight });
+            }
+        }
+    }
+
+    /// The growth of a counter since the reading before, and the seconds that it covers. A first reading counts
+    /// from the counter's start. `None`: neither is known, or the reader may not see all of the time between.
+    fn growth(&self, point: Point) -> Option<(f64, f64)> {
+        let before = match (self.before, point.start) {
+            (Some(before), _) if self.seen.joins(before.at.0, point.at.0) => before,
+            (_, Some(start)) if start.0 >= self.since && self.seen.joins(start.0, point.at.0) => {
+                Point { at: start, value: 0.0, ..point }
+            }
+            _ => return None,
+        };
+        let seconds = point.at.since(before.at) as f64 / 1e6;
+        (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
+    }
+
+    fn close(&mut self) {
+        if let Some(bucket) = self.bucket.take() {
+            let value = bucket.sum / bucket.weight;
+            self.times.push(bucket.start);
+            self.values.push(Some(value).filter(|value| value.is_finite()));
+            self.seconds.push(bucket.weight);
+        }
+    }
+
+    pub(crate) fn finish(mut self, help: &HashMap<&str, &Metric>) -> api::RangeSeries {
+        self.close();
+        let Points { times, values, seconds } =
+            with_holes(&self.times, &self.values, &self.seconds, self.step);
+        let unit = self.info.unit.word();
+        let value_unit = if self.rate { format!("{unit}/s") } else { unit.to_owned() };
+        let meaning = help.get(&*self.info.series.metric);
+        api::RangeSeries {
+            series: described(&self.info),
+            value_unit,
+            help: meaning.map(|metric| metric.help.to_string()).unwrap_or_default(),
+            times: times.into_iter().map(|at| Timestamp(at).seconds()).collect(),
+            values,
+            seconds: if self.rate { seconds } else { Vec::new() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranges::range::whole_steps;
+    use model::{DeviceId, Labels, RollupWindows, Series, Unit};
+    use proptest::prelude::*;
+    use store::{Selector, Store};
+
+    const S: i64 = Timestamp::SECOND;
+    type Rows = [(i64, f64, Option<i64>)];
+
+    fn info(kind: Kind) -> Arc<SeriesInfo> {
+        let metric = if kind == Kind::Counter { "x_seconds_total" } else { "x_seconds" };
+        let series = Series {
+            device: DeviceId::new("n1").unwrap(),
+            metric: Arc::from(metric),
+            job: None,
+            labels: Labels::default(),
+        };
+        Arc::new(SeriesInfo { series, unit: Unit::Seconds, kind, divisor: 1 })
+    }
+
+    fn question((from, to): (i64, i64), step: i64, rate: Rate) -> RangeQuestion {
+        let (from, to) = (Timestamp(from * S), Timestamp(to * S));
+        RangeQuestion { select: Selector::default(), from, to, step_us: step * S, rate }
+    }
+
+    fn chunk(info: &Arc<SeriesInfo>, rows: &Rows) -> Chunk {
+        let at = |start: Option<i64>| start.map(|start| Timestamp(start * S));
+        Chunk {
+            series: Arc::clone(info),
+            times: rows.iter().map(|row| row.0 * S).collect(),
+            values: rows.iter().map(|row| row.1).collect(),
+            starts: rows.iter().enumerate().map(|(row, (_, _, start))| (row, at(*start))).collect(),
+        }
+    }
+
+    fn line(kind: Kind, from: i64, to: i64, step: i64, rows: &Rows) -> api::RangeSeries {
+        let info = info(kind);
+        let question = question((from, to), step, Rate::Counters);
+        let mut line = LineOf::new(&info, &question, question.from, &Seen::Always);
+        line.take(&chunk(&info, rows));
+        line.finish(&HashMap::new())
+    }
+
+    proptest! {
+        /// Steps of an hour are the same, be they made of samples, of five minutes or of hours.
+        #[test]
+        fn rollups_give_the_points_that_samples_give(
+            steps in prop::collection::vec((1_i64..900, -50_i32..200, any::<bool>()), 1..120),
+            counter in any::<bool>(),
+            rate in any::<bool>(),
+        ) {
+            let kind = if counter { Kind::Counter } else { Kind::Gauge };
+            let (mut at, mut value, mut start) = (3000, 0.0_f64, 2990);
+            let rows: Vec<_> = steps.into_iter().map(|(dt, change, told)| {
+                at += dt;
+                value += f64::from(change);
+                if counter && value < 0.0 {
+                    value = 0.0;
+                    start = if told { at - 1 } else { start };
+                }
+                (at, value, told.then_some(start))
+            }).collect();
+            let info = info(kind);
+            let rate = if rate { Rate::Counters } else { Rate::Raw };
+            let asked = whole_steps(&question((5000, 40_000), 3600, rate), 3600 * S);
+            prop_assert_eq!((asked.from.0, asked.to.0), (3600 * S, 43_200 * S - 1));
+            let first = asked.from.plus(-3600 * S);
+            let chunk = chunk(&info, &rows);
+            let mut line = LineOf::new(&info, &asked, first, &Seen::Always);
+            line.take(&chunk);
+            let want = line.finish(&HashMap::new());
+            for window in Store::WINDOWS_US {
+                let mut rolled = RollupWindows::new(window);
+                let mut windows = Vec::new();
+                for (at, value, start) in chunk.rows() {
+                    windows.extend(rolled.push(Point { at, value, start }));
+                }
+                windows.extend(rolled.finish());
+                windows.retain(|(start, _)| *start >= first && *start <= asked.to);
+                let mut line = LineOf::new(&info, &asked, first, &Seen::Always);
+                prop_assert!(line.take_windows(&windows));
+                let have = line.finish(&HashMap::new());
+                prop_assert_eq!(&have.times, &want.times);
+                for (have, want) in have.values.iter().zip(&want.values) {
+                    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+                    prop_assert!(match (have, want) {
+                        (Some(have), Some(want)) => near(*have, *want),
+                        (have, want) => have == want,
+                    }, "{have:?} for {want:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gauges_are_averaged_in_steps_at_whole_multiples() {
+        let rows = [(98, 9.0, None), (101, 1.0, None), (103, 3.0, None), (106, 5.0, None)];
+        let shown = line(Kind::Gauge, 100, 110, 5, &rows);
+        assert_eq!((shown.times, shown.values), (vec![100.0, 105.0], vec![Some(2.0), Some(5.0)]));
+        assert_eq!(shown.value_unit, "seconds");
+    }
+
+    #[test]
+    fn a_rate_is_growth_over_the_time_it_took() {
+        // 2 a second, read every 2 s, shown in steps of 5 s, which hold two or three readings.
+        let rows: Vec<_> = (0..15).map(|i| (2 * i, 4.0 * i as f64, None)).collect();
+        let shown = line(Kind::Counter, 10, 28, 5, &rows);
+        assert_eq!(shown.times, [10.0, 15.0, 20.0, 25.0]);
+        assert_eq!(shown.values, [Some(2.0); 4]);
+        assert_eq!(shown.seconds, [6.0, 4.0, 6.0, 4.0]);
+        assert_eq!(shown.value_unit, "seconds/s");
+    }
+
+    #[test]
+    fn a_counter_that_begins_counts_from_its_start() {
+        let rows = [(12, 6.0, Some(10)), (14, 10.0, Some(10))];
+        assert_eq!(line(Kind::Counter, 10, 20, 0, &rows).values, [Some(3.0), Some(2.0)]);
+        // Begun before the range: its first reading tells nothing.
+        assert_eq!(line(Kind::Counter, 11, 20, 0, &rows).values, [Some(2.0)]);
+    }
+
+    #[test]
+    fn a_hole_is_a_hole_and_its_growth_makes_no_peak() {
+        let rows =
+            [(0, 0.0, None), (1, 1.0, None), (2, 2.0, None), (12, 12.0, None), (13, 13.0, None)];
+        let shown = line(Kind::Counter, 0, 20, 1, &rows);
+        assert_eq!(shown.times, [1.0, 2.0, 7.0, 12.0, 13.0]);
+        assert_eq!(shown.values, [Some(1.0), Some(1.0), None, Some(1.0), Some(1.0)]);
+        let raw = line(Kind::Gauge, 0, 20, 0, &rows[..3]);
+        assert_eq!(raw.values.len(), 3, "no hole in an even line");
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_value() {
+        let rows = [(0, f64::NAN, None), (1, 1.0, None)];
+        assert_eq!(line(Kind::Gauge, 0, 9, 0, &rows).values, [None, Some(1.0)]);
+    }
+}

@@ -1,0 +1,409 @@
+//! What one job used.
+
+use crate::Asker;
+use crate::QueryError;
+use crate::Questions;
+use crate::common::time::SLACK;
+use crate::lists::lists::gap;
+use crate::lists::shown::{allocation, share, shown, step};
+use crate::reports::ended;
+use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
+use jobs::{Filter, JobName, Listed, Sees, Whole};
+use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::{Chunk, JobSelector, Selector, SeriesInfo};
+
+impl Questions {
+    /// What the newest run of a job used, of those that the asker sees: everything that was counted for it,
+    /// read within ten seconds of its stay. A counter's amount is [`model::increases`] over the run, its first
+    /// reading counting from its start.
+    ///
+    /// # Errors
+    /// The job is not known or somebody else's; a block cannot be read; it was cancelled.
+    pub fn job_report(&self, name: &JobName, asker: &Asker) -> Result<api::JobReport, QueryError> {
+        self.run_report(name, None, asker)
+    }
+
+    /// The same of the newest run of those that had started by then: of a number that was given again.
+    ///
+    /// # Errors
+    /// As [`Questions::job_report`]; none had started by then.
+    pub fn run_report(
+        &self,
+        name: &JobName,
+        by: Option<Timestamp>,
+        asker: &Asker,
+    ) -> Result<api::JobReport, QueryError> {
+        let key = self.job_seen(name, asker)?;
+        let whole = self.registry.whole_seen(&key, by, asker.reader)?;
+        let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
+        let Whole { job, allocations, nodes, steps, oom_kills } = whole;
+        if let Some(watch) = asker.watch.as_ref().filter(|_| by.is_some()) {
+            watch.names(&key, job.uid);
+        }
+        let devices: BTreeSet<DeviceId> =
+            allocations.iter().map(|allocation| allocation.device.clone()).collect();
+        let stop = job.stop.unwrap_or(asker.now);
+        // What never started used nothing.
+        let start = job.start.unwrap_or(stop);
+        let reach = Reach::of(&self.registry.runs(&key)?, start, stop);
+        let runs = self.runs_of(&key, asker)?;
+        let select = Selector {
+            devices: Some(devices.clone()),
+            job: JobSelector::Is(key),
+            ..Selector::default()
+        };
+        let mut used = Used::new(reach, self.settings.series_max);
+        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
+            asker.cancel.check()?;
+            used.take(&chunk?);
+        }
+        let (by_node, lines, series, read) = used.finish();
+        let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
+        let (totals, origins) = totals(&by_node, wall_seconds);
+        let coverage = coverage(&devices, &read, (start, stop), job.stop.is_some());
+        let mut missing = Vec::new();
+        for device in &devices {
+            missing.extend(self.gaps((start, stop), Some(device), asker)?);
+        }
+        missing.retain(|gap| is_of_job(gap, &job.key));
+        Ok(api::JobReport {
+            runs,
+            gaps: missing.iter().map(gap).collect(),
+            end: ended::how_it_ended(&job, !oom_kills.is_empty()),
+            oom_kills: ended::oom_kills(oom_kills),
+            job: shown(Listed { job, devices: devices.into_iter().collect() }),
+            allocations: allocations.iter().map(allocation).collect(),
+            nodes: nodes.into_iter().map(share).collect(),
+            steps: steps.into_iter().map(step).collect(),
+            totals,
+            origins,
+            coverage,
+            lines,
+            series,
+        })
+    }
+
+    /// The jobs of a list, each that the asker sees all of with what it used.
+    ///
+    /// # Errors
+    /// The registry fails; a block cannot be read; it was cancelled.
+    pub fn jobs_with_usage(
+        &self,
+        filter: &Filter,
+        asker: &Asker,
+    ) -> Result<Vec<api::Job>, QueryError> {
+        let mut jobs = Vec::new();
+        for listed in self.listed(filter, asker)? {
+            let seen = self.registry.sees_run(asker.reader, &listed.job)? == Sees::All;
+            let usage = match listed.job.start {
+                Some(start) if seen => Some(self.usage(&listed, start, asker)?),
+                _ => None,
+            };
+            jobs.push(api::Job { usage, ..shown(listed) });
+        }
+        Ok(jobs)
+    }
+
+    /// What a run used, from the metrics of [`USAGE_METRICS`] alone.
+    fn usage(
+        &self,
+        listed: &Listed,
+        start: Timestamp,
+        asker: &Asker,
+    ) -> Result<api::Usage, QueryError> {
+        let stop = listed.job.stop.unwrap_or(asker.now);
+        let reach = Reach::of(&self.registry.runs(&listed.job.key)?, start, stop);
+        let select = Selector {
+            devices: Some(listed.devices.iter().cloned().collect()),
+            metrics: Some(USAGE_METRICS.into_iter().map(Arc::from).collect()),
+            job: JobSelector::Is(listed.job.key.clone()),
+            labels: Vec::new(),
+        };
+        let mut used = Used::new(reach, 0);
+        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
+            asker.cancel.check()?;
+            used.take(&chunk?);
+        }
+        let (by_node, ..) = used.finish();
+        let (totals, _) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
+        Ok(api::Usage {
+            cpu_seconds: totals.cpu_seconds,
+            memory_peak_bytes: totals.memory_peak_bytes,
+            wall_seconds: Some(totals.wall_seconds),
+        })
+    }
+
+    /// The runs of a number that the asker sees, the newest first.
+    fn runs_of(&self, key: &JobKey, asker: &Asker) -> Result<Vec<api::Run>, QueryError> {
+        let mut runs = Vec::new();
+        for run in self.registry.runs(key)?.into_iter().rev() {
+            if runs.len() >= RUNS_MAX {
+                break;
+            }
+            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+                runs.push(api::Run {
+                    start: run.start.map(Timestamp::seconds),
+                    submit: run.submit.map(Timestamp::seconds),
+                    stop: run.stop.map(Timestamp::seconds),
+                    state: run.state.word().to_owned(),
+                });
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// Most runs of a number that are told.
+const RUNS_MAX: usize = 100;
+
+/// A node whose last sample is older than this, and than three of its usual distances, is silent.
+const FRESH: i64 = 60 * Timestamp::SECOND;
+/// Most silent nodes that are listed.
+const SILENT_MAX: usize = 100;
+
+/// Whether a gap belongs to a job: that of its node's agent, or of its own `jobmeter run`.
+fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
+    gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
+}
+
+/// Which nodes have samples until the end.
+fn coverage(
+    devices: &BTreeSet<DeviceId>,
+    read: &BTreeMap<String, Read>,
+    (start, end): (Timestamp, Timestamp),
+    ended: bool,
+) -> api::Coverage {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let mut coverage = api::Coverage { of: count(devices.len()), ..api::Coverage::default() };
+    for device in devices {
+        let read = read.get(device.as_str());
+        let patience = read.map_or(FRESH, |read| FRESH.max(read.distance.saturating_mul(3)));
+        let last = read.map(|read| read.last);
+        let late = end.0.saturating_sub(last.unwrap_or(start.0)) > patience;
+        if last.is_some() && !late {
+            coverage.nodes = coverage.nodes.saturating_add(1);
+        } else if (late || ended) && coverage.silent.len() < SILENT_MAX {
+            let since = last.map(|at| Timestamp(at).seconds());
+            coverage.silent.push(api::SilentNode { device: device.to_string(), since });
+        }
+    }
+    coverage
+}
+
+/// When a device was read for the job.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    last: i64,
+    /// The shortest mean distance between two samples of a series.
+    distance: i64,
+}
+
+/// Which samples of an ID are those of one run: those within ten seconds of it, but for those of a run before or
+/// after it.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    from: Timestamp,
+    to: Timestamp,
+    /// Counters that began earlier are those of the run before.
+    first: Timestamp,
+    /// Counters that began then or later are those of the run after.
+    next: Timestamp,
+}
+
+impl Reach {
+    fn of(runs: &[Job], start: Timestamp, stop: Timestamp) -> Self {
+        let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
+        let near = runs.iter().filter(|run| run.stop.is_none_or(|stop| stop.plus(SLACK) > from));
+        let starts = || near.clone().filter_map(|run| run.start);
+        // The node's clock and that of a scheduler are a little apart.
+        let cut = |earlier: Timestamp, later: Timestamp| {
+            later.plus(-(later.since(earlier) / 2).min(Timestamp::SECOND))
+        };
+        let before = starts().filter(|other| *other < start).max();
+        let after = starts().filter(|other| *other > start).min();
+        let first = before.map(|before| cut(before, start));
+        let next = after.map_or(Timestamp(i64::MAX), |after| cut(start, after));
+        Self {
+            from: first.map_or(from, |first| first.max(from)),
+            to,
+            first: first.unwrap_or(Timestamp(i64::MIN)),
+            next,
+        }
+    }
+
+    fn has(&self, point: &Point) -> bool {
+        // A gauge has no start, and a counter may be read once more when the next run has begun.
+        (self.first..self.next).contains(&point.start.unwrap_or(point.at))
+    }
+}
+
+/// A job's samples being summed up, series by series.
+#[derive(Debug)]
+struct Used {
+    reach: Reach,
+    at_hand: Option<OneSeries>,
+    /// Of each metric, and each device.
+    metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
+    read: BTreeMap<String, Read>,
+    series: Vec<api::SeriesRef>,
+    series_max: usize,
+}
+
+#[derive(Debug)]
+struct OneSeries {
+    info: Arc<SeriesInfo>,
+    before: Option<Point>,
+    first: i64,
+    sum: SeriesSum,
+}
+
+/// What is known of one series, or of several together.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeriesSum {
+    increase: f64,
+    /// Whether some growth is known: there was a reading before, or the counter's start.
+    grown: bool,
+    /// Value times seconds, by trapezoids.
+    area: f64,
+    /// The last value, for a series of one sample.
+    last: f64,
+    max: Option<f64>,
+    samples: u64,
+}
+
+/// One metric of one device, over labels.
+#[derive(Clone, Copy, Debug)]
+struct MetricSum {
+    unit: &'static str,
+    kind: Kind,
+    sum: SeriesSum,
+    first: i64,
+    last: i64,
+}
+
+impl Used {
+    fn new(reach: Reach, series_max: usize) -> Self {
+        let (metrics, read, series) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { reach, at_hand: None, metrics, read, series, series_max }
+    }
+
+    fn take(&mut self, chunk: &Chunk) {
+        let reach = self.reach;
+        let points = || {
+            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
+            points.filter(|point| reach.has(point))
+        };
+        let Some(first) = points().next() else { return };
+        if !self.at_hand.as_ref().is_some_and(|one| Arc::ptr_eq(&one.info, &chunk.series)) {
+            self.close();
+        }
+        let one = self.at_hand.get_or_insert_with(|| OneSeries {
+            info: Arc::clone(&chunk.series),
+            before: None,
+            first: first.at.0,
+            sum: SeriesSum::default(),
+        });
+        if one.info.kind == Kind::Counter {
+            one.sum.increase += increases(one.before, reach.from, points());
+        }
+        for point in points() {
+            let counts = |start: Timestamp| start >= reach.from;
+            one.sum.grown |= one.before.is_some() || point.start.is_some_and(counts);
+            one.sum.samples += 1;
+            if point.value.is_finite() {
+                if let Some(before) = one.before.filter(|before| before.value.is_finite()) {
+                    let seconds = point.at.since(before.at) as f64 / 1e6;
+                    one.sum.area += (before.value + point.value) / 2.0 * seconds;
+                }
+                one.sum.last = point.value;
+                one.sum.max = Some(one.sum.max.map_or(point.value, |max| max.max(point.value)));
+            }
+            one.before = Some(point);
+        }
+    }
+
+    /// Adds the series at hand to its metric.
+    fn close(&mut self) {
+        let Some(one) = self.at_hand.take() else { return };
+        let series = &one.info.series;
+        let last = one.before.map_or(one.first, |point| point.at.0);
+        let device = series.device.to_string();
+        let others = i64::try_from(one.sum.samples).unwrap_or(i64::MAX).saturating_sub(1);
+        let distance = last.saturating_sub(one.first).checked_div(others).unwrap_or(i64::MAX);
+        let read = self.read.entry(device.clone()).or_insert(Read { last, distance });
+        (read.last, read.distance) = (read.last.max(last), read.distance.min(distance));
+        let devices = self.metrics.entry(series.metric.to_string()).or_default();
+        let metric = devices.entry(device).or_insert(MetricSum {
+            unit: one.info.unit.word(),
+            kind: one.info.kind,
+            sum: SeriesSum::default(),
+            first: one.first,
+            last,
+        });
+        metric.take(&one.sum, one.first, last);
+        if self.series.len() < self.series_max {
+            self.series.push(api::SeriesRef {
+                device: series.device.to_string(),
+                metric: series.metric.to_string(),
+                labels: series.labels.pairs().into_iter().collect(),
+            });
+        }
+    }
+
+    fn finish(mut self) -> Finished {
+        self.close();
+        let mut by_node = ByNode::default();
+        let mut lines = Vec::new();
+        for (name, devices) in self.metrics {
+            let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            let mut whole: Option<MetricSum> = None;
+            for (device, metric) in devices {
+                by_node.insert(&device, &name, metric.of_node());
+                match &mut whole {
+                    Some(whole) => whole.take(&metric.sum, metric.first, metric.last),
+                    none => *none = Some(metric),
+                }
+            }
+            lines.extend(whole.map(|metric| metric.line(name, count)));
+        }
+        (by_node, lines, self.series, self.read)
+    }
+}
+
+type Finished = (ByNode, Vec<api::ReportLine>, Vec<api::SeriesRef>, BTreeMap<String, Read>);
+
+impl MetricSum {
+    fn take(&mut self, sum: &SeriesSum, first: i64, last: i64) {
+        self.first = self.first.min(first);
+        self.last = self.last.max(last);
+        self.sum.increase += sum.increase;
+        self.sum.grown |= sum.grown;
+        self.sum.area += sum.area;
+        self.sum.last += sum.last;
+        self.sum.samples += sum.samples;
+        self.sum.max = [self.sum.max, sum.max].into_iter().flatten().reduce(f64::max);
+    }
+
+    fn of_node(&self) -> NodeSum {
+        let increase = Some(self.sum.increase).filter(|_| self.sum.grown);
+        NodeSum { kind: self.kind, increase, max: self.sum.max }
+    }
+
+    fn line(&self, metric: String, devices: u32) -> api::ReportLine {
+        let (counter, sum) = (self.kind == Kind::Counter, self.sum);
+        let seconds = self.last.saturating_sub(self.first) as f64 / 1e6;
+        let average = if seconds > 0.0 { sum.area / seconds } else { sum.last };
+        api::ReportLine {
+            metric,
+            unit: self.unit.to_owned(),
+            kind: self.kind.word().to_owned(),
+            increase: Some(sum.increase).filter(|_| counter && sum.grown),
+            average: Some(average).filter(|_| !counter && sum.max.is_some()),
+            max: sum.max.filter(|_| !counter),
+            samples: sum.samples,
+            devices,
+        }
+    }
+}

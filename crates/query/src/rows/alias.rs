@@ -1,0 +1,240 @@
+//! Rows of devices under the name of an alias: what several devices measured for it at one instant is
+//! summed, and `_device_orig` tells which they were.
+
+use crate::Line;
+use crate::QueryError;
+use crate::RowBatch;
+use crate::RowQuestion;
+use crate::asking::access_filter::Seen;
+use crate::common::print::ALIAS;
+use crate::rows::line::Lines;
+use crate::rows::node_rows_filter::{Jobless, Whiles};
+use crate::rows::slices::{Slice, Slices, address};
+use model::{DeviceId, JobKey, Labels};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use store::{LabelMatch, Selector, SeriesInfo, Snapshot};
+
+/// The samples that are somebody's by alias.
+#[derive(Clone, Debug)]
+pub(crate) struct Aliased {
+    /// Where they are read.
+    pub(crate) select: Selector,
+    /// Whose they may be.
+    pub(crate) of: Option<BTreeSet<DeviceId>>,
+}
+
+impl Aliased {
+    /// What has to be read for the aliases of a question; `None`: nothing.
+    pub(crate) fn find(
+        snapshot: &Snapshot,
+        question: &RowQuestion,
+    ) -> Result<Option<Self>, QueryError> {
+        let mut labels = vec![LabelMatch::Present(ALIAS.to_owned())];
+        if let Some(devices) = &question.devices
+            && let (1, Some(only)) = (devices.len(), devices.first())
+        {
+            let (key, value) = (ALIAS.to_owned(), only.as_str().to_owned());
+            labels = vec![LabelMatch::Is { key, value }];
+        }
+        let (metrics, job) = (question.metrics.clone(), question.job.clone());
+        let mut select = Selector { devices: None, metrics, job, labels };
+        let (mut devices, mut metrics) = (BTreeSet::new(), BTreeSet::new());
+        for info in snapshot.series(&select, question.from, question.to)? {
+            if alias(&info, question.devices.as_ref()).is_some() {
+                devices.insert(info.series.device.clone());
+                metrics.insert(Arc::clone(&info.series.metric));
+            }
+        }
+        if devices.is_empty() {
+            return Ok(None);
+        }
+        (select.devices, select.metrics) = (Some(devices), Some(metrics));
+        Ok(Some(Self { select, of: question.devices.clone() }))
+    }
+}
+
+/// The alias of a series, if it is one of those asked for.
+fn alias(info: &SeriesInfo, of: Option<&BTreeSet<DeviceId>>) -> Option<DeviceId> {
+    let alias = DeviceId::new(&info.series.labels.get(ALIAS)?).ok()?;
+    of.is_none_or(|of| of.contains(&alias)).then_some(alias)
+}
+
+/// What is summed: the rows of one instant that agree in all this.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Group {
+    device: DeviceId,
+    metric: Arc<str>,
+    job: Option<JobKey>,
+    labels: Labels,
+}
+
+/// A series of a group.
+#[derive(Clone, Debug)]
+struct Member {
+    info: Arc<SeriesInfo>,
+    group: Arc<Group>,
+    /// The group's line when this device alone measured.
+    alone: Arc<Line>,
+    /// When its samples count; `None`: always.
+    whiles: Option<Whiles>,
+}
+
+/// A sample of a group at the instant at hand.
+#[derive(Clone, Debug)]
+struct Part {
+    member: Member,
+    value: f64,
+    valid: bool,
+}
+
+/// Rows in the order of time; those of one instant in the order of device, metric, job and labels.
+#[derive(Debug)]
+pub(crate) struct AliasRows {
+    slices: Slices,
+    lines: Lines,
+    of: Option<BTreeSet<DeviceId>>,
+    jobless: Jobless,
+    /// By address; the member holds the series.
+    members: HashMap<usize, Option<Member>>,
+    /// Series that are no members, held so that no other gets their address.
+    others: Vec<Arc<SeriesInfo>>,
+    together: HashMap<(Arc<Group>, Vec<DeviceId>), Arc<Line>>,
+}
+
+/// Series and lines kept; then they are forgotten and made anew.
+const KEPT_MAX: usize = 100_000;
+
+impl AliasRows {
+    pub(crate) fn new(
+        slices: Slices,
+        lines: Lines,
+        of: Option<BTreeSet<DeviceId>>,
+        jobless: Jobless,
+    ) -> Self {
+        let (members, together) = (HashMap::new(), HashMap::new());
+        Self { slices, lines, of, jobless, members, others: Vec::new(), together }
+    }
+
+    fn rows_of(&mut self, slice: &Slice) -> Result<RowBatch, QueryError> {
+        if self.members.len().max(self.together.len()) > KEPT_MAX {
+            self.members.clear();
+            self.others.clear();
+            self.together.clear();
+        }
+        let members: Vec<Option<Member>> =
+            slice.series.iter().map(|info| self.member(info)).collect::<Result<_, _>>()?;
+        let mut out = Out::default();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut instant = None;
+        for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
+            if instant != Some(*at) {
+                self.sum(&mut parts, instant, &mut out);
+                instant = Some(*at);
+            }
+            let member = usize::try_from(*place).ok().and_then(|place| members.get(place));
+            let Some(Some(member)) = member else { continue };
+            if member.whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
+                let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
+                let valid = slice.valid.get(row).copied().unwrap_or(true);
+                parts.push(Part { member: member.clone(), value, valid });
+            }
+        }
+        self.sum(&mut parts, instant, &mut out);
+        Ok(out.batch)
+    }
+
+    /// Turns the samples of one instant into rows.
+    fn sum(&mut self, parts: &mut Vec<Part>, instant: Option<i64>, out: &mut Out) {
+        let Some(at) = instant else { return };
+        // Stable: the parts of a group stay in the order of their devices.
+        parts.sort_by(|a, b| a.member.group.cmp(&b.member.group));
+        for parts in parts.chunk_by(|a, b| a.member.group == b.member.group) {
+            let [first, rest @ ..] = parts else { continue };
+            if rest.is_empty() {
+                out.push(&first.member.alone, at, first.value, first.valid);
+                continue;
+            }
+            // Of two values that one series tells for an instant the last counts.
+            let told = |(i, part): &(usize, &Part)| {
+                let next = parts.get(i + 1);
+                next.is_none_or(|next| !Arc::ptr_eq(&next.member.info, &part.member.info))
+            };
+            let told: Vec<&Part> =
+                parts.iter().enumerate().filter(told).map(|(_, part)| part).collect();
+            let value = told.iter().map(|part| part.value).sum();
+            let valid = told.iter().all(|part| part.valid);
+            let line = self.line(&first.member, &told);
+            out.push(&line, at, value, valid);
+        }
+        parts.clear();
+    }
+
+    fn line(&mut self, first: &Member, told: &[&Part]) -> Arc<Line> {
+        let devices = told.iter().map(|part| part.member.info.series.device.clone());
+        let devices: BTreeSet<DeviceId> = devices.collect();
+        let devices: Vec<DeviceId> = devices.into_iter().collect();
+        let key = (Arc::clone(&first.group), devices);
+        if let Some(line) = self.together.get(&key) {
+            return Arc::clone(line);
+        }
+        let line = self.lines.alias(&first.info, &first.group.device, &key.1);
+        self.together.insert(key, Arc::clone(&line));
+        line
+    }
+
+    fn member(&mut self, info: &Arc<SeriesInfo>) -> Result<Option<Member>, QueryError> {
+        if let Some(member) = self.members.get(&address(info)) {
+            return Ok(member.clone());
+        }
+        let member = match alias(info, self.of.as_ref()) {
+            Some(device) if self.lines.seen_as(info, &device)? != Seen::Never => {
+                let series = &info.series;
+                let origin = std::slice::from_ref(&series.device);
+                let alone = self.lines.alias(info, &device, origin);
+                let (metric, job) = (Arc::clone(&series.metric), series.job.clone());
+                let labels = series.labels.without(ALIAS);
+                let whiles = job.is_none().then(|| self.jobless.on(&device));
+                let group = Arc::new(Group { device, metric, job, labels });
+                Some(Member { info: Arc::clone(info), group, alone, whiles })
+            }
+            _ => None,
+        };
+        if member.is_none() {
+            self.others.push(Arc::clone(info));
+        }
+        self.members.insert(address(info), member.clone());
+        Ok(member)
+    }
+}
+
+impl Iterator for AliasRows {
+    type Item = Result<RowBatch, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self { slices, lines, of, .. } = self;
+        let slice = slices.next(&mut |info| match alias(info, of.as_ref()) {
+            Some(device) => lines.seen_as(info, &device),
+            None => Ok(Seen::Never),
+        })?;
+        Some(slice.and_then(|slice| self.rows_of(&slice)))
+    }
+}
+
+/// A batch being filled.
+#[derive(Debug, Default)]
+struct Out {
+    batch: RowBatch,
+    places: HashMap<usize, u32>,
+}
+
+impl Out {
+    fn push(&mut self, line: &Arc<Line>, at: i64, value: f64, valid: bool) {
+        let lines = &mut self.batch.lines;
+        let place = *self.places.entry(Arc::as_ptr(line).addr()).or_insert_with(|| {
+            lines.push(Arc::clone(line));
+            u32::try_from(lines.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.batch.push(place, at, value, valid);
+    }
+}

@@ -1,0 +1,109 @@
+//! Rows of devices under their own names.
+
+use crate::Cancel;
+use crate::QueryError;
+use crate::RowBatch;
+use crate::asking::access_filter::Seen;
+use crate::rows::line::Lines;
+use crate::rows::node_rows_filter::Jobless;
+use crate::rows::slices::{Slice, Slices, leave};
+use store::Scan;
+
+/// Rows in the order of time.
+#[derive(Debug)]
+pub(crate) struct OwnRows {
+    slices: Slices,
+    lines: Lines,
+    /// When rows that are counted for no job count.
+    jobless: Jobless,
+}
+
+impl OwnRows {
+    pub(crate) fn new(slices: Slices, lines: Lines, jobless: Jobless) -> Self {
+        Self { slices, lines, jobless }
+    }
+
+    fn rows_of(&mut self, slice: Slice) -> Result<RowBatch, QueryError> {
+        let mut batch = RowBatch::default();
+        // Of each series of the slice: its place in the batch, and when its rows count; `None`: always.
+        let mut places = Vec::with_capacity(slice.series.len());
+        let mut whole = true;
+        let ends = slice.times.first().zip(slice.times.last());
+        for info in &slice.series {
+            let line = self.lines.own(info)?;
+            places.push(line.map(|line| {
+                let place = u32::try_from(batch.lines.len()).unwrap_or(u32::MAX);
+                let whiles = line.job.is_none().then(|| self.jobless.on(&line.device));
+                let whiles = whiles
+                    .filter(|whiles| !ends.is_none_or(|(first, last)| whiles.cover(*first, *last)));
+                whole &= whiles.is_none();
+                batch.lines.push(line);
+                (place, whiles)
+            }));
+        }
+        if whole && places.iter().all(Option::is_some) {
+            // Places in the slice and in the batch are the same: nothing to pick.
+            let Slice { places, times, values, valid, .. } = slice;
+            return Ok(RowBatch { places, times, values, valid, ..batch });
+        }
+        for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
+            let place = usize::try_from(*place).ok().and_then(|place| places.get(place));
+            let Some((place, whiles)) = place.and_then(Option::as_ref) else { continue };
+            let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
+            if whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
+                batch.push(*place, *at, value, slice.valid.get(row).copied().unwrap_or(true));
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl Iterator for OwnRows {
+    type Item = Result<RowBatch, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self { slices, lines, .. } = self;
+        let slice = slices.next(&mut |info| lines.seen(info))?;
+        Some(slice.and_then(|slice| self.rows_of(slice)))
+    }
+}
+
+/// Rows series by series.
+#[derive(Debug)]
+pub(crate) struct OwnChunks {
+    scan: Scan,
+    lines: Lines,
+    cancel: Cancel,
+}
+
+impl OwnChunks {
+    pub(crate) fn new(scan: Scan, lines: Lines, cancel: Cancel) -> Self {
+        Self { scan, lines, cancel }
+    }
+
+    fn read(&mut self) -> Result<Option<RowBatch>, QueryError> {
+        loop {
+            self.cancel.check()?;
+            let Some(chunk) = self.scan.next().transpose()? else { return Ok(None) };
+            if let Some(line) = self.lines.own(&chunk.series)? {
+                let (mut times, mut values) = (chunk.times, chunk.values);
+                let seen = self.lines.seen(&chunk.series)?;
+                if seen != Seen::Always {
+                    let kept: Vec<bool> = times.iter().map(|at| seen.at(*at)).collect();
+                    leave(&mut times, &kept);
+                    leave(&mut values, &kept);
+                }
+                let (lines, places) = (vec![line], vec![0; times.len()]);
+                return Ok(Some(RowBatch { lines, places, times, values, valid: Vec::new() }));
+            }
+        }
+    }
+}
+
+impl Iterator for OwnChunks {
+    type Item = Result<RowBatch, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}

@@ -1,0 +1,99 @@
+//! Lines of series, made once.
+
+use crate::Line;
+use crate::QueryError;
+use crate::Questions;
+use crate::asking::access_filter::{Seen, Sight};
+use crate::common::print::{Added, labels};
+use crate::rows::slices::address;
+use model::{ClusterId, DeviceId, JobKey};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::SeriesInfo;
+
+/// Lines kept; then they are forgotten and made anew.
+const KEPT_MAX: usize = 100_000;
+
+/// A series, when its reader sees it, and its line if he ever does.
+type Kept = (Arc<SeriesInfo>, Seen, Option<Arc<Line>>);
+
+/// Makes lines of series, for a reader.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    sight: Sight,
+    default_cluster: ClusterId,
+    without_alias: bool,
+    /// By address: the series is held, so that no other gets it.
+    kept: HashMap<usize, Kept>,
+}
+
+impl Lines {
+    pub(crate) fn new(questions: &Questions, sight: Sight, without_alias: bool) -> Self {
+        Self {
+            sight,
+            default_cluster: questions.settings.default_cluster.clone(),
+            without_alias,
+            kept: HashMap::new(),
+        }
+    }
+
+    /// The line of a series' own samples; `None` where the reader never sees them.
+    pub(crate) fn own(&mut self, info: &Arc<SeriesInfo>) -> Result<Option<Arc<Line>>, QueryError> {
+        Ok(self.kept(info)?.1)
+    }
+
+    /// When the reader sees a series' own samples.
+    pub(crate) fn seen(&mut self, info: &Arc<SeriesInfo>) -> Result<Seen, QueryError> {
+        Ok(self.kept(info)?.0)
+    }
+
+    fn kept(&mut self, info: &Arc<SeriesInfo>) -> Result<(Seen, Option<Arc<Line>>), QueryError> {
+        if let Some((_, seen, line)) = self.kept.get(&address(info)) {
+            return Ok((seen.clone(), line.clone()));
+        }
+        let seen = self.sight.of(&info.series.device, info.series.job.as_ref())?;
+        let line = (seen != Seen::Never).then(|| {
+            let added = Added { without_alias: self.without_alias, ..Added::default() };
+            Arc::new(self.line(info, &info.series.device, added))
+        });
+        if self.kept.len() >= KEPT_MAX {
+            self.kept.clear();
+        }
+        self.kept.insert(address(info), (Arc::clone(info), seen.clone(), line.clone()));
+        Ok((seen, line))
+    }
+
+    /// The line of what was measured for an alias by `origins`.
+    pub(crate) fn alias(
+        &self,
+        info: &SeriesInfo,
+        alias: &DeviceId,
+        origins: &[DeviceId],
+    ) -> Arc<Line> {
+        let added = Added { without_alias: true, origins, ..Added::default() };
+        Arc::new(self.line(info, alias, added))
+    }
+
+    /// When the reader sees what a series measured for an alias.
+    pub(crate) fn seen_as(
+        &mut self,
+        info: &SeriesInfo,
+        alias: &DeviceId,
+    ) -> Result<Seen, QueryError> {
+        self.sight.of(alias, info.series.job.as_ref())
+    }
+
+    fn line(&self, info: &SeriesInfo, device: &DeviceId, added: Added<'_>) -> Line {
+        let series = &info.series;
+        let job = series.job.as_ref();
+        let cluster = job.is_some_and(|job: &JobKey| job.cluster != self.default_cluster);
+        Line {
+            device: device.clone(),
+            metric: Arc::clone(&series.metric),
+            kind: info.kind,
+            labels: labels(&series.labels, &Added { job, cluster, ..added }).into(),
+            job: series.job.clone(),
+            stay: None,
+        }
+    }
+}

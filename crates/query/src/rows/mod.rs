@@ -1,0 +1,11 @@
+//! Samples and rollups as rows: by device, by alias, by job.
+
+pub(crate) mod alias;
+pub(crate) mod by_job;
+pub(crate) mod device_rows;
+pub(crate) mod line;
+pub(crate) mod merge;
+pub(crate) mod node_rows_filter;
+pub(crate) mod rows;
+pub(crate) mod slices;
+pub(crate) mod summary;

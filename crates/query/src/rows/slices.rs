@@ -1,0 +1,269 @@
+//! Samples, or five minutes each, in the order of time, on their way to rows: read, cut to what their
+//! reader sees, turned to rates.
+
+use crate::Asker;
+use crate::Cancel;
+use crate::QueryError;
+use crate::asking::access_filter::Seen;
+use crate::rows::summary::{BUCKET, Growth, Summary};
+use model::{Kind, Point, Timestamp, increase};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{ByTime, SeriesInfo, TimeSlice};
+
+/// Samples in the order of time, those of one instant in the order of their series. No instant is cut.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slice {
+    pub(crate) series: Vec<Arc<SeriesInfo>>,
+    pub(crate) places: Vec<u32>,
+    pub(crate) times: Vec<i64>,
+    pub(crate) values: Vec<f64>,
+    pub(crate) starts: Vec<i64>,
+    /// Whether a row has a value at all; empty: each has.
+    pub(crate) valid: Vec<bool>,
+    /// What each row grew within its five minutes; empty: rows are samples.
+    pub(crate) growths: Vec<Growth>,
+}
+
+impl Slice {
+    /// The series of a row.
+    fn series_of(&self, row: usize) -> Option<(usize, &Arc<SeriesInfo>)> {
+        let place = usize::try_from(*self.places.get(row)?).ok()?;
+        Some((place, self.series.get(place)?))
+    }
+
+    /// Leaves the rows that are seen; `seen` is that of each series.
+    fn cut(&mut self, seen: &[Seen]) {
+        let of = |place: &u32| usize::try_from(*place).ok().and_then(|place| seen.get(place));
+        let rows = self.places.iter().zip(&self.times);
+        let kept: Vec<bool> =
+            rows.map(|(place, at)| of(place).is_some_and(|seen| seen.at(*at))).collect();
+        leave(&mut self.places, &kept);
+        leave(&mut self.times, &kept);
+        leave(&mut self.values, &kept);
+        leave(&mut self.starts, &kept);
+        leave(&mut self.valid, &kept);
+    }
+}
+
+/// Leaves those that are kept.
+pub(crate) fn leave<T>(list: &mut Vec<T>, kept: &[bool]) {
+    let mut kept = kept.iter();
+    list.retain(|_| kept.next().copied().unwrap_or(false));
+}
+
+impl From<TimeSlice> for Slice {
+    fn from(slice: TimeSlice) -> Self {
+        let TimeSlice { series, places, times, values, starts } = slice;
+        Self { series, places, times, values, starts, ..Self::default() }
+    }
+}
+
+/// Where slices come from.
+#[derive(Debug)]
+pub(crate) enum Walk {
+    /// Samples.
+    Samples(ByTime),
+    /// Five minutes each.
+    Summary(Box<Summary>),
+}
+
+/// Tells when a series is seen.
+pub(crate) type SeenOf<'a> = dyn FnMut(&Arc<SeriesInfo>) -> Result<Seen, QueryError> + 'a;
+
+/// The stages in a row.
+#[derive(Debug)]
+pub(crate) struct Slices {
+    walk: Walk,
+    rates: Option<Rates>,
+    /// Whether the reader sees everything: then nothing is looked up.
+    all: bool,
+    cancel: Cancel,
+    done: bool,
+}
+
+impl Slices {
+    pub(crate) fn new(walk: Walk, as_rate: AsRate, asker: &Asker) -> Self {
+        let rates = (as_rate != AsRate::No).then(|| Rates::new(as_rate));
+        let (all, cancel) = (asker.reader.sees_every_job(), asker.cancel.clone());
+        Self { walk, rates, all, cancel, done: false }
+    }
+
+    /// The next slice: of each series what is seen of it. After an error it ends.
+    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
+        if self.done {
+            return None;
+        }
+        let next = self.read(seen).transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+
+    fn read(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
+        self.cancel.check()?;
+        let (slice, width) = match &mut self.walk {
+            Walk::Samples(walk) => (walk.next().transpose()?.map(Slice::from), 1),
+            // Its values are made of what is seen.
+            Walk::Summary(summary) => (summary.next(seen).transpose()?, BUCKET),
+        };
+        let Some(mut slice) = slice else { return Ok(None) };
+        let one = |info| if self.all { Ok(Seen::Always) } else { seen(info) };
+        let seen: Vec<Seen> = slice.series.iter().map(one).collect::<Result<_, _>>()?;
+        if width == 1 && seen.iter().any(|seen| *seen != Seen::Always) {
+            slice.cut(&seen);
+        }
+        self.rates.iter_mut().for_each(|rates| rates.turn(&mut slice, &seen, width));
+        Ok(Some(slice))
+    }
+}
+
+/// Where a series is found: the same for one series all through a walk, as long as somebody holds it.
+pub(crate) fn address(info: &Arc<SeriesInfo>) -> usize {
+    Arc::as_ptr(info).addr()
+}
+
+/// Whether values are shown as what they changed by, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsRate {
+    /// As they are.
+    #[default]
+    No,
+    /// Every metric.
+    All,
+    /// Counters only.
+    Auto,
+}
+
+/// Values as what they changed by per second since the reading before: a counter by its
+/// [`model::increase`], anything else by its difference. The first reading of a series, the first of a time
+/// for which its reader sees it, and a second one of the same instant, have no value. Five minutes of a counter are
+/// what it grew by up to their last sample over the seconds between the samples.
+#[derive(Debug)]
+struct Rates {
+    all: bool,
+    last: HashMap<usize, Point>,
+    held: Vec<Arc<SeriesInfo>>,
+}
+
+impl Rates {
+    fn new(as_rate: AsRate) -> Self {
+        Self { all: as_rate == AsRate::All, last: HashMap::new(), held: Vec::new() }
+    }
+
+    fn turn(&mut self, slice: &mut Slice, seen: &[Seen], width: i64) {
+        let mut valid = vec![true; slice.times.len()];
+        for row in 0..slice.times.len() {
+            let Some((place, info)) = slice.series_of(row) else { continue };
+            let Some(seen) = seen.get(place) else { continue };
+            let counter = info.kind == Kind::Counter;
+            if !(self.all || counter) {
+                continue;
+            }
+            let (Some(at), Some(value), Some(start)) =
+                (slice.times.get(row), slice.values.get(row), slice.starts.get(row))
+            else {
+                continue;
+            };
+            let start = (*start != TimeSlice::NO_START).then_some(Timestamp(*start));
+            let point = Point { at: Timestamp(*at), value: *value, start };
+            let growth = slice.growths.get(row).filter(|_| counter).copied();
+            let (first, last, width) = match growth {
+                Some(growth) => (growth.first, growth.last, 1),
+                None => (point, point, width),
+            };
+            let before = self.last.insert(address(info), last);
+            if before.is_none() {
+                self.held.push(Arc::clone(info));
+            }
+            // The reader sees no growth since a reading, or since a counter's start, of a time that they do not see.
+            let zero = growth.and_then(|growth| growth.zero(*at));
+            let mut before = before.into_iter().chain(zero);
+            let before = before.find(|it| seen.connects(it.at.0, first.at.0, width));
+            let rate = match growth {
+                Some(growth) => window_rate(before, growth),
+                None => before.and_then(|before| rate(before, point, counter)),
+            };
+            if let (Some(value), Some(valid)) = (slice.values.get_mut(row), valid.get_mut(row)) {
+                (*value, *valid) = (rate.unwrap_or(0.0), rate.is_some());
+            }
+        }
+        slice.valid = valid;
+    }
+}
+
+/// Growth per second between two readings; `None` when they are of one instant.
+fn rate(before: Point, now: Point, counter: bool) -> Option<f64> {
+    let seconds = now.at.since(before.at) as f64 / 1e6;
+    let change = if counter { increase(before, now).amount } else { now.value - before.value };
+    (seconds > 0.0).then_some(change / seconds)
+}
+
+/// Growth per second of a window: since the last sample of the window before, or since the counter's start if that lies
+/// within the window, or else since the first sample. `None`: no time is covered.
+fn window_rate(before: Option<Point>, growth: Growth) -> Option<f64> {
+    let (mut amount, mut covered_us) = (growth.amount, growth.covered_us);
+    if let Some(before) = before {
+        amount += increase(before, growth.first).amount;
+        covered_us = covered_us.saturating_add(growth.first.at.since(before.at));
+    }
+    (covered_us > 0).then(|| amount / (covered_us as f64 / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Labels, Series, Unit};
+
+    fn info(metric: &str, kind: Kind, labels: &[(&str, &str)]) -> Arc<SeriesInfo> {
+        let series = Series {
+            device: DeviceId::new("n1").unwrap(),
+            metric: Arc::from(metric),
+            job: None,
+            labels: Labels::new(labels.iter().copied()).unwrap(),
+        };
+        Arc::new(SeriesInfo { series, unit: Unit::Count, kind, divisor: 1 })
+    }
+
+    fn slice(series: &[Arc<SeriesInfo>], rows: &[(u32, i64, f64)]) -> Slice {
+        Slice {
+            series: series.to_vec(),
+            places: rows.iter().map(|row| row.0).collect(),
+            times: rows.iter().map(|row| row.1 * Timestamp::SECOND).collect(),
+            values: rows.iter().map(|row| row.2).collect(),
+            starts: vec![TimeSlice::NO_START; rows.len()],
+            ..Slice::default()
+        }
+    }
+
+    #[test]
+    fn rates_of_counters_and_of_all() {
+        let series = [info("g", Kind::Gauge, &[]), info("c_total", Kind::Counter, &[])];
+        let data =
+            [(0, 0, 8.0), (1, 0, 10.0), (0, 2, 4.0), (1, 2, 16.0), (1, 2, 17.0), (1, 4, 1.0)];
+        let turned = |as_rate| {
+            let mut slice = slice(&series, &data);
+            Rates::new(as_rate).turn(&mut slice, &[Seen::Always, Seen::Always], 1);
+            let valid = slice.valid.clone();
+            slice.values.into_iter().zip(valid).map(|(v, ok)| ok.then_some(v)).collect::<Vec<_>>()
+        };
+        // The counter begins anew: what it shows is what it counted since.
+        let counter = [None, Some(3.0), None, Some(0.5)];
+        let all = turned(AsRate::All);
+        assert_eq!([all[1], all[3], all[4], all[5]], counter);
+        assert_eq!((all[0], all[2]), (None, Some(-2.0)));
+        let auto = turned(AsRate::Auto);
+        assert_eq!([auto[1], auto[3], auto[4], auto[5]], counter);
+        assert_eq!((auto[0], auto[2]), (Some(8.0), Some(4.0)));
+    }
+
+    #[test]
+    fn rates_go_on_from_slice_to_slice() {
+        let series = [info("c_total", Kind::Counter, &[])];
+        let mut rates = Rates::new(AsRate::Auto);
+        let mut first = slice(&series, &[(0, 0, 1.0)]);
+        rates.turn(&mut first, &[Seen::Always], 1);
+        let mut second = slice(&series, &[(0, 10, 6.0)]);
+        rates.turn(&mut second, &[Seen::Always], 1);
+        assert_eq!((first.valid[0], second.valid[0], second.values[0]), (false, true, 0.5));
+    }
+}

@@ -1,0 +1,340 @@
+//! Values of five minutes each, in the order of time: the largest of a metric whose name ends in
+//! `_total`, the mean of any other, standing at the beginning of their five minutes. They are made from
+//! the store's rollups.
+//!
+//! A value that is no number makes the mean none, as in PostgreSQL; the largest value passes it over. Of
+//! several samples of one instant the last counts.
+
+use crate::Cancel;
+use crate::QueryError;
+use crate::asking::access_filter::Seen;
+use crate::common::print::SCRAPE_TIME;
+use crate::rows::slices::{SeenOf, Slice};
+use model::{Point, Rollup, RollupWindows, Series, Timestamp};
+use std::cmp::Ordering::Equal;
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
+
+/// A summary's bucket, in microseconds.
+pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
+
+/// The buckets of a selection, slice by slice. After an error it ends.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    snapshot: Snapshot,
+    selector: Selector,
+    cancel: Cancel,
+    /// Most rows of a slice, more only where one bucket alone has more.
+    rows_max: usize,
+    /// The first and the last bucket that are not told yet.
+    rest: Option<(i64, i64)>,
+    /// How many buckets the next slice is long.
+    width: i64,
+    names: Names,
+}
+
+/// The series that are told: those of the store, and one for several that only the time of the scrape
+/// tells apart. Each is the same `Arc` in all slices.
+#[derive(Debug, Default)]
+struct Names {
+    places: HashMap<Series, usize>,
+    infos: Vec<Arc<SeriesInfo>>,
+}
+
+/// A bucket of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bucket {
+    start: i64,
+    place: usize,
+    count: u64,
+    sum: f64,
+    max: f64,
+    growth: Growth,
+}
+
+/// What a counter grew between the first and the last sample of a bucket, as far as its samples are seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Growth {
+    pub(crate) first: Point,
+    pub(crate) last: Point,
+    pub(crate) amount: f64,
+    /// The time between the samples that the amount covers, in microseconds.
+    pub(crate) covered_us: i64,
+}
+
+impl Growth {
+    fn of(rollup: &Rollup) -> Self {
+        let Rollup { first, last, .. } = *rollup;
+        Self { first, last, amount: rollup.increase(), covered_us: last.at.since(first.at) }
+    }
+
+    /// The counter's start as a reading of 0, where it lies in the window that begins at `from`.
+    pub(crate) fn zero(&self, from: i64) -> Option<Point> {
+        let start = self.first.start.filter(|start| start.0 >= from && *start < self.first.at)?;
+        Some(Point { at: start, value: 0.0, start: Some(start) })
+    }
+
+    /// This one with a second part of the same bucket. What lies between the two is not covered.
+    fn join(&mut self, other: &Self) {
+        self.amount += other.amount;
+        self.covered_us = self.covered_us.saturating_add(other.covered_us);
+        if other.first.at < self.first.at {
+            self.first = other.first;
+        }
+        if other.last.at > self.last.at {
+            self.last = other.last;
+        }
+    }
+}
+
+impl Summary {
+    /// The buckets that begin between two instants (bounds inclusive).
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        selector: &Selector,
+        (from, to): (Timestamp, Timestamp),
+        rows_max: usize,
+        cancel: Cancel,
+    ) -> Self {
+        let first = from.0.saturating_add(BUCKET - 1).div_euclid(BUCKET).saturating_mul(BUCKET);
+        let last = to.0.div_euclid(BUCKET).saturating_mul(BUCKET);
+        let extent = snapshot.extent().map(|(from, to)| (bucket(from.0), bucket(to.0)));
+        let rest = extent.map(|(from, to)| (first.max(from), last.min(to)));
+        let rest = rest.filter(|(first, last)| first <= last);
+        let (selector, names) = (selector.clone(), Names::default());
+        let rows_max = rows_max.max(1);
+        // A day at first: a hundred series fit.
+        Self { snapshot, selector, cancel, rows_max, rest, width: 288, names }
+    }
+
+    /// The next slice: what is made of what is seen. After an error it ends.
+    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
+        let next = self.slice(seen).transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.rest = None;
+        }
+        next
+    }
+
+    fn slice(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
+        while let Some((first, last)) = self.rest {
+            let long = self.width.saturating_sub(1).saturating_mul(BUCKET);
+            let end = first.saturating_add(long).min(last);
+            let Some(buckets) = self.read((first, end), seen)? else {
+                self.width = (self.width / 2).max(1);
+                continue;
+            };
+            self.rest = Some((end.saturating_add(BUCKET), last)).filter(|(next, _)| *next <= last);
+            if buckets.len() < self.rows_max / 4 {
+                self.width = self.width.saturating_mul(2);
+            }
+            if !buckets.is_empty() {
+                return Ok(Some(self.names.slice(buckets)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The buckets between two; none when they are too many and could be fewer.
+    fn read(
+        &mut self,
+        (first, last): (i64, i64),
+        seen: &mut SeenOf<'_>,
+    ) -> Result<Option<Vec<Bucket>>, QueryError> {
+        let mut buckets = Vec::new();
+        let (from, to) = (Timestamp(first), Timestamp(last));
+        for series in self.snapshot.windows(&self.selector, from, to, BUCKET) {
+            self.cancel.check()?;
+            let series = series?;
+            let seen = seen(&series.series)?;
+            if seen == Seen::Never {
+                continue;
+            }
+            let windows = seen_windows(&self.snapshot, series, &seen, BUCKET, &self.cancel)?;
+            let place = self.names.place(&windows.series);
+            buckets.extend(windows.windows.iter().map(|window| Bucket::of(place, window)));
+            if buckets.len() > self.rows_max && first < last {
+                return Ok(None);
+            }
+        }
+        Ok(Some(buckets))
+    }
+}
+
+/// Windows as they are seen: one that is seen in part is made anew of the samples that are seen, as far as
+/// there still are samples, span by span.
+pub(crate) fn seen_windows(
+    snapshot: &Snapshot,
+    mut series: Windows,
+    seen: &Seen,
+    width: i64,
+    cancel: &Cancel,
+) -> Result<Windows, QueryError> {
+    if *seen == Seen::Always {
+        return Ok(series);
+    }
+    let mut windows = Vec::with_capacity(series.windows.len());
+    for window in series.windows {
+        let (first, last) = (window.0.0, window.0.0.saturating_add(width - 1));
+        if seen.joins(first, last) {
+            windows.push(window);
+        } else if seen.touches(first, last) {
+            cancel.check()?;
+            let span = (window.0, Timestamp(last));
+            let mut rolled = RollupWindows::new(width);
+            let mut before = None;
+            for chunk in snapshot.scan(&Selector::of(&series.series.series), span.0, span.1) {
+                for (at, value, start) in chunk?.rows().filter(|(at, ..)| seen.at(at.0)) {
+                    // Of two spans each has a part of its own: nothing is made of what lies between.
+                    if before.is_some_and(|before: Timestamp| !seen.joins(before.0, at.0)) {
+                        windows.extend(rolled.finish());
+                    }
+                    before = Some(at);
+                    rolled.push(Point { at, value, start });
+                }
+            }
+            windows.extend(rolled.finish());
+        }
+    }
+    series.windows = windows;
+    Ok(series)
+}
+
+/// The beginning of the window that contains an instant.
+pub(crate) const fn window_of(at: Timestamp) -> Timestamp {
+    Timestamp(bucket(at.0))
+}
+
+const fn bucket(at: i64) -> i64 {
+    at.div_euclid(BUCKET).saturating_mul(BUCKET)
+}
+
+impl Bucket {
+    fn of(place: usize, (start, rollup): &(Timestamp, Rollup)) -> Self {
+        let Rollup { count, sum, max, .. } = *rollup;
+        Self { start: start.0, place, count, sum, max, growth: Growth::of(rollup) }
+    }
+
+    /// This one with that of another series that is told under the same name.
+    fn join(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+        self.growth.join(&other.growth);
+    }
+
+    fn value(&self, info: &SeriesInfo) -> f64 {
+        if store::is_total(&info.series.metric) { self.max } else { self.sum / self.count as f64 }
+    }
+}
+
+impl Names {
+    fn place(&mut self, info: &Arc<SeriesInfo>) -> usize {
+        let labels = &info.series.labels;
+        let told = if labels.get(SCRAPE_TIME).is_some() {
+            let series = Series { labels: labels.without(SCRAPE_TIME), ..info.series.clone() };
+            Arc::new(SeriesInfo { series, ..SeriesInfo::clone(info) })
+        } else {
+            Arc::clone(info)
+        };
+        if let Some(place) = self.places.get(&told.series) {
+            return *place;
+        }
+        let place = self.infos.len();
+        self.places.insert(told.series.clone(), place);
+        self.infos.push(told);
+        place
+    }
+
+    /// Buckets as rows in the order of time, those of one instant in the order of their series.
+    fn slice(&self, mut buckets: Vec<Bucket>) -> Slice {
+        let series = |place: usize| self.infos.get(place).map(|info| &info.series);
+        buckets.sort_by(|a, b| {
+            let places = || series(a.place).cmp(&series(b.place));
+            a.start.cmp(&b.start).then_with(|| if a.place == b.place { Equal } else { places() })
+        });
+        buckets.dedup_by(|next, kept| {
+            let same = (next.start, next.place) == (kept.start, kept.place);
+            if same {
+                kept.join(next);
+            }
+            same
+        });
+        let mut slice = Slice::default();
+        // The place of each series in this slice.
+        let mut used: Vec<usize> = buckets.iter().map(|bucket| bucket.place).collect();
+        used.sort_by(|a, b| series(*a).cmp(&series(*b)));
+        used.dedup();
+        let ranks: HashMap<usize, u32> = used.iter().copied().zip(0..).collect();
+        slice.series = used.iter().filter_map(|place| self.infos.get(*place).cloned()).collect();
+        for bucket in buckets {
+            let (Some(info), Some(rank)) = (self.infos.get(bucket.place), ranks.get(&bucket.place))
+            else {
+                continue;
+            };
+            slice.places.push(*rank);
+            slice.times.push(bucket.start);
+            slice.values.push(bucket.value(info));
+            slice.starts.push(TimeSlice::NO_START);
+            slice.growths.push(bucket.growth);
+        }
+        slice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Kind, Labels, Unit};
+
+    fn info(metric: &str, labels: &[(&str, &str)]) -> Arc<SeriesInfo> {
+        let series = Series {
+            device: DeviceId::new("n1").unwrap(),
+            metric: Arc::from(metric),
+            job: None,
+            labels: Labels::new(labels.iter().copied()).unwrap(),
+        };
+        Arc::new(SeriesInfo { series, unit: Unit::Count, kind: Kind::Gauge, divisor: 1 })
+    }
+
+    fn bucket(place: usize, start: i64, count: u64, sum: f64, max: f64) -> Bucket {
+        let point = Point { at: Timestamp(start * BUCKET), value: max, start: None };
+        Bucket {
+            start: start * BUCKET,
+            place,
+            count,
+            sum,
+            max,
+            growth: Growth::of(&Rollup::of(point)),
+        }
+    }
+
+    #[test]
+    fn buckets_hold_the_mean_or_the_largest_in_the_order_of_time() {
+        let mut names = Names::default();
+        let (total, load) = (names.place(&info("x_total", &[])), names.place(&info("load", &[])));
+        assert_eq!(names.place(&info("load", &[])), load);
+        let slice = names.slice(vec![
+            bucket(total, 1, 2, f64::NAN, 9.0),
+            bucket(total, 2, 1, f64::NAN, 4.0),
+            bucket(load, 1, 2, 3.0, 2.0),
+        ]);
+        let told = |row: usize| &*slice.series[slice.places[row] as usize].series.metric;
+        assert_eq!([told(0), told(1), told(2)], ["load", "x_total", "x_total"]);
+        assert_eq!(slice.times, [BUCKET, BUCKET, 2 * BUCKET]);
+        assert_eq!(slice.values, [1.5, 9.0, 4.0]);
+    }
+
+    #[test]
+    fn the_time_of_a_scrape_tells_no_series_apart() {
+        let mut names = Names::default();
+        let places = ["1", "2"]
+            .map(|at| names.place(&info("m", &[("_metric_scrape_time", at), ("a", "b")])));
+        let slice =
+            names.slice(places.map(|place| bucket(place, 0, 1, 1.0 + place as f64, 1.0)).to_vec());
+        let slice_of_two = names.slice(vec![bucket(0, 0, 1, 1.0, 1.0), bucket(0, 0, 1, 3.0, 3.0)]);
+        assert_eq!((slice.values.len(), slice_of_two.values), (1, vec![2.0]));
+        assert_eq!(slice.series[0].series.labels.as_str(), r#"{"a": "b"}"#);
+    }
+}

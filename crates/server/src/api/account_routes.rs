@@ -1,0 +1,177 @@
+//! `/api/v1/accounts`: who belongs to an account, and what its members see of each other's jobs.
+
+use crate::api::job_routes::object;
+use crate::api::token_routes::refusal;
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::Refusal;
+use crate::http::params::part;
+use crate::http::selection::wrong;
+use crate::queries::answers::{json, wrote};
+use crate::queries::series::known;
+use api::Operation;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::response::Response;
+use jobs::{Account, AccountChange, AccountKey, Role, Sees, Users};
+use std::sync::Arc;
+
+/// Most users named in one change.
+const USERS_MAX: usize = 3000;
+
+/// `GET /api/v1/accounts`: the caller's; of administrators and staff, all.
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Accounts)?;
+    let every = caller.reader().is_some_and(jobs::Reader::sees_every_job);
+    let Some(of) = (if every { Some(None) } else { caller.rights.uid().map(Some) }) else {
+        return json(&Vec::<api::Account>::new());
+    };
+    let accounts = app.with_registry(move |app| {
+        let users = app.registry.users();
+        let accounts = app.registry.accounts(of).map_err(refusal)?;
+        let told = accounts.iter().map(|account| told(account, &caller, every, &users));
+        Ok::<_, Refusal>(told.collect::<Vec<_>>())
+    });
+    json(&accounts.await??)
+}
+
+/// `POST /api/v1/accounts/{CLUSTER:NAME}`: its managers say what its members see and who they are;
+/// administrators also who its managers are.
+pub(crate) async fn change(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::ChangeAccount)?;
+    let key: AccountKey = part(name)?.parse().map_err(wrong)?;
+    let asked: api::AccountChange = object(&app, &head, body).await?;
+    let more = serde_json::json!({"account": key.to_string(), "change": asked.clone()});
+    let changed = app.with_registry(move |app| {
+        let users = app.registry.users();
+        let known = app.registry.account(&key).map_err(refusal)?;
+        let change = permitted(&asked, known.as_ref(), &caller, &users)?;
+        if known.is_none() && !asked.create {
+            return Err(unknown(app, &key));
+        }
+        let changed = app.registry.change_account(&key, &change).map_err(refusal)?;
+        Ok::<_, Refusal>(told(&changed, &caller, true, &users))
+    });
+    wrote(json(&changed.await??)?, &more)
+}
+
+/// `DELETE /api/v1/accounts/{CLUSTER:NAME}`: for administrators.
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::DeleteAccount)?;
+    if !caller.rights.is_admin() {
+        return Err(Refusal::forbidden("only administrators delete accounts"));
+    }
+    let key: AccountKey = part(name)?.parse().map_err(wrong)?;
+    let more = serde_json::json!({"account": key.to_string()});
+    let deleted = app.with_registry(move |app| {
+        let deleted = app.registry.delete_account(&key).map_err(refusal)?;
+        let deleted = deleted.ok_or_else(|| unknown(app, &key))?;
+        Ok::<_, Refusal>(told(&deleted, &caller, true, &app.registry.users()))
+    });
+    wrote(json(&deleted.await??)?, &more)
+}
+
+/// An account that nobody has reported or created, with the name that was probably meant.
+fn unknown(app: &App, key: &AccountKey) -> Refusal {
+    let name = key.to_string();
+    let known: Vec<String> = app
+        .registry
+        .accounts(None)
+        .unwrap_or_default()
+        .iter()
+        .map(|account| account.key.to_string())
+        .collect();
+    let near = config::nearest(&name, known.iter().map(String::as_str));
+    let hint = near.map_or_else(
+        || format!("`jobmeter account create {name}` creates one before its first job"),
+        |near| format!("is `{near}` meant?"),
+    );
+    Refusal::not_found(format!("no account {name} is known")).hint(Some(hint))
+}
+
+/// What is to change, if this caller may change it.
+fn permitted(
+    asked: &api::AccountChange,
+    known: Option<&Account>,
+    caller: &Caller,
+    users: &Users,
+) -> Result<AccountChange, Refusal> {
+    let admin = caller.rights.is_admin();
+    // Who comes with a token that only reads is no manager by it.
+    let manages =
+        caller.rights.registers_for().is_some_and(|uid| role(known, uid) == Some(Role::Manager));
+    if asked.create && !admin {
+        return Err(Refusal::forbidden("only administrators create accounts"));
+    }
+    if !admin && !manages {
+        let message = "what an account's members see is said by its managers and by administrators";
+        return Err(Refusal::forbidden(message));
+    }
+    let members_see = asked.members_see.as_ref().map(|word| {
+        let sees = Sees::ALL.into_iter().find(|sees| sees.word() == word);
+        sees.ok_or_else(|| Refusal::malformed("`members_see` is nothing, jobs or all"))
+    });
+    let lists = [
+        (&asked.members, Role::Member),
+        (&asked.managers, Role::Manager),
+        (&asked.remove, Role::Removed),
+    ];
+    if lists.iter().map(|(names, _)| names.len()).sum::<usize>() > USERS_MAX {
+        return Err(Refusal::malformed(format!("more than {USERS_MAX} users")));
+    }
+    let mut change = AccountChange { members_see: members_see.transpose()?, users: Vec::new() };
+    for (names, to) in lists {
+        for name in names {
+            let uid = users.uid(name).or_else(|| name.parse().ok()).ok_or_else(|| {
+                let shown: String = name.chars().take(100).collect();
+                Refusal::malformed(format!(
+                    "no user `{shown}` is known here; write the user's number"
+                ))
+            })?;
+            if !admin && (to == Role::Manager || role(known, uid) == Some(Role::Manager)) {
+                let message = "administrators say who an account's managers are";
+                return Err(Refusal::forbidden(message));
+            }
+            change.users.push((uid, to));
+        }
+    }
+    Ok(change)
+}
+
+/// What somebody is in an account.
+fn role(account: Option<&Account>, uid: u32) -> Option<Role> {
+    account?.users.iter().find(|(of, _)| *of == uid).map(|(_, role)| *role)
+}
+
+fn told(account: &Account, caller: &Caller, every: bool, users: &Users) -> api::Account {
+    let role = caller.rights.uid().and_then(|uid| role(Some(account), uid));
+    let shown = every || role == Some(Role::Manager);
+    let one = |(uid, role): &(u32, Role)| api::AccountUser {
+        uid: *uid,
+        user: users.name(*uid).map(str::to_owned),
+        role: role.word().to_owned(),
+    };
+    api::Account {
+        cluster: account.key.cluster.to_string(),
+        name: account.key.name.to_string(),
+        members_see: account.members_see.word().to_owned(),
+        role: role.map(|role| role.word().to_owned()),
+        users: shown.then(|| account.users.iter().map(one).collect()),
+    }
+}

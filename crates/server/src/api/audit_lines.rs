@@ -1,0 +1,300 @@
+//! `GET /api/v1/audit`: the lines of the audit, for administrators and staff.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::Refusal;
+use crate::http::params::Params;
+use crate::http::selection::{Span, wrong};
+use crate::queries::answers::json;
+use crate::queries::series::known;
+use api::{AuditLine, Operation};
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use jobs::{JobName, Reader, Registry, RegistryError, Users};
+use model::Timestamp;
+use query::{Cancel, QueryError};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Lines of an answer without `limit`.
+const LINES: usize = 1000;
+/// Most bytes of lines in one answer.
+const BYTES_MAX: usize = 32 << 20;
+/// The job of a line about several.
+const ANY_JOB: &str = "*";
+
+/// Which lines are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Words that stand together in who did it; of a user any of these.
+    who: Vec<String>,
+    /// A part of what was done.
+    what: Option<String>,
+    /// The job.
+    job: Option<String>,
+    from: f64,
+    to: f64,
+    most: usize,
+}
+
+/// `GET /api/v1/audit`.
+pub(crate) async fn audit(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Audit)?;
+    if !caller.reader().is_some_and(Reader::sees_every_job) {
+        return Err(Refusal::forbidden("only administrators and staff read the audit"));
+    }
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let job = params.text("job")?.map(|text| named(&app.registry, text)).transpose()?;
+    let wanted = Wanted::of(&params, span, job, &app.registry.users())?;
+    let asker = app.asker(&caller)?;
+    // Which jobs others read is told here.
+    asker.meets_any();
+    let files = app.audit.files();
+    let cancel = asker.cancel.clone();
+    let lines =
+        app.work.answer(&asker.whose, asker.cancel, move || Ok(read_all(&files, &wanted, &cancel)));
+    json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
+}
+
+/// The job of `[CLUSTER:]ID` as the lines have it. One with its cluster may be gone from the registry.
+fn named(registry: &Registry, text: String) -> Result<String, Refusal> {
+    if text == ANY_JOB {
+        return Ok(text);
+    }
+    let name: JobName = text.parse().map_err(wrong)?;
+    match registry.resolve(&name) {
+        Ok(key) => Ok(key.to_string()),
+        Err(RegistryError::Unknown(_)) if name.cluster.is_some() => Ok(text),
+        Err(error) => Err(QueryError::from(error).into()),
+    }
+}
+
+impl Wanted {
+    fn of(
+        params: &Params,
+        span: Span,
+        job: Option<String>,
+        users: &Users,
+    ) -> Result<Self, Refusal> {
+        let who = params.text("who")?;
+        let number = who.as_ref().and_then(|who| users.uid(who)).map(|uid| uid.to_string());
+        Ok(Self {
+            who: who.into_iter().chain(number).collect(),
+            what: params.text("what")?,
+            job,
+            from: span.from.seconds(),
+            to: span.to.seconds(),
+            most: params.limit(api::AUDIT_LINES_MAX)?.unwrap_or(LINES),
+        })
+    }
+
+    fn wants(&self, line: &AuditLine) -> bool {
+        (self.from..=self.to).contains(&line.time)
+            && (self.who.is_empty() || self.who.iter().any(|who| has_words(&line.who, who)))
+            && self.what.as_ref().is_none_or(|what| line.did.contains(what))
+            && self.job.as_ref().is_none_or(|job| line.job.as_ref() == Some(job))
+    }
+}
+
+/// Whether words stand together in a text: `uid 7` in `uid 7`, and not in `uid 70`.
+fn has_words(text: &str, words: &str) -> bool {
+    let ends = |rest: Option<char>| rest.is_none_or(|letter| !letter.is_alphanumeric());
+    !words.is_empty()
+        && text.match_indices(words).any(|(at, _)| {
+            let (before, after) = (text.get(..at), text.get(at + words.len()..));
+            ends(before.and_then(|text| text.chars().next_back()))
+                && ends(after.and_then(|text| text.chars().next()))
+        })
+}
+
+/// The newest lines of several rows of files, the oldest of them first.
+fn read_all(
+    files: &[Vec<PathBuf>],
+    wanted: &Wanted,
+    cancel: &Cancel,
+) -> io::Result<Vec<AuditLine>> {
+    let mut all = Vec::new();
+    for files in files {
+        all.extend(read(files, wanted, cancel)?);
+    }
+    all.sort_by(|one, other| one.time.total_cmp(&other.time));
+    Ok(all.split_off(all.len().saturating_sub(wanted.most)))
+}
+
+/// The newest lines that are wanted, the oldest of them first. The files come newest first.
+fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditLine>> {
+    let mut all = VecDeque::new();
+    let mut bytes = 0;
+    for file in open(files)? {
+        let mut found = Found::default();
+        let older = found.read(file, wanted, cancel)?;
+        // Of an older file only what still has room, the newest of it.
+        while let Some((length, line)) = found.lines.pop_back() {
+            if all.len() >= wanted.most || bytes + length > BYTES_MAX {
+                return Ok(all.into());
+            }
+            bytes += length;
+            all.push_front(line);
+        }
+        if !older {
+            break;
+        }
+    }
+    Ok(all.into())
+}
+
+/// Opens them all before the first is read: one that is put aside meanwhile is read once.
+fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
+    let (mut opened, mut seen) = (Vec::new(), Vec::new());
+    for path in files {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        let about = file.metadata()?;
+        let inode = (about.dev(), about.ino());
+        if !seen.contains(&inode) {
+            seen.push(inode);
+            opened.push(file);
+        }
+    }
+    Ok(opened)
+}
+
+/// What one file has, the newest of it.
+#[derive(Default)]
+struct Found {
+    lines: VecDeque<(usize, AuditLine)>,
+    bytes: usize,
+}
+
+impl Found {
+    /// Reads a file; whether older files may have lines that are wanted.
+    fn read(&mut self, file: File, wanted: &Wanted, cancel: &Cancel) -> io::Result<bool> {
+        let mut first = None;
+        let (mut damaged, mut before_damage) = (0, wanted.from);
+        let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+        loop {
+            line.clear();
+            if reader.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            if cancel.check().is_err() {
+                return Ok(false);
+            }
+            let Ok(told) = serde_json::from_slice::<AuditLine>(line.trim_ascii_end()) else {
+                // One that is being written has no end yet.
+                damaged += u64::from(line.ends_with(b"\n"));
+                continue;
+            };
+            if damaged == 0 {
+                before_damage = told.time;
+            }
+            first = first.or(Some(told.time));
+            if !wanted.wants(&told) {
+                continue;
+            }
+            self.bytes += line.len();
+            self.lines.push_back((line.len(), told));
+            while self.lines.len() > wanted.most || self.bytes > BYTES_MAX {
+                let Some((length, _)) = self.lines.pop_front() else { break };
+                self.bytes -= length;
+            }
+        }
+        if damaged > 0 && (wanted.from..=wanted.to).contains(&before_damage) {
+            self.note(damaged, before_damage, wanted.most);
+        }
+        Ok(first.is_none_or(|first| first >= wanted.from))
+    }
+}
+
+impl Found {
+    /// Adds that a file has lines that are none, whatever is asked for: they may be what somebody wants to hide.
+    fn note(&mut self, count: u64, time: f64, most: usize) {
+        let did = format!("{count} lines from here on cannot be decoded");
+        let line = AuditLine {
+            time,
+            who: String::new(),
+            from: String::new(),
+            did,
+            job: None,
+            owner: None,
+            more: BTreeMap::new(),
+        };
+        let place = self.lines.partition_point(|(_, line)| line.time <= time);
+        self.lines.insert(place, (0, line));
+        while self.lines.len() > most {
+            self.lines.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::audit::files;
+    use proptest::prelude::*;
+
+    fn line(time: u32, who: &str, did: &str, job: &str) -> String {
+        let more = if job.is_empty() { String::new() } else { format!(",\"job\":\"{job}\"") };
+        format!("{{\"time\":{time},\"who\":\"{who}\",\"from\":\"::1\",\"did\":\"{did}\"{more}}}\n")
+    }
+
+    fn all() -> Wanted {
+        let (who, what, job) = (Vec::new(), None, None);
+        Wanted { who, what, job, from: 0.0, to: 1e10, most: 100 }
+    }
+
+    #[test]
+    fn the_newest_lines_of_all_files_that_are_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(&dir.path().join("audit.log"), 2);
+        let older = line(1, "uid 7", "POST /api/v1/tokens", "")
+            + &line(2, "uid 70", "GET /api/v1/jobs/oar:7", "oar:7");
+        let newer = line(3, "token 7 of `read:1000`", "GET /api/v1/jobs", "*")
+            + "{\"time\": 4, \"who"
+            + "\n"
+            + &line(5, "uid 7", "POST /api/v1/jobs", "oar:7");
+        let told = |wanted: &Wanted| {
+            let lines = read(&files, wanted, &Cancel::default()).unwrap();
+            lines.iter().map(|line| line.time).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&all()), [0.0; 0], "no file, no line");
+        std::fs::write(&files[1], older).unwrap();
+        std::fs::write(&files[0], newer).unwrap();
+        // Behind the third line stands what is none.
+        let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
+        assert_eq!(noted.did, "1 lines from here on cannot be decoded");
+        assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 3, ..all() }), [3.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { most: 0, ..all() }), [0.0; 0]);
+        assert_eq!(told(&Wanted { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0, 3.0]);
+        assert_eq!(told(&Wanted { who: vec!["uid 7".into()], ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["7".into()], ..all() }), [1.0, 3.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { who: vec!["ann".into(), "1000".into()], ..all() }), [3.0, 3.0]);
+        assert_eq!(told(&Wanted { what: Some("POST".into()), ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(told(&Wanted { job: Some("oar:7".into()), ..all() }), [2.0, 3.0, 5.0]);
+        let cancelled = Cancel::default();
+        cancelled.cancel();
+        assert_eq!(read(&files, &all(), &cancelled).unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_any_text_are_in_it(text in ".{0,20}", words in ".{0,5}") {
+            prop_assert!(!has_words(&text, &words) || text.contains(&words));
+            prop_assert!(text.is_empty() || has_words(&text, &text));
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! `POST /v1/batches`: frames in, an ack for each out, once the batch is on this machine's disk.
+
+use crate::api::user_batches;
+use crate::app::App;
+use crate::auth::authentication::nobody;
+use crate::auth::caller::{Caller, Rights};
+use crate::auth::origin_policy::Tells;
+use crate::common::counts;
+use crate::common::problem::{Refusal, Why};
+use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
+use crate::ingest::agents;
+use crate::ingest::decoding::{OfUser, Read, USER_REQUEST_BYTES_MAX};
+use crate::ingest::node_jobs_cache::DeviceJobs;
+use crate::ingest::send_limits::TooFast;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jobs::RegistryError;
+use model::{Boot, DeviceId, JobEvent, Origin, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{Incoming, NotNow, Outcome};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wire::{Ack, AckStatus, Answer, Decoded};
+
+/// The content type of a body of frames.
+const FRAMES: &str = "application/x-jobmeter-batches";
+/// The content type of an answer.
+const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
+
+/// After so many frames that the caller may not send, the rest of a request is refused unseen: each of a user is a
+/// lookup in the registry.
+const FORBIDDEN_MAX: usize = 16;
+
+/// What has become of a request's frames so far.
+#[derive(Debug, Default)]
+struct Progress {
+    acks: Vec<Ack>,
+    origins: BTreeSet<Origin>,
+    /// Why the last frame that was refused for now was, if one was.
+    later: Option<NotNow>,
+    /// Frames that the caller may not send.
+    forbidden: usize,
+    /// Whether one frame is settled: the sender need not send it again.
+    settled: bool,
+    /// By how many microseconds the sender's clock is ahead of ours.
+    ahead_us: i64,
+}
+
+/// Takes a request of frames.
+pub(crate) async fn batches(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let bounds = bounds(&app, &caller)?;
+    if media_type(&head.headers).as_deref() != Some(FRAMES) {
+        return Err(unsupported(format!("batches are sent as {FRAMES}")));
+    }
+    plain_encoding(&head.headers)?;
+    if !app.ready() {
+        return Err(stopping());
+    }
+    let held = read(&head.headers, body, bounds, Sender::of(&caller)).await?;
+    let (received, began) = (app.now(), Instant::now());
+    app.counts.bytes.add(held.bytes.len());
+    if !held.bytes.starts_with(b"JMB") {
+        app.counts.frames.add(counts::Frame::Malformed, 1);
+        return Err(Refusal::malformed("the body does not begin with a frame"));
+    }
+    // A request is of one sender, whose clock told the times in it.
+    let ahead_us = agents::ahead_us(&head.headers, received);
+    let progress = Progress { ahead_us, ..Progress::default() };
+    let progress = take(&app, &caller, Arc::new(held.bytes), received, progress).await?;
+    if let (Some(not_now), false) = (&progress.later, progress.settled) {
+        return Err(full_or_busy(not_now));
+    }
+    let mut stops = Vec::new();
+    // A run of a user is no agent, and is heard of no more when it has ended.
+    for origin in progress.origins.iter().filter(|origin| origin.as_run().is_none()) {
+        let news = app.agents.met(origin, &head.headers, received);
+        stops.extend(news.map(|stopped| (origin.clone(), stopped)));
+    }
+    if !stops.is_empty() {
+        let noted = app.with_registry(move |app| app.registry.note_stops(&stops, received));
+        if let Err(error) = noted.await? {
+            log::error!("which agents were stopped is not known after a restart: {error}");
+        }
+    }
+    let answer = answer(&app, &head.headers, progress).await?;
+    app.counts.ingest.took(began.elapsed());
+    Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
+}
+
+/// How much this caller may send at once, or why nothing.
+fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
+    let within = app.limits.body_time;
+    match caller.rights {
+        Rights::Admin(_) | Rights::Agent(_) => {
+            Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.bodies.batches })
+        }
+        Rights::User(_) | Rights::StaffUser(_) => {
+            let bytes_max = app.limits.user_body_bytes_max;
+            Ok(Bounds { bytes_max, within, budget: &app.bodies.user_batches })
+        }
+        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => {
+            Err(Refusal::forbidden("this token reads, and sends no batches"))
+        }
+        Rights::Telling(_) => {
+            Err(Refusal::forbidden("this token tells of jobs, and sends no batches"))
+        }
+        Rights::Anonymous | Rights::Nobody => Err(nobody()),
+    }
+}
+
+/// The user who sends the frames, if it is one.
+fn user(caller: &Caller) -> Option<OfUser> {
+    match caller.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => {
+            Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX })
+        }
+        _ => None,
+    }
+}
+
+/// Decodes and stores a body's frames, slice by slice. When one slice is refused for now, so is the rest.
+async fn take(
+    app: &Arc<App>,
+    caller: &Caller,
+    body: Arc<Vec<u8>>,
+    received: Timestamp,
+    mut progress: Progress,
+) -> Result<Progress, Refusal> {
+    let (mut next, mut user) = (Some(0), user(caller));
+    while let Some(at) = next {
+        let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
+        if left == 0 {
+            break;
+        }
+        let slice = app.decoding.slice(&body, at, left, user).await;
+        let mut slice = slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
+        let bytes_left = slice.bytes_left.ok_or_else(|| {
+            let mib = USER_REQUEST_BYTES_MAX >> 20;
+            let message =
+                format!("the batches have more than {mib} MiB decompressed; send fewer at once");
+            Refusal::too_large(message)
+        })?;
+        next = slice.next;
+        user = user.map(|user| OfUser { bytes_left, ..user });
+        let frames = std::mem::take(&mut slice.frames);
+        store(app, caller, frames, received, &mut progress).await?;
+        drop(slice);
+        if progress.later.is_some() {
+            break;
+        }
+    }
+    Ok(progress)
+}
+
+/// Stores the batches of a slice, and says what became of each frame.
+async fn store(
+    app: &Arc<App>,
+    caller: &Caller,
+    frames: Vec<Read>,
+    received: Timestamp,
+    progress: &mut Progress,
+) -> Result<(), Refusal> {
+    let mut acks = Vec::with_capacity(frames.len());
+    let (mut batches, mut events, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (rules, mut readings) = (Arc::clone(&app.live().when), Vec::new());
+    for frame in frames {
+        match frame {
+            Read::Bad { why, later } => {
+                app.counts.frames.add(counts::Frame::Malformed, 1);
+                progress.settled |= !later;
+                acks.push(refused(Boot([0; 16]), 0, later, why));
+            }
+            Read::Batch(decoded, bytes) => {
+                match admit(app, caller, &decoded, (received, progress.forbidden)).await? {
+                    Err(Rejected { fate, why, later }) => {
+                        progress.forbidden += usize::from(matches!(fate, counts::Frame::Forbidden));
+                        app.counts.frames.add(fate, 1);
+                        progress.settled |= !later;
+                        acks.push(refused(decoded.boot, decoded.seq, later, why));
+                    }
+                    Ok(()) => {
+                        debug(&decoded);
+                        places.push(acks.len());
+                        acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
+                        progress.origins.insert(decoded.origin.clone());
+                        events.push(decoded.jobs.clone());
+                        readings.push(app.watching.readings(&rules, &decoded, received));
+                        let decoded = *decoded;
+                        batches.push(Incoming { frame: bytes, decoded, received });
+                    }
+                }
+            }
+        }
+    }
+    let (samples, outcomes) = append(app, batches).await?;
+    apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
+    for (readings, outcome) in readings.iter().zip(&outcomes) {
+        // Of one that was stored before, the rules have heard.
+        if matches!(outcome, Outcome::Stored { .. }) {
+            let judged = app.watching.judge(&rules, readings, received);
+            app.counts.rules.add(counts::Rule::Fired, judged.fired);
+            app.counts.rules.add(counts::Rule::TooSoon, judged.too_soon);
+            app.counts.rules.add(counts::Rule::Unwatched, judged.unwatched);
+        }
+    }
+    for ((place, outcome), samples) in places.into_iter().zip(outcomes).zip(samples) {
+        if let Some(ack) = acks.get_mut(place) {
+            settle(app, ack, outcome, samples, progress);
+        }
+    }
+    progress.acks.append(&mut acks);
+    Ok(())
+}
+
+/// A batch that is not handed to the store.
+struct Rejected {
+    fate: counts::Frame,
+    why: String,
+    /// Whether its sender should send it again.
+    later: bool,
+}
+
+/// Whether this batch is one that its caller may send, and within the caller's limits.
+async fn admit(
+    app: &Arc<App>,
+    caller: &Caller,
+    batch: &Decoded,
+    (received, forbidden): (Timestamp, usize),
+) -> Result<Result<(), Rejected>, Refusal> {
+    if forbidden >= FORBIDDEN_MAX {
+        let why =
+            format!("{FORBIDDEN_MAX} batches before this one may not be sent; send this one again");
+        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later: true }));
+    }
+    if let Err((why, later)) = may_send(app, caller, batch).await? {
+        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later }));
+    }
+    let user = user(caller).map(|user| user.uid);
+    if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
+        && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
+    {
+        return Ok(Err(Rejected { fate: counts::Frame::Limited, why, later: false }));
+    }
+    let sender =
+        user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
+    let taken = app.send_limits.take_samples(&sender, batch, received);
+    Ok(taken.map_err(|TooFast { why, later }| {
+        app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
+        Rejected { fate: counts::Frame::Limited, why, later }
+    }))
+}
+
+/// Whether the caller may send this batch; else why not, and whether it may be sent again.
+async fn may_send(
+    app: &Arc<App>,
+    caller: &Caller,
+    batch: &Decoded,
+) -> Result<Result<(), (String, bool)>, Refusal> {
+    let again = |why: String| (why, true);
+    if caller.rights.appends_of(&batch.origin) {
+        return Ok(match caller.rights {
+            Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny).map_err(again),
+            Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn).map_err(again),
+            _ => Ok(()),
+        });
+    }
+    match &caller.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => {
+            user_batches::may_send(app, *uid, batch).await
+        }
+        _ => Ok(Err(again(format!(
+            "this token or certificate is not that of origin {}",
+            batch.origin
+        )))),
+    }
+}
+
+/// Hands batches to the store and waits until each is on the disk or refused: how many samples each has,
+/// and its outcome.
+async fn append(app: &App, batches: Vec<Incoming>) -> Result<(Vec<usize>, Vec<Outcome>), Refusal> {
+    if batches.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let samples = batches.iter().map(|batch| batch.decoded.index.len()).collect();
+    let (done, outcomes) = oneshot::channel();
+    app.store.append(batches, move |outcomes| {
+        // A client that went away does not wait; its batches are stored all the same.
+        done.send(outcomes).ok();
+    });
+    let outcomes = outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))?;
+    Ok((samples, outcomes))
+}
+
+/// Tells the registry what nodes saw of jobs, of stored batches and of those stored before: the ack that
+/// was lost may have been lost before the registry was told.
+async fn apply(
+    app: &Arc<App>,
+    events: &[Vec<JobEvent>],
+    outcomes: &[Outcome],
+    (received, ahead_us): (Timestamp, i64),
+) -> Result<(), Refusal> {
+    let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
+    let told = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
+    let told: Vec<JobEvent> = told.flat_map(|(events, _)| events).cloned().collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    let applied = app.with_registry(move |app| {
+        let applied = app.registry.apply_by(&told, received, ahead_us)?;
+        if applied.began + applied.ended + applied.asked > 0 {
+            app.told_jobs.changed();
+        }
+        Ok::<_, RegistryError>(applied)
+    });
+    let applied = applied.await?.map_err(|error| {
+        log::error!("what nodes saw of jobs cannot be kept: {error}");
+        let message = "the registry of jobs cannot be written; send these batches again";
+        match error {
+            RegistryError::Full(_) => {
+                Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "53100", Why::Full, message)
+            }
+            _ => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "58000", Why::Busy, message),
+        }
+    })?;
+    let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    app.counts.job_events.add(count(applied.began + applied.ended + applied.known));
+    app.counts.job_events_refused.add(count(applied.refused));
+    Ok(())
+}
+
+/// Writes a batch's outcome into its ack.
+fn settle(app: &App, ack: &mut Ack, outcome: Outcome, samples: usize, progress: &mut Progress) {
+    let frames = &app.counts.frames;
+    progress.settled |= !matches!(outcome, Outcome::RefusedForNow(_));
+    match outcome {
+        Outcome::Stored { samples_refused, reason } => {
+            let refused = usize::try_from(samples_refused).unwrap_or(usize::MAX);
+            frames.add(counts::Frame::Stored, 1);
+            app.counts.samples.add(samples.saturating_sub(refused));
+            app.counts.samples_refused.add(refused);
+            ack.status = AckStatus::Stored;
+            (ack.samples_refused, ack.samples_reason) = (samples_refused, reason);
+        }
+        Outcome::Duplicate => {
+            frames.add(counts::Frame::Duplicate, 1);
+            ack.status = AckStatus::Duplicate;
+        }
+        Outcome::RefusedForGood(reason) => {
+            frames.add(counts::Frame::Refused, 1);
+            (ack.status, ack.reason) = (AckStatus::RefusedForGood, reason);
+        }
+        Outcome::RefusedForNow(not_now) => {
+            frames.add(counts::Frame::Later, 1);
+            ack.reason = not_now.to_string();
+            log::warn!("batches are refused for now: {not_now}");
+            progress.later = Some(not_now);
+        }
+    }
+}
+
+fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
+    let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
+    let (samples_refused, samples_reason) = (0, String::new());
+    Ack { boot, seq, status, reason, samples_refused, samples_reason }
+}
+
+/// The answer: the acks, and what the server wants of the sender.
+async fn answer(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    progress: Progress,
+) -> Result<Answer, Refusal> {
+    let live = app.live();
+    let at = agents::generation(headers);
+    let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
+    let told = match &device {
+        Some(device) => app.on_demand.told(device, &live.agents, app.now()),
+        None => Arc::clone(&live.agents),
+    };
+    let wanted = told.generation;
+    let config = if wanted != 0 && at != Some(wanted) { told.text.clone() } else { Vec::new() };
+    let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
+    let (local_jobs, open_jobs) = (local, open);
+    let (acks, server) = (progress.acks, app.registry.identity().to_owned());
+    Ok(Answer { acks, config_generation: wanted, config, local_jobs, open_jobs, server })
+}
+
+/// The jobs of the devices that these origins are.
+async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, Refusal> {
+    let mut jobs = DeviceJobs::default();
+    for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
+        let told = match app.told_jobs.known(&device) {
+            Some(known) => known,
+            None => {
+                let ask = move |app: &App| app.told_jobs.ask(&app.registry, &device);
+                // The batches are stored: an ack that came without the list would take back what agents
+                // were told, so they hear nothing and ask again.
+                app.with_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
+            }
+        };
+        jobs.local.extend(told.local);
+        jobs.open.extend(told.open);
+    }
+    Ok(jobs)
+}
+
+fn full_or_busy(not_now: &NotNow) -> Refusal {
+    if not_now.is_full() {
+        let status = StatusCode::INSUFFICIENT_STORAGE;
+        return Refusal::new(status, "53100", Why::Full, not_now.to_string());
+    }
+    let why = if matches!(not_now, NotNow::Closing) { Why::Stopping } else { Why::Busy };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
+}
+
+fn stopping() -> Refusal {
+    full_or_busy(&NotNow::Closing)
+}
+
+fn debug(batch: &Decoded) {
+    if log::log_enabled!(log::Level::Debug) {
+        let series: BTreeSet<u32> = batch.index.iter().copied().collect();
+        log::debug!(
+            "batch {} of {} (boot {}): {} samples of {} series, {} gaps, {} job events",
+            batch.seq,
+            batch.origin,
+            batch.boot,
+            batch.index.len(),
+            series.len(),
+            batch.gaps.len(),
+            batch.jobs.len()
+        );
+    }
+}

@@ -1,0 +1,482 @@
+//! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
+//! what was asked of them.
+
+use crate::api::job_routes::object;
+use crate::app::App;
+use crate::auth::caller::{Caller, Rights};
+use crate::common::problem::{Refusal, Why};
+use crate::control::text::{list, quoted};
+use crate::http::params::Params;
+use crate::http::params::part;
+use crate::http::selection::{Span, list as names_in, wrong};
+use crate::ingest::agents::{Counted, Told};
+use crate::queries::answers::{ask, json, wrote};
+use crate::queries::series::known;
+use api::{Operation, Set, SetBurst, SetSource};
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::{Change, DemandError, Entry, NewChange, Reader};
+use model::{DeviceId, NodeList, Timestamp};
+use query::SeenMark;
+use std::sync::Arc;
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Longest change, in seconds.
+const SECONDS_MAX: f64 = 30.0 * 86_400.0;
+/// Most sources of a change, events of a source, and nodes whose refusals are told.
+const LISTED_MAX: usize = 100;
+/// Longest name of an event, in bytes.
+const EVENT_BYTES_MAX: usize = 100;
+/// Most marks of an answer.
+const MARKS_MAX: usize = 10_000;
+
+/// `GET /api/v1/settings`: the changes that hold, and what became of them.
+pub(crate) async fn settings(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Settings)?;
+    if !caller.reader().is_some_and(Reader::sees_every_job) {
+        let message = "only administrators and staff see what is asked of nodes";
+        return Err(Refusal::forbidden(message));
+    }
+    let (active, now) = (app.on_demand.active(), app.now());
+    let holds = active.held.changes.iter().filter(|change| change.until > now);
+    json(&holds.map(|change| shown(&app, change, now)).collect::<Vec<_>>())
+}
+
+fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
+    let base = &app.live().agents;
+    let mut shown = api::SetChange {
+        number: change.number,
+        nodes: change.nodes.to_string(),
+        settings: change.entries.iter().map(ToString::to_string).collect(),
+        made: change.made.seconds(),
+        by: change.by.to_string(),
+        until: change.until.seconds(),
+        nodes_known: 0,
+        nodes_taken: 0,
+        refused: Vec::new(),
+    };
+    for agent in app.agents.matching(&change.nodes) {
+        shown.nodes_known += 1;
+        let told = app.on_demand.told(&agent.device, base, now);
+        let left_out = app.on_demand.left_out(&agent.device, change.number);
+        if !left_out.is_empty() && shown.refused.len() < LISTED_MAX {
+            let device = agent.device.to_string();
+            let why = format!("it takes no more, and is not told [{}]", left_out.join("], ["));
+            shown.refused.push(api::SetRefused { device, why });
+        }
+        if agent.generation != Some(told.generation) {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&told.text);
+        let refused = agent.refused.iter().flat_map(|why| refusals(why, &text));
+        let mut is_taken = left_out.is_empty();
+        for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
+            is_taken = false;
+            if shown.refused.len() < LISTED_MAX {
+                let (device, why) = (agent.device.to_string(), format!("{key}: {what}"));
+                shown.refused.push(api::SetRefused { device, why });
+            }
+        }
+        shown.nodes_taken += u64::from(is_taken);
+    }
+    shown
+}
+
+/// What an agent rejected of a text: each sentence with the key that it is about.
+fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
+    let sentences = why.strip_prefix("server:").unwrap_or(why).split("; server:");
+    let one = |sentence: &str| {
+        // `LINE:COLUMN: what`, or a key in words.
+        let mut parts = sentence.splitn(3, ':');
+        let line = parts.next().and_then(|line| line.trim().parse().ok());
+        match (line, parts.next(), parts.next()) {
+            (Some(line), Some(_), Some(what)) => (key_at(text, line), what.trim().to_owned()),
+            _ => (named(sentence), sentence.trim().to_owned()),
+        }
+    };
+    sentences.map(one).collect()
+}
+
+/// The first word of a sentence in backticks.
+fn named(sentence: &str) -> String {
+    sentence.split('`').nth(1).unwrap_or_default().to_owned()
+}
+
+/// The key on a line of TOML, with its section.
+fn key_at(text: &str, line: usize) -> String {
+    let mut section = "";
+    for (place, text) in text.lines().enumerate() {
+        let text = text.trim();
+        if let Some(name) = text.strip_prefix('[') {
+            section = name.trim_matches(['[', ']']);
+        }
+        if place + 1 == line {
+            let key = text.split_once('=').map_or("", |(key, _)| key.trim());
+            let keys = [section, key].into_iter().filter(|part| !part.is_empty());
+            return keys.collect::<Vec<_>>().join(".");
+        }
+    }
+    String::new()
+}
+
+/// Whether a key that an agent rejected is one of a change's: `until` at the top ends all of its sources.
+fn concerns(change: &Change, key: &str) -> bool {
+    change.entries.iter().any(|entry| match key {
+        "until" => entry.section.starts_with("sources."),
+        key => {
+            let own = format!("{}.{}", entry.section, entry.key);
+            // A burst is rejected as a whole, and its end is not a key of the change.
+            own == key || entry.section.starts_with("burst.") && key.starts_with(&*entry.section)
+        }
+    })
+}
+
+/// `POST /api/v1/settings`: changes settings of nodes for a time.
+pub(crate) async fn set(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Set)?;
+    administrators_only(&caller)?;
+    let set: Set = object(&app, &head, body).await?;
+    let now = app.now();
+    let new = NewChange {
+        nodes: NodeList::new(&set.nodes).map_err(wrong)?,
+        until: ends("for_seconds", set.for_seconds, SECONDS_MAX, now)?,
+        by: name_of(&app, &caller),
+        entries: entries(&set)?,
+    };
+    let known = app.agents.counted(&new.nodes, now);
+    let nodes = new.nodes.to_string();
+    let number = app.with_registry(move |app| {
+        let number = app.on_demand.demand().change(&new, now)?;
+        app.on_demand.refresh(now)?;
+        let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
+        let NewChange { nodes, until, by, .. } = new;
+        log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
+        Ok((number, settings, full(app, &nodes, number, now)))
+    });
+    let (number, settings, nodes_full) = number.await?.map_err(refusal)?;
+    let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
+    wrote(json(&api::Numbered { nodes_full, ..numbered(number, known) })?, &more)
+}
+
+/// How many nodes that sent are not told all of a change, as they take no more.
+fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
+    let base = &app.live().agents;
+    let is_full = |agent: &Told| {
+        app.on_demand.told(&agent.device, base, now);
+        !app.on_demand.left_out(&agent.device, number).is_empty()
+    };
+    let full = app.agents.matching(nodes).iter().filter(|agent| is_full(agent)).count();
+    u64::try_from(full).unwrap_or(u64::MAX)
+}
+
+/// What a request changes, in the words of the agents' files.
+fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
+    let mut entries = Vec::new();
+    if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
+        return Err(Refusal::malformed(format!("more than {LISTED_MAX} sources")));
+    }
+    let entry = |section: &str, key: &str, value: String| Entry {
+        section: section.into(),
+        key: key.into(),
+        value: value.into(),
+    };
+    for (name, source) in &set.sources {
+        let SetSource { enabled, period_seconds, events } = source;
+        let section = section("sources", name)?;
+        if let Some(enabled) = enabled {
+            entries.push(entry(&section, "enabled", enabled.to_string()));
+        }
+        if let Some(period) = period_seconds {
+            let period = span("period_seconds", *period, (0.01, 86_400.0))?;
+            entries.push(entry(&section, "period", period));
+        }
+        if let Some(events) = events {
+            let is_word = |event: &String| {
+                (1..=EVENT_BYTES_MAX).contains(&event.len())
+                    && event.bytes().all(|byte| byte.is_ascii_graphic())
+            };
+            if events.len() > LISTED_MAX || !events.iter().all(is_word) {
+                return Err(Refusal::malformed(format!(
+                    "`events` are {LISTED_MAX} names at most, without blanks, each of \
+                     {EVENT_BYTES_MAX} bytes at most"
+                )));
+            }
+            let events = list(events.iter().map(|event| quoted(event)));
+            entries.push(entry(&section, "events", events));
+        }
+    }
+    for (name, burst) in &set.bursts {
+        let SetBurst { period_seconds, keep_seconds, flush_on } = burst;
+        let section = section("burst", name)?;
+        let period = span("period_seconds", *period_seconds, (0.01, 86_400.0))?;
+        entries.push(entry(&section, "period", period));
+        entries.push(entry(&section, "keep", span("keep_seconds", *keep_seconds, (0.1, 3600.0))?));
+        let word = |on: &api::FlushOn| match on {
+            api::FlushOn::JobStart => quoted("job_start"),
+            api::FlushOn::JobEnd => quoted("job_end"),
+        };
+        if flush_on.len() > 2 {
+            return Err(Refusal::malformed("`flush_on` has two words at most"));
+        }
+        entries.push(entry(&section, "flush_on", list(flush_on.iter().map(word))));
+    }
+    if entries.is_empty() {
+        return Err(Refusal::malformed("a change changes something of `sources` or `bursts`"));
+    }
+    Ok(entries)
+}
+
+fn section(what: &str, name: &str) -> Result<String, Refusal> {
+    source_word(name)?;
+    Ok(format!("{what}.{name}"))
+}
+
+/// Whether a text may be the word of a source: api::WORD.
+fn source_word(name: &str) -> Result<(), Refusal> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    if (1..=64).contains(&name.len()) && name.bytes().all(letter) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(64).collect();
+    Err(Refusal::malformed(format!("`{shown}` is no source: its word matches {}", api::WORD)))
+}
+
+/// A time as it stands in the agents' files.
+fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, Refusal> {
+    if !(least..=most).contains(&seconds) {
+        return Err(Refusal::malformed(format!("`{what}` is {least} to {most} seconds")));
+    }
+    let ms = (seconds * 1000.0).round();
+    Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
+}
+
+/// The instant so many seconds from now.
+pub(crate) fn ends(
+    what: &str,
+    seconds: f64,
+    most: f64,
+    now: Timestamp,
+) -> Result<Timestamp, Refusal> {
+    if !(1.0..=most).contains(&seconds) {
+        return Err(Refusal::malformed(format!("`{what}` is 1 to {most} seconds")));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
+    Ok(now.plus((seconds * 1e6).round() as i64))
+}
+
+/// `DELETE /api/v1/settings/{number}`: a change ends before its time.
+pub(crate) async fn undo(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    number: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Undo)?;
+    administrators_only(&caller)?;
+    let number = number_of(number)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let active = app.on_demand.active();
+    let change = active.held.changes.iter().find(|change| change.number == number);
+    let nodes = change.map(|change| app.agents.counted(&change.nodes, now)).unwrap_or_default();
+    let undone = app.with_registry(move |app| {
+        let undone = app.on_demand.demand().undo(number, &by, now)?;
+        app.on_demand.refresh(now)?;
+        if undone {
+            log::info!("change {number} is undone by {by}");
+        }
+        Ok(undone)
+    });
+    if !undone.await?.map_err(refusal)? {
+        return Err(Refusal::not_found(format!("no change {number} holds")));
+    }
+    wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
+}
+
+/// `POST /api/v1/flushes`: nodes send what a burst kept.
+pub(crate) async fn flush(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Flush)?;
+    administrators_only(&caller)?;
+    let api::FlushNow { nodes, source } = object(&app, &head, body).await?;
+    let nodes = NodeList::new(&nodes).map_err(wrong)?;
+    source_word(&source)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let known = app.agents.counted(&nodes, now);
+    let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
+    let number = app.with_registry(move |app| {
+        let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
+        app.on_demand.refresh(now)?;
+        log::info!("flush {number} of {source} on {nodes} by {by}");
+        Ok(number)
+    });
+    wrote(json(&numbered(number.await?.map_err(refusal)?, known))?, &more)
+}
+
+/// `GET /api/v1/marks`: what was asked of nodes in the interval, the last day without one: of those nodes that
+/// the caller sees then, and of any for his own jobs.
+pub(crate) async fn marks(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params: Params = known(query, Operation::Marks)?;
+    let devices = params.text("device")?.map(|names| devices(&names)).transpose()?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    ask(&app, &caller, move |questions, asker| {
+        let marks = questions.marks((span.from, span.to), devices.as_deref(), MARKS_MAX, asker)?;
+        Ok(marks.marks.into_iter().map(shown_mark).collect::<Vec<_>>())
+    })
+    .await
+}
+
+fn shown_mark(SeenMark { mark, nodes }: SeenMark) -> api::Mark {
+    api::Mark {
+        at: mark.at.seconds(),
+        kind: mark.kind.word().to_owned(),
+        number: mark.number,
+        nodes,
+        text: mark.text,
+        by: mark.by.map(Into::into),
+        job: mark.job.map(Into::into),
+    }
+}
+
+fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {
+    names_in(names)?.map(|name| DeviceId::new(name).map_err(wrong)).collect()
+}
+
+pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
+    if caller.rights.is_admin() {
+        return Ok(());
+    }
+    Err(Refusal::forbidden("only administrators ask this of nodes"))
+}
+
+/// Who asks, as it is kept.
+pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
+    match (caller.rights.uid(), &caller.rights) {
+        (Some(uid), _) => app.registry.user_name(uid).unwrap_or_else(|| uid.to_string().into()),
+        (None, Rights::Admin(_)) => "an administrator's token".into(),
+        (None, _) => "nobody".into(),
+    }
+}
+
+/// The number in a path.
+pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, Refusal> {
+    let text = part(number)?;
+    let number = text.parse().ok().filter(|number| (1..1 << 53).contains(number));
+    number.ok_or_else(|| Refusal::malformed("the last part of the path is a number from 1 on"))
+}
+
+pub(crate) fn numbered(number: i64, nodes: Counted) -> api::Numbered {
+    let Counted { known, reporting } = nodes;
+    api::Numbered { number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
+}
+
+/// Why something could not be asked of nodes.
+pub(crate) fn refusal(error: DemandError) -> Refusal {
+    match error {
+        DemandError::Full { .. } => {
+            let status = StatusCode::INSUFFICIENT_STORAGE;
+            Refusal::new(status, "53400", Why::Full, error.to_string())
+        }
+        error => Refusal::fault(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_in_the_words_of_the_agents_files() {
+        let set = r#"{"nodes": "n1", "for_seconds": 60, "sources": {
+                "perf": {"enabled": true, "period_seconds": 0.1, "events": ["cache_ll", "a/b=\"c\"/"]},
+                "load": {"period_seconds": 90}
+            }, "bursts": {"cpu": {"period_seconds": 0.25, "keep_seconds": 60, "flush_on": ["job_end"]}}}"#;
+        let entries = entries(&serde_json::from_str(set).unwrap()).unwrap();
+        let lines: Vec<String> = entries.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "sources.load.period = \"90s\"",
+                "sources.perf.enabled = true",
+                "sources.perf.period = \"100ms\"",
+                "sources.perf.events = [\"cache_ll\", \"a/b=\\\"c\\\"/\"]",
+                "burst.cpu.period = \"250ms\"",
+                "burst.cpu.keep = \"60s\"",
+                "burst.cpu.flush_on = [\"job_end\"]",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_shown_for_its_own_change_alone() {
+        let text = "until = \"2026-01-06T14:00:00Z\"\n[sources.load]\nperiod = \"1s\"\nenabled = true\n\
+                    [burst.cpu]\nperiod = \"1s\"\nuntil = 5\n[[promote]]\nmetric = \"x\"\n";
+        let why = "server:1:9: it ends sooner: `remote.time_max` is 1h; server:3:10: `remote.allow` has no \
+                   `periods`; server: `burst.exec`: `exec` has no burst; server:7:9: it ends sooner: a; b; \
+                   server:9:10: `remote.allow` has no `promotions`";
+        let found = refusals(why, text);
+        let keys: Vec<&str> = found.iter().map(|(key, _)| &**key).collect();
+        let expected =
+            ["until", "sources.load.period", "burst.exec", "burst.cpu.until", "promote.metric"];
+        assert_eq!(keys, expected);
+        assert_eq!(found[1].1, "`remote.allow` has no `periods`");
+        assert_eq!(found[3].1, "it ends sooner: a; b");
+        let change = |section: &str, key: &str| {
+            let entry = Entry { section: section.into(), key: key.into(), value: "1".into() };
+            let nodes = NodeList::new("n1").unwrap();
+            let (made, until) = (Timestamp(0), Timestamp(1));
+            Change { number: 1, nodes, entries: vec![entry], made, until, by: "root".into() }
+        };
+        let of = |change: Change| {
+            found
+                .iter()
+                .filter(|one| concerns(&change, &one.0))
+                .map(|one| &*one.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(change("sources.load", "period")), ["until", "sources.load.period"]);
+        assert_eq!(of(change("sources.memory", "period")), ["until"]);
+        assert_eq!(of(change("burst.cpu", "keep")), ["burst.cpu.until"]);
+        assert_eq!(of(change("burst.exec", "keep")), ["burst.exec"]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_setting_is_refused() {
+        for more in [
+            "",
+            r#", "sources": {"load": {}}"#,
+            r#", "sources": {"a.b": {"enabled": true}}"#,
+            r#", "sources": {"load": {"period_seconds": 0}}"#,
+            r#", "sources": {"load": {"events": ["a b"]}}"#,
+            r#", "bursts": {"cpu": {"period_seconds": 0.1, "keep_seconds": 1e9}}"#,
+        ] {
+            let text = format!("{{\"nodes\": \"n1\", \"for_seconds\": 60{more}}}");
+            let set: Set = serde_json::from_str(&text).unwrap();
+            assert_eq!(entries(&set).unwrap_err().status, 400, "{text}");
+        }
+        let now = Timestamp(0);
+        assert_eq!(ends("x", 1.5, SECONDS_MAX, now).unwrap(), Timestamp(1_500_000));
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
+            assert!(ends("x", seconds, SECONDS_MAX, now).is_err(), "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What every request passes: whether it means this server, whether a page of somebody else sends it, and
+//! who asks.
+
+use crate::app::App;
+use crate::auth::audit::{Unchanged, Wrote};
+use crate::auth::authentication::{Known, authenticate, nobody};
+use crate::auth::caller::{Caller, Rights};
+use crate::common::counts::Route;
+use crate::common::problem::{Refusal, Why};
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// On every answer: nothing is guessed, framed, embedded elsewhere or told to other sites.
+const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+];
+
+/// With TLS: a browser uses nothing else with this host for a year.
+const TLS_FROM_NOW_ON: &str = "max-age=31536000";
+
+/// Lets a request through with its [`Caller`], or answers it, and counts it.
+pub(crate) async fn gate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (began, _under_way) = (Instant::now(), app.counts.begins());
+    let route = Route::of(request.uri().path());
+    let admitted = admit(&app, &request);
+    let told = log::log_enabled!(log::Level::Trace)
+        .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
+    let mut response = match admitted {
+        Ok(caller) => {
+            let (doer, changes) = (caller.doer.clone(), changes(&request));
+            let is_user = matches!(caller.rights, Rights::User(_) | Rights::StaffUser(_));
+            request.extensions_mut().insert(caller);
+            let response = next.run(request).await;
+            let told = response.extensions().get::<Wrote>();
+            let is_unchanged = response.extensions().get::<Unchanged>().is_some();
+            if response.status().is_success() && !is_unchanged && (changes || told.is_some()) {
+                let nothing = Wrote::default();
+                let Wrote(more) = told.unwrap_or(&nothing);
+                match is_user {
+                    true => app.audit.wrote_as_user(&doer, app.now(), more),
+                    false => app.audit.wrote(&doer, app.now(), more),
+                }
+            }
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Some(why) = response.extensions().get::<Why>() {
+        app.counts.refusals.add(*why, 1);
+    }
+    if let Some(told) = told {
+        log::trace!("{told}: {}", response.status());
+    }
+    app.counts.answered(route, response.status().as_u16(), began.elapsed());
+    let headers = response.headers_mut();
+    for (name, value) in ON_EVERY_ANSWER {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    if route != Route::Pages {
+        // An answer is for one caller; a cache between would give it to the next.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if app.live().tls.is_some() {
+        let always = HeaderValue::from_static(TLS_FROM_NOW_ON);
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, always);
+    }
+    response
+}
+
+/// Whether a request by its form changes something: not one that asks with a body, and no samples, which come
+/// every second. What changes something in another form says so in its answer.
+fn changes(request: &Request) -> bool {
+    let route = Route::of(request.uri().path());
+    !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
+        && route == Route::Api
+}
+
+/// Lets through who may read.
+pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    match caller {
+        Some(caller) if caller.reader().is_some() => next.run(request).await,
+        Some(Caller { rights: Rights::Agent(_), .. }) => {
+            Refusal::forbidden("an agent's token appends batches and reads nothing").into_response()
+        }
+        Some(Caller { rights: Rights::Telling(_), .. }) => {
+            let message = "a token of scope `jobs` tells of schedulers' jobs and reads nothing";
+            Refusal::forbidden(message).into_response()
+        }
+        _ => nobody().into_response(),
+    }
+}
+
+/// Lets through who may read, and who tells of schedulers' jobs.
+pub(crate) async fn tellers_too(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Caller>() {
+        Some(Caller { rights: Rights::Telling(_), .. }) => next.run(request).await,
+        _ => readers_only(request, next).await,
+    }
+}
+
+fn admit(app: &App, request: &Request) -> Result<Caller, Refusal> {
+    let live = app.live();
+    let known = Known { names: &live.names, tokens: &live.tokens, access: &live.access };
+    let made = |token: &str| app.made_tokens.find(token, app.now());
+    authenticate(&known, &made, request)
+}

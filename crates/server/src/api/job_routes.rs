@@ -1,0 +1,488 @@
+//! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what is said
+//! of schedulers' jobs in their place.
+
+use crate::app::App;
+use crate::auth::caller::{Caller, Rights};
+use crate::common::problem::{Refusal, Why};
+use crate::http::body::{media_type, unsupported};
+use crate::http::params::Params;
+use crate::http::params::part;
+use crate::http::selection::{Span, job, wrong};
+use crate::queries::answers::{ask, ask_long, json, unchanged, wrote};
+use crate::queries::series::{known, truth};
+use crate::queries::slow::Asked;
+use crate::schedulers::job_update_parser::{amendment, instant};
+use api::Operation;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use jobs::{
+    Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
+};
+use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp, is_unprintable};
+use query::{Asker, QueryError, Questions, parse_time, shown};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Jobs in a list where nobody says how many.
+const LISTED: usize = 1000;
+/// Longest name of a job, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+/// What a command can end with.
+const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
+/// Why an end is refused.
+const BACKWARDS: &str =
+    "the job would end more than a minute before it starts: `stop` is before `start`";
+/// So long before it is told a local job may have started, for clocks that differ a little.
+const TOLD_WITHIN: i64 = 60 * Timestamp::SECOND;
+/// Most local jobs that one user may have had within a day.
+const JOBS_PER_DAY_MAX: usize = 10_000;
+
+/// `GET /api/v1/jobs`: the newest first.
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Jobs)?;
+    let filter = filter(&app, &params)?;
+    if !truth(&params, "usage")?.unwrap_or(false) {
+        return ask(&app, &caller, move |questions, asker| questions.jobs(&filter, asker)).await;
+    }
+    if filter.limit.is_some_and(|limit| limit > LISTED) {
+        return Err(Refusal::malformed(format!("with `usage`, `limit` is {LISTED} at most")));
+    }
+    let asked = Asked::new(&app, "jobs usage", &caller, "");
+    let list =
+        move |questions: &Questions, asker: &Asker| questions.jobs_with_usage(&filter, asker);
+    ask_long(&app, &caller, asked, Vec::len, list).await
+}
+
+fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
+    let state = params.text("state")?.map(|word| {
+        JobState::from_word(&word).ok_or_else(|| {
+            let words = JobState::ALL.map(JobState::word);
+            let meant = config::nearest(&word, words).map(|near| format!("is `{near}` meant?"));
+            Refusal::malformed(format!("`state` is one of {}", words.join(", "))).hint(meant)
+        })
+    });
+    let limit = params.limit(api::JOBS_MAX)?;
+    let part_of = params.text("part_of")?.map(|number| {
+        let number = number.parse().ok().filter(|number| (1..=api::NUMBER_MAX).contains(number));
+        let message = || format!("`part_of` is a whole number from 1 to {}", api::NUMBER_MAX);
+        number.ok_or_else(|| Refusal::malformed(message()))
+    });
+    let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
+    let (cluster, account) = of_account(cluster.map_err(wrong)?, params.text("account")?)?;
+    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
+    let mut filter = Filter {
+        state: state.transpose()?,
+        cluster,
+        part_of: part_of.transpose()?,
+        user: params.text("user")?,
+        account,
+        project: params.text("project")?,
+        queue: params.text("queue")?,
+        name: params.text("name")?,
+        after: params.text("after")?.map(|text| place(&text)).transpose()?,
+        device: device.map_err(wrong)?,
+        limit: Some(limit.unwrap_or(LISTED)),
+        ..Filter::default()
+    };
+    let (start, end) = (params.text("start")?.is_some(), params.text("end")?.is_some());
+    let span = Span::of(params, &app.questions, app.now(), 0)?;
+    filter.from = start.then_some(span.from);
+    filter.to = end.then_some(span.to);
+    Ok(filter)
+}
+
+/// The cluster and the account's name there of `NAME` or `CLUSTER:NAME`.
+fn of_account(
+    cluster: Option<ClusterId>,
+    account: Option<String>,
+) -> Result<(Option<ClusterId>, Option<String>), Refusal> {
+    let named = account.as_deref().and_then(|text| text.split_once(':'));
+    let Some((of, name)) = named.and_then(|(of, name)| Some((ClusterId::new(of).ok()?, name)))
+    else {
+        return Ok((cluster, account));
+    };
+    if cluster.is_some_and(|cluster| cluster != of) {
+        return Err(Refusal::malformed("`account` and `cluster` name two clusters"));
+    }
+    Ok((Some(of), Some(name.to_owned())))
+}
+
+/// Where a list goes on: `CLUSTER:ID@START` of the job that was told last.
+fn place(text: &str) -> Result<Place, Refusal> {
+    let read = || {
+        let (name, start) = text.split_once('@')?;
+        let (cluster, id) = name.split_once(':')?;
+        let key = JobKey { cluster: ClusterId::new(cluster).ok()?, id: id.parse().ok()? };
+        let start = Timestamp::parse(start)
+            .ok()
+            .filter(|_| start.starts_with(|c: char| c.is_ascii_digit()));
+        Some(Place { start: start?, key })
+    };
+    read().ok_or_else(|| {
+        Refusal::malformed(
+            "`after` is CLUSTER:ID@START of the job that was told last, such as slurm:7@1767657600.25",
+        )
+    })
+}
+
+/// `GET /api/v1/jobs/check`: where schedulers and nodes disagree.
+pub(crate) async fn check(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::JobsCheck)?;
+    if !caller.reader().is_some_and(jobs::Reader::sees_every_job) {
+        return Err(Refusal::forbidden(
+            "only administrators and staff see what schedulers and nodes disagree in",
+        ));
+    }
+    let asked = Asked::new(&app, "jobs check", &caller, "");
+    let check = |questions: &Questions, asker: &Asker| questions.disagreements(asker);
+    ask_long(&app, &caller, asked, |_| 1, check).await
+}
+
+/// `GET /api/v1/jobs/{[CLUSTER:]ID}`.
+pub(crate) async fn report(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Report)?;
+    let name = job(&part(name)?, &params)?;
+    // A start that was told in whole seconds, or rounded, is the run's.
+    let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
+    let by = params.text("start")?.map(by).transpose()?;
+    let by = by.map(|by| by.plus(Timestamp::SECOND - 1));
+    let asked = Asked::new(&app, "job report", &caller, &name.to_string());
+    ask_long(
+        &app,
+        &caller,
+        asked,
+        |_| 1,
+        move |questions, asker| questions.run_report(&name, by, asker),
+    )
+    .await
+}
+
+/// `POST /api/v1/jobs`: a local job begins; with `cluster` and `id`, a scheduler's job is told.
+pub(crate) async fn register(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Register)?;
+    let said: serde_json::Value = object(&app, &head, body).await?;
+    if said.get("cluster").or(said.get("id")).is_some() {
+        return tell(&app, &caller, parsed(said)?).await;
+    }
+    begin(&app, &caller, parsed(said)?).await
+}
+
+fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
+    serde_json::from_value(said).map_err(|error| Refusal::unreadable(&error))
+}
+
+/// Somebody says what a scheduler would.
+async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Response, Refusal> {
+    let now = app.now();
+    let said = amendment(said, now).map_err(Refusal::malformed)?;
+    if !caller.rights.tells_of(&said.key.cluster) {
+        let message = "only administrators, and tokens of scope `jobs` for this cluster, tell of a \
+                       scheduler's jobs";
+        return Err(Refusal::forbidden(message));
+    }
+    let key = said.key.clone();
+    let told = app.with_registry(move |app| {
+        let key = said.key.clone();
+        let heard = app.take_update(said, now)?;
+        Ok::<_, RegistryError>((heard, app.registry.job(&key)?))
+    });
+    let (heard, job) = told.await?.map_err(refusal)?;
+    if heard.backwards > 0 {
+        return Err(Refusal::malformed(BACKWARDS));
+    }
+    if heard.refused > 0 {
+        let full = RegistryError::Full(app.registry.limits().records_max);
+        return Err(refusal(full));
+    }
+    let registered = api::Registered {
+        cluster: key.cluster.to_string(),
+        id: key.id.get(),
+        server: String::new(),
+        user_unknown: job.is_some_and(|job| job.user.is_some() && job.uid.is_none()),
+    };
+    if heard.new + heard.changed == 0 {
+        return unchanged(json(&registered)?);
+    }
+    log::info!("job {key} was told of");
+    wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
+}
+
+/// A local job begins. Its user is the caller.
+async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<Response, Refusal> {
+    let uid = caller.rights.registers_for().ok_or_else(|| {
+        Refusal::forbidden(
+            "this token names no user, and a job is a user's: use one of `user:NAME`",
+        )
+    })?;
+    let now = app.now();
+    let device = begun_on(&begun.device)?;
+    let registration = Registration {
+        uid,
+        user: None,
+        name: begun.name.map(checked_name).transpose()?,
+        is_proven: caller.proves(device.as_str(), &own_device()),
+        device,
+        start: begun.start.map_or(Ok(now), |start| begun_at(start, now))?,
+    };
+    let key = app.with_registry(move |app| {
+        let since = now.plus(-DAY);
+        if app.registry.local_since(uid, since, JOBS_PER_DAY_MAX)? >= JOBS_PER_DAY_MAX {
+            return Ok(None);
+        }
+        let key = app.registry.register_local(&registration)?;
+        app.told_jobs.changed();
+        Ok(Some(key))
+    });
+    let Some(key) = key.await?.map_err(refusal)? else {
+        let message = format!("user {uid} had {JOBS_PER_DAY_MAX} local jobs within a day");
+        return Err(Refusal::busy(message));
+    };
+    log::info!("job {key} of user {uid} begins");
+    let (cluster, server) = (key.cluster.to_string(), app.registry.identity().to_owned());
+    let registered = api::Registered { cluster, id: key.id.get(), server, user_unknown: false };
+    wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
+}
+
+/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator
+/// or a token of scope `jobs` says so.
+pub(crate) async fn end(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let params = known(head.uri.query().map(str::to_owned), Operation::End)?;
+    let name = job(&part(name)?, &params)?;
+    let ended: api::End = object(&app, &head, body).await?;
+    let now = app.now();
+    let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
+    let code = ended.exit_code;
+    if code.is_some_and(|code| !EXIT_CODES.contains(&code)) {
+        return Err(Refusal::malformed("`exit_code` is a number from 0 to 255"));
+    }
+    if matches!(caller.rights, Rights::Telling(_)) {
+        return end_told(&app, &caller, name, stop, ended.exit_code).await;
+    }
+    let asker = app.asker(&caller)?;
+    let job = app.with_registry(move |app| {
+        let key = app.questions.job_key(&name, &asker)?;
+        let is_changed;
+        if key.cluster == ClusterId::local() {
+            if !caller.rights.may_end(app.registry.owner(&key)?) {
+                return Err(QueryError::Denied(key));
+            }
+            is_changed = app.registry.end_local(key.id, stop, ended.exit_code)?;
+            if is_changed {
+                app.told_jobs.changed();
+            }
+        } else if caller.rights.is_admin() {
+            let heard = app.take_update(Amendment::end(key.clone(), stop, ended.exit_code), now)?;
+            if heard.backwards > 0 {
+                return Ok(None);
+            }
+            is_changed = heard.new + heard.changed > 0;
+        } else {
+            return Err(QueryError::Denied(key));
+        }
+        let job = ended_job(&app.registry, &key)?;
+        Ok(Some((job.ok_or(QueryError::UnknownJob(key.to_string()))?, is_changed)))
+    });
+    let Some((job, is_changed)) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
+    let other_code = job.exit_code.filter(|had| code.is_some_and(|code| code != *had));
+    if let Some(had) = other_code.filter(|_| !is_changed) {
+        let message = format!(
+            "job {}:{} has ended with exit code {had}, which stays: nothing was changed",
+            job.cluster, job.id
+        );
+        return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+    }
+    answer_end(job, is_changed, |job| job)
+}
+
+/// The answer to an end: what of the job is shown, and whether it changed.
+fn answer_end(
+    job: api::Job,
+    changed: bool,
+    shown: impl Fn(api::Job) -> api::Job,
+) -> Result<Response, Refusal> {
+    let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
+    let answer = json(&api::Ended { job: shown(job), changed })?;
+    if changed { wrote(answer, &more) } else { unchanged(answer) }
+}
+
+/// A scheduler's job has ended, says who reads nothing: he is told what became of it, and no more.
+async fn end_told(
+    app: &Arc<App>,
+    caller: &Caller,
+    name: JobName,
+    stop: Timestamp,
+    exit_code: Option<i32>,
+) -> Result<Response, Refusal> {
+    let Some(cluster) = &name.cluster else {
+        return Err(Refusal::malformed("whose job it is has to be said: CLUSTER:ID"));
+    };
+    if *cluster == ClusterId::local() || !caller.rights.tells_of(cluster) {
+        return Err(Refusal::forbidden(format!("this token tells of no job of `{cluster}`")));
+    }
+    let now = app.now();
+    let job = app.with_registry(move |app| {
+        let key = app.registry.resolve(&name)?;
+        let heard = app.take_update(Amendment::end(key.clone(), stop, exit_code), now)?;
+        Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
+    });
+    let (job, is_changed) = job.await?.map_err(QueryError::from)?;
+    let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
+    answer_end(job, is_changed, what_became)
+}
+
+/// Which job it is and how it ended: nothing that its teller has not said, or could not have.
+fn what_became(job: api::Job) -> api::Job {
+    api::Job {
+        user: None,
+        uid: None,
+        account: None,
+        project: None,
+        name: None,
+        queue: None,
+        state_word: None,
+        submit: None,
+        start: None,
+        part_of: None,
+        array_index: None,
+        types: Vec::new(),
+        requested: api::Resources::default(),
+        used: api::Resources::default(),
+        devices: Vec::new(),
+        usage: None,
+        ..job
+    }
+}
+
+/// The newest run of a job, as the API tells it.
+fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
+    let Some(Whole { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
+    let devices: BTreeSet<_> = allocations.into_iter().map(|stay| stay.device).collect();
+    Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
+}
+
+/// Why a job could not be registered.
+fn refusal(error: RegistryError) -> Refusal {
+    match error {
+        RegistryError::Full(_) => {
+            let status = StatusCode::INSUFFICIENT_STORAGE;
+            Refusal::new(status, "53100", Why::Full, "the registry of jobs is full")
+        }
+        RegistryError::OpenLocal { .. } => Refusal::busy(error.to_string()),
+        error => QueryError::from(error).into(),
+    }
+}
+
+/// A JSON object of a body.
+pub(crate) async fn object<T: DeserializeOwned>(
+    app: &App,
+    head: &Parts,
+    body: Body,
+) -> Result<T, Refusal> {
+    if media_type(&head.headers).as_deref() != Some("application/json") {
+        return Err(unsupported("this takes application/json"));
+    }
+    let held = app.question_body(head, body).await?;
+    serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))
+}
+
+/// The one device that a local job begins on.
+fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
+    if NodeList::is_name(device) {
+        return DeviceId::new(device).map_err(wrong);
+    }
+    Err(Refusal::malformed(
+        "`device` is the name of one node, without blanks, commas, `*`, `[` and `]`",
+    ))
+}
+
+/// When a local job began: not long ago.
+fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
+    let start = time("start", seconds, now)?;
+    if (now.plus(-TOLD_WITHIN)..=now.plus(TOLD_WITHIN)).contains(&start) {
+        return Ok(start);
+    }
+    let most = TOLD_WITHIN / Timestamp::SECOND;
+    Err(Refusal::malformed(format!(
+        "`start` is more than {most} s off the server's clock; a job is told of when it begins, and clocks are \
+         set by NTP"
+    )))
+}
+
+/// The name of the server's own machine among devices, as an agent there has it.
+fn own_device() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+fn checked_name(name: String) -> Result<Box<str>, Refusal> {
+    if name.len() > NAME_BYTES_MAX || name.contains(is_unprintable) {
+        return Err(Refusal::malformed(format!(
+            "a job's name has {NAME_BYTES_MAX} bytes at most, and only printable characters: no control \
+             characters, and no marks of direction or of no width"
+        )));
+    }
+    Ok(name.into())
+}
+
+fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
+    instant(what, seconds, now).map_err(Refusal::malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_declared() {
+        assert_eq!(api::JOB_STATES, JobState::ALL.map(JobState::word));
+    }
+
+    #[test]
+    fn places_in_lists() {
+        let place = |text| place(text).map(|place| (place.key.to_string(), place.start.0)).ok();
+        let told = Some(("slurm:7".to_owned(), 1_767_657_600_250_001));
+        assert_eq!(place("slurm:7@1767657600.250001"), told);
+        assert_eq!(place("slurm:7@2026-01-06T00:00:00.250001+00:00"), told);
+        for wrong in ["", "slurm:7", "7@5", "slurm:7@", "slurm:x@5", "slurm:7@-5", "slurm:7@nan"] {
+            assert_eq!(place(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_jobs() {
+        assert!(checked_name("make -j2 é".to_owned()).is_ok());
+        assert!(checked_name("x".repeat(201)).is_err());
+        assert!(checked_name("a\u{1b}[31m".to_owned()).is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! `/api/v1/promotions`, and Kwollect's `update_promoted_metrics`: optional metrics, collected for a time.
+
+use crate::api::demand_routes::{administrators_only, ends, name_of, number_of, numbered, refusal};
+use crate::api::job_routes::object;
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::Refusal;
+use crate::control::expression;
+use crate::http::selection::wrong;
+use crate::queries::answers::{json, wrote};
+use crate::queries::kwollect;
+use crate::queries::series::known;
+use api::Operation;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::{DemandError, Interval, NewPromotion, Origin, Promotion, Quota, Window};
+use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
+use query::{Asker, QueryError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// For how long metrics are promoted where nobody says, in seconds.
+const SECONDS: f64 = 3600.0;
+/// Most devices of one promotion: a list of names has 16 KiB at most, and a name 253 bytes.
+const DEVICES_MAX: usize = 60;
+
+/// `GET /api/v1/promotions`: those that hold, and that this caller may see.
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Promotions)?;
+    let (asker, now) = (app.asker(&caller)?, app.now());
+    asker.meets_any();
+    let active = app.on_demand.active();
+    let seen = active.held.promotions.iter().filter(|promotion| {
+        promotion.until.is_none_or(|until| until > now) && asker.reader.knows_of(promotion.uid)
+    });
+    json(&seen.map(shown).collect::<Vec<_>>())
+}
+
+fn shown(promotion: &Promotion) -> api::Promoted {
+    api::Promoted {
+        number: promotion.number,
+        nodes: promotion.nodes.to_string(),
+        metric: promotion.metric.to_string(),
+        made: promotion.made.seconds(),
+        by: promotion.by.to_string(),
+        until: promotion.until.map(Timestamp::seconds),
+        origin: promotion.origin.word().to_owned(),
+        job: promotion.job.as_ref().map(ToString::to_string),
+        error: expression::check(&promotion.metric).err(),
+    }
+}
+
+/// `POST /api/v1/promotions`.
+pub(crate) async fn promote(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Promote)?;
+    promoters_only(&caller)?;
+    let asked: api::Promote = object(&app, &head, body).await?;
+    expression::check(&asked.metric).map_err(Refusal::malformed)?;
+    let nodes = asked.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
+    let (now, most) = (app.now(), app.promotions.time_max.as_secs_f64());
+    let seconds = asked.for_seconds.unwrap_or(SECONDS.min(most));
+    let wish = Wish {
+        nodes,
+        job: asked.job,
+        metric: asked.metric.into(),
+        until: ends("for_seconds", seconds, most, now)?,
+        by: name_of(&app, &caller),
+        of: if caller.rights.is_admin() { None } else { caller.rights.registers_for() },
+    };
+    let (asker, quota) = (app.asker(&caller)?, quota(&app, wish.of));
+    let made = app.with_registry(move |app| {
+        let new = wish.promotions(app, &asker)?;
+        let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(refusal)?;
+        app.on_demand.refresh(now).map_err(refusal)?;
+        for (number, new) in numbers.iter().zip(&new) {
+            let NewPromotion { nodes, metric, by, until, .. } = new;
+            log::info!("promotion {number} of {metric} on {nodes} by {by} until {until}");
+        }
+        let active = app.on_demand.active();
+        let promotions = active.held.promotions.iter();
+        Ok::<Vec<_>, Refusal>(
+            promotions.filter(|one| numbers.contains(&one.number)).map(shown).collect(),
+        )
+    });
+    let made = made.await??;
+    let more = serde_json::json!({"promotions": made.clone()});
+    wrote(json(&made)?, &more)
+}
+
+/// Refuses those who promote nothing: who is no user, and who comes with a token that only reads.
+fn promoters_only(caller: &Caller) -> Result<(), Refusal> {
+    if caller.rights.is_admin() || caller.rights.registers_for().is_some() {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(
+        "this token writes nothing for a user, and metrics are promoted for a user's jobs",
+    ))
+}
+
+fn quota(app: &App, of: Option<u32>) -> Option<Quota> {
+    of.map(|uid| Quota { uid, most: app.promotions.per_user_max })
+}
+
+/// What somebody wants.
+struct Wish {
+    nodes: Option<NodeList>,
+    job: Option<String>,
+    metric: Box<str>,
+    until: Timestamp,
+    by: Box<str>,
+    /// The user for whose jobs alone it may be; `None`: an administrator's.
+    of: Option<u32>,
+}
+
+impl Wish {
+    /// One for each of the jobs it is for. An administrator's is for no job, unless he names one.
+    fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
+        let jobs = match (&self.job, self.of) {
+            (Some(job), of) => running_job(app, asker, job, of)?,
+            (None, Some(uid)) => {
+                let (uid, from) = (Some(uid), Some(app.now()));
+                let own = Window { uid, from, ..Window::default() };
+                here(app.registry.proven(&own).map_err(QueryError::from)?)
+            }
+            (None, None) => {
+                let nodes = self.nodes.clone().ok_or_else(|| {
+                    Refusal::malformed("`nodes` or `job` says where metrics are promoted")
+                })?;
+                return Ok(vec![self.promotion(nodes, None, None)]);
+            }
+        };
+        let mut new = Vec::new();
+        for (job, devices) in jobs {
+            // A name that would be read as several nodes' is no one node's.
+            let meant = |device: &&str| {
+                NodeList::is_name(device)
+                    && self.nodes.as_ref().is_none_or(|nodes| nodes.has(device))
+            };
+            let devices: Vec<&str> = devices.iter().map(DeviceId::as_str).filter(meant).collect();
+            for devices in devices.chunks(DEVICES_MAX) {
+                let nodes = NodeList::new(&devices.join(",")).map_err(wrong)?;
+                new.push(self.promotion(nodes, Some(job.to_string().into()), self.of));
+            }
+        }
+        if new.is_empty() {
+            return Err(Refusal::not_found(
+                "no running job of yours is on these nodes; one of `jobmeter run` counts once the agent \
+                 there has seen its cgroup",
+            ));
+        }
+        Ok(new)
+    }
+
+    fn promotion(&self, nodes: NodeList, job: Option<Box<str>>, uid: Option<u32>) -> NewPromotion {
+        let (metric, by) = (self.metric.clone(), self.by.clone());
+        NewPromotion { nodes, metric, until: self.until, by, uid, job }
+    }
+}
+
+/// The jobs that are on devices now, each with these.
+type Here = BTreeMap<JobKey, BTreeSet<DeviceId>>;
+
+fn here(stays: Vec<Interval>) -> Here {
+    let mut here = Here::new();
+    for stay in stays.into_iter().filter(|stay| stay.stop.is_none()) {
+        here.entry(stay.key).or_default().insert(stay.device);
+    }
+    here
+}
+
+/// The job of a name, if this asker may see it, it runs, and it is of that user: what an account shows of
+/// others' jobs, or staff sees, is no right to change what is read of them.
+fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Here, Refusal> {
+    let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
+    let job = app.registry.job(&key).map_err(QueryError::from)?;
+    if of.is_some() && job.as_ref().is_some_and(|job| job.uid != of) {
+        return Err(QueryError::Denied(key).into());
+    }
+    if job.is_none_or(|job| job.state != JobState::Running) {
+        return Err(Refusal::not_found(format!("job {key} does not run")));
+    }
+    let window = Window { job: Some(key), uid: of, ..Window::default() };
+    // An administrator promotes anywhere, a user where more than his word says that his job is.
+    let stays = match of {
+        Some(_) => app.registry.proven(&window),
+        None => app.registry.intervals(&window),
+    };
+    Ok(here(stays.map_err(QueryError::from)?))
+}
+
+/// `DELETE /api/v1/promotions/{number}`: one's own, and for administrators any.
+pub(crate) async fn demote(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    number: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Demote)?;
+    let number = number_of(number)?;
+    promoters_only(&caller)?;
+    let (by, now) = (name_of(&app, &caller), app.now());
+    let none = || Refusal::not_found(format!("no promotion {number} of yours holds"));
+    let active = app.on_demand.active();
+    let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
+    let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
+    if found.origin == Origin::Rule {
+        if !caller.rights.is_admin() {
+            return Err(none());
+        }
+        if found.job.is_none() && found.until.is_none() {
+            let message =
+                format!("{} promotes there all the time: take it out of its file", found.by);
+            return Err(Refusal::malformed(message));
+        }
+    }
+    let nodes = app.agents.counted(&found.nodes, now);
+    let ended = app.with_registry(move |app| {
+        let ended = app.on_demand.demand().demote(number, &by, now)?;
+        app.on_demand.refresh(now)?;
+        Ok::<_, DemandError>(ended)
+    });
+    if !ended.await?.map_err(refusal)? {
+        return Err(none());
+    }
+    wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
+}
+
+/// `POST /rpc/update_promoted_metrics`: what OAR asks Kwollect for when a job begins or ends.
+pub(crate) async fn update(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    administrators_only(&caller)?;
+    let params = kwollect::params(&app, request).await?;
+    params.only(Operation::UpdatePromotedMetrics, StatusCode::NOT_FOUND)?;
+    let rules = Arc::clone(&app.live().rules);
+    let now = app.now();
+    let followed =
+        app.with_registry(move |app| app.on_demand.follow(&app.registry, &rules, now)).await?;
+    followed.map_err(refusal)?;
+    let active = app.on_demand.active();
+    let mut rows = BTreeSet::new();
+    for promotion in &active.held.promotions {
+        let plain = promotion.nodes.plain();
+        let names = plain.unwrap_or_else(|| vec![promotion.nodes.as_str()]);
+        rows.extend(names.into_iter().map(|name| api::PromotedRow {
+            device_id: name.to_owned(),
+            metric_id: promotion.metric.to_string(),
+        }));
+    }
+    wrote(json(&rows)?, &serde_json::json!({"promotions": active.held.promotions.len()}))
+}

@@ -1,0 +1,121 @@
+//! The routes: each operation that `api` declares, and the pages.
+
+use crate::api::account_routes;
+use crate::api::audit_lines;
+use crate::api::batches;
+use crate::api::demand_routes;
+use crate::api::gate::{gate, readers_only, tellers_too};
+use crate::api::job_routes;
+use crate::api::promotion_routes;
+use crate::api::scheduler_routes;
+use crate::api::token_routes;
+use crate::app::App;
+use crate::common::problem::{Refusal, Why};
+use crate::pages::files;
+use crate::pages::metrics;
+use crate::pages::openapi;
+use crate::queries::kwollect;
+use crate::queries::nodes;
+use crate::queries::series;
+use crate::queries::statements;
+use api::{Access, Operation};
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
+use std::sync::Arc;
+
+/// Every route, behind the gate.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (mut open, mut reading, mut telling) = (Router::new(), Router::new(), Router::new());
+    for operation in Operation::ALL.iter().copied() {
+        match operation.access() {
+            Access::Readers => reading = reading.route(operation.path(), handler(operation)),
+            Access::Tellers => telling = telling.route(operation.path(), handler(operation)),
+            Access::Anyone | Access::Senders => {
+                open = open.route(operation.path(), handler(operation));
+            }
+        }
+    }
+    let reading = reading
+        .route("/rpc/{name}", get(kwollect::unknown).post(kwollect::unknown))
+        .route_layer(from_fn(readers_only));
+    open.route("/", get(files::index))
+        .route("/ui/{*path}", get(files::file))
+        .merge(reading)
+        .merge(telling.route_layer(from_fn(tellers_too)))
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), gate))
+        .with_state(app)
+}
+
+/// What answers an operation.
+fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
+    let method = match operation.method() {
+        api::Method::Get => MethodFilter::GET,
+        api::Method::Post => MethodFilter::POST,
+        api::Method::Delete => MethodFilter::DELETE,
+    };
+    match operation {
+        Operation::Batches => on(method, batches::batches),
+        Operation::GetMetrics | Operation::PostGetMetrics => on(method, kwollect::get_metrics),
+        Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
+            on(method, kwollect::available_metrics)
+        }
+        Operation::OpenApi => on(method, openapi::document),
+        Operation::Ready => on(method, nodes::ready),
+        Operation::Health => on(method, nodes::health),
+        Operation::Nodes => on(method, nodes::nodes),
+        Operation::ForgetNode => on(method, nodes::forget),
+        Operation::Schedulers => on(method, scheduler_routes::schedulers),
+        Operation::Jobs => on(method, job_routes::list),
+        Operation::JobsCheck => on(method, job_routes::check),
+        Operation::Report => on(method, job_routes::report),
+        Operation::Register => on(method, job_routes::register),
+        Operation::End => on(method, job_routes::end),
+        Operation::Series => on(method, series::series),
+        Operation::Range => on(method, series::range),
+        Operation::Last => on(method, series::last),
+        Operation::Explain => on(method, series::explain),
+        Operation::Catalogue => on(method, series::catalogue),
+        Operation::Gaps => on(method, series::gaps),
+        Operation::Sql => on(method, statements::sql),
+        Operation::Settings => on(method, demand_routes::settings),
+        Operation::Set => on(method, demand_routes::set),
+        Operation::Undo => on(method, demand_routes::undo),
+        Operation::Flush => on(method, demand_routes::flush),
+        Operation::Marks => on(method, demand_routes::marks),
+        Operation::Promotions => on(method, promotion_routes::list),
+        Operation::Promote => on(method, promotion_routes::promote),
+        Operation::Demote => on(method, promotion_routes::demote),
+        Operation::UpdatePromotedMetrics => on(method, promotion_routes::update),
+        Operation::Me => on(method, token_routes::me),
+        Operation::Tokens => on(method, token_routes::list),
+        Operation::MakeToken => on(method, token_routes::make),
+        Operation::RevokeToken => on(method, token_routes::revoke),
+        Operation::Accounts => on(method, account_routes::list),
+        Operation::ChangeAccount => on(method, account_routes::change),
+        Operation::DeleteAccount => on(method, account_routes::delete),
+        Operation::Audit => on(method, audit_lines::audit),
+        Operation::Metrics => on(method, metrics::metrics),
+    }
+}
+
+/// Paths that are offered where one is near what was asked for.
+fn paths() -> impl Iterator<Item = &'static str> {
+    let operations = Operation::ALL.iter().map(|operation| operation.path());
+    std::iter::once("/").chain(operations.filter(|path| !path.contains('{')))
+}
+
+async fn unknown(uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(200).collect();
+    let meant = config::nearest(&path, paths()).map(|near| format!("is `{near}` meant?"));
+    Refusal::not_found(format!("there is nothing at {path}")).hint(meant)
+}
+
+async fn not_allowed(method: Method, uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(200).collect();
+    let message = format!("{method} is not for {path}");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "PGRST117", Why::Unknown, message)
+}

@@ -1,0 +1,50 @@
+//! `/api/v1/schedulers`: how the asking of each scheduler goes.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::Refusal;
+use crate::queries::answers::json;
+use crate::queries::series::known;
+use crate::schedulers::scheduler_poller::Course;
+use api::Operation;
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use std::sync::Arc;
+
+/// `GET /api/v1/schedulers`.
+pub(crate) async fn schedulers(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Schedulers)?;
+    let details = app.asker(&caller)?.reader.sees_every_job();
+    let all: Vec<_> = app.schedulers.iter().map(|course| tell(course, details)).collect();
+    json(&all)
+}
+
+/// Addresses, and what other users' jobs are called, are for who may read everything.
+fn tell(course: &Course, details: bool) -> api::Scheduler {
+    let now = course.now();
+    let state = match (&now.trouble, now.last_good) {
+        (Some(_), _) => api::SchedulerState::Failing,
+        (None, Some(_)) => api::SchedulerState::Good,
+        (None, None) => api::SchedulerState::New,
+    };
+    api::Scheduler {
+        cluster: course.cluster.as_str().to_owned(),
+        kind: course.kind.to_owned(),
+        way: course.way.to_owned(),
+        state,
+        trouble: now.trouble.filter(|_| details),
+        last_good: now.last_good.map(|(at, _)| at.seconds()),
+        period_seconds: course.period.as_secs_f64(),
+        rounds: course.good.get(),
+        rounds_failed: course.failed.get(),
+        calls: course.calls.get(),
+        records: course.records(),
+        records_refused: course.refused.get(),
+        refused: if details { now.refused } else { Vec::new() },
+    }
+}

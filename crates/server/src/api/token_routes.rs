@@ -1,0 +1,240 @@
+//! `/api/v1/me` and `/api/v1/tokens`: who asks, and tokens that people make.
+
+use crate::api::job_routes::object;
+use crate::app::App;
+use crate::auth::caller::{Caller, Rights};
+use crate::auth::tokens::{rights, sha256};
+use crate::common::problem::{Refusal, Why};
+use crate::http::params::part;
+use crate::queries::answers::{json, wrote};
+use crate::queries::series::known;
+use api::Operation;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jobs::{KeptToken, NewToken, Reader, RegistryError};
+use model::{Timestamp, is_unprintable};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::sync::Arc;
+
+/// Bytes of chance in a token.
+const TOKEN_BYTES: usize = 32;
+/// What a token begins with, so that it is known where it was left lying.
+const TOKEN_PREFIX: &str = "jobmeter_";
+/// Longest note, in bytes.
+const NOTE_BYTES_MAX: usize = 200;
+
+/// `GET /api/v1/me`.
+pub(crate) async fn me(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Me)?;
+    let uid = caller.rights.uid();
+    let reader = caller.reader().ok_or_else(crate::auth::authentication::nobody)?;
+    let sees_jobs = match reader {
+        Reader::Everything => "all",
+        Reader::User(_) | Reader::Tenant(_) => "own",
+        Reader::Nodes => "none",
+    };
+    let user =
+        app.with_registry(move |app| uid.and_then(|uid| app.registry.user_name(uid))).await?;
+    json(&api::Me {
+        who: caller.doer.who.to_string(),
+        role: caller.rights.word().to_owned(),
+        uid,
+        user: user.map(String::from),
+        sees_jobs: sees_jobs.to_owned(),
+        sees_nodes: if reader.sees_every_node() { "always" } else { "own" }.to_owned(),
+    })
+}
+
+/// `GET /api/v1/tokens`: those that were made; of others' only administrators and staff are told.
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Tokens)?;
+    let of = match (caller.reader(), caller.rights.uid()) {
+        (Some(reader), _) if reader.sees_every_job() => None,
+        (_, Some(uid)) => Some(uid),
+        _ => return Err(Refusal::forbidden("tokens are told to users")),
+    };
+    let tokens = app.with_registry(move |app| app.registry.tokens(of)).await?;
+    let tokens = tokens.map_err(|error| Refusal::fault(&error))?;
+    json(&tokens.iter().map(told).collect::<Vec<_>>())
+}
+
+/// `POST /api/v1/tokens`: makes one, and tells it this once.
+pub(crate) async fn make(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::MakeToken)?;
+    let asked: api::NewToken = object(&app, &head, body).await?;
+    let now = app.now();
+    let age_max = app.live().access.token_age_max.as_secs();
+    let seconds = asked.expires_in_seconds.unwrap_or(age_max);
+    let most = if caller.rights.is_admin() { api::NewToken::SECONDS_MAX } else { age_max };
+    if !(1..=most).contains(&seconds) {
+        let message = format!(
+            "`expires_in_seconds`: a token is good for 1 s at least and {} d at most ({most} s)",
+            most as f64 / 86_400.0
+        );
+        return Err(Refusal::malformed(message));
+    }
+    let note = asked.note.unwrap_or_default();
+    if note.len() > NOTE_BYTES_MAX || note.contains(is_unprintable) {
+        let message =
+            format!("a note has {NOTE_BYTES_MAX} bytes at most, and only printable characters");
+        return Err(Refusal::malformed(message));
+    }
+    let token = draw()?;
+    let hash = sha256(&token);
+    let age_us = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(Timestamp::SECOND);
+    let made = app.with_registry(move |app| {
+        let granted = granted(app, &caller, &asked.scope)?;
+        let new = NewToken {
+            hash,
+            scope: spelled(&granted).into(),
+            uid: granted.uid(),
+            note: note.into(),
+            made: now,
+            made_by: (&*caller.doer.who).into(),
+            expires: now.plus(age_us),
+        };
+        let id = app.registry.keep_token(&new).map_err(refusal)?;
+        app.made_tokens.load(&app.registry).map_err(refusal)?;
+        Ok::<_, Refusal>(KeptToken { id, token: new, revoked: None, used: None })
+    });
+    let kept = told(&made.await??);
+    let more = serde_json::json!({"token": kept.id, "scope": kept.scope, "expires": kept.expires});
+    wrote(json(&api::MadeToken { token, kept })?, &more)
+}
+
+/// What a caller may give to somebody who comes with a token of that scope.
+fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
+    if !matches!(caller.rights, Rights::Admin(_) | Rights::User(_) | Rights::StaffUser(_)) {
+        return Err(Refusal::forbidden("this caller makes no tokens"));
+    }
+    let own = caller.rights.uid();
+    let asked = match (scope, own) {
+        ("read", Some(uid)) => Rights::Reading(uid),
+        _ => {
+            let users = app.registry.users();
+            // A name is looked up here: what is kept is a number.
+            let scope = match scope.split_once(':') {
+                Some((word, name)) if !matches!(word, "agent" | "jobs") => {
+                    let uid =
+                        users.uid(name).map_or_else(|| name.to_owned(), |uid| uid.to_string());
+                    format!("{word}:{uid}")
+                }
+                _ => scope.to_owned(),
+            };
+            rights(&scope, b"").map_err(Refusal::malformed)?
+        }
+    };
+    match (&caller.rights, &asked) {
+        (Rights::Admin(_), _) => Ok(asked),
+        (Rights::User(uid) | Rights::StaffUser(uid), Rights::Reading(of)) if uid == of => {
+            if caller.by_made_token {
+                let message = "a token that was made makes no further one";
+                return Err(Refusal::forbidden(message));
+            }
+            Ok(asked)
+        }
+        _ => {
+            let message =
+                "a user makes tokens of scope `read` for himself; administrators make others";
+            Err(Refusal::forbidden(message))
+        }
+    }
+}
+
+/// The scope as it is kept, its user by number.
+fn spelled(rights: &Rights) -> String {
+    let name = match rights {
+        Rights::Agent(origin) => origin.as_ref().map(ToString::to_string),
+        Rights::Telling(cluster) => cluster.as_ref().map(ToString::to_string),
+        rights => rights.uid().map(|uid| uid.to_string()),
+    };
+    match name {
+        Some(name) => format!("{}:{name}", rights.scope()),
+        None => rights.scope().to_owned(),
+    }
+}
+
+fn draw() -> Result<String, Refusal> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let drawn = SystemRandom::new().fill(&mut bytes);
+    drawn.map_err(|_| Refusal::fault(&"the system gives no random numbers"))?;
+    Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// `POST /api/v1/tokens/{token}/revoke`: it is good no more, from this answer on.
+pub(crate) async fn revoke(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    id: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    known(request.uri().query().map(str::to_owned), Operation::RevokeToken)?;
+    let id = part(id)?;
+    let now = app.now();
+    let revoked = app.with_registry(move |app| {
+        let of = match (&caller.rights, caller.rights.uid()) {
+            (Rights::Admin(_), _) => None,
+            (Rights::User(_) | Rights::StaffUser(_), Some(uid)) => Some(uid),
+            _ => return Err(Refusal::forbidden("this caller revokes no tokens")),
+        };
+        let find = || {
+            let tokens = app.registry.tokens(of).map_err(refusal)?;
+            let kept = tokens.into_iter().find(|kept| kept.id.to_string() == id);
+            kept.ok_or_else(|| unknown(&id))
+        };
+        let kept = find()?;
+        app.registry.revoke_token(kept.id, now).map_err(refusal)?;
+        app.made_tokens.load(&app.registry).map_err(refusal)?;
+        find()
+    });
+    let kept = told(&revoked.await??);
+    let more = serde_json::json!({"token": kept.id, "scope": kept.scope});
+    wrote(json(&kept)?, &more)
+}
+
+fn unknown(id: &str) -> Refusal {
+    let shown: String = id.chars().take(40).collect();
+    let message = format!("no token {shown} of yours is known");
+    Refusal::new(StatusCode::NOT_FOUND, "P0002", Why::Unknown, message)
+}
+
+fn told(kept: &KeptToken) -> api::Token {
+    let NewToken { scope, uid, note, made, made_by, expires, .. } = &kept.token;
+    api::Token {
+        id: kept.id,
+        scope: scope.to_string(),
+        uid: *uid,
+        note: note.to_string(),
+        made_by: made_by.to_string(),
+        made: made.seconds(),
+        expires: expires.seconds(),
+        revoked: kept.revoked.map(Timestamp::seconds),
+        used: kept.used.map(Timestamp::seconds),
+    }
+}
+
+/// Why the registry did not do it.
+pub(crate) fn refusal(error: RegistryError) -> Refusal {
+    match error {
+        RegistryError::TooManyOf(..) => Refusal::busy(error.to_string()),
+        error => Refusal::fault(&error),
+    }
+}

@@ -1,0 +1,159 @@
+//! What a user may send: the samples of his own jobs, as `jobmeter run` counts them where no agent does.
+
+use crate::app::App;
+use crate::common::problem::Refusal;
+use crate::ingest::decoding::may_be_newer;
+use jobs::Window;
+use model::{Cause, ClusterId, DeviceId, JobKey, SeriesTable, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{JobSelector, Selector};
+use wire::{Decoded, Value};
+
+/// Processor time that a command may have.
+const PROCESSOR_TIME: [&str; 3] =
+    ["run_cpu_seconds_total", "run_cpu_user_seconds_total", "run_cpu_system_seconds_total"];
+/// A node's processor time since its boot, over all states, is its uptime times its processors.
+const STATES: [&str; 8] = [
+    "cpu_user_seconds_total",
+    "cpu_nice_seconds_total",
+    "cpu_system_seconds_total",
+    "cpu_idle_seconds_total",
+    "cpu_iowait_seconds_total",
+    "cpu_irq_seconds_total",
+    "cpu_softirq_seconds_total",
+    "cpu_steal_seconds_total",
+];
+/// Most processors that Linux supports: the bound for a node that no agent reports.
+const PROCESSORS_MAX: f64 = 8192.0;
+/// What clocks and readings may differ by.
+const SLACK_SECONDS: f64 = 60.0;
+
+/// Whether a user may send a batch; else why not, and whether it may be sent again. It must come from the origin `DEVICE/run-ID` of a local
+/// job that the server registered for him on that device, and hold nothing but samples of that job there
+/// and gaps of that device that `jobmeter run` notes.
+pub(crate) async fn may_send(
+    app: &Arc<App>,
+    uid: u32,
+    batch: &Decoded,
+) -> Result<Result<(), (String, bool)>, Refusal> {
+    let again = |why: String| Ok(Err((why, true)));
+    let Some((device, id)) = batch.origin.as_run() else {
+        return again(format!(
+            "a user sends only what was counted for his own jobs, and {} is no origin of `jobmeter run`",
+            batch.origin
+        ));
+    };
+    let key = JobKey { cluster: ClusterId::local(), id };
+    let window = Window { job: Some(key.clone()), uid: Some(uid), ..Window::default() };
+    let stays = app.with_registry(move |app| app.registry.intervals(&window)).await?;
+    let stays = stays.map_err(|error| Refusal::fault(&error))?;
+    if !stays.iter().any(|stay| stay.device.as_str() == device) {
+        return again(format!("user {uid} has no job {key} on {device}"));
+    }
+    let table = match batch.table_of_printable() {
+        Ok(table) => table,
+        Err(error) => return Ok(Err((error.to_string(), may_be_newer(&error)))),
+    };
+    let own = |entry: &model::SeriesEntry| {
+        entry.device.as_str() == device && entry.job.as_ref() == Some(&key)
+    };
+    if let Some(other) = table.entries.iter().find(|entry| !own(entry)) {
+        let name = &other.metric.name;
+        return again(format!("{name} of {} is not counted for job {key}", other.device));
+    }
+    let start = stays.iter().map(|stay| stay.start).min().unwrap_or(app.now());
+    if let Some(why) = absurd(&table, batch, start, processors(app, device)) {
+        return Ok(Err((why, false)));
+    }
+    if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
+        return again("a user tells of no jobs, and of gaps of his job's device only".to_owned());
+    }
+    if let Some(gap) = batch.gaps.iter().find(|gap| !Cause::OF_RUNS.contains(&gap.cause)) {
+        let why = format!("`jobmeter run` notes no gap `{}`", gap.cause.words());
+        return Ok(Err((why, false)));
+    }
+    Ok(Ok(()))
+}
+
+/// Why a batch states more processor time than there was since its job started, if it does.
+fn absurd(
+    table: &SeriesTable,
+    batch: &Decoded,
+    start: Timestamp,
+    processors: f64,
+) -> Option<String> {
+    let instants = batch.ticks.iter().flat_map(|tick| {
+        std::iter::repeat_n(tick.at, usize::try_from(tick.samples).unwrap_or(usize::MAX))
+    });
+    let samples = batch.index.iter().zip(instants).zip(&batch.values);
+    samples.into_iter().find_map(|((place, at), value)| {
+        let metric = &table.entries.get(usize::try_from(*place).ok()?)?.metric;
+        if !PROCESSOR_TIME.contains(&&*metric.name) {
+            return None;
+        }
+        let seconds = match value {
+            Value::Steps(steps) => *steps as f64 / f64::from(metric.divisor.max(1)),
+            Value::Real(seconds) => *seconds,
+        };
+        let most = (Timestamp(at.since(start).max(0)).seconds() + SLACK_SECONDS) * processors;
+        // A value that is no number is not below the bound either.
+        let possible = seconds >= 0.0 && seconds <= most;
+        (!possible).then(|| {
+            format!(
+                "{} of {seconds} s is not possible: the job started at {start}, and its node has {processors} \
+                 processors",
+                metric.name
+            )
+        })
+    })
+}
+
+/// How many processors a node has, by its agent's counters; [`PROCESSORS_MAX`] where no agent reports it.
+fn processors(app: &App, device: &str) -> f64 {
+    let Ok(device) = DeviceId::new(device) else { return PROCESSORS_MAX };
+    let last = app.store.snapshot().last(&Selector {
+        devices: Some(BTreeSet::from([device])),
+        metrics: Some(STATES.into_iter().map(Arc::from).collect()),
+        job: JobSelector::None,
+        labels: Vec::new(),
+    });
+    let uptime = last.iter().filter_map(|last| Some(last.at.since(last.start?))).max();
+    let uptime = uptime.map_or(0.0, |uptime| Timestamp(uptime).seconds());
+    let sum: f64 = last.iter().map(|last| last.value).sum();
+    // A counter that starts later, or a node that has just booted, says too little.
+    if last.len() < STATES.len() || uptime < SLACK_SECONDS {
+        return PROCESSORS_MAX;
+    }
+    (sum / uptime).ceil().clamp(1.0, PROCESSORS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::ingest::{batch, frame};
+    use model::{Metric, SeriesEntry, Tick, Unit};
+    use wire::{Decoder, Frames};
+
+    #[test]
+    fn no_command_has_more_processor_time_than_its_node() {
+        let start = crate::now();
+        let judged = |seconds: f64, after: i64| {
+            let mut batch = batch("n1/run-7", 0);
+            let metric = Metric::counter("run_cpu_seconds_total", Unit::Seconds, "");
+            let entry = SeriesEntry { metric: Arc::new(metric), ..batch.table.entries[0].clone() };
+            batch.table = Arc::new(SeriesTable { entries: vec![entry] });
+            batch.ticks = vec![Tick { at: start.plus(after * Timestamp::SECOND), samples: 1 }];
+            (batch.index, batch.values) = (vec![0], vec![seconds]);
+            let bytes = frame(&batch);
+            let frame = Frames::of(&bytes).next().unwrap().unwrap();
+            let decoded = Decoder::default().decode(&frame).unwrap();
+            absurd(&decoded.table().unwrap(), &decoded, start, 4.0)
+        };
+        assert_eq!(judged(4.0 * 100.0, 100), None);
+        assert_eq!(judged(4.0 * 160.0, 100), None, "clocks differ");
+        for seconds in [4.0 * 160.0 + 1.0, 1e300, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(judged(seconds, 100).unwrap().contains("not possible"), "{seconds}");
+        }
+    }
+}

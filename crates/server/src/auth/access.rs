@@ -1,0 +1,147 @@
+//! Who may see what by the server's settings: anonymous readers, nodes, staff.
+
+use crate::auth::tokens::uid_of;
+use config::{AccessSettings, Nodes};
+use kernel::Root;
+use kernel::parse::{lines, number};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The files that name this machine's users and groups, as they are read: passwd(5) and group(5).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UserFiles {
+    pub(crate) passwd: Vec<u8>,
+    pub(crate) group: Vec<u8>,
+}
+
+impl UserFiles {
+    /// Reads the files of this machine. One that is missing or unreadable counts as empty: then only user IDs work.
+    pub(crate) fn read(root: &Root) -> Self {
+        let text = |file| {
+            let mut text = Vec::new();
+            if root.read(file, &mut text).is_err() {
+                text.clear();
+            }
+            text
+        };
+        Self { passwd: text("etc/passwd"), group: text("etc/group") }
+    }
+}
+
+/// What the settings say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// Whether nobody in particular reads what is counted for no job.
+    pub(crate) anonymous: bool,
+    /// Whether the kernel names the caller of a connection on loopback.
+    pub(crate) by_kernel: bool,
+    /// Whether a user sees a node only while a job that he sees is there.
+    pub(crate) own_nodes: bool,
+    /// Users who read everything.
+    pub(crate) staff: BTreeSet<u32>,
+    /// How long after his last job there somebody counts as a member of an account.
+    pub(crate) member_for: Duration,
+    /// How long a token is good that a user makes, at most.
+    pub(crate) token_age_max: Duration,
+}
+
+impl Access {
+    /// Resolves the settings. An unknown user or group is an error when `strict`, and a warning otherwise.
+    pub(crate) fn of(
+        settings: &AccessSettings,
+        files: &UserFiles,
+        strict: bool,
+    ) -> Result<Self, String> {
+        let mut staff = BTreeSet::new();
+        for name in &settings.staff {
+            let found = match name.strip_prefix('@') {
+                Some(group) => members(files, group),
+                None => {
+                    let uid = name.parse().ok().or_else(|| uid_of(&files.passwd, name));
+                    uid.map(|uid| [uid].into()).ok_or_else(|| {
+                        format!("no user `{name}` on this machine or in its directory; write the user ID")
+                    })
+                }
+            };
+            match found {
+                Ok(uids) => staff.extend(uids),
+                Err(why) if strict => return Err(why),
+                Err(why) => log::warn!("access.staff: {why}"),
+            }
+        }
+        Ok(Self {
+            anonymous: settings.anonymous == config::Anonymous::Nodes,
+            by_kernel: settings.loopback == config::Loopback::User,
+            own_nodes: settings.nodes == Nodes::Own,
+            staff,
+            member_for: settings.member_for,
+            token_age_max: settings.token_age_max,
+        })
+    }
+}
+
+/// The users of a group: those whom group(5) lists, and those whose own group it is.
+fn members(files: &UserFiles, group: &str) -> Result<BTreeSet<u32>, String> {
+    let found = lines(&files.group).find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [name, _, gid, listed, ..] = fields[..] else { return None };
+        (name == group.as_bytes()).then(|| Some((number(gid)?, listed)))?
+    });
+    let (gid, listed) = found.ok_or_else(|| {
+        format!(
+            "no group `{group}` on this machine or in its directory (`getent group {group}`); list its \
+             users by name or ID"
+        )
+    })?;
+    let listed = listed.split(|byte| *byte == b',').filter(|name| !name.is_empty());
+    let named = listed.filter_map(|name| uid_of(&files.passwd, std::str::from_utf8(name).ok()?));
+    let own = lines(&files.passwd).filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':').skip(2);
+        let (uid, own) = (number(fields.next()?)?, number(fields.next()?)?);
+        u32::try_from(uid).ok().filter(|_| own == gid)
+    });
+    Ok(named.chain(own).collect())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn files() -> UserFiles {
+        let passwd =
+            b"root:x:0:0::/:/bin/sh\nann:x:1000:50::/:\nbob:x:1001:60::/:\neve:x:1002:61::/:\n";
+        let group = b"ops:x:50:bob,gone\nempty:x:70:\nbad\n";
+        UserFiles { passwd: passwd.to_vec(), group: group.to_vec() }
+    }
+
+    /// The settings with this staff.
+    pub(crate) fn settings(staff: &[&str]) -> AccessSettings {
+        let staff = staff.iter().map(|word| (*word).to_owned()).collect();
+        let flags = [("access.staff".to_owned(), config::Raw::Many(staff))].into();
+        let file = config::ConfigFile::None;
+        let given = config::Given { file, environment: &|_| None, flags };
+        config::load_server(&given).unwrap().config.access
+    }
+
+    fn staff(words: &[&str]) -> Result<Vec<u32>, String> {
+        Access::of(&settings(words), &files(), true)
+            .map(|access| access.staff.into_iter().collect())
+    }
+
+    #[test]
+    fn staff_are_users_and_groups() {
+        assert_eq!(staff(&["@ops", "eve", "77"]).unwrap(), [77, 1000, 1001, 1002]);
+        assert_eq!(staff(&["@empty"]).unwrap(), [0_u32; 0]);
+        assert!(staff(&["@nope"]).unwrap_err().contains("no group `nope`"));
+        assert!(staff(&["nope"]).unwrap_err().contains("no user `nope`"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics(bytes: Vec<u8>, name in "[a-z]{0,3}") {
+            let files = UserFiles { passwd: bytes.clone(), group: bytes };
+            members(&files, &name).ok();
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Who wrote what, and who read what is others': a line each in a file of the data folder.
+//!
+//! ```text
+//! {"did":"GET /api/v1/jobs/slurm:7","from":"127.0.0.1","job":"slurm:7","owner":1000,"time":1767657600.25,"who":"uid 0"}
+//! ```
+//!
+//! Entries of ordinary users have files of their own (`audit-users.log`), so that they never displace an
+//! administrator's, and a limit: of one user so many within an hour, then one entry that counts the rest.
+//!
+//! A job read again by the same one in the same way within the hour is told once, so that a page that asks
+//! every few seconds makes a line an hour. The lines are written by a thread of their own: a disk that
+//! hangs holds up no answer; what finds no room on the way there is counted.
+
+use crate::common::counts::Counter;
+use config::place::AUDIT_OF_USERS_FILE;
+use model::Timestamp;
+use query::Watch;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A file of so many bytes is put aside.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// So many files are kept, besides the one that is written.
+const ASIDE: u32 = 4;
+/// Lines on their way to the file.
+const LINES_AHEAD: usize = 1024;
+/// Reads of one hour that are remembered; beyond, they are told again.
+const READS_MAX: usize = 10_000;
+const HOUR: i64 = 3600 * Timestamp::SECOND;
+/// Entries of one user within an hour; the rest is counted.
+const OF_USER_MAX: u64 = 200;
+/// Users whose entries are counted; entries of further ones are counted together.
+const USERS_MAX: usize = 10_000;
+
+/// Who does something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doer {
+    /// Who, without a secret: `uid 1000`, `token 7`.
+    pub(crate) who: Arc<str>,
+    /// The user's number, where there is one.
+    pub(crate) uid: Option<u32>,
+    /// The address of the other end.
+    pub(crate) from: Arc<str>,
+    /// Method and path.
+    pub(crate) what: Arc<str>,
+}
+
+/// Whose entry it is: which file keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Administrators, staff, schedulers' scripts and the server itself.
+    Trusted,
+    /// Ordinary users.
+    Users,
+}
+
+/// An entry on its way to its file.
+type Entry = (Lane, String);
+
+/// The entries of users within an hour.
+#[derive(Debug, Default)]
+struct OfUsers {
+    hour: i64,
+    counts: HashMap<Arc<str>, u64>,
+}
+
+impl Doer {
+    /// Whose turn it is when he asks: his, wherever he asks from, where somebody names him.
+    pub(crate) fn whose(&self) -> Arc<str> {
+        match self.uid {
+            Some(uid) => format!("uid {uid}").into(),
+            None => format!("{} at {}", self.who, self.from).into(),
+        }
+    }
+}
+
+/// The audit's file, as requests see it.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    path: PathBuf,
+    lines: Option<SyncSender<Entry>>,
+    writer: Option<JoinHandle<()>>,
+    reads: Mutex<Reads>,
+    of_users: Mutex<OfUsers>,
+    /// Lines that were not written.
+    pub(crate) lost: Arc<Counter>,
+    /// Entries of users beyond their limit, of which one entry tells the number.
+    pub(crate) limited: Counter,
+}
+
+/// What was read within an hour.
+#[derive(Debug, Default)]
+struct Reads {
+    hour: i64,
+    told: HashSet<(Arc<str>, Arc<str>, String)>,
+}
+
+impl Audit {
+    /// Opens the file, and starts the thread that writes it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let lost = Arc::new(Counter::default());
+        let (lines, received) = sync_channel(LINES_AHEAD);
+        let mut files = [Rotated::open(path)?, Rotated::open(&of_users(path))?];
+        let failed = Arc::clone(&lost);
+        let write = move || write_all(&mut files, &received, &failed);
+        let writer = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
+        let (lines, writer, path) = (Some(lines), Some(writer), path.to_owned());
+        let (reads, of_users) = (Mutex::default(), Mutex::default());
+        Ok(Self { path, lines, writer, reads, of_users, lost, limited: Counter::default() })
+    }
+
+    /// The files with entries, those of users apart from all others; of each the newest first.
+    pub(crate) fn files(&self) -> [Vec<PathBuf>; 2] {
+        [files(&self.path, ASIDE), files(&of_users(&self.path), ASIDE)]
+    }
+
+    /// Somebody changed something.
+    pub(crate) fn wrote(&self, doer: &Doer, now: Timestamp, more: &Value) {
+        self.line(Lane::Trusted, doer, now, more);
+    }
+
+    /// An ordinary user changed something.
+    pub(crate) fn wrote_as_user(&self, doer: &Doer, now: Timestamp, more: &Value) {
+        let whose =
+            doer.uid.map_or_else(|| Arc::clone(&doer.who), |uid| format!("uid {uid}").into());
+        let mut of_users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        let hour = now.0.div_euclid(HOUR);
+        if of_users.hour != hour {
+            self.tell_limited(&mut of_users, now);
+            of_users.hour = hour;
+        }
+        let is_known = of_users.counts.contains_key(&whose);
+        let whose =
+            if is_known || of_users.counts.len() < USERS_MAX { whose } else { "others".into() };
+        let count = of_users.counts.entry(whose).or_default();
+        *count += 1;
+        if *count <= OF_USER_MAX {
+            drop(of_users);
+            self.line(Lane::Users, doer, now, more);
+        } else {
+            self.limited.add(1);
+        }
+    }
+
+    /// Writes for each user how many entries were beyond the limit.
+    fn tell_limited(&self, of_users: &mut OfUsers, now: Timestamp) {
+        for (who, count) in of_users.counts.drain() {
+            let beyond = count.saturating_sub(OF_USER_MAX);
+            if beyond > 0 {
+                let what = format!("{beyond} more changes within an hour").into();
+                let doer = Doer { who, uid: None, from: "".into(), what };
+                self.line(Lane::Users, &doer, now, &json!({"count": beyond}));
+            }
+        }
+    }
+
+    /// Somebody read of a job that is not his, or of any.
+    fn read(&self, doer: &Doer, now: Timestamp, job: &str, owner: Option<u32>) {
+        let key = (Arc::clone(&doer.who), Arc::clone(&doer.what), job.to_owned());
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let hour = now.0.div_euclid(HOUR);
+        if reads.hour != hour || reads.told.len() >= READS_MAX {
+            *reads = Reads { hour, told: HashSet::new() };
+        }
+        if reads.told.insert(key) {
+            self.line(Lane::Trusted, doer, now, &json!({"job": job, "owner": owner}));
+        }
+    }
+
+    fn line(&self, lane: Lane, doer: &Doer, now: Timestamp, more: &Value) {
+        let Doer { who, from, what, .. } = doer;
+        let mut line = json!({"time": now.seconds(), "who": who, "from": from, "did": what});
+        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            line.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let entry = (lane, format!("{line}\n"));
+        let sent = self.lines.as_ref().is_some_and(|to| to.try_send(entry).is_ok());
+        if !sent {
+            self.lost.add(1);
+        }
+    }
+}
+
+/// What was told is written before the server ends.
+impl Drop for Audit {
+    fn drop(&mut self) {
+        let of_users = self.of_users.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut of_users = std::mem::take(of_users);
+        self.tell_limited(&mut of_users, crate::common::clock::now());
+        drop(self.lines.take());
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            log::error!("the thread that writes the audit panicked");
+        }
+    }
+}
+
+/// The file of users' entries, beside the one of all others.
+fn of_users(path: &Path) -> PathBuf {
+    path.with_file_name(AUDIT_OF_USERS_FILE)
+}
+
+fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost: &Counter) {
+    for (lane, line) in lines {
+        let file = if lane == Lane::Users { &mut *users } else { &mut *trusted };
+        if let Err(error) = file.write(&line) {
+            lost.add(1);
+            log::error!("{}: {error}; what should stand there is lost", file.path.display());
+        }
+    }
+}
+
+/// A file that is put aside when it is long.
+struct Rotated {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Rotated {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).mode(0o600).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, bytes })
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
+        if self.bytes.saturating_add(length) > FILE_BYTES_MAX {
+            self.put_aside()?;
+        }
+        self.file.write_all(line.as_bytes())?;
+        self.bytes = self.bytes.saturating_add(length);
+        Ok(())
+    }
+
+    /// `audit.log` becomes `audit.log.1`, that becomes `audit.log.2`, and the last one goes.
+    fn put_aside(&mut self) -> io::Result<()> {
+        let files = files(&self.path, ASIDE);
+        for (file, older) in files.iter().zip(files.iter().skip(1)).rev() {
+            match std::fs::rename(file, older) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        *self = Self::open(&self.path)?;
+        Ok(())
+    }
+}
+
+/// What one question of somebody who may read everything reads.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    audit: Arc<Audit>,
+    doer: Doer,
+    now: Timestamp,
+    named: Mutex<Option<model::JobKey>>,
+    met: AtomicBool,
+}
+
+impl Reading {
+    pub(crate) fn new(audit: &Arc<Audit>, doer: Doer, now: Timestamp) -> Self {
+        let (audit, named) = (Arc::clone(audit), Mutex::new(None));
+        Self { audit, doer, now, named, met: AtomicBool::new(false) }
+    }
+
+    fn named(&self) -> std::sync::MutexGuard<'_, Option<model::JobKey>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch for Reading {
+    fn names(&self, job: &model::JobKey, owner: Option<u32>) {
+        *self.named() = Some(job.clone());
+        if owner.is_none() || owner != self.doer.uid {
+            self.audit.read(&self.doer, self.now, &job.to_string(), owner);
+        }
+    }
+
+    fn meets(&self, job: Option<&model::JobKey>) {
+        let is_named = job.is_some() && self.named().as_ref() == job;
+        if !is_named && !self.met.swap(true, Ordering::Relaxed) {
+            self.audit.read(&self.doer, self.now, "*", None);
+        }
+    }
+}
+
+/// What a request changed: an extension of its answer, for the audit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wrote(pub(crate) Value);
+
+/// The request changed nothing, though its form says so: an extension of its answer, for the audit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unchanged;
+
+/// The file and those that were put aside, the newest first.
+pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
+    let named = |nth: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{nth}"));
+        PathBuf::from(name)
+    };
+    std::iter::once(path.to_owned()).chain((1..=aside).map(named)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doer(uid: u32) -> Doer {
+        let who = format!("uid {uid}").into();
+        Doer { who, uid: Some(uid), from: "127.0.0.1".into(), what: "GET /api/v1/jobs".into() }
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn reads_of_an_hour_are_told_once_and_ones_own_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Arc::new(Audit::open(&path).unwrap());
+        let job =
+            model::JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(7).unwrap() };
+        let read = |uid: u32, hour: i64, owner: u32| {
+            let reading = Reading::new(&audit, doer(uid), Timestamp(hour * HOUR + 5));
+            reading.names(&job, Some(owner));
+            reading.meets(Some(&job));
+        };
+        read(0, 1, 1000);
+        read(0, 1, 1000);
+        read(0, 2, 1000);
+        read(1000, 2, 1000);
+        let any = Reading::new(&audit, doer(5), Timestamp(2 * HOUR));
+        any.meets(None);
+        any.meets(Some(&job));
+        assert_eq!(audit.lost.get(), 0);
+        drop((any, audit));
+        let told = lines(&path);
+        let jobs: Vec<_> = told.iter().map(|line| (&line["who"], &line["job"])).collect();
+        let root: Value = "uid 0".into();
+        let seven: Value = "local:7".into();
+        assert_eq!(jobs, [(&root, &seven), (&root, &seven), (&"uid 5".into(), &"*".into())]);
+        assert_eq!((&told[0]["owner"], &told[0]["from"]), (&1000.into(), &"127.0.0.1".into()));
+    }
+
+    #[test]
+    fn one_users_entries_are_limited_and_displace_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(&path).unwrap();
+        audit.wrote(&doer(0), Timestamp(1), &json!({"account": "physics"}));
+        for number in 0..OF_USER_MAX + 300 {
+            audit.wrote_as_user(&doer(1000), Timestamp(2), &json!({"job": number}));
+            if number % 100 == 0 {
+                // The thread that writes keeps up.
+                while !of_users(&path).metadata().is_ok_and(|about| about.len() > 0) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        audit.wrote_as_user(&doer(1001), Timestamp(2), &json!({}));
+        assert_eq!((audit.limited.get(), audit.lost.get()), (300, 0));
+        audit.wrote_as_user(&doer(1000), Timestamp(2 + HOUR), &json!({}));
+        drop(audit);
+        assert_eq!(lines(&path).len(), 1, "the administrator's alone");
+        let of_users = lines(&of_users(&path));
+        let of = |who: &str| of_users.iter().filter(|line| line["who"] == who).count();
+        assert_eq!((of("uid 1000"), of("uid 1001")), (202, 1));
+        let counted = of_users.iter().find(|line| line["count"] == 300).unwrap();
+        assert_eq!(counted["did"], "300 more changes within an hour");
+    }
+
+    #[test]
+    fn a_long_file_is_put_aside_and_the_oldest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let mut file = Rotated::open(&path).unwrap();
+        for round in 0..7 {
+            file.bytes = FILE_BYTES_MAX;
+            file.write(&format!("{round}\n")).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(
+            (read("audit.log"), read("audit.log.1"), read("audit.log.4")),
+            ("6\n".into(), "5\n".into(), "2\n".into())
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5);
+    }
+}

@@ -1,0 +1,367 @@
+//! Who sends a request: whether it means this server, whether a page of somebody else sends it, and who asks.
+
+use crate::auth::access::Access;
+use crate::auth::audit::Doer;
+use crate::auth::caller::{Caller, Rights};
+use crate::auth::connection::Connection;
+use crate::auth::made_tokens::Found;
+use crate::auth::peer::host_of_ip;
+use crate::auth::tokens::Tokens;
+use crate::common::problem::{Refusal, Why};
+use axum::extract::Request;
+use axum::http::header;
+use axum::http::{HeaderMap, Method, StatusCode};
+use base64::Engine;
+use model::Origin;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Headers that a proxy adds: the one who connects is then not the one who asks.
+const OF_PROXIES: [&str; 13] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-originating-ip",
+    "x-remote-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fastly-client-ip",
+];
+
+/// Characters of a path that are told in the audit.
+const PATH_CHARS_MAX: usize = 200;
+
+/// What requests are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    /// Names of this server, in lower case, without ports.
+    pub(crate) names: &'a [String],
+    /// The tokens of the token file.
+    pub(crate) tokens: &'a Tokens,
+    /// What users of this machine may do.
+    pub(crate) access: &'a Access,
+}
+
+/// The refusal of somebody whom nobody names.
+pub(crate) fn nobody() -> Refusal {
+    Refusal::unidentified(
+        "who asks is not known: give a token (Authorization: Bearer TOKEN), or connect from this \
+         machine without a proxy between",
+    )
+}
+
+/// Who sends a request, or why nobody is let in: the host it names, the page it comes from, the token, the certificate,
+/// the kernel.
+pub(crate) fn authenticate(
+    known: &Known<'_>,
+    made: &FindToken<'_>,
+    request: &Request,
+) -> Result<Caller, Refusal> {
+    let connection = request.extensions().get::<Connection>();
+    let connection = connection.ok_or_else(|| Refusal::fault(&"a request without a connection"))?;
+    let host = host(request)?;
+    if !serves(known.names, connection.ends.ours.ip(), host) {
+        let message = format!(
+            "`{}` is no name of this server; add it to `names` in the server's configuration",
+            host.chars().take(100).collect::<String>()
+        );
+        let status = StatusCode::MISDIRECTED_REQUEST;
+        return Err(Refusal::new(status, "08004", Why::Host, message));
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        same_origin(request.headers(), host)?;
+    }
+    let (rights, who, by_made_token) = who(known, made, connection, request.headers())?;
+    let path: String = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
+    let doer = Doer {
+        who,
+        uid: rights.uid(),
+        from: connection.ends.theirs.ip().to_canonical().to_string().into(),
+        what: format!("{} {path}", request.method()).into(),
+    };
+    let is_here = uid_by_kernel(connection, request.headers()).is_some();
+    Ok(Caller { rights, doer, own_nodes: known.access.own_nodes, by_made_token, is_here })
+}
+
+/// The one host that a request names.
+fn host(request: &Request) -> Result<&str, Refusal> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let header = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok(),
+        (None, _) => return Err(Refusal::malformed("the request has no Host header")),
+        _ => None,
+    };
+    let header = header.ok_or_else(|| Refusal::malformed("the Host header is no name"))?;
+    match request.uri().authority() {
+        // A request that names two hosts means to confuse somebody between us.
+        Some(authority) if !authority.as_str().eq_ignore_ascii_case(header) => {
+            Err(Refusal::malformed("the request names two hosts"))
+        }
+        _ => Ok(header),
+    }
+}
+
+/// Whether a Host is a name of this server: one of its names, or the address that was called. The port is
+/// not looked at: a tunnel may have another.
+fn serves(names: &[String], ours: IpAddr, host: &str) -> bool {
+    let name = without_port(host).trim_end_matches('.');
+    let called = host_of_ip(ours);
+    names.iter().chain([&called]).any(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Refuses what a page of another origin makes a browser send: its Origin must be exactly where it is
+/// sent to. Programs that are no browsers send none.
+fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
+    let refused = |what: &str| {
+        let message = format!("a page of another origin may not do this ({what})");
+        Err(Refusal::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
+    };
+    if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
+        return refused("two of Origin");
+    }
+    if let Some(origin) = headers.get(header::ORIGIN) {
+        let own = origin.to_str().ok().and_then(|origin| {
+            origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
+        });
+        if !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
+            return refused("Origin");
+        }
+    }
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    match sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+        true => Ok(()),
+        false => refused("Sec-Fetch-Site"),
+    }
+}
+
+/// Finds a token that somebody made.
+pub(crate) type FindToken<'a> = dyn Fn(&str) -> Option<Found> + 'a;
+
+/// What somebody may, who it is, and whether he came with a token that somebody made: a token says it
+/// before a certificate, and a certificate before the kernel.
+fn who(
+    known: &Known<'_>,
+    made: &FindToken<'_>,
+    connection: &Connection,
+    headers: &HeaderMap,
+) -> Result<(Rights, Arc<str>, bool), Refusal> {
+    if let Some(authorization) = headers.get(header::AUTHORIZATION) {
+        let unknown = || Refusal::unidentified("the token is not known here, or no longer good");
+        let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
+        if let Some(rights) = known.tokens.rights(&token) {
+            let who = format!("a token of `{}`", rights.scope());
+            return Ok((rights, who.into(), false));
+        }
+        let Found { id, rights } = made(&token).ok_or_else(unknown)?;
+        let who = format!("token {id} of `{}`", rights.scope());
+        return Ok((rights, who.into(), true));
+    }
+    if let Some(name) = &connection.certificate {
+        let origin = Origin::new(name).map_err(|error| Refusal::unidentified(error.to_string()))?;
+        let who = format!("the certificate of {origin}");
+        return Ok((Rights::Agent(Some(origin)), who.into(), false));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    let uid = uid_by_kernel(connection, headers);
+    let rights = match uid {
+        None if known.access.anonymous => Rights::Anonymous,
+        None => Rights::Nobody,
+        Some(uid) if uid == 0 || uid == own => Rights::Admin(Some(uid)),
+        Some(uid) if known.access.staff.contains(&uid) => Rights::StaffUser(uid),
+        Some(uid) => Rights::User(uid),
+    };
+    let who = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("uid {uid}"));
+    Ok((rights, who.into(), false))
+}
+
+/// The user of this machine who asks, where nothing but the kernel says who it is.
+fn uid_by_kernel(connection: &Connection, headers: &HeaderMap) -> Option<u32> {
+    let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
+    let otherwise = headers.contains_key(header::AUTHORIZATION) || connection.certificate.is_some();
+    connection.owner.filter(|_| !proxied && !otherwise)
+}
+
+/// The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as the password, which
+/// is what a browser can ask its user for.
+fn token(authorization: &str) -> Option<String> {
+    let (scheme, rest) = authorization.split_once(' ')?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = base64::engine::general_purpose::STANDARD.decode(rest).ok()?;
+    let pair = String::from_utf8(pair).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::peer::Ends;
+    use crate::auth::tokens::Tokens;
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    fn names() -> Vec<String> {
+        ["localhost", "127.0.0.1", "[::1]", "metrics.example"].map(str::to_owned).into()
+    }
+
+    fn with_known<T>(work: impl FnOnce(&Known<'_>) -> T) -> T {
+        let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
+        let access = Access { staff: [555].into(), ..Default::default() };
+        work(&Known { names: &names(), tokens: &tokens, access: &access })
+    }
+
+    fn connection(uid: Option<u32>) -> Connection {
+        let ends = Ends {
+            theirs: "127.0.0.1:45988".parse().unwrap(),
+            ours: "192.0.2.9:8790".parse().unwrap(),
+        };
+        Connection { ends, owner: uid, certificate: None }
+    }
+
+    fn request(method: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = axum::http::Request::builder().method(method).uri("/api/v1/jobs");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(axum::body::Body::empty()).unwrap();
+        request.extensions_mut().insert(connection(Some(12345)));
+        request
+    }
+
+    fn status(request: &Request) -> u16 {
+        with_known(|known| authenticate(known, &|_| None, request))
+            .map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+    }
+
+    #[test]
+    fn only_names_of_this_server() {
+        for (host, want) in [
+            ("localhost:8790", 200),
+            ("LOCALHOST", 200),
+            ("127.0.0.1:9", 200),
+            ("[::1]:8790", 200),
+            ("metrics.example.:1", 200),
+            ("192.0.2.9", 200),
+            ("192.0.2.10", 421),
+            ("evil.example", 421),
+            ("localhost.evil.example", 421),
+            ("evil.example:8790:localhost", 421),
+            ("", 421),
+        ] {
+            assert_eq!(status(&request("GET", &[("host", host)])), want, "{host}");
+        }
+        assert_eq!(status(&request("GET", &[])), 400);
+        let two = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(status(&request("GET", &two)), 400);
+    }
+
+    #[test]
+    fn a_request_that_names_two_hosts_is_refused() {
+        let mut request = request("GET", &[("host", "localhost")]);
+        *request.uri_mut() = "http://evil.example/api/v1/jobs".parse().unwrap();
+        assert_eq!(status(&request), 400);
+        *request.uri_mut() = "http://localhost/api/v1/jobs".parse().unwrap();
+        assert_eq!(status(&request), 200);
+    }
+
+    #[test]
+    fn pages_of_other_origins_write_nothing() {
+        let host = ("host", "localhost:8790");
+        for (name, value, want) in [
+            ("origin", "http://localhost:8790", 200),
+            ("origin", "https://localhost:8790", 200),
+            ("origin", "http://localhost:3000", 403),
+            ("origin", "http://evil.example", 403),
+            ("origin", "null", 403),
+            ("origin", "http://localhost:8790.evil.example", 403),
+            ("sec-fetch-site", "same-origin", 200),
+            ("sec-fetch-site", "same-site", 403),
+            ("sec-fetch-site", "cross-site", 403),
+        ] {
+            assert_eq!(status(&request("POST", &[host, (name, value)])), want, "{value}");
+            assert_eq!(status(&request("DELETE", &[host, (name, value)])), want, "{value}");
+            assert_eq!(status(&request("GET", &[host, (name, value)])), 200, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_second_origin_is_refused() {
+        let own = ("origin", "http://localhost:8790");
+        for other in ["http://localhost:8790", "http://evil.example", "null"] {
+            for two in [[own, ("origin", other)], [("origin", other), own]] {
+                let headers = [&[("host", "localhost:8790")], &two[..]].concat();
+                assert_eq!(status(&request("POST", &headers)), 403, "{two:?}");
+            }
+        }
+        let sites = [("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+        let headers = [&[("host", "localhost:8790")], &sites[..]].concat();
+        assert_eq!(status(&request("POST", &headers)), 403);
+    }
+
+    #[test]
+    fn who_asks() {
+        let is = |headers: &[(&str, &str)], connection: &Connection| {
+            let made = |token: &str| {
+                (token == "made-token").then_some(Found { id: 7, rights: Rights::Reading(12) })
+            };
+            let request = request("GET", headers);
+            let found = with_known(|known| who(known, &made, connection, request.headers()));
+            found.ok().map(|(rights, ..)| rights)
+        };
+        let who = is;
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(who(&[], &connection(Some(0))), Some(Rights::Admin(Some(0))));
+        assert_eq!(who(&[], &connection(Some(own))), Some(Rights::Admin(Some(own))));
+        assert_eq!(who(&[], &connection(Some(12345))), Some(Rights::User(12345)));
+        assert_eq!(who(&[], &connection(None)), Some(Rights::Nobody));
+        for header in OF_PROXIES {
+            assert_eq!(who(&[(header, "1.2.3.4")], &connection(Some(0))), Some(Rights::Nobody));
+        }
+        let bearer = ("authorization", "Bearer aaaaaaaaaaaa");
+        assert_eq!(who(&[bearer], &connection(None)), Some(Rights::Admin(None)));
+        // `x:aaaaaaaaaaaa`
+        let basic = ("authorization", "Basic eDphYWFhYWFhYWFhYWE=");
+        assert_eq!(who(&[basic], &connection(None)), Some(Rights::Admin(None)));
+        for wrong in ["Bearer x", "Bearer", "Basic !", "Digest aaaaaaaaaaaa", ""] {
+            // A wrong token is not made good by where it comes from.
+            assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
+        }
+        assert_eq!(who(&[], &connection(Some(555))), Some(Rights::StaffUser(555)));
+        let made = ("authorization", "Bearer made-token");
+        assert_eq!(who(&[made], &connection(Some(0))), Some(Rights::Reading(12)));
+        let certified = Connection { certificate: Some("n7".into()), ..connection(None) };
+        let agent = Rights::Agent(Some(Origin::new("n7").unwrap()));
+        assert_eq!(who(&[], &certified), Some(agent));
+        assert_eq!(who(&[bearer], &certified), Some(Rights::Admin(None)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(text in "[ -~]{0,60}") {
+            serves(&names(), "127.0.0.1".parse().unwrap(), &text);
+            token(&text);
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                let headers = HeaderMap::from_iter([(header::ORIGIN, value)]);
+                prop_assert!(same_origin(&headers, "localhost:8790").is_err()
+                    || text.ends_with("//localhost:8790"));
+            }
+        }
+    }
+}

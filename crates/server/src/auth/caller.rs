@@ -1,0 +1,227 @@
+//! Who asks, and what they may: every right but the sight of a job or node is decided here, and that one
+//! by [`Reader`], to which every question is bound before it is executed. `docs/decisions/0016-sight.md`.
+
+use crate::auth::audit::Doer;
+use jobs::Reader;
+use model::{ClusterId, Origin};
+
+/// Who asks, and what they may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) rights: Rights,
+    /// Who it is and what he does, for the log and the audit.
+    pub(crate) doer: Doer,
+    /// Whether users see a node only while a job that they see is there.
+    pub(crate) own_nodes: bool,
+    /// Whether the caller came with a token that somebody made.
+    pub(crate) by_made_token: bool,
+    /// Whether the kernel names the caller: a user of the server's own machine.
+    pub(crate) is_here: bool,
+}
+
+/// What somebody may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Root, the server's own user, or an administrator's token: may do everything. The number is that of
+    /// the user, where the kernel tells it.
+    Admin(Option<u32>),
+    /// A user of this machine, or a user's token: reads what he may see, registers and ends jobs, and
+    /// sends what was counted for them.
+    User(u32),
+    /// A user's token that reads what he may see, and writes nothing.
+    Reading(u32),
+    /// A user of this machine who is staff: as a user, and reads everything.
+    StaffUser(u32),
+    /// A token of staff: reads everything, and writes nothing. The number is that of the user, if it is
+    /// somebody's.
+    Staff(Option<u32>),
+    /// A token of nobody in particular: reads what belongs to no job.
+    Guest,
+    /// A token of prologues and epilogues: says what a scheduler would of the jobs of this cluster, or of
+    /// any when none is named, and reads nothing.
+    Telling(Option<ClusterId>),
+    /// Somebody whom nobody names, where the settings let such read what belongs to no job.
+    Anonymous,
+    /// An agent's token or certificate: appends batches of this origin, or of any when none is named.
+    Agent(Option<Origin>),
+    /// Somebody whom neither the kernel nor a token nor a certificate names: may do nothing.
+    Nobody,
+}
+
+impl Caller {
+    /// Whether a job that the caller registers is on a device by more than his word: the kernel says so of the
+    /// server's own machine, and an administrator is believed.
+    pub(crate) fn proves(&self, device: &str, own_device: &str) -> bool {
+        self.rights.is_admin() || (self.is_here && device == own_device)
+    }
+
+    /// For whom a question is answered, if for this caller at all.
+    pub(crate) const fn reader(&self) -> Option<Reader> {
+        match self.rights {
+            Rights::Admin(_) | Rights::Staff(_) | Rights::StaffUser(_) => Some(Reader::Everything),
+            Rights::User(uid) | Rights::Reading(uid) if self.own_nodes => Some(Reader::Tenant(uid)),
+            Rights::User(uid) | Rights::Reading(uid) => Some(Reader::User(uid)),
+            Rights::Guest | Rights::Anonymous => Some(Reader::Nodes),
+            Rights::Agent(_) | Rights::Telling(_) | Rights::Nobody => None,
+        }
+    }
+}
+
+impl Rights {
+    /// The word for it, as `/api/v1/me` tells it.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self {
+            Self::Admin(_) => "admin",
+            Self::User(_) => "user",
+            Self::Reading(_) => "read",
+            Self::Staff(_) | Self::StaffUser(_) => "staff",
+            Self::Guest => "guest",
+            Self::Telling(_) => "jobs",
+            Self::Agent(_) => "agent",
+            Self::Anonymous | Self::Nobody => "nobody",
+        }
+    }
+
+    /// The user who asks, where somebody names him.
+    pub(crate) const fn uid(&self) -> Option<u32> {
+        match self {
+            Self::Admin(uid) | Self::Staff(uid) => *uid,
+            Self::User(uid) | Self::Reading(uid) | Self::StaffUser(uid) => Some(*uid),
+            Self::Guest | Self::Telling(_) | Self::Anonymous | Self::Agent(_) | Self::Nobody => {
+                None
+            }
+        }
+    }
+
+    /// The word before the token in a token file.
+    pub(crate) const fn scope(&self) -> &'static str {
+        match self {
+            // A token without a name.
+            Self::Guest => "user",
+            rights => rights.word(),
+        }
+    }
+
+    /// Whether everything may be done.
+    pub(crate) const fn is_admin(&self) -> bool {
+        matches!(self, Self::Admin(_))
+    }
+
+    /// The user whose jobs this caller registers: the one the kernel or the token names, never one that
+    /// the request names.
+    pub(crate) const fn registers_for(&self) -> Option<u32> {
+        match self {
+            Self::Admin(uid) => *uid,
+            Self::User(uid) | Self::StaffUser(uid) => Some(*uid),
+            Self::Reading(_)
+            | Self::Staff(_)
+            | Self::Guest
+            | Self::Telling(_)
+            | Self::Anonymous
+            | Self::Agent(_)
+            | Self::Nobody => None,
+        }
+    }
+
+    /// Whether this caller may say what a scheduler would of the jobs of that cluster.
+    pub(crate) fn tells_of(&self, cluster: &ClusterId) -> bool {
+        match self {
+            Self::Admin(_) | Self::Telling(None) => true,
+            Self::Telling(Some(own)) => own == cluster,
+            _ => false,
+        }
+    }
+
+    /// Whether this caller may end the jobs of that user, and what he asked of nodes for them.
+    pub(crate) fn may_end(&self, owner: Option<u32>) -> bool {
+        match self {
+            Self::Admin(_) => true,
+            Self::User(uid) | Self::StaffUser(uid) => owner == Some(*uid),
+            _ => false,
+        }
+    }
+
+    /// Whether this caller may append batches of an origin; of an agent's, [`crate::auth::origin_policy`] decides what
+    /// they may tell of. A user may append what was counted for his own jobs, which is decided batch by batch.
+    pub(crate) fn appends_of(&self, origin: &Origin) -> bool {
+        match self {
+            Self::Admin(_) | Self::Agent(None) => true,
+            Self::Agent(Some(own)) => own == origin,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights() {
+        let n1 = Origin::new("n1").unwrap();
+        let n2 = Origin::new("n2").unwrap();
+        let (all, user, own) = (Reader::Everything, Reader::User(7), Reader::Tenant(7));
+        let (some, only) = (|reader| Some((reader, reader)), |one, other| Some((one, other)));
+        // Whether it appends what n1 sends, and n2; whether it ends its own jobs, and registers any.
+        for (rights, reads, [n1_ok, n2_ok, ends, registers]) in [
+            (Rights::Admin(None), some(all), [true, true, true, false]),
+            (Rights::Admin(Some(7)), some(all), [true, true, true, true]),
+            (Rights::User(7), only(user, own), [false, false, true, true]),
+            (Rights::Reading(7), only(user, own), [false; 4]),
+            (Rights::StaffUser(7), some(all), [false, false, true, true]),
+            (Rights::Staff(Some(7)), some(all), [false; 4]),
+            (Rights::Guest, some(Reader::Nodes), [false; 4]),
+            (Rights::Anonymous, some(Reader::Nodes), [false; 4]),
+            (Rights::Telling(None), None, [false; 4]),
+            (Rights::Agent(None), None, [true, true, false, false]),
+            (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
+            (Rights::Nobody, None, [false; 4]),
+        ] {
+            for (own_nodes, reader) in [(false, reads.map(|r| r.0)), (true, reads.map(|r| r.1))] {
+                let caller = Caller { own_nodes, ..Caller::of(rights.clone()) };
+                assert_eq!(caller.reader(), reader, "{rights:?}");
+            }
+            assert_eq!(rights.appends_of(&n1), n1_ok, "{rights:?}");
+            assert_eq!(rights.appends_of(&n2), n2_ok, "{rights:?}");
+            assert_eq!(rights.may_end(Some(7)), ends, "{rights:?}");
+            assert_eq!(rights.may_end(Some(8)), rights.is_admin(), "{rights:?}");
+            assert_eq!(rights.registers_for(), registers.then_some(7), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn who_tells_of_which_clusters_jobs() {
+        let [oar, slurm] = ["oar", "slurm"].map(|name| ClusterId::new(name).unwrap());
+        for (rights, of_oar, of_slurm) in [
+            (Rights::Admin(None), true, true),
+            (Rights::Telling(None), true, true),
+            (Rights::Telling(Some(oar.clone())), true, false),
+            (Rights::User(7), false, false),
+            (Rights::StaffUser(7), false, false),
+            (Rights::Staff(None), false, false),
+            (Rights::Agent(None), false, false),
+            (Rights::Nobody, false, false),
+        ] {
+            assert_eq!((rights.tells_of(&oar), rights.tells_of(&slurm)), (of_oar, of_slurm));
+        }
+    }
+
+    #[test]
+    fn who_is_believed_where_he_is() {
+        let told = Caller::of(Rights::User(7));
+        let here = Caller { is_here: true, ..told.clone() };
+        assert!(here.proves("n1", "n1") && !here.proves("n2", "n1"));
+        assert!(!told.proves("n1", "n1"), "a token says nothing of where its user is");
+        assert!(Caller::of(Rights::Admin(None)).proves("n2", "n1"));
+    }
+
+    impl Caller {
+        /// Somebody with these rights.
+        pub(crate) fn of(rights: Rights) -> Self {
+            let word = |text: &str| text.into();
+            let (who, from, what) = (word("somebody"), word("127.0.0.1"), word("GET /"));
+            let doer = Doer { who, uid: rights.uid(), from, what };
+            Self { rights, doer, own_nodes: false, by_made_token: false, is_here: false }
+        }
+    }
+}

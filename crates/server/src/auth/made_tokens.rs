@@ -1,0 +1,90 @@
+//! The tokens that people made, as requests look them up: in memory, as the registry keeps them.
+
+use crate::auth::caller::Rights;
+use crate::auth::tokens::{Sha256, rights, sha256};
+use jobs::{Registry, RegistryError};
+use model::Timestamp;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+/// The use of a token is noted when the one noted before is so long ago.
+const NOTED_EVERY_US: i64 = 3600 * Timestamp::SECOND;
+
+/// A token that is good until its time.
+#[derive(Clone, Debug)]
+struct Made {
+    id: i64,
+    rights: Rights,
+    expires: Timestamp,
+}
+
+/// Who comes with a token that somebody made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) id: i64,
+    pub(crate) rights: Rights,
+}
+
+/// The tokens, and when they were used. Both are bounded by the registry's limit of tokens.
+#[derive(Debug, Default)]
+pub(crate) struct MadeTokens {
+    known: RwLock<HashMap<Sha256, Made>>,
+    used: Mutex<HashMap<i64, Use>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at: Timestamp,
+    noted: bool,
+}
+
+impl MadeTokens {
+    /// Takes the tokens as the registry has them now. May wait for the disk.
+    pub(crate) fn load(&self, registry: &Registry) -> Result<(), RegistryError> {
+        let mut known = HashMap::new();
+        for kept in registry.tokens(None)? {
+            if kept.revoked.is_some() {
+                continue;
+            }
+            // Users stand there by number: no file is needed.
+            match rights(&kept.token.scope, b"") {
+                Ok(rights) => {
+                    let (id, expires) = (kept.id, kept.token.expires);
+                    known.insert(kept.token.hash, Made { id, rights, expires });
+                }
+                Err(why) => log::error!("token {} is good for nothing: {why}", kept.id),
+            }
+        }
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
+    /// Who comes with this token now. It is looked up by its SHA-256, so that the time this takes tells
+    /// nothing of another.
+    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Option<Found> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let made = known.get(&sha256(token)).filter(|made| now < made.expires)?;
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = used.entry(made.id).or_insert(Use { at: Timestamp(i64::MIN), noted: true });
+        if last.at.0.saturating_add(NOTED_EVERY_US) <= now.0 {
+            *last = Use { at: now, noted: false };
+        }
+        Some(Found { id: made.id, rights: made.rights.clone() })
+    }
+
+    /// Notes in the registry when tokens were used, as far as it is not noted. May wait for the disk.
+    pub(crate) fn note(&self, registry: &Registry) -> Result<(), RegistryError> {
+        let mut uses = self.used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        uses.retain(|_, last| !last.noted);
+        if uses.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<(i64, Timestamp)> = uses.iter().map(|(id, last)| (*id, last.at)).collect();
+        registry.note_use(&list)?;
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, at) in list {
+            used.entry(id).and_modify(|last| last.noted |= last.at == at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! TLS: the server's certificate and key, and which clients' certificates it believes.
+//!
+//! One crypto provider, `ring`, is given explicitly everywhere: two of them in one program make rustls
+//! panic at run time. A configuration read anew holds for new connections; those that stand keep theirs.
+
+use crate::auth::tokens::{SecretError, read_secret};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which files TLS is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate that is shown, and those between it and its root; PEM.
+    pub cert: PathBuf,
+    /// Its private key; PEM, closed to everyone else.
+    pub key: PathBuf,
+    /// The roots that a client's certificate must come from; PEM. Clients may also show none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why TLS cannot be had from these files.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The system's words.
+        error: std::io::Error,
+    },
+    /// The key's file cannot be read, or is open to others.
+    #[error(transparent)]
+    Key(#[from] SecretError),
+    /// A file is not PEM, or lacks what it should hold.
+    #[error("{}: {what}", path.display())]
+    Pem {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The files contradict each other, or are of a kind that is not supported.
+    #[error("{} and {}: {error}", files.cert.display(), files.key.display())]
+    Config {
+        /// Which files.
+        files: Box<TlsFiles>,
+        /// The words of rustls.
+        error: rustls::Error,
+    },
+}
+
+/// The one crypto provider.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Reads the files.
+///
+/// # Errors
+/// One cannot be read or understood, the key is open to others, or it is not the certificate's.
+pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_slice(read_secret(&files.key)?.as_bytes())
+        .map_err(|error| no_pem(&files.key, "private key", &error))?;
+    let wrong = |error| TlsError::Config { files: Box::new(files.clone()), error };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(wrong)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(wrong)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| TlsError::Pem { path: path.clone(), what: error.to_string() })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(wrong)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text =
+        std::fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })?;
+    let certificates = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| no_pem(path, "certificate", &error))?;
+    if certificates.is_empty() {
+        return Err(no_pem(path, "certificate", &pem::Error::NoItemsFound));
+    }
+    Ok(certificates)
+}
+
+fn no_pem(path: &Path, want: &str, error: &pem::Error) -> TlsError {
+    TlsError::Pem { path: path.to_owned(), what: format!("no {want} in PEM: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn files(dir: &Path) -> TlsFiles {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = TlsFiles { cert: dir.join("cert"), key: dir.join("key"), client_ca: None };
+        std::fs::write(&files.cert, cert.pem()).unwrap();
+        std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        files
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_files_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path());
+        assert!(load(&files).is_ok());
+        assert!(load(&TlsFiles { client_ca: Some(files.cert.clone()), ..files.clone() }).is_ok());
+
+        let swapped = TlsFiles { cert: files.key.clone(), ..files.clone() };
+        assert!(load(&swapped).unwrap_err().to_string().contains("no certificate in PEM"));
+        let missing = TlsFiles { cert: dir.path().join("none"), ..files.clone() };
+        assert!(matches!(load(&missing), Err(TlsError::Read { .. })));
+        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(load(&files).unwrap_err().to_string().contains("chmod 600"));
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mixed = TlsFiles { key: files(b.path()).key, ..files(a.path()) };
+        assert!(matches!(load(&mixed), Err(TlsError::Config { .. })));
+    }
+}

@@ -1,0 +1,347 @@
+//! The token file: who may come without being known to the kernel or by a certificate.
+//!
+//! ```text
+//! # one token a line: SCOPE[:NAME] TOKEN
+//! agent:node-1 7sTn0k3Xq…                # appends batches of the origin node-1, and nothing else
+//! agent        sha256:9f86d081884c7d65…  # appends batches of any origin
+//! user:ann     V2hhdCBhIGxv…             # reads what she may see, registers jobs of her own
+//! read:ann     aHVzaCBodXNo…             # reads what she may see, and writes nothing
+//! user         Qm9yaW5nIHRv…             # reads what belongs to no job
+//! jobs:slurm   cHJvbG9ndWUg…             # tells of Slurm's jobs, as its prologue does, and reads nothing
+//! jobs         ZXBpbG9ndWUg…             # tells of any scheduler's jobs, and reads nothing
+//! staff        c3RhZmYgb25s…             # reads everything, and writes nothing; staff:NAME names who
+//! admin        c2VjcmV0IHRv…             # may do everything but begin a job, which is a user's
+//! QSB0b2tlbiBh…                          # as `agent`: the same file does for a server and its agents
+//! ```
+//!
+//! A user is a name of `/etc/passwd` or a number. A token is 8 to 256 printable characters without blanks. It stands there as it is, or as `sha256:`
+//! and the 64 hexadecimal digits of its SHA-256, so that who reads the file cannot use it; for a token
+//! drawn at random no slower hash is needed. In memory there are only the SHA-256.
+
+use crate::auth::caller::Rights;
+use kernel::parse::{lines, number};
+use model::{ClusterId, Origin};
+use ring::digest::{SHA256, digest};
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const TOKEN_BYTES_MIN: usize = 8;
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// The words that a line may begin with.
+const SCOPES: [&str; 6] = ["agent", "user", "read", "jobs", "staff", "admin"];
+
+/// Why there is no scope `jobs:local`.
+const OF_LOCAL: &str = "`local` jobs are told by their users; `jobs:` names a scheduler's cluster";
+
+/// A SHA-256.
+pub(crate) type Sha256 = [u8; 32];
+
+/// Why a file of secrets cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The system's words.
+        error: std::io::Error,
+    },
+    /// Others could read or change it.
+    #[error("{}: {what} (mode {mode:o}, owner {owner}); {}", path.display(), "make it the server's own and `chmod 600` it")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// Its permission bits.
+        mode: u32,
+        /// Its owner's number.
+        owner: u32,
+    },
+    /// What it holds is not what it should.
+    #[error("{}:{line}: {what}", path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong, without the secret.
+        what: String,
+    },
+}
+
+/// Who comes with which token.
+#[derive(Clone, Default)]
+pub(crate) struct Tokens {
+    known: Vec<(Sha256, Rights)>,
+}
+
+/// How many, never which.
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("known", &self.known.len()).finish()
+    }
+}
+
+impl Tokens {
+    /// Reads a token file; `passwd` is the text of `/etc/passwd`.
+    ///
+    /// # Errors
+    /// It cannot be read, others could read or change it, or a line of it is wrong.
+    pub(crate) fn read(path: &Path, passwd: &[u8]) -> Result<Self, SecretError> {
+        let text = read_secret(path)?;
+        Self::parse(&text, passwd).map_err(|(line, what)| SecretError::Line {
+            path: path.to_owned(),
+            line,
+            what,
+        })
+    }
+
+    /// Reads the text of a token file; an error comes with its line, from 1.
+    pub(crate) fn parse(text: &str, passwd: &[u8]) -> Result<Self, (usize, String)> {
+        let mut tokens = Self::default();
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (scope, token) = line.split_once([' ', '\t']).unwrap_or(("agent", line));
+            let rights = rights(scope, passwd).map_err(|what| (number, what))?;
+            let hash = hash(token.trim()).map_err(|what| (number, what))?;
+            if tokens.known.iter().any(|(known, _)| same(known, &hash)) {
+                return Err((number, "this token stands on an earlier line too".to_owned()));
+            }
+            tokens.known.push((hash, rights));
+        }
+        Ok(tokens)
+    }
+
+    /// Who comes with this token. The time it takes does not depend on how much of a token is right.
+    pub(crate) fn rights(&self, token: &str) -> Option<Rights> {
+        let presented = sha256(token);
+        let mut found = None;
+        for (known, rights) in &self.known {
+            if same(known, &presented) {
+                found = Some(rights);
+            }
+        }
+        found.cloned()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+}
+
+/// Reads a file that only its owner and perhaps its group may read.
+pub(crate) fn read_secret(path: &Path) -> Result<String, SecretError> {
+    let failed = |error| SecretError::Read { path: path.to_owned(), error };
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblock).open(path);
+    let file = file.map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    let (mode, owner) = (about.mode() & 0o7777, about.uid());
+    let own = rustix::process::geteuid().as_raw();
+    let wrong = match () {
+        () if !about.is_file() => Some("this is no regular file"),
+        () if owner != 0 && owner != own => Some("it belongs to another user"),
+        () if mode & 0o007 != 0 => Some("everyone can open it"),
+        () if mode & 0o020 != 0 => Some("its group can change it"),
+        () => None,
+    };
+    if let Some(what) = wrong {
+        return Err(SecretError::Open { path: path.to_owned(), what, mode, owner });
+    }
+    let mut text = String::new();
+    let length = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
+        return Err(failed(std::io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes"))));
+    }
+    Ok(text)
+}
+
+/// What the first word of a line is good for.
+pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
+    let (scope, name) = match scope.split_once(':') {
+        Some((scope, name)) => (scope, Some(name)),
+        None => (scope, None),
+    };
+    let user = |name: &str| {
+        let uid = name.parse().ok().or_else(|| uid_of(passwd, name));
+        uid.ok_or_else(|| format!("no user `{name}` in /etc/passwd; write the user's number"))
+    };
+    match (scope, name) {
+        ("agent", None) => Ok(Rights::Agent(None)),
+        ("agent", Some(name)) => {
+            let origin = Origin::new(name).map_err(|error| error.to_string())?;
+            Ok(Rights::Agent(Some(origin)))
+        }
+        ("user" | "read" | "staff", Some("")) => Err(format!("`{scope}:` without a name")),
+        ("user", None) => Ok(Rights::Guest),
+        ("user", Some(name)) => Ok(Rights::User(user(name)?)),
+        ("read", None) => Err("`read` wants the user whose sight it is: read:NAME".to_owned()),
+        ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
+        ("jobs", None) => Ok(Rights::Telling(None)),
+        ("jobs", Some(name)) => {
+            let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
+            if cluster == ClusterId::local() {
+                return Err(OF_LOCAL.to_owned());
+            }
+            Ok(Rights::Telling(Some(cluster)))
+        }
+        ("staff", None) => Ok(Rights::Staff(None)),
+        ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
+        ("admin", None) => Ok(Rights::Admin(None)),
+        ("admin", Some(_)) => Err("an admin has no name: write `admin TOKEN`".to_owned()),
+        _ => {
+            let meant = config::nearest(scope, SCOPES);
+            let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
+            Err(format!("no such scope; agent, user, read, jobs, staff or admin{meant}"))
+        }
+    }
+}
+
+/// The number of a login name in the text of passwd(5).
+pub(crate) fn uid_of(passwd: &[u8], name: &str) -> Option<u32> {
+    lines(passwd).find_map(|line| {
+        let mut fields = line.split(|b| *b == b':');
+        let named = fields.next()? == name.as_bytes();
+        let uid = number(fields.nth(1)?)?;
+        u32::try_from(uid).ok().filter(|_| named)
+    })
+}
+
+fn hash(token: &str) -> Result<[u8; 32], String> {
+    if let Some(hex) = token.strip_prefix("sha256:") {
+        return unhex(hex).ok_or_else(|| "want 64 hexadecimal digits after `sha256:`".to_owned());
+    }
+    if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+        return Err(format!(
+            "the token has {} characters; {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}",
+            token.len()
+        ));
+    }
+    if !token.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("the token has a character that is a blank or not ASCII".to_owned());
+    }
+    Ok(sha256(token))
+}
+
+fn unhex(hex: &str) -> Option<[u8; 32]> {
+    let digits = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut bytes = [0; 32];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(i * 2..i * 2 + 2)?, 16).ok()?;
+    }
+    digits.then_some(bytes)
+}
+
+pub(crate) fn sha256(text: &str) -> Sha256 {
+    let mut bytes = [0; 32];
+    // SHA-256 has 32 bytes, so that nothing is cut or missing.
+    for (to, from) in bytes.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()) {
+        *to = *from;
+    }
+    bytes
+}
+
+fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
+    std::hint::black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const PASSWD: &[u8] = b"root:x:0:0::/:/bin/sh\nann:x:1000:1::/:\n\nbad\n";
+    const TOKEN: &str = "correct-horse-battery";
+    /// `printf correct-horse-battery | sha256sum`
+    const HASH: &str = "62249369389075490555a758353aec61500c6218fa597252d52dc4bd0148f12d";
+
+    #[test]
+    fn each_scope() {
+        let text = "# c\n\ngggggggggggggggggggg\nagent:node-1 aaaaaaaaaaaaaaaaaaaa\nagent\tbbbbbbbbbbbbbbbbbbbb\n\
+                    user:ann  cccccccccccccccccccc\nuser:17 hhhhhhhhhhhhhhhhhhhh\nuser dddddddddddddddddddd\nadmin eeeeeeeeeeeeeeeeeeee\n\
+                    read:ann iiiiiiiiiiiiiiiiiiii\nstaff jjjjjjjjjjjjjjjjjjjj\nstaff:5 kkkkkkkkkkkkkkkkkkkk\n\
+                    jobs llllllllllllllllllll\njobs:oar-2 mmmmmmmmmmmmmmmmmmmm\n";
+        let tokens = Tokens::parse(text, PASSWD).unwrap();
+        let who = |letter: &str| tokens.rights(&letter.repeat(20));
+        assert_eq!(who("a"), Some(Rights::Agent(Some(Origin::new("node-1").unwrap()))));
+        assert_eq!(who("b"), Some(Rights::Agent(None)));
+        assert_eq!(who("c"), Some(Rights::User(1000)));
+        assert_eq!(who("d"), Some(Rights::Guest));
+        assert_eq!(who("h"), Some(Rights::User(17)));
+        assert_eq!(who("e"), Some(Rights::Admin(None)));
+        assert_eq!(who("i"), Some(Rights::Reading(1000)));
+        assert_eq!((who("j"), who("k")), (Some(Rights::Staff(None)), Some(Rights::Staff(Some(5)))));
+        let oar = ClusterId::new("oar-2").unwrap();
+        let tells = (Some(Rights::Telling(None)), Some(Rights::Telling(Some(oar))));
+        assert_eq!((who("l"), who("m")), tells);
+        assert_eq!(who("g"), Some(Rights::Agent(None)));
+        assert_eq!(who("f"), None);
+        assert_eq!(tokens.rights(""), None);
+    }
+
+    #[test]
+    fn a_hashed_token_is_known_and_its_hash_is_no_token() {
+        let hex: String = sha256(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
+        let tokens = Tokens::parse(&format!("admin sha256:{hex}"), PASSWD).unwrap();
+        assert_eq!(tokens.rights(TOKEN), Some(Rights::Admin(None)));
+        assert_eq!(tokens.rights(&hex), None);
+        assert_eq!(tokens.rights(&format!("sha256:{hex}")), None);
+        assert_eq!(hex, HASH);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_without_the_secret() {
+        for (text, want) in [
+            ("admin", "5 characters"),
+            ("\nagnet:n aaaaaaaaaaaaaaaaaaaa", "`agent`?"),
+            ("admin:x aaaaaaaaaaaaaaaaaaaa", "no name"),
+            ("user: aaaaaaaaaaaaaaaaaaaa", "without a name"),
+            ("user:bob aaaaaaaaaaaaaaaaaaaa", "no user `bob`"),
+            ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
+            ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
+            ("admin short", "5 characters; 8 to 256"),
+            ("admin two words that are long", "a blank"),
+            ("admin sha256:12", "64 hexadecimal"),
+            ("user aaaaaaaaaaaaaaaaaaaa\nadmin aaaaaaaaaaaaaaaaaaaa", "earlier line"),
+        ] {
+            let (line, what) = Tokens::parse(text, PASSWD).unwrap_err();
+            assert_eq!(line, text.lines().count(), "{text}");
+            assert!(what.contains(want) && !what.contains("aaaa"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_open_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        std::fs::write(&path, format!("admin {TOKEN}\n")).unwrap();
+        for (mode, ok) in [(0o600, true), (0o640, true), (0o644, false), (0o660, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Tokens::read(&path, PASSWD).is_ok(), ok, "{mode:o}");
+        }
+        assert!(matches!(Tokens::read(dir.path(), PASSWD), Err(SecretError::Open { .. })));
+        assert!(matches!(
+            Tokens::read(&dir.path().join("no"), PASSWD),
+            Err(SecretError::Read { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(agent|user|jobs|admin)?:?[ -~\n]{0,60}") {
+            Tokens::parse(&text, PASSWD).ok();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What rules about values bring about: flushes and promotions, in the rule's name, in bounds, and in the audit.
+
+use crate::app::App;
+use crate::auth::audit::Doer;
+use crate::common::counts;
+use crate::control::value_rule::When;
+use crate::control::watch::Fired;
+use jobs::{DemandError, Look, Mark, MarkKind, NewPromotion};
+use model::{DeviceId, NodeList, Timestamp};
+use std::collections::BTreeSet;
+
+/// Nodes of one flush or promotion: a list of names has 16 KiB at most, and a name 253 bytes.
+const NODES_IN_ONE: usize = 60;
+/// Most that is looked through to know when rules fired before the server started; the newest counts.
+const REMEMBERED_MAX: usize = 100_000;
+/// The longest that a rule rests.
+const DAY_US: i64 = 86_400 * Timestamp::SECOND;
+
+/// Writes down which rules have fired on series that were not back since.
+pub(crate) fn keep_latches(app: &App, now: Timestamp) {
+    let news = app.watching.news();
+    if news.is_empty() {
+        return;
+    }
+    if let Err(error) = app.registry.note_latches(&news, now) {
+        log::error!("which rules have fired is not written down yet: {error}");
+        app.watching.not_kept(news);
+    }
+}
+
+/// Does what has fallen due. What is refused since there is too much of it is told, and does not come again
+/// before the rule fires again.
+pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
+    let fired = app.watching.take();
+    if fired.is_empty() {
+        return Ok(());
+    }
+    for Fired { when, devices } in fired {
+        for nodes in lists(&devices) {
+            if let Err(error) = bring_about(app, &when, &nodes, now) {
+                app.counts.rules.add(counts::Rule::Refused, 1);
+                log::warn!("{} fired on {nodes}, and was refused: {error}", when.by());
+            }
+        }
+    }
+    app.on_demand.refresh(now)
+}
+
+fn bring_about(
+    app: &App,
+    when: &When,
+    nodes: &NodeList,
+    now: Timestamp,
+) -> Result<(), DemandError> {
+    let (demand, by) = (app.on_demand.demand(), when.by());
+    if let Some(source) = &when.flush {
+        let number = demand.flush_by_rule(nodes, source, &by, now)?;
+        log::info!("flush {number} of {source} on {nodes} by {by}");
+        let more = serde_json::json!({"number": number, "nodes": nodes.as_str(), "source": source});
+        app.audit.wrote(&doer(&by, "flush"), now, &more);
+    }
+    if let Some(metric) = &when.promote {
+        let until = now.plus(when.promote_us);
+        let (nodes, metric) = (nodes.clone(), metric.clone());
+        let new =
+            NewPromotion { nodes, metric, until, by: by.clone().into(), uid: None, job: None };
+        let number = demand.promote_by_rule(&new, now)?;
+        let NewPromotion { nodes, metric, .. } = new;
+        log::info!("promotion {number} of {metric} on {nodes} by {by} until {until}");
+        let more = serde_json::json!({"number": number, "nodes": nodes.as_str(), "metric": metric});
+        app.audit.wrote(&doer(&by, "promote"), now, &more);
+    }
+    Ok(())
+}
+
+fn doer(by: &str, what: &str) -> Doer {
+    Doer { who: by.into(), uid: None, from: "server".into(), what: what.into() }
+}
+
+/// The nodes as lists. A name that would be read as several nodes' is none that a rule acts on.
+fn lists(devices: &BTreeSet<DeviceId>) -> Vec<NodeList> {
+    let is_plain = |node: &&str| {
+        NodeList::new(node).is_ok_and(|list| list.plain().is_some_and(|it| it == [*node]))
+    };
+    let names: Vec<&str> = devices.iter().map(DeviceId::as_str).filter(is_plain).collect();
+    names.chunks(NODES_IN_ONE).filter_map(|names| NodeList::new(&names.join(",")).ok()).collect()
+}
+
+/// Reads when rules fired within the last day, so that a restart is no reason to fire again.
+pub(crate) fn remember(app: &App) -> Result<(), DemandError> {
+    let now = app.now();
+    let of_rule = |mark: &Mark| {
+        let began = matches!(mark.kind, MarkKind::Flushed | MarkKind::Promoted);
+        let by_rule = mark.by.as_ref().is_some_and(|by| by.starts_with("rule "));
+        if began && by_rule && mark.job.is_none() { Look::Take } else { Look::Pass }
+    };
+    let span = (now.plus(-DAY_US), now);
+    let (marks, _) = app.on_demand.demand().marks(span, REMEMBERED_MAX, of_rule)?;
+    for mark in marks {
+        let name = mark.by.as_deref().and_then(|by| by.strip_prefix("rule "));
+        if let Some(name) = name {
+            app.watching.fired_before(name, &mark.nodes, mark.at);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_nodes_are_several_lists() {
+        let names = |count: usize| (0..count).map(|n| DeviceId::new(&format!("n{n}")).unwrap());
+        let mut devices: BTreeSet<_> = names(NODES_IN_ONE + 1).collect();
+        devices.insert(DeviceId::new("x[1-2]").unwrap());
+        let lists = lists(&devices);
+        let told: usize = lists.iter().map(|list| list.plain().unwrap().len()).sum();
+        assert_eq!((lists.len(), told), (2, NODES_IN_ONE + 1));
+    }
+}

@@ -1,0 +1,61 @@
+//! What is done every minute and every hour: faults that repeat, contested devices, silent jobs, what has had its time.
+
+use crate::app::App;
+use crate::common::tasks::stopped;
+use crate::ingest::device_conflicts::contested;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often faults that repeat are told again.
+const MINUTE: Duration = Duration::from_secs(60);
+/// How often of these is looked for what has had its time.
+const MINUTES_OF_HOUR: u64 = 60;
+/// Says what repeats, and which devices several origins claim.
+pub(crate) async fn every_minute(app: Arc<App>) {
+    let mut stopping = app.stopping.clone();
+    for minute in 0_u64.. {
+        if minute % MINUTES_OF_HOUR == 0 {
+            forget(&app).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(MINUTE) => {}
+            () = stopped(&mut stopping) => return,
+        }
+        config::log::tell_repeated();
+        note_tokens(&app).await;
+        crate::background::silent_jobs::end(&app).await;
+        for (nodes, claim) in contested(&app.store) {
+            let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
+            log::warn!(
+                "several nodes send series of one device: {nodes} (such as {} of {}); give each node its \
+                 own --device",
+                example.metric,
+                example.device
+            );
+        }
+    }
+}
+
+/// Lets go what has had its time: members of accounts, and what was asked of nodes.
+async fn forget(app: &Arc<App>) {
+    let member_us = i64::try_from(app.live().access.member_for.as_micros()).unwrap_or(i64::MAX);
+    let forgot = app.with_registry(move |app| {
+        let now = app.now();
+        let left = app.registry.leave_accounts(now.plus(member_us.saturating_neg()))?;
+        if left > 0 {
+            log::info!("{left} members left accounts on which they have had no job for long");
+        }
+        app.on_demand.demand().forget_old(now)
+    });
+    if let Ok(Err(error)) = forgot.await {
+        log::warn!("what has had its time stays for another hour: {error}");
+    }
+}
+
+/// Keeps when tokens were used.
+async fn note_tokens(app: &Arc<App>) {
+    let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
+    if let Ok(Err(error)) = noted {
+        log::warn!("when tokens were used is not kept: {error}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Numbers of users whom only a site's directory service knows: schedulers and nodes may tell their names alone.
+//!
+//! Who asks is known by a number, so that a user whose number nobody told sees no job of his. For names that the
+//! registry has without a number, `getent passwd NAME` is run: the name service that the machine is set up with
+//! (NSS: LDAP, SSSD) is asked in a process of its own, for a bounded time. What it tells, the registry keeps; what
+//! it does not know is counted, told once, and asked for again after an hour.
+
+use crate::app::App;
+use crate::auth::name_service::getent;
+use crate::common::tasks::stopped;
+use jobs::{RegistryError, Users};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often the registry is looked at.
+const EVERY: Duration = Duration::from_secs(20);
+/// After so long of a round no further name is asked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Names that are looked for in a round, and those of them that are asked for.
+const NAMES_MAX: usize = 4096;
+const ASKED_MAX: usize = 16;
+/// How long a name that was not known is not asked for again.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// How much a round may still ask.
+struct Budget {
+    left: usize,
+    begun: Instant,
+}
+
+/// What is known of names that have no number.
+#[derive(Debug)]
+pub(crate) struct UserNumbers {
+    /// The program; `None`: nobody is asked.
+    program: Option<String>,
+    /// When those were asked for that are not known.
+    asked: HashMap<Box<str>, Instant>,
+}
+
+/// What a round came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// Jobs that have their user's number now.
+    numbered: u64,
+    /// Names that the name service does not know, and that were not told before.
+    unknown: Vec<Box<str>>,
+    /// Why it cannot be asked.
+    trouble: Option<String>,
+}
+
+impl UserNumbers {
+    pub(crate) fn new(program: Option<String>) -> Self {
+        Self { program, asked: HashMap::new() }
+    }
+
+    /// Gives numbers to what has none, as far as somebody knows them. Waits for the disk and for answers.
+    fn round(&mut self, app: &App) -> Result<Round, RegistryError> {
+        let mut round = Round::default();
+        let names = app.registry.users_without_number(NAMES_MAX)?;
+        self.asked.retain(|name, _| names.binary_search(name).is_ok());
+        let mut budget = Budget { left: ASKED_MAX, begun: Instant::now() };
+        for name in names {
+            let known = match app.registry.user_number(&name)? {
+                Some(uid) => Some(uid),
+                None => match self.ask(&name, &mut budget, &mut round) {
+                    Ok(uid) => uid,
+                    Err(error) => {
+                        round.trouble = Some(error.to_string());
+                        // The others would not be answered either.
+                        budget.left = 0;
+                        None
+                    }
+                },
+            };
+            if let Some(uid) = known {
+                round.numbered += app.registry.number_user(&name, uid, app.now())?;
+            }
+        }
+        Ok(round)
+    }
+
+    fn ask(
+        &mut self,
+        name: &str,
+        budget: &mut Budget,
+        round: &mut Round,
+    ) -> io::Result<Option<u32>> {
+        let Some(program) = &self.program else { return Ok(None) };
+        let now = Instant::now();
+        let before = self.asked.get(name);
+        let late = now.duration_since(budget.begun) > PATIENCE;
+        if late || budget.left == 0 || before.is_some_and(|at| now.duration_since(*at) < AGAIN) {
+            return Ok(None);
+        }
+        budget.left -= 1;
+        let uid = ask(program, name)?;
+        if uid.is_none() && self.asked.insert(name.into(), now).is_none() {
+            round.unknown.push(name.into());
+        }
+        Ok(uid)
+    }
+}
+
+/// The number of a login name, as the name service tells it.
+fn ask(program: &str, name: &str) -> io::Result<Option<u32>> {
+    let (code, output) = getent(program, "passwd", &[name])?;
+    // A name that is a number is looked up as a number: who is told must be who was asked for.
+    Ok((code == 0).then(|| Users::parse(&output).uid(name)).flatten())
+}
+
+/// Looks for numbers until the server stops.
+pub(crate) async fn run(app: Arc<App>, mut service: UserNumbers) {
+    let mut stopping = app.stopping.clone();
+    let mut trouble = None;
+    loop {
+        let at_work = Arc::clone(&app);
+        let done = tokio::task::spawn_blocking(move || {
+            let round = service.round(&at_work);
+            (service, round)
+        });
+        let done = tokio::select! {
+            done = done => done,
+            // What is asked for is not waited for.
+            () = stopped(&mut stopping) => return,
+        };
+        let Ok((back, round)) = done else {
+            log::error!("looking for users' numbers failed, and has ended");
+            return;
+        };
+        service = back;
+        match round {
+            Ok(round) => tell(&mut trouble, round),
+            Err(error) => log::warn!("users' numbers are not looked for: {error}"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = stopped(&mut stopping) => return,
+        }
+    }
+}
+
+fn tell(before: &mut Option<String>, round: Round) {
+    if round.numbered > 0 {
+        log::info!("{} jobs have their users' numbers now", round.numbered);
+    }
+    if let [first, rest @ ..] = round.unknown.as_slice() {
+        let more =
+            if rest.is_empty() { String::new() } else { format!(" and {} others", rest.len()) };
+        log::warn!(
+            "nobody knows the number of user {first}{more}: they see no job of theirs, until `getent \
+             passwd` on this machine or a scheduler tells it"
+        );
+    }
+    if round.trouble != *before {
+        if let Some(what) = &round.trouble {
+            log::warn!("the name service is asked in vain for users' numbers: {what}");
+        }
+        *before = round.trouble;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    pub(crate) fn program(dir: &tempfile::TempDir, script: &str) -> String {
+        let path = dir.path().join("getent");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // What another test's thread starts has the file open for writing until it runs its program.
+        let path = path.to_str().unwrap().to_owned();
+        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
+        while ask(&path, "nobody").is_err_and(is_busy) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        path
+    }
+
+    #[test]
+    fn a_name_is_answered_by_its_own_line_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = r#"[ "$1" = passwd ] || exit 1
+            case "$2" in ann|5555) echo "ann:*:5555:100::/home/ann:/bin/sh";; broken) exit 3;; *) exit 2;; esac"#;
+        let program = program(&dir, known);
+        assert_eq!(ask(&program, "ann").unwrap(), Some(5555));
+        assert_eq!(ask(&program, "bob").unwrap(), None);
+        assert_eq!(ask(&program, "5555").unwrap(), None, "it is another's line");
+        assert_eq!(ask(&program, "-h").unwrap(), None);
+        assert!(ask(&program, "broken").unwrap_err().to_string().contains("code 3"));
+        assert!(ask("/nowhere/getent", "ann").is_err());
+    }
+
+    #[test]
+    fn this_machines_getent_is_understood() {
+        assert_eq!(ask(crate::auth::name_service::GETENT, "root").unwrap(), Some(0));
+        assert_eq!(ask(crate::auth::name_service::GETENT, "no-such-user-here").unwrap(), None);
+        assert_eq!(ask(crate::auth::name_service::GETENT, "0").unwrap(), None);
+    }
+}

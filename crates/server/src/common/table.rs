@@ -1,0 +1,358 @@
+//! Rows of SQL as JSON or CSV, batch by batch.
+
+use crate::common::csv;
+use jiff::tz::{Offset, TimeZone};
+use query::Format;
+use sql::arrow::array::{Array, AsArray, RecordBatch};
+use sql::arrow::datatypes::{
+    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use sql::arrow::error::ArrowError;
+use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
+use sql::{Encode, Zone};
+
+/// Writes the rows of an answer: what begins it, its batches, what ends it.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    format: Format,
+    /// The columns' names as JSON texts, each with the colon behind it; in JSON only.
+    keys: Vec<String>,
+    first: bool,
+}
+
+/// How a value of a column is written.
+enum Column<'a> {
+    Null,
+    Bool(&'a dyn Array),
+    Number(&'a dyn Array),
+    Float(&'a dyn Array),
+    Instant(&'a dyn Array, TimeUnit, Option<Zone>),
+    Text(ArrayFormatter<'a>, &'a dyn Array),
+}
+
+/// An encoder for the answers of SQL.
+pub(crate) fn encoder(format: Format, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    let (writer, begin) = Writer::new(format, schema);
+    (Box::new(writer), begin)
+}
+
+impl Encode for Writer {
+    fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+        self.text(batch)
+    }
+
+    fn end(&self) -> &'static [u8] {
+        match self.format {
+            Format::Json => b"]",
+            Format::Csv => b"",
+        }
+    }
+}
+
+impl Writer {
+    /// A writer, and what stands before the first row.
+    pub(crate) fn new(format: Format, schema: &Schema) -> (Self, Vec<u8>) {
+        let names: Vec<&str> = schema.fields().iter().map(|field| &**field.name()).collect();
+        let mut begin = String::new();
+        let mut keys = Vec::new();
+        match format {
+            Format::Json => {
+                begin.push('[');
+                keys = names.iter().map(|name| format!("{}:", quoted(name))).collect();
+            }
+            Format::Csv => {
+                for (i, name) in names.iter().enumerate() {
+                    begin.push_str(if i == 0 { "" } else { "," });
+                    csv::text_field(name, &mut begin);
+                }
+                begin.push('\n');
+            }
+        }
+        (Self { format, keys, first: true }, begin.into_bytes())
+    }
+
+    fn text(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+        let options = FormatOptions::default();
+        let columns = batch.columns().iter().map(|column| Column::of(column, &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let mut out = String::with_capacity(batch.num_rows().saturating_mul(64));
+        for row in 0..batch.num_rows() {
+            match self.format {
+                Format::Json => self.json(row, &columns, &mut out)?,
+                Format::Csv => csv_row(row, &columns, &mut out)?,
+            }
+        }
+        Ok(out.into_bytes())
+    }
+
+    fn json(
+        &mut self,
+        row: usize,
+        columns: &[Column<'_>],
+        out: &mut String,
+    ) -> Result<(), ArrowError> {
+        out.push_str(if self.first { "{" } else { ",\n {" });
+        self.first = false;
+        for (i, (key, column)) in self.keys.iter().zip(columns).enumerate() {
+            out.push_str(if i == 0 { "" } else { "," });
+            out.push_str(key);
+            if column.is_null(row) {
+                out.push_str("null");
+                continue;
+            }
+            let text = column.text(row)?;
+            // Infinity and NaN are texts, as PostgreSQL's JSON has them.
+            let bare = matches!(column, Column::Bool(_) | Column::Number(_))
+                || (matches!(column, Column::Float(_)) && !text.ends_with(['N', 'y']));
+            if bare { out.push_str(&text) } else { out.push_str(&quoted(&text)) }
+        }
+        out.push('}');
+        Ok(())
+    }
+}
+
+fn csv_row(row: usize, columns: &[Column<'_>], out: &mut String) -> Result<(), ArrowError> {
+    for (i, column) in columns.iter().enumerate() {
+        out.push_str(if i == 0 { "" } else { "," });
+        if column.is_null(row) {
+            continue;
+        }
+        match column.is_text() {
+            true => csv::text_field(&column.text(row)?, out),
+            false => csv::field(&column.text(row)?, out),
+        }
+    }
+    out.push('\n');
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+impl<'a> Column<'a> {
+    fn of(array: &'a dyn Array, options: &FormatOptions<'a>) -> Result<Self, ArrowError> {
+        Ok(match array.data_type() {
+            DataType::Null => Self::Null,
+            DataType::Boolean => Self::Bool(array),
+            kind if kind.is_integer() => Self::Number(array),
+            DataType::Float32 | DataType::Float64 => Self::Float(array),
+            DataType::Timestamp(unit, zone) => {
+                let zone = zone.as_ref().map(|zone| Zone::parse(zone)).transpose()?;
+                Self::Instant(array, *unit, zone)
+            }
+            _ => Self::Text(ArrayFormatter::try_new(array, options)?, array),
+        })
+    }
+
+    /// Whether it holds texts: what else is printed by the engine's formatter may begin with a sign.
+    fn is_text(&self) -> bool {
+        let other = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
+        matches!(self, Self::Text(_, array) if !other(array.data_type()))
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(array)
+            | Self::Number(array)
+            | Self::Float(array)
+            | Self::Instant(array, ..)
+            | Self::Text(_, array) => array.is_null(row),
+        }
+    }
+
+    fn text(&self, row: usize) -> Result<String, ArrowError> {
+        Ok(match self {
+            Self::Null => String::new(),
+            Self::Bool(array) => array.as_boolean().value(row).to_string(),
+            Self::Number(array) => integer(*array, row),
+            Self::Float(array) => float(*array, row),
+            Self::Instant(array, unit, zone) => instant(micros(*array, *unit, row), zone.as_ref()),
+            Self::Text(formatter, _) => formatter.value(row).try_to_string()?,
+        })
+    }
+}
+
+fn integer(array: &dyn Array, row: usize) -> String {
+    match array.data_type() {
+        DataType::Int8 => array.as_primitive::<Int8Type>().value(row).to_string(),
+        DataType::Int16 => array.as_primitive::<Int16Type>().value(row).to_string(),
+        DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
+        DataType::UInt8 => array.as_primitive::<UInt8Type>().value(row).to_string(),
+        DataType::UInt16 => array.as_primitive::<UInt16Type>().value(row).to_string(),
+        DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).to_string(),
+        DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).to_string(),
+        _ => array.as_primitive::<Int64Type>().value(row).to_string(),
+    }
+}
+
+/// An instant in microseconds since 1970; what is finer is cut.
+fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
+    match unit {
+        TimeUnit::Second => {
+            array.as_primitive::<TimestampSecondType>().value(row).saturating_mul(1_000_000)
+        }
+        TimeUnit::Millisecond => {
+            array.as_primitive::<TimestampMillisecondType>().value(row).saturating_mul(1000)
+        }
+        TimeUnit::Microsecond => array.as_primitive::<TimestampMicrosecondType>().value(row),
+        TimeUnit::Nanosecond => {
+            array.as_primitive::<TimestampNanosecondType>().value(row).div_euclid(1000)
+        }
+    }
+}
+
+/// An instant as PostgreSQL's JSON has it: `2026-01-06T13:35:00.25+01:00`; without a zone, without an
+/// offset.
+fn instant(micros: i64, zone: Option<&Zone>) -> String {
+    let Ok(at) = jiff::Timestamp::from_microsecond(micros) else {
+        // Outside the calendar's years.
+        return model::Timestamp(micros).to_string();
+    };
+    match zone {
+        Some(zone) => {
+            // The offset from the tables in this program: a worker can open no file of time zones.
+            let offset = Offset::from_seconds(zone.offset_seconds(micros)).unwrap_or(Offset::UTC);
+            let local = at.to_zoned(TimeZone::fixed(offset));
+            local.strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string()
+        }
+        None => at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%.f").to_string(),
+    }
+}
+
+/// The shortest digits that read back as the same number, as PostgreSQL prints them: `98`, `0.5`, `1e+16`.
+fn float(array: &dyn Array, row: usize) -> String {
+    let value = match array.data_type() {
+        DataType::Float32 => {
+            let value = array.as_primitive::<Float32Type>().value(row);
+            return if value.is_finite() { value.to_string() } else { word(value.into()) };
+        }
+        _ => array.as_primitive::<Float64Type>().value(row),
+    };
+    if !value.is_finite() {
+        return word(value);
+    }
+    if value != 0.0 && !(1e-4..1e15).contains(&value.abs()) {
+        let text = format!("{value:e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
+        return format!("{digits}e{sign}{power:0>2}");
+    }
+    value.to_string()
+}
+
+fn word(value: f64) -> String {
+    let text = if value.is_nan() {
+        "NaN"
+    } else if value > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sql::arrow::array::{
+        ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringArray,
+        TimestampMicrosecondArray, TimestampNanosecondArray,
+    };
+    use std::sync::Arc;
+
+    fn batch() -> RecordBatch {
+        let time = TimestampMicrosecondArray::from(vec![1_767_706_500_250_000, 0]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("timestamp", Arc::new(time.with_timezone("+00:00"))),
+            ("a \"name\"", Arc::new(StringArray::from(vec![Some("x,\"y\""), None]))),
+            ("value", Arc::new(Float64Array::from(vec![98.0, f64::NAN]))),
+            ("n", Arc::new(Int64Array::from(vec![Some(-7), None]))),
+            ("ok", Arc::new(BooleanArray::from(vec![true, false]))),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true)))
+            .unwrap()
+    }
+
+    fn written(format: Format, batches: &[RecordBatch]) -> String {
+        let (mut writer, mut bytes) = Writer::new(format, &batch().schema());
+        for batch in batches {
+            bytes.extend(writer.rows(batch).unwrap());
+        }
+        bytes.extend(writer.end());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn json() {
+        let text = written(Format::Json, &[batch(), batch()]);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert_eq!(rows.len(), 4);
+        let want = r#"{"timestamp":"2026-01-06T13:35:00.25+00:00","a \"name\"":"x,\"y\"","value":98,"n":-7,"ok":true}"#;
+        assert!(text.starts_with(&format!("[{want},\n {{")), "{text}");
+        assert_eq!(rows[1]["value"], "NaN");
+        assert_eq!(rows[1]["n"], serde_json::Value::Null);
+        assert_eq!(written(Format::Json, &[]), "[]");
+    }
+
+    #[test]
+    fn comma_separated() {
+        let text = written(Format::Csv, &[batch()]);
+        let want = "timestamp,\"a \"\"name\"\"\",value,n,ok\n\
+                    2026-01-06T13:35:00.25+00:00,\"x,\"\"y\"\"\",98,-7,true\n\
+                    1970-01-01T00:00:00+00:00,,NaN,,false\n";
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn no_text_begins_a_formula_and_numbers_stay() {
+        let texts = StringArray::from(vec!["=1+1", "a\u{1b}[2J"]);
+        let numbers = Int64Array::from(vec![-7, 7]);
+        let parts = Decimal128Array::from(vec![-150, 1]).with_precision_and_scale(10, 2).unwrap();
+        let columns: [(&str, ArrayRef); 3] =
+            [("=t", Arc::new(texts)), ("n", Arc::new(numbers)), ("d", Arc::new(parts))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let (mut writer, mut bytes) = Writer::new(Format::Csv, &batch.schema());
+        bytes.extend(writer.rows(&batch).unwrap());
+        let want = "'=t,n,d\n'=1+1,-7,-1.50\na\u{fffd}[2J,7,0.01\n";
+        assert_eq!(String::from_utf8(bytes).unwrap(), want);
+    }
+
+    #[test]
+    fn instants_in_their_zone() {
+        let zone = |name: &str| Zone::parse(name).unwrap();
+        let at = 1_767_706_500_250_000;
+        for (zone, want) in [
+            (Some(zone("+00:00")), "2026-01-06T13:35:00.25+00:00"),
+            (Some(zone("-02:30")), "2026-01-06T11:05:00.25-02:30"),
+            (Some(zone("UTC")), "2026-01-06T13:35:00.25+00:00"),
+            (Some(zone("Europe/Paris")), "2026-01-06T14:35:00.25+01:00"),
+            (None, "2026-01-06T13:35:00.25"),
+        ] {
+            assert_eq!(instant(at, zone.as_ref()), want);
+        }
+        let nanos = TimestampNanosecondArray::from(vec![-1]);
+        assert_eq!(micros(&nanos, TimeUnit::Nanosecond, 0), -1);
+        assert_eq!(instant(-1, Some(&zone("UTC"))), "1969-12-31T23:59:59.999999+00:00");
+        assert_eq!(instant(i64::MIN, None), model::Timestamp(i64::MIN).to_string());
+    }
+
+    #[test]
+    fn numbers_as_postgresql_prints_them() {
+        for (value, want) in [
+            (0.0, "0"),
+            (-0.5, "-0.5"),
+            (1e16, "1e+16"),
+            (1.5e-7, "1.5e-07"),
+            (123_456_789_012_345.0, "123456789012345"),
+            (0.0001, "0.0001"),
+            (f64::NEG_INFINITY, "-Infinity"),
+            (1e300, "1e+300"),
+        ] {
+            assert_eq!(float(&Float64Array::from(vec![value]), 0), want);
+        }
+    }
+}

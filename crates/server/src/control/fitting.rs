@@ -1,0 +1,115 @@
+//! Which settings of changes a node is told: it takes bursts of so many sources and so much text, and refuses all of a
+//! longer one. What holds already stands before what is asked later; the rest is cut, of a source all or nothing.
+
+use crate::control::text::{Sections, quoted};
+use config::{BURSTS_MAX, FLUSHES_MAX, TEXT_BYTES_MAX};
+use jobs::{Change, Entry};
+use model::Timestamp;
+use std::collections::BTreeMap;
+
+/// Bytes of a flush: the words, a number, the word of a source of 64 bytes.
+const FLUSH_BYTES: usize = 128;
+/// Bytes of the line that says until when.
+const UNTIL_BYTES: usize = 48;
+/// What section a burst is.
+const BURST: &str = "burst.";
+
+/// The sections of a node's text, as far as they have found room.
+#[derive(Debug)]
+pub(super) struct Fitting {
+    pub(super) sections: Sections,
+    /// What found none: the number of its change, and the section.
+    pub(super) cut: Vec<(i64, Box<str>)>,
+    bytes: usize,
+}
+
+impl Fitting {
+    /// What a text of so many bytes with these sections leaves, with room for flushes.
+    pub(super) fn after(bytes: usize, sections: &Sections) -> Self {
+        let reserved = FLUSHES_MAX * FLUSH_BYTES + UNTIL_BYTES;
+        let bytes = TEXT_BYTES_MAX.saturating_sub(reserved).saturating_sub(bytes);
+        Self { sections: sections.clone(), cut: Vec::new(), bytes }
+    }
+
+    /// Takes in a change that ends then. Whether anything of it but bursts, which have an end of their own, is told.
+    pub(super) fn take(&mut self, change: &Change, ends: Timestamp) -> bool {
+        let mut tells = false;
+        for entries in change.entries.chunk_by(|one, other| one.section == other.section) {
+            let Some(Entry { section, .. }) = entries.first() else { continue };
+            let is_burst = section.starts_with(BURST);
+            let until = is_burst.then(|| ("until".to_owned(), quoted(&ends.to_string())));
+            let lines = entries.iter().map(|one| (one.key.to_string(), one.value.to_string()));
+            let fits = self.fit(section, lines.chain(until).collect());
+            if !fits {
+                self.cut.push((change.number, section.clone()));
+            }
+            tells |= fits && !is_burst;
+        }
+        tells
+    }
+
+    /// Puts lines into a section if there is room for all of them.
+    fn fit(&mut self, name: &str, lines: BTreeMap<String, String>) -> bool {
+        let section = self.sections.get(name);
+        let bursts = self.sections.keys().filter(|name| name.starts_with(BURST)).count();
+        if section.is_none() && name.starts_with(BURST) && bursts >= BURSTS_MAX {
+            return false;
+        }
+        let bytes = |key: &str, value: &str| key.len() + " = \n".len() + value.len();
+        let there = |key: &String| section.and_then(|section| section.get(key));
+        let header = if section.is_none() { name.len() + "[]\n".len() } else { 0 };
+        let more: usize = lines.iter().map(|(key, value)| bytes(key, value)).sum();
+        let less: usize =
+            lines.keys().filter_map(|key| there(key).map(|value| bytes(key, value))).sum();
+        let Some(left) = (self.bytes + less).checked_sub(header + more) else { return false };
+        self.bytes = left;
+        self.sections.entry(name.to_owned()).or_default().extend(lines);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::text;
+
+    const ENDS: Timestamp = Timestamp::from_seconds(1_767_706_500);
+
+    fn change(number: i64, entries: &[(&str, &str, &str)]) -> Change {
+        text::tests::change(number, ENDS, entries)
+    }
+
+    #[test]
+    fn bursts_that_hold_stand_before_later_ones() {
+        let base = [("burst.load".to_owned(), BTreeMap::new())].into();
+        let mut fitting = Fitting::after(0, &base);
+        let keep = |section| (section, "keep", "\"1m\"");
+        let three = change(1, &[keep("burst.cpu"), keep("burst.disk"), keep("burst.memory")]);
+        assert!(!fitting.take(&three, ENDS), "a burst has an end of its own");
+        let more =
+            change(2, &[keep("burst.numa"), ("burst.cpu", "keep", "\"2m\""), keep("sources.x")]);
+        assert!(fitting.take(&more, ENDS));
+        assert_eq!(fitting.cut, [(2, "burst.numa".into())]);
+        let cpu = &fitting.sections["burst.cpu"];
+        assert_eq!((&*cpu["keep"], fitting.sections.len()), ("\"2m\"", 5));
+        assert_eq!(cpu["until"], quoted(&ENDS.to_string()));
+    }
+
+    #[test]
+    fn of_a_source_all_is_told_or_nothing() {
+        let reserved = FLUSHES_MAX * FLUSH_BYTES + UNTIL_BYTES;
+        let mut fitting = Fitting::after(TEXT_BYTES_MAX - reserved - 35, &Sections::new());
+        let long = "x".repeat(30);
+        let none = change(1, &[("sources.perf", "events", &long), ("sources.perf", "period", "1")]);
+        assert!(!fitting.take(&none, ENDS) && fitting.sections.is_empty());
+        let short = change(2, &[("sources.perf", "events", "1234567890")]);
+        assert!(fitting.take(&short, ENDS));
+        // In the place of what there is.
+        let other = change(3, &[("sources.perf", "events", "12345678901")]);
+        assert!(!fitting.take(&other, ENDS));
+        let less = change(4, &[("sources.perf", "events", "1")]);
+        assert!(fitting.take(&less, ENDS) && fitting.take(&short, ENDS));
+        let cut: Vec<i64> = fitting.cut.iter().map(|one| one.0).collect();
+        assert_eq!(cut, [1, 3]);
+    }
+}

@@ -1,0 +1,287 @@
+//! What each node is told with its acks: the server's file for agents, changes, promotions, flushes.
+//!
+//! The text of a node is put together when it is first asked for and kept until something changes, so that
+//! an ack costs a look into a map.
+
+use crate::common::counts::Counter;
+use crate::control::reloadable_config::{AgentConfig, generation};
+use crate::control::text::{Composed, Concerned};
+use crate::control::{expression, text};
+use jobs::{Demand, DemandError, FromJobs, Held, Rule, wanted};
+use model::{DeviceId, NodeList, Timestamp};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most nodes whose text is kept.
+const TEXTS_MAX: usize = 100_000;
+/// Most rows passed over whose words are remembered, so that each is told once.
+const TOLD_MAX: usize = 1000;
+
+/// What is asked of agents, as requests need it.
+#[derive(Debug)]
+pub(crate) struct OnDemand {
+    demand: Arc<Demand>,
+    state: Mutex<State>,
+    /// Promotions left out of what nodes were told, each time that was put together.
+    pub(crate) cut: Counter,
+    /// The same of sections of changes, and of flushes.
+    pub(crate) settings_cut: Counter,
+    /// Promotions that jobs ask for now and that find no room.
+    pub(crate) left_out: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The file's version that `held` was read from.
+    version: Option<i64>,
+    held: Arc<Active>,
+    texts: HashMap<DeviceId, Kept>,
+    /// Rows that nobody can be refused, and that were told in the log.
+    told: BTreeSet<String>,
+}
+
+/// A node's text, for the server's file of that generation.
+#[derive(Debug)]
+struct Kept {
+    base: u64,
+    told: Arc<AgentConfig>,
+    stays: Timestamp,
+    /// What of changes the node is not told: the number of each, and the section.
+    left_out: Vec<(i64, Box<str>)>,
+}
+
+/// What holds, and which of it can concern a node.
+#[derive(Debug, Default)]
+pub(crate) struct Active {
+    pub(crate) held: Held,
+    changes: Index,
+    promotions: Index,
+    flushes: Index,
+}
+
+/// Places by the names of nodes: those that name them plainly, and those with patterns, to be tried.
+#[derive(Debug, Default)]
+struct Index {
+    plain: HashMap<Box<str>, Vec<usize>>,
+    patterns: Vec<usize>,
+}
+
+impl OnDemand {
+    pub(crate) fn new(demand: Arc<Demand>) -> Self {
+        Self {
+            demand,
+            state: Mutex::default(),
+            cut: Counter::default(),
+            settings_cut: Counter::default(),
+            left_out: AtomicU64::new(0),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
+    /// What holds.
+    pub(crate) fn active(&self) -> Arc<Active> {
+        Arc::clone(&self.lock().held)
+    }
+
+    /// What a node is told.
+    pub(crate) fn told(
+        &self,
+        device: &DeviceId,
+        base: &Arc<AgentConfig>,
+        now: Timestamp,
+    ) -> Arc<AgentConfig> {
+        let mut state = self.lock();
+        if let Some(kept) = state.texts.get(device)
+            && kept.base == base.generation
+            && now < kept.stays
+        {
+            return Arc::clone(&kept.told);
+        }
+        let held = Arc::clone(&state.held);
+        let concerned = held.of(device.as_str(), now);
+        if concerned.is_empty() {
+            return Arc::clone(base);
+        }
+        let Composed { text, stays, cut, left_out, flushes_cut } =
+            text::compose(&base.pieces, &concerned, now);
+        if cut > 0 {
+            self.cut.add(cut);
+            state.tell(format!("{device} is not told of all promotions: it takes no more of them"));
+        }
+        self.settings_cut.add(left_out.len() + flushes_cut);
+        if flushes_cut > 0 {
+            state.tell(format!("{device} is not told of all flushes: it takes no more of them"));
+        }
+        for (number, section) in &left_out {
+            // Which nodes those are, `jobmeter set --list` tells.
+            let what =
+                format!("of change {number} nodes, such as {device}, are not told [{section}]");
+            state
+                .tell_of(&format!("{number} [{section}]"), || format!("{what}: they take no more"));
+        }
+        let told = AgentConfig {
+            generation: generation(text.as_bytes()),
+            text: text.into(),
+            pieces: text::Base::default(),
+        };
+        let told = Arc::new(told);
+        if state.texts.len() >= TEXTS_MAX {
+            state.texts.clear();
+        }
+        let kept = Kept { base: base.generation, told: Arc::clone(&told), stays, left_out };
+        state.texts.insert(device.clone(), kept);
+        told
+    }
+
+    /// The sections of a change that a node is not told, as it takes no more; once it is known what it is told.
+    pub(crate) fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
+        let state = self.lock();
+        let left_out = state.texts.get(device).into_iter().flat_map(|kept| &kept.left_out);
+        left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
+    }
+
+    /// Reads anew what holds, if the file has changed since. May wait for the disk.
+    pub(crate) fn refresh(&self, now: Timestamp) -> Result<(), DemandError> {
+        let version = self.demand.version()?;
+        if self.lock().version == Some(version) {
+            return Ok(());
+        }
+        let (held, mut passed_over) = self.demand.held(now)?;
+        for promotion in &held.promotions {
+            if let Err(why) = expression::check(&promotion.metric) {
+                let number = promotion.number;
+                passed_over.push(format!("promotion {number} is passed over: {why}"));
+            }
+        }
+        let active = Active::new(held);
+        let mut state = self.lock();
+        for why in passed_over {
+            state.tell(why);
+        }
+        state.held = Arc::new(active);
+        state.texts.clear();
+        state.version = Some(version);
+        Ok(())
+    }
+
+    /// Ends what has ended by its time.
+    pub(crate) fn expire(&self, now: Timestamp) -> Result<(), DemandError> {
+        if self.lock().held.next_end().is_some_and(|end| end <= now) {
+            self.demand.expire(now)?;
+        }
+        self.refresh(now)
+    }
+
+    /// Lets promotions follow the jobs that run and the rules.
+    pub(crate) fn follow(
+        &self,
+        registry: &jobs::Registry,
+        rules: &[Rule],
+        now: Timestamp,
+    ) -> Result<(), DemandError> {
+        let jobs = registry.running_facts()?;
+        let running: BTreeSet<String> = jobs.iter().map(|job| job.key.to_string()).collect();
+        let wanted = wanted(&jobs, rules);
+        let FromJobs { began, ended, left_out } =
+            self.demand.follow(&wanted, |job| running.contains(job), now)?;
+        if began + ended > 0 {
+            log::info!("{began} promotions began and {ended} ended with jobs and rules");
+        }
+        self.left_out.store(left_out, Ordering::Relaxed);
+        if left_out > 0 {
+            let told = "promotions that jobs ask for are left out: too many of one user, or of all";
+            self.lock().tell(told.to_owned());
+        }
+        self.refresh(now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells something in the log, once.
+    fn tell(&mut self, what: String) {
+        self.tell_of(&what.clone(), || what);
+    }
+
+    /// Tells something in the log, once of each subject.
+    fn tell_of(&mut self, subject: &str, what: impl FnOnce() -> String) {
+        if self.told.len() < TOLD_MAX && self.told.insert(subject.to_owned()) {
+            log::warn!("{}", what());
+        }
+    }
+}
+
+impl Active {
+    fn new(held: Held) -> Self {
+        let changes = Index::of(held.changes.iter().map(|one| &one.nodes));
+        let good = |one: &jobs::Promotion| expression::check(&one.metric).is_ok();
+        let promotions =
+            Index::where_good(held.promotions.iter().map(|one| (good(one), &one.nodes)));
+        let flushes = Index::of(held.flushes.iter().map(|one| &one.nodes));
+        Self { held, changes, promotions, flushes }
+    }
+
+    /// What concerns a node at an instant.
+    fn of(&self, device: &str, now: Timestamp) -> Concerned<'_> {
+        let Held { changes, promotions, flushes } = &self.held;
+        let mut of = Concerned {
+            changes: self.changes.find(device, |at| changes.get(at).map(|one| (one, &one.nodes))),
+            promotions: self
+                .promotions
+                .find(device, |at| promotions.get(at).map(|one| (one, &one.nodes))),
+            flushes: self.flushes.find(device, |at| flushes.get(at).map(|one| (one, &one.nodes))),
+        };
+        of.changes.retain(|change| change.until > now);
+        of.promotions.retain(|promotion| promotion.until.is_none_or(|until| until > now));
+        of.flushes.retain(|flush| flush.made.plus(jobs::FLUSH_TOLD_US) > now);
+        of
+    }
+
+    /// When the first of what holds ends by its time.
+    fn next_end(&self) -> Option<Timestamp> {
+        let changes = self.held.changes.iter().map(|change| change.until);
+        changes.chain(self.held.promotions.iter().filter_map(|promotion| promotion.until)).min()
+    }
+}
+
+impl Index {
+    fn of<'a>(lists: impl Iterator<Item = &'a NodeList>) -> Self {
+        Self::where_good(lists.map(|list| (true, list)))
+    }
+
+    fn where_good<'a>(lists: impl Iterator<Item = (bool, &'a NodeList)>) -> Self {
+        let mut index = Self::default();
+        for (at, (_, list)) in lists.enumerate().filter(|(_, (good, _))| *good) {
+            match list.plain() {
+                None => index.patterns.push(at),
+                Some(names) => {
+                    for name in names {
+                        index.plain.entry(name.into()).or_default().push(at);
+                    }
+                }
+            }
+        }
+        index
+    }
+
+    /// What concerns a node, in its order.
+    fn find<'a, T>(
+        &self,
+        device: &str,
+        get: impl Fn(usize) -> Option<(&'a T, &'a NodeList)>,
+    ) -> Vec<&'a T> {
+        let plain = self.plain.get(device).into_iter().flatten().copied();
+        let is_meant = |at: &usize| get(*at).is_some_and(|(_, nodes)| nodes.has(device));
+        let patterns = self.patterns.iter().copied().filter(is_meant);
+        let places: BTreeSet<usize> = plain.chain(patterns).collect();
+        places.into_iter().filter_map(|at| get(at).map(|(found, _)| found)).collect()
+    }
+}

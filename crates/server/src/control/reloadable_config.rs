@@ -1,0 +1,252 @@
+//! The part of the configuration that is read anew on SIGHUP, without losing a connection.
+
+use crate::auth::access::{Access, UserFiles};
+use crate::auth::name_service::GETENT;
+use crate::auth::peer::host_of_ip;
+use crate::auth::staff_groups;
+use crate::auth::tls::{self, TlsError, TlsFiles};
+use crate::auth::tokens::{SecretError, Tokens};
+use crate::control::rules::{self, Rules};
+use crate::control::text::Base;
+use crate::control::value_rule::When;
+use config::{AccessSettings, ServerConfig};
+use jobs::Rule;
+use kernel::Root;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const AGENT_CONFIG_BYTES_MAX: usize = 64 << 10;
+
+/// Why a configuration cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The token file.
+    #[error("tokens: {0}")]
+    Tokens(SecretError),
+    /// The staff.
+    #[error("access.staff: {0}")]
+    Access(String),
+    /// The certificates.
+    #[error("TLS: {0}")]
+    Tls(TlsError),
+    /// The configuration for agents.
+    #[error("the configuration for agents, {}: {why}", path.display())]
+    Agents {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The rules of promotions.
+    #[error("the rules of promotions, {}: {why}", path.display())]
+    Rules {
+        /// Their file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A listener that others can reach, without a token.
+    #[error(
+        "listening on {0}, beyond this machine, needs `token_file` with a token in it, or `client_ca`"
+    )]
+    NoToken(SocketAddr),
+    /// A listener that others can reach, without TLS.
+    #[error(
+        "listening on {0}, beyond this machine, needs `cert` and `key`, or `plain` to do without TLS"
+    )]
+    NoTls(SocketAddr),
+    /// TLS came or went.
+    #[error("a server turns TLS on or off only when it starts; restart it")]
+    TlsChanged,
+    /// The thread that reads the files died.
+    #[error("reading the configuration's files panicked")]
+    Panicked,
+}
+
+/// What holds for the requests that come from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    /// Names by which this server may be called, in lower case, without ports.
+    pub(crate) names: Vec<String>,
+    pub(crate) tokens: Tokens,
+    pub(crate) access: Access,
+    /// The settings that `access` was resolved from.
+    pub(crate) access_settings: AccessSettings,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) agents: Arc<AgentConfig>,
+    /// What is promoted without that anybody asks.
+    pub(crate) rules: Arc<[Rule]>,
+    /// What values bring about.
+    pub(crate) when: Arc<[When]>,
+}
+
+/// What the server wants agents to run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AgentConfig {
+    /// Names the text; 0 when there is none.
+    pub(crate) generation: u64,
+    pub(crate) text: Vec<u8>,
+    /// The text in pieces, where more is put into it.
+    pub(crate) pieces: Base,
+}
+
+impl Live {
+    /// Reads every file that the configuration names.
+    ///
+    /// # Errors
+    /// One of them is wrong, or the listener would be open to others.
+    pub(crate) fn load(
+        config: &ServerConfig,
+        agents: Option<&Path>,
+        listen: SocketAddr,
+        root: &Root,
+    ) -> Result<Self, LiveError> {
+        let (live, errors) = Self::read(config, agents, listen, root);
+        match errors.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => live.ok_or(LiveError::Panicked),
+        }
+    }
+
+    /// The same, with everything that is wrong, each with the setting that it is about.
+    pub(crate) fn read(
+        config: &ServerConfig,
+        agents: Option<&Path>,
+        listen: SocketAddr,
+        root: &Root,
+    ) -> (Option<Self>, Vec<(&'static str, LiveError)>) {
+        let mut errors = Vec::new();
+        let tokens = noted(&mut errors, "token_file", tokens(config, root));
+        let access =
+            staff_groups::resolve(&config.access, root, GETENT, true).map_err(LiveError::Access);
+        let access = noted(&mut errors, "access.staff", access);
+        let tls = noted(&mut errors, "cert", tls_of(config));
+        if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
+            let reach = check_reach(config, listen, tokens, tls.is_some());
+            noted(&mut errors, "listen", reach);
+        }
+        let agents = agents.map(AgentConfig::read).transpose();
+        let agents = noted(&mut errors, "agent_config", agents);
+        let rules = noted(&mut errors, "promotions.rules", rules_of(config));
+        let all = tokens.zip(access).zip(tls).zip(agents).zip(rules);
+        let live = all.map(|((((tokens, access), tls), agents), Rules { promoting, when })| Self {
+            names: names(&config.listen.names, listen),
+            tokens,
+            access,
+            access_settings: config.access.clone(),
+            tls,
+            agents: Arc::new(agents.unwrap_or_default()),
+            rules: promoting.into(),
+            when: when.into(),
+        });
+        (live, errors)
+    }
+}
+
+/// Notes what is wrong with a setting.
+fn noted<T>(
+    errors: &mut Vec<(&'static str, LiveError)>,
+    key: &'static str,
+    read: Result<T, LiveError>,
+) -> Option<T> {
+    read.map_err(|error| errors.push((key, error))).ok()
+}
+
+fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, LiveError> {
+    let Some(path) = &config.listen.token_file else { return Ok(Tokens::default()) };
+    Tokens::read(path, &UserFiles::read(root).passwd).map_err(LiveError::Tokens)
+}
+
+fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, LiveError> {
+    let listener = &config.listen;
+    let Some((cert, key)) = listener.cert.clone().zip(listener.key.clone()) else {
+        return Ok(None);
+    };
+    let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
+    tls::load(&files).map(Some).map_err(LiveError::Tls)
+}
+
+/// Rejects a listener that others can reach without a token, or without TLS.
+fn check_reach(
+    config: &ServerConfig,
+    listen: SocketAddr,
+    tokens: &Tokens,
+    has_tls: bool,
+) -> Result<(), LiveError> {
+    let listener = &config.listen;
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if tokens.len() == 0 && listener.client_ca.is_none() {
+        return Err(LiveError::NoToken(listen));
+    }
+    if !has_tls && !listener.plain {
+        return Err(LiveError::NoTls(listen));
+    }
+    Ok(())
+}
+
+fn rules_of(config: &ServerConfig) -> Result<Rules, LiveError> {
+    let promotions = &config.promotions;
+    let Some(path) = &promotions.rules else { return Ok(Rules::default()) };
+    rules::read(path, promotions.time_max)
+        .map_err(|why| LiveError::Rules { path: path.clone(), why })
+}
+
+/// Loopback names, the address, and the names that are given, or else the machine's own.
+fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).into();
+    if !listen.ip().is_unspecified() {
+        names.push(host_of_ip(listen.ip()));
+    }
+    if given.is_empty() {
+        let uname = rustix::system::uname();
+        names.push(uname.nodename().to_string_lossy().to_ascii_lowercase());
+    }
+    let plain = |name: &String| name.trim_end_matches('.').to_ascii_lowercase();
+    names.extend(given.iter().map(plain));
+    names
+}
+
+impl AgentConfig {
+    fn read(path: &Path) -> Result<Self, LiveError> {
+        let wrong = |why| LiveError::Agents { path: path.to_owned(), why };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        if text.len() > AGENT_CONFIG_BYTES_MAX {
+            return Err(wrong(format!("longer than {AGENT_CONFIG_BYTES_MAX} bytes")));
+        }
+        let pieces = Base::parse(&text).map_err(wrong)?;
+        Ok(Self { generation: generation(text.as_bytes()), text: text.into(), pieces })
+    }
+}
+
+/// A number that names a text: the first 63 bits of its SHA-256, and never 0. 63, so that it is the same
+/// number wherever numbers have a sign.
+pub(crate) fn generation(text: &[u8]) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text);
+    let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();
+    (u64::from_be_bytes(first) >> 1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_server() {
+        let listen = "192.0.2.7:8790".parse().unwrap();
+        let names = names(&["Metrics.Site.example.".to_owned()], listen);
+        let want = ["localhost", "127.0.0.1", "[::1]", "192.0.2.7", "metrics.site.example"];
+        assert_eq!(names, want);
+        let all = super::names(&[], "[::]:8790".parse().unwrap());
+        assert_eq!(all.len(), 4, "the machine's own name, and no `[::]`: {all:?}");
+    }
+
+    #[test]
+    fn a_generation_names_its_text() {
+        assert_ne!(generation(b"a"), generation(b"b"));
+        assert_eq!(generation(b"a"), generation(b"a"));
+        assert_ne!(generation(b""), 0);
+    }
+}

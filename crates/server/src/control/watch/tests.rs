@@ -1,0 +1,249 @@
+//! When a rule about values fires, and when not.
+
+use super::*;
+use crate::control::value_rule::Beyond;
+use model::{Batch, Boot, Labels, Metric, SeriesEntry, SeriesTable, Tick, Unit};
+use wire::{Decoder, Encoder, Frames};
+
+const NOW: Timestamp = Timestamp::from_seconds(1_767_706_500);
+
+fn hot() -> When {
+    When {
+        name: "hot".into(),
+        metric: "hwmon_temperature_celsius".into(),
+        labels: vec![("chip".into(), "core".into())],
+        nodes: None,
+        jobs: false,
+        beyond: Beyond::Above(90.0),
+        back: 80.0,
+        lasts_us: 20 * Timestamp::SECOND,
+        flush: Some("cpu".into()),
+        promote: None,
+        promote_us: 0,
+        again_us: 60 * Timestamp::SECOND,
+    }
+}
+
+/// A node's batch with one series: its readings, by second.
+struct Told<'a> {
+    origin: &'a str,
+    device: &'a str,
+    kind: Kind,
+    chip: &'a str,
+    readings: &'a [(i64, f64)],
+}
+
+fn temperatures(readings: &[(i64, f64)]) -> Told<'_> {
+    Told { origin: "n1", device: "n1", kind: Kind::Gauge, chip: "core", readings }
+}
+
+fn decoded(told: &Told<'_>) -> Decoded {
+    let metric = Metric {
+        name: "hwmon_temperature_celsius".into(),
+        unit: Unit::Count,
+        kind: told.kind,
+        help: "How warm it is.".into(),
+        divisor: 1000,
+    };
+    let entry = SeriesEntry {
+        metric: Arc::new(metric),
+        device: DeviceId::new(told.device).unwrap(),
+        job: None,
+        labels: Labels::new([("chip", told.chip)]).unwrap(),
+        start: None,
+    };
+    let at = |second: i64| NOW.plus(second * Timestamp::SECOND);
+    let batch = Batch {
+        origin: Origin::new(told.origin).unwrap(),
+        boot: Boot([1; 16]),
+        seq: 0,
+        table: Arc::new(SeriesTable { entries: vec![entry] }),
+        ticks: told.readings.iter().map(|one| Tick { at: at(one.0), samples: 1 }).collect(),
+        index: vec![0; told.readings.len()],
+        values: told.readings.iter().map(|one| one.1).collect(),
+        gaps: Vec::new(),
+        jobs: Vec::new(),
+    };
+    let mut bytes = Vec::new();
+    Encoder::default().encode(&batch, &mut bytes).unwrap();
+    let frame = Frames::of(&bytes).next().unwrap().unwrap();
+    Decoder::default().decode(&frame).unwrap()
+}
+
+/// Rules at work, which are told of everything at once as it comes.
+struct Bench {
+    rules: Arc<[When]>,
+    watching: Watching,
+}
+
+impl Bench {
+    fn of(rules: Vec<When>) -> Self {
+        Self { rules: rules.into(), watching: Watching::default() }
+    }
+
+    fn told(&self, told: &Told<'_>) -> Judged {
+        let last = told.readings.last().unwrap().0;
+        let now = NOW.plus(last * Timestamp::SECOND);
+        let readings = self.watching.readings(&self.rules, &decoded(told), now);
+        self.watching.judge(&self.rules, &readings, now)
+    }
+
+    /// How often it fired, and how often it would have if not for the time since.
+    fn fires(&self, readings: &[(i64, f64)]) -> (usize, usize) {
+        let judged = self.told(&temperatures(readings));
+        (judged.fired, judged.too_soon)
+    }
+}
+
+#[test]
+fn a_rule_fires_once_until_the_value_was_back_and_its_time_is_over() {
+    let bench = Bench::of(vec![hot()]);
+    assert_eq!(bench.fires(&[(0, 91.0), (10, 89.0), (20, 91.0), (30, 95.0)]), (0, 0));
+    assert_eq!(bench.fires(&[(39, 95.0)]), (0, 0), "not for long enough");
+    assert_eq!(bench.fires(&[(40, 95.0)]), (1, 0));
+    let fired = bench.watching.take();
+    assert_eq!((fired.len(), fired[0].devices.first().unwrap().as_str()), (1, "n1"));
+    assert_eq!(fired[0].when, hot());
+    assert_eq!(bench.watching.take(), [], "it is told once");
+    // It stays beyond, and goes to and fro between the bounds.
+    assert_eq!(bench.fires(&[(50, 95.0), (60, 85.0), (70, 95.0), (90, 95.0), (100, 95.0)]), (0, 0));
+    // It was back, and is beyond again too soon; that it stays so is nothing new.
+    assert_eq!(bench.fires(&[(101, 80.0), (102, 95.0), (110, 95.0)]), (0, 0));
+    let bench = Bench::of(vec![When { again_us: 600 * Timestamp::SECOND, ..hot() }]);
+    assert_eq!(bench.fires(&[(0, 95.0), (20, 95.0)]), (1, 0));
+    assert_eq!(bench.fires(&[(30, 70.0), (40, 95.0), (60, 95.0)]), (0, 1));
+    assert_eq!(bench.fires(&[(70, 95.0), (80, 95.0)]), (0, 0));
+    assert_eq!(bench.fires(&[(600, 70.0), (610, 95.0), (630, 95.0)]), (1, 0));
+}
+
+#[test]
+fn what_is_late_twice_no_number_or_far_apart_says_nothing() {
+    let at_once = When { lasts_us: 0, ..hot() };
+    let bench = Bench::of(vec![at_once.clone()]);
+    // Of the past, as a spool tells it.
+    assert_eq!(bench.fires(&[(-500, 95.0), (0, 50.0)]), (0, 0));
+    assert_eq!(bench.fires(&[(5, f64::NAN), (6, 50.0)]), (0, 0));
+    let before = bench.watching.readings(&bench.rules, &decoded(&temperatures(&[(3, 95.0)])), NOW);
+    assert_eq!((before.len(), bench.watching.judge(&bench.rules, &before, NOW).fired), (1, 0));
+    assert_eq!(bench.fires(&[(7, 95.0)]), (1, 0));
+    let bench = Bench::of(vec![hot()]);
+    assert_eq!(bench.fires(&[(0, 95.0)]), (0, 0));
+    assert_eq!(bench.fires(&[(601, 95.0)]), (0, 0), "nobody knows what was between");
+    assert_eq!(bench.fires(&[(621, 95.0)]), (1, 0));
+}
+
+#[test]
+fn of_a_counter_its_growth_is_looked_at() {
+    let rule = When { beyond: Beyond::Below(10.0), back: 10.0, lasts_us: 0, ..hot() };
+    let bench = Bench::of(vec![rule]);
+    let told = |readings: &[(i64, f64)]| {
+        bench.told(&Told { kind: Kind::Counter, ..temperatures(readings) }).fired
+    };
+    assert_eq!(told(&[(0, 1.0)]), 0, "one reading is no rate");
+    assert_eq!(told(&[(10, 101.0), (20, 201.0)]), 0);
+    // It began anew: what it has counted since is its growth.
+    assert_eq!(told(&[(30, 150.0)]), 0);
+    assert_eq!(told(&[(40, 249.0)]), 1);
+}
+
+#[test]
+fn a_rule_looks_at_what_it_names_of_what_a_node_sends_of_itself() {
+    let rule = || When { lasts_us: 0, ..hot() };
+    let fires = |when: When, told: Told<'_>| Bench::of(vec![when]).told(&told).fired;
+    let hot = &[(0, 95.0)];
+    assert_eq!(fires(rule(), temperatures(hot)), 1);
+    assert_eq!(fires(rule(), Told { chip: "disk", ..temperatures(hot) }), 0);
+    assert_eq!(
+        fires(When { labels: Vec::new(), ..rule() }, Told { chip: "disk", ..temperatures(hot) }),
+        1
+    );
+    assert_eq!(fires(rule(), Told { device: "n2", ..temperatures(hot) }), 0, "of another");
+    assert_eq!(fires(rule(), Told { origin: "n1/run-7", ..temperatures(hot) }), 0);
+    let on = |list: &str| NodeList::new(list).ok();
+    assert_eq!(fires(When { nodes: on("n[1-3]"), ..rule() }, temperatures(hot)), 1);
+    assert_eq!(fires(When { nodes: on("gpu-*"), ..rule() }, temperatures(hot)), 0);
+    assert_eq!(fires(When { metric: "load_1m".into(), ..rule() }, temperatures(hot)), 0);
+    assert_eq!(fires(When { jobs: true, ..rule() }, temperatures(hot)), 0);
+}
+
+#[test]
+fn other_rules_begin_anew_and_remember_when_they_fired() {
+    let mut bench = Bench::of(vec![When { lasts_us: 0, ..hot() }]);
+    assert_eq!(bench.fires(&[(0, 95.0)]), (1, 0));
+    bench.rules = vec![When { lasts_us: 0, back: 85.0, ..hot() }].into();
+    assert_eq!(bench.fires(&[(10, 95.0)]), (0, 1));
+    // As after a restart of the server.
+    let bench = Bench::of(vec![When { lasts_us: 0, ..hot() }]);
+    bench.watching.fired_before("hot", &NodeList::new("n0,n1").unwrap(), NOW);
+    assert_eq!(bench.fires(&[(10, 95.0), (59, 70.0)]), (0, 1));
+    assert_eq!(bench.fires(&[(61, 95.0)]), (1, 0));
+}
+
+/// A server that starts again with what the one before wrote down.
+fn again(written: &mut HashMap<Latch, bool>, bench: &Bench) -> Bench {
+    written.extend(bench.watching.news());
+    let latches = written.iter().filter(|(_, is)| **is).map(|(latch, _)| latch.clone()).collect();
+    Bench { rules: Arc::clone(&bench.rules), watching: Watching::latched_before(latches) }
+}
+
+#[test]
+fn what_lasts_is_nothing_new_to_a_server_that_starts_again() {
+    let rule = || When { lasts_us: 0, again_us: 1, ..hot() };
+    let (mut written, first) = (HashMap::new(), Bench::of(vec![rule()]));
+    assert_eq!(first.fires(&[(0, 95.0)]), (1, 0));
+    let second = again(&mut written, &first);
+    assert_eq!(second.fires(&[(10, 95.0), (20, 85.0), (30, 95.0)]), (0, 0));
+    assert_eq!(second.watching.news(), [], "nothing to write down");
+    let third = again(&mut written, &second);
+    assert_eq!(third.fires(&[(40, 70.0)]), (0, 0));
+    let fourth = again(&mut written, &third);
+    assert_eq!(fourth.fires(&[(50, 95.0)]), (1, 0), "it was back before");
+    assert_eq!(fourth.told(&Told { chip: "disk", ..temperatures(&[(50, 95.0)]) }).fired, 0);
+    // Another node's is its own.
+    let on_n2 = Told { origin: "n2", device: "n2", ..temperatures(&[(60, 95.0)]) };
+    assert_eq!(again(&mut written, &fourth).told(&on_n2).fired, 1);
+}
+
+#[test]
+fn a_rule_that_is_as_it_was_has_still_fired_when_others_change() {
+    let rule = || When { lasts_us: 0, again_us: 1, ..hot() };
+    let other = || When { name: "other".into(), beyond: Beyond::Above(200.0), ..rule() };
+    let mut bench = Bench::of(vec![rule()]);
+    assert_eq!(bench.fires(&[(0, 95.0)]), (1, 0));
+    // At another place, with another thing to do.
+    bench.rules = vec![other(), When { flush: Some("load".into()), ..rule() }].into();
+    assert_eq!(bench.fires(&[(10, 95.0)]), (0, 0));
+    bench.rules = vec![When { back: 85.0, ..rule() }].into();
+    assert_eq!(bench.fires(&[(20, 95.0)]), (1, 0), "another rule of that name");
+    let mut news: Vec<bool> = bench.watching.news().into_iter().map(|one| one.1).collect();
+    news.sort_unstable();
+    assert_eq!(news, [false, true], "of the rule as it was, and as it is");
+}
+
+#[test]
+fn what_is_remembered_is_bounded() {
+    let bench = Bench::of(vec![When { lasts_us: 0, again_us: 1, ..hot() }]);
+    let first = decoded(&temperatures(&[(0, 50.0)])).table().unwrap().entries[0].series();
+    let series = |n: usize| {
+        Arc::new(Series { device: DeviceId::new(&format!("n{n}")).unwrap(), ..first.clone() })
+    };
+    bench.fires(&[(0, 50.0)]);
+    let reading = |n: usize, second: i64| Reading {
+        rule: 0,
+        series: series(n),
+        kind: Kind::Gauge,
+        point: Point { at: NOW.plus(second * Timestamp::SECOND), value: 95.0, start: None },
+    };
+    let many: Vec<Reading> = (0..WATCHED_MAX + 5).map(|n| reading(n, 0)).collect();
+    let judged = bench.watching.judge(&bench.rules, &many, NOW);
+    // `n1` is there from before, at the same instant.
+    assert_eq!((judged.fired, judged.unwatched), (WATCHED_MAX - 1, 5));
+    // What is silent makes room.
+    let later = NOW.plus(2 * APART_US);
+    let one = [reading(WATCHED_MAX + 1, 1200)];
+    assert_eq!(bench.watching.judge(&bench.rules, &one, later).fired, 1);
+    // What was forgotten has still fired.
+    let again = [reading(WATCHED_MAX - 1, 1201)];
+    assert_eq!(bench.watching.judge(&bench.rules, &again, later).fired, 0);
+    assert!(bench.watching.lock().latched.len() <= LATCHES_MAX);
+}

@@ -1,0 +1,322 @@
+//! Bodies of requests: read within a time and a size, memory taken as it is needed.
+
+use crate::auth::caller::{Caller, Rights};
+use crate::common::counts::{Counters, Limit};
+use crate::common::problem::{Refusal, Why};
+use crate::common::settings::Limits;
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The part of a budget that one sender may have, unless a single body may be longer.
+const SENDERS: usize = 8;
+/// The part of a budget that only agents, prologues and administrators may have.
+const RESERVED: usize = 4;
+
+/// Memory for the bodies of requests that are being read or worked on, in bytes: for all, and of it a part for each
+/// sender, so that one who sends slowly leaves room for the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Budget(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    bytes_max: usize,
+    used: Mutex<Used>,
+    refused: Counters<{ Limit::ALL.len() }>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    bytes: usize,
+    by_sender: HashMap<Arc<str>, usize>,
+}
+
+/// The budgets: what fills one leaves the others free.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    /// Batches of agents and administrators.
+    pub(crate) batches: Budget,
+    /// Batches of users.
+    pub(crate) user_batches: Budget,
+    /// Questions, and all other requests.
+    pub(crate) questions: Budget,
+}
+
+impl Budgets {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            batches: Budget::new(limits.batch_bodies_bytes_max),
+            user_batches: Budget::new(limits.user_batch_bodies_bytes_max),
+            questions: Budget::new(limits.question_bodies_bytes_max),
+        }
+    }
+
+    /// Each, with its name in `/metrics`.
+    pub(crate) const fn all(&self) -> [(&'static str, &Budget); 3] {
+        [
+            ("batches", &self.batches),
+            ("user_batches", &self.user_batches),
+            ("questions", &self.questions),
+        ]
+    }
+}
+
+/// How much of a budget a sender may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// A part, and nothing of the reserve.
+    User,
+    /// A part, also of the reserve.
+    Agent,
+    /// Everything.
+    Admin,
+}
+
+/// Who sends a body.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    name: Arc<str>,
+    rank: Rank,
+}
+
+impl Sender {
+    pub(crate) fn of(caller: &Caller) -> Self {
+        let rank = match caller.rights {
+            Rights::Admin(_) => Rank::Admin,
+            Rights::Agent(_) | Rights::Telling(_) => Rank::Agent,
+            _ => Rank::User,
+        };
+        Self { name: caller.doer.whose(), rank }
+    }
+}
+
+/// A part of a budget; free again when dropped.
+#[derive(Debug)]
+struct Share {
+    budget: Budget,
+    sender: Sender,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(State { bytes_max, ..State::default() }))
+    }
+
+    /// How many bodies were refused because of this limit.
+    pub(crate) fn refused(&self, limit: Limit) -> u64 {
+        self.0.refused.get(limit)
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.0.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes so much for this sender, of whom a body may have `body_max`.
+    fn take(&self, sender: &Sender, bytes: usize, body_max: usize) -> Result<(), Limit> {
+        let max = self.0.bytes_max;
+        let reserve = if sender.rank < Rank::Agent { max / RESERVED } else { 0 };
+        let mut used = self.used();
+        let all = used.bytes.saturating_add(bytes);
+        let before = used.by_sender.get(&sender.name).copied().unwrap_or(0);
+        let own = before.saturating_add(bytes);
+        let limit = if sender.rank < Rank::Admin && own > body_max.max(max / SENDERS) {
+            Limit::Sender
+        } else if all > max.saturating_sub(reserve) {
+            Limit::All
+        } else {
+            used.bytes = all;
+            used.by_sender.insert(Arc::clone(&sender.name), own);
+            return Ok(());
+        };
+        drop(used);
+        self.0.refused.add(limit, 1);
+        Err(limit)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut used = self.budget.used();
+        used.bytes = used.bytes.saturating_sub(self.bytes);
+        if let Some(own) = used.by_sender.get_mut(&self.sender.name) {
+            *own = own.saturating_sub(self.bytes);
+            if *own == 0 {
+                used.by_sender.remove(&self.sender.name);
+            }
+        }
+    }
+}
+
+/// A body, with its share of the budget, which is given back with it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) bytes: Vec<u8>,
+    _share: Share,
+}
+
+/// What a body may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds<'a> {
+    /// Longest body.
+    pub(crate) bytes_max: usize,
+    /// Longest time from its first byte to its last.
+    pub(crate) within: Duration,
+    /// Memory for all of them.
+    pub(crate) budget: &'a Budget,
+}
+
+/// Reads a body.
+///
+/// A body that says too great a length is refused before a byte of it is read; one that says none, as
+/// soon as it is too long. Memory is taken with each piece that arrives, so that a client that
+/// announces much and sends nothing holds nothing.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    bounds: Bounds<'_>,
+    sender: Sender,
+) -> Result<Held, Refusal> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let announced = announced.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
+    if announced > bounds.bytes_max {
+        return Err(too_large(announced, bounds.bytes_max));
+    }
+    match tokio::time::timeout(bounds.within, pieces(body, bounds, sender)).await {
+        Ok(held) => held,
+        Err(_) => {
+            let message = format!("the body did not arrive within {:?}", bounds.within);
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "57014", Why::TooSlow, message))
+        }
+    }
+}
+
+async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<Held, Refusal> {
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut share = Share { budget: bounds.budget.clone(), sender, bytes: 0 };
+    while let Some(frame) = body.frame().await {
+        let cut = |error| Refusal::malformed(format!("the body was cut short: {error}"));
+        // Trailers say nothing that is wanted.
+        let Ok(piece) = frame.map_err(cut)?.into_data() else { continue };
+        let length = bytes.len().saturating_add(piece.len());
+        if length > bounds.bytes_max {
+            return Err(too_large(length, bounds.bytes_max));
+        }
+        bounds.budget.take(&share.sender, piece.len(), bounds.bytes_max).map_err(|limit| {
+            Refusal::busy(match limit {
+                Limit::Sender => {
+                    "too many requests of this sender are under way; send it again in a moment"
+                }
+                Limit::All => "too many requests are under way; send it again in a moment",
+            })
+        })?;
+        share.bytes = length;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Held { bytes, _share: share })
+}
+
+fn too_large(bytes: usize, max: usize) -> Refusal {
+    Refusal::too_large(format!("the body has {bytes} bytes or more; {max} at most"))
+}
+
+/// The media type of a Content-Type header: its part before `;`, in lower case.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(text.split(';').next()?.trim().to_ascii_lowercase())
+}
+
+/// Refuses a body in another form than as it is: nothing here is compressed by HTTP.
+pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            let message = "bodies are taken as they are: leave Content-Encoding out";
+            Err(unsupported(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A body of a kind that is not taken.
+pub(crate) fn unsupported(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "PGRST107", Why::Malformed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+    use futures::stream;
+
+    fn run<F: Future>(work: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    fn pieces_of(sizes: &[usize]) -> Body {
+        let pieces: Vec<_> =
+            sizes.iter().map(|size| Ok::<_, std::io::Error>(vec![b'x'; *size])).collect();
+        Body::from_stream(stream::iter(pieces))
+    }
+
+    fn sender(name: &str, rank: Rank) -> Sender {
+        Sender { name: name.into(), rank }
+    }
+
+    fn user(uid: u32) -> Sender {
+        sender(&format!("uid {uid}"), Rank::User)
+    }
+
+    #[test]
+    fn sizes_and_the_budget() {
+        let budget = Budget::new(2000);
+        let within = Duration::from_secs(5);
+        let bounds = Bounds { bytes_max: 600, within, budget: &budget };
+        run(async {
+            let none = HeaderMap::new();
+            let first = read(&none, pieces_of(&[300, 300]), bounds, user(1)).await.unwrap();
+            assert_eq!(first.bytes.len(), 600);
+            let long = read(&none, pieces_of(&[400, 201]), bounds, user(2)).await.unwrap_err();
+            assert_eq!(long.status, 413);
+            let busy = read(&none, pieces_of(&[300, 200]), bounds, user(1)).await.unwrap_err();
+            assert_eq!(busy.status, 429);
+            drop(first);
+            assert!(read(&none, pieces_of(&[600]), bounds, user(1)).await.is_ok());
+            assert_eq!(budget.used().bytes, 0, "every share came back");
+            let says =
+                HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from_static("601"))]);
+            assert_eq!(read(&says, pieces_of(&[]), bounds, user(1)).await.unwrap_err().status, 413);
+        });
+    }
+
+    #[test]
+    fn a_body_that_does_not_come_is_not_waited_for() {
+        let budget = Budget::new(1000);
+        let within = Duration::from_millis(20);
+        let bounds = Bounds { bytes_max: 600, within, budget: &budget };
+        let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let refusal = run(read(&HeaderMap::new(), body, bounds, user(1))).unwrap_err();
+        assert_eq!(refusal.status, 408);
+    }
+
+    #[test]
+    fn one_sender_leaves_room_for_the_others() {
+        let budget = Budget::new(1600);
+        let take = |sender: &Sender| budget.take(sender, 100, 100);
+        let (one, root) = (user(1), sender("root", Rank::Admin));
+        let agents = ["n1", "n2"].map(|name| sender(name, Rank::Agent));
+        assert_eq!([take(&one), take(&one), take(&one)], [Ok(()), Ok(()), Err(Limit::Sender)]);
+        // Five more users have what is not reserved.
+        let others: Vec<_> = (2..=6).flat_map(|uid| [take(&user(uid)), take(&user(uid))]).collect();
+        assert_eq!(others, [Ok(()); 10]);
+        assert_eq!(take(&user(7)), Err(Limit::All));
+        let [first, second] = &agents;
+        assert_eq!([take(first), take(first), take(first)], [Ok(()), Ok(()), Err(Limit::Sender)]);
+        assert_eq!([take(second), take(&root), take(&root)], [Ok(()), Ok(()), Err(Limit::All)]);
+        assert_eq!((budget.refused(Limit::Sender), budget.refused(Limit::All)), (2, 2));
+        // A body may be as long as bodies may be, also where that is more than a part.
+        assert_eq!(Budget::new(1600).take(&one, 900, 900), Ok(()));
+    }
+}

@@ -1,0 +1,193 @@
+//! Parameters of a question: from the query string, a JSON object or a form, whichever the request has.
+
+use crate::common::problem::{Refusal, Why};
+use crate::http::body::{media_type, unsupported};
+use api::Operation;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The parameters of a request, each once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Params {
+    given: BTreeMap<String, Value>,
+}
+
+impl Params {
+    /// Those of a query string, percent-decoded, `+` as a blank.
+    pub(crate) fn of_query(query: Option<&str>) -> Result<Self, Refusal> {
+        Self::of_pairs(query.unwrap_or_default().as_bytes())
+    }
+
+    fn of_pairs(text: &[u8]) -> Result<Self, Refusal> {
+        let mut params = Self::default();
+        for (name, value) in form_urlencoded::parse(text) {
+            params.add(name.into_owned(), Value::String(value.into_owned()))?;
+        }
+        Ok(params)
+    }
+
+    /// Those of a query string and of a body: an object in JSON, or a form. An empty body has none.
+    pub(crate) fn of_body(
+        query: Option<&str>,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Self, Refusal> {
+        let mut params = Self::of_query(query)?;
+        if body.is_empty() {
+            return Ok(params);
+        }
+        let more = match media_type(headers).as_deref() {
+            None | Some("application/json") => {
+                let object: serde_json::Map<String, Value> = serde_json::from_slice(body)
+                    .map_err(|error| Refusal::malformed(format!("no JSON object: {error}")))?;
+                object.into_iter().collect()
+            }
+            Some("application/x-www-form-urlencoded") => Self::of_pairs(body)?.given,
+            Some(other) => {
+                return Err(unsupported(format!(
+                    "`{}` is not taken here; application/json or application/x-www-form-urlencoded",
+                    other.chars().take(100).collect::<String>()
+                )));
+            }
+        };
+        for (name, value) in more {
+            params.add(name, value)?;
+        }
+        Ok(params)
+    }
+
+    fn add(&mut self, name: String, value: Value) -> Result<(), Refusal> {
+        if self.given.contains_key(&name) {
+            return Err(Refusal::malformed(format!("the parameter `{name}` is given twice")));
+        }
+        self.given.insert(name, value);
+        Ok(())
+    }
+
+    /// Refuses names that are not known, with the one that was probably meant. PostgREST answers 404 for
+    /// a function without such an argument; everything else is a 400.
+    pub(crate) fn only(&self, operation: Operation, status: StatusCode) -> Result<(), Refusal> {
+        let known: Vec<&str> = operation.params().iter().map(|param| param.name).collect();
+        let Some(unknown) = self.given.keys().find(|name| !known.contains(&&***name)) else {
+            return Ok(());
+        };
+        let shown: String = unknown.chars().take(100).collect();
+        let message = match &*known {
+            [] => format!("there is no parameter `{shown}` here, nor any other"),
+            _ => format!("there is no parameter `{shown}` here; {}", known.join(", ")),
+        };
+        let meant = config::nearest(unknown, known);
+        let hint = meant.map(|near| format!("is `{near}` meant?"));
+        Err(Refusal::new(status, "PGRST202", Why::Unknown, message).hint(hint))
+    }
+
+    /// A parameter as text: a number or a truth value as it is written, null as if it were not there.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+        match self.given.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(Value::Number(number)) => Ok(Some(number.to_string())),
+            Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
+            Some(Value::Array(_) | Value::Object(_)) => {
+                Err(Refusal::malformed(format!("the parameter `{name}` is one value, not several")))
+            }
+        }
+    }
+
+    /// How many entries of a list are requested: from 1 to `most`.
+    pub(crate) fn limit(&self, most: u32) -> Result<Option<usize>, Refusal> {
+        let Some(text) = self.text("limit")? else { return Ok(None) };
+        let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let message = || format!("`limit` is a whole number from 1 to {most}");
+        limit.map(Some).ok_or_else(|| Refusal::malformed(message()))
+    }
+
+    /// A parameter that may hold an array or object; in a query string or form it is JSON text.
+    pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, Refusal> {
+        match self.given.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => serde_json::from_str(text).map(Some).map_err(|error| {
+                Refusal::malformed(format!("the parameter `{name}` is no JSON: {error}"))
+            }),
+            Some(value) => Ok(Some(value.clone())),
+        }
+    }
+}
+
+/// A part of the path that is a name.
+pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+    path.map(|Path(name)| name).map_err(|error| Refusal::malformed(error.body_text()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{HeaderValue, header};
+    use proptest::prelude::*;
+
+    fn typed(kind: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))])
+    }
+
+    #[test]
+    fn the_same_from_everywhere() {
+        let query = Params::of_query(Some("job_id=7&nodes=a%2Cb&summary=true")).unwrap();
+        let json = br#"{"job_id": 7, "nodes": "a,b", "summary": true, "devices": null}"#;
+        let json = Params::of_body(None, &typed("application/json; charset=utf-8"), json).unwrap();
+        let kind = typed("application/x-www-form-urlencoded");
+        let form = Params::of_body(Some("job_id=7"), &kind, b"nodes=a,b&summary=true").unwrap();
+        for params in [query, json, form] {
+            let text = |name| params.text(name).unwrap();
+            assert_eq!(text("job_id").as_deref(), Some("7"));
+            assert_eq!(text("nodes").as_deref(), Some("a,b"));
+            assert_eq!(text("summary").as_deref(), Some("true"));
+            assert_eq!(text("devices"), None);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let twice = Params::of_query(Some("a=1&a=2")).unwrap_err();
+        assert!(twice.message.contains("`a` is given twice"));
+        let kind = typed("text/csv");
+        assert_eq!(Params::of_body(None, &kind, b"a,b").unwrap_err().status, 415);
+        let kind = typed("application/json");
+        for body in [&b"[1]"[..], b"{", b"7", b"\xff"] {
+            assert_eq!(Params::of_body(None, &kind, body).unwrap_err().status, 400);
+        }
+        let list = Params::of_body(None, &kind, br#"{"nodes": ["a"]}"#).unwrap();
+        assert!(list.text("nodes").is_err());
+        assert_eq!(list.json("nodes").unwrap(), Some(serde_json::json!(["a"])));
+    }
+
+    #[test]
+    fn an_unknown_name_comes_with_the_near_one() {
+        let params = Params::of_query(Some("metric=x")).unwrap();
+        let refusal = params.only(Operation::GetMetrics, StatusCode::NOT_FOUND).unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (404, "PGRST202"));
+        assert_eq!(refusal.hint.as_deref(), Some("is `metrics` meant?"));
+        assert!(params.only(Operation::Last, StatusCode::NOT_FOUND).is_ok());
+    }
+
+    #[test]
+    fn a_limit_is_a_number_from_one_on() {
+        let limit = |query| Params::of_query(Some(query)).unwrap().limit(100);
+        assert_eq!(limit("limit=1").unwrap(), Some(1));
+        assert_eq!((limit("limit=100").unwrap(), limit("a=1").unwrap()), (Some(100), None));
+        for query in ["limit=0", "limit=101", "limit=-1", "limit=x", "limit="] {
+            let refusal = limit(query).unwrap_err();
+            assert_eq!(refusal.message, "`limit` is a whole number from 1 to 100", "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_panics(query in ".{0,80}") {
+            Params::of_query(Some(&query)).ok();
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Questions on threads of their own: so many at a time, each with an end, and stopped when nobody waits
+//! for the answer any more.
+
+use crate::common::problem::{Refusal, Why};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use query::{Cancel, QueryError};
+use sql::{NoTurn, Turn, Turns};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Pieces of an answer that wait for a client that reads slowly: 64 KiB each.
+const PIECES_WAITING: usize = 4;
+
+/// The turns of questions.
+#[derive(Debug)]
+pub(crate) struct Work {
+    turns: Turns,
+    time_max: Duration,
+}
+
+/// Stops a question when nobody waits for it any more.
+struct StopOnDrop(Cancel);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+type Piece = Result<Vec<u8>, QueryError>;
+
+impl Work {
+    /// So many questions at a time, so many that wait, and how long each may take.
+    pub(crate) fn new(turns: usize, waiting_max: usize, time_max: Duration) -> Self {
+        Self { turns: Turns::new(turns, waiting_max), time_max }
+    }
+
+    /// A turn of this asker, when it comes.
+    async fn turn(&self, whose: &Arc<str>) -> Result<Turn, Refusal> {
+        self.turns.take(whose, self.time_max).await.map_err(|why| {
+            Refusal::busy(match why {
+                NoTurn::Full => "too many questions wait already; come again in a moment",
+                NoTurn::Late => "no question before this one ended in time; come again in a moment",
+            })
+        })
+    }
+
+    /// The answer of a question that is small enough to be held whole.
+    pub(crate) async fn answer<T: Send + 'static>(
+        &self,
+        whose: &Arc<str>,
+        cancel: Cancel,
+        question: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = self.turn(whose).await?;
+        let _stop = StopOnDrop(cancel);
+        let thread = tokio::task::spawn_blocking(move || {
+            let answer = question();
+            drop(turn);
+            answer
+        });
+        match timeout(self.time_max, thread).await {
+            Ok(Ok(answer)) => answer.map_err(Refusal::from),
+            Ok(Err(panicked)) => Err(Refusal::fault(&panicked)),
+            Err(_) => Err(self.too_slow()),
+        }
+    }
+
+    /// The answer of a question as it comes. What is wrong with the question is told before its first
+    /// piece; after it, an error breaks the connection, so that a cut answer never looks whole.
+    pub(crate) async fn stream<I>(
+        &self,
+        whose: &Arc<str>,
+        content_type: &'static str,
+        cancel: Cancel,
+        question: impl FnOnce() -> Result<I, QueryError> + Send + 'static,
+    ) -> Result<Response, Refusal>
+    where
+        I: Iterator<Item = Piece>,
+    {
+        let turn = self.turn(whose).await?;
+        let stop = StopOnDrop(cancel.clone());
+        let deadline = Instant::now() + self.time_max;
+        let (pieces, mut answer) = mpsc::channel(PIECES_WAITING);
+        let runtime = tokio::runtime::Handle::current();
+        let work = move || {
+            let send = |piece: Piece| {
+                let sent = timeout_at(deadline, pieces.send(piece));
+                matches!(runtime.block_on(sent), Ok(Ok(())))
+            };
+            match question() {
+                Ok(answer) => send_all(answer, &cancel, send),
+                Err(error) => {
+                    send(Err(error));
+                }
+            }
+            drop(turn);
+        };
+        let thread = tokio::task::spawn_blocking(work);
+        let first = match timeout_at(deadline, answer.recv()).await {
+            Ok(Some(piece)) => piece?,
+            Ok(None) => match thread.await {
+                Ok(()) => Vec::new(),
+                Err(panicked) => return Err(Refusal::fault(&panicked)),
+            },
+            Err(_) => return Err(self.too_slow()),
+        };
+        let rest = futures::stream::unfold((answer, stop), move |(mut answer, stop)| async move {
+            let piece = timeout_at(deadline, answer.recv()).await;
+            let piece = match piece {
+                Ok(piece) => piece?.map(Bytes::from),
+                Err(_) => Err(QueryError::Cancelled),
+            };
+            if let Err(error) = &piece {
+                log::warn!("an answer was broken off: {error}");
+            }
+            Some((piece, (answer, stop)))
+        });
+        let first = futures::stream::once(async move { Ok(Bytes::from(first)) });
+        let body = Body::from_stream(futures::StreamExt::chain(first, rest));
+        let mut response = Response::new(body);
+        let content_type = HeaderValue::from_static(content_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        Ok(response)
+    }
+
+    fn too_slow(&self) -> Refusal {
+        let message = format!(
+            "the question took longer than {:?}; ask for less time, or fewer devices or metrics",
+            self.time_max
+        );
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "57014", Why::TooSlow, message)
+    }
+}
+
+/// Sends pieces until there are no more, or nobody takes them.
+fn send_all(pieces: impl Iterator<Item = Piece>, cancel: &Cancel, send: impl Fn(Piece) -> bool) {
+    for piece in pieces {
+        let failed = piece.is_err();
+        if !send(piece) {
+            cancel.cancel();
+            return;
+        }
+        if failed {
+            return;
+        }
+    }
+}
+
+impl From<QueryError> for Refusal {
+    fn from(error: QueryError) -> Self {
+        if error.is_internal() {
+            return Self::fault(&error);
+        }
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        let why = match error {
+            QueryError::Denied(_) => Why::Rights,
+            QueryError::UnknownJob(_) | QueryError::Parameter { .. } => Why::Unknown,
+            QueryError::TooManyRows(_) | QueryError::TooMuch(_) => Why::TooLarge,
+            QueryError::Cancelled => Why::TooSlow,
+            _ => Why::Malformed,
+        };
+        let problem = error.problem();
+        let mut refusal = Self::new(status, error.code(), why, problem.message);
+        (refusal.details, refusal.hint) = (problem.details, problem.hint);
+        refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn run<F: Future>(work: F) -> F::Output {
+        tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    fn work(time_max: Duration) -> Work {
+        Work::new(1, 1, time_max)
+    }
+
+    fn whose() -> Arc<str> {
+        "uid 1".into()
+    }
+
+    fn pieces(count: usize) -> impl Iterator<Item = Piece> {
+        (0..count).map(|_| Ok(vec![b'x'; 1000]))
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn an_answer_in_pieces() {
+        run(async {
+            let work = work(LONG);
+            let answer =
+                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(100))).await;
+            let body = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body.len(), 100_000);
+            let empty =
+                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(0))).await;
+            assert!(empty.unwrap().into_body().collect().await.unwrap().to_bytes().is_empty());
+        });
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_before_the_first_piece_and_breaks_the_answer_after_it() {
+        run(async {
+            let work = work(LONG);
+            let wrong = || Err::<std::iter::Empty<Piece>, _>(QueryError::NoDevice);
+            let refusal =
+                work.stream(&whose(), "text/csv", Cancel::default(), wrong).await.unwrap_err();
+            assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
+            let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
+            let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
+            assert!(answer.into_body().collect().await.is_err());
+        });
+    }
+
+    #[test]
+    fn a_client_that_goes_away_ends_the_question_and_frees_its_turn() {
+        run(async {
+            let work = work(LONG);
+            let ended = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&ended);
+            struct Told(Arc<AtomicBool>);
+            impl Drop for Told {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::SeqCst);
+                }
+            }
+            let told = Told(flag);
+            let endless = move || {
+                let told = told;
+                Ok(std::iter::from_fn(move || {
+                    Some(Ok(vec![b'x'; usize::from(told.0.load(Ordering::SeqCst)) + 9]))
+                }))
+            };
+            let answer =
+                work.stream(&whose(), "text/csv", Cancel::default(), endless).await.unwrap();
+            drop(answer);
+            // The only turn comes back once the endless question has ended.
+            let next = work.answer(&whose(), Cancel::default(), || Ok(7)).await;
+            assert_eq!(next.unwrap(), 7);
+            assert!(ended.load(Ordering::SeqCst));
+        });
+    }
+
+    #[test]
+    fn a_question_without_end_is_stopped() {
+        run(async {
+            let work = work(Duration::from_millis(50));
+            let cancel = Cancel::default();
+            let slow = || {
+                std::thread::sleep(Duration::from_millis(500));
+                Ok(())
+            };
+            let refusal = work.answer(&whose(), cancel, slow).await.unwrap_err();
+            assert_eq!((refusal.status.as_u16(), refusal.code), (413, "57014"));
+        });
+    }
+
+    #[test]
+    fn only_so_many_wait() {
+        run(async {
+            let work = Arc::new(work(LONG));
+            let (go, stop) = std::sync::mpsc::sync_channel::<()>(0);
+            let first = {
+                let work = Arc::clone(&work);
+                tokio::spawn(async move {
+                    work.answer(&whose(), Cancel::default(), move || Ok(stop.recv().is_ok())).await
+                })
+            };
+            while work.turns.running() == 0 {
+                tokio::task::yield_now().await;
+            }
+            let second = {
+                let work = Arc::clone(&work);
+                tokio::spawn(
+                    async move { work.answer(&whose(), Cancel::default(), || Ok(2)).await },
+                )
+            };
+            while work.turns.waiting() == 0 {
+                tokio::task::yield_now().await;
+            }
+            let third = work.answer(&whose(), Cancel::default(), || Ok(3)).await.unwrap_err();
+            assert_eq!(third.status, 429);
+            go.send(()).unwrap();
+            assert!(first.await.unwrap().unwrap());
+            assert_eq!(second.await.unwrap().unwrap(), 2);
+            assert_eq!(work.turns.waiting(), 0);
+        });
+    }
+}

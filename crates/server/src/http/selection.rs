@@ -1,0 +1,196 @@
+//! Which series and which time a question of `/api/v1` is about, from its parameters.
+
+use crate::common::problem::Refusal;
+use crate::http::params::Params;
+use jobs::JobName;
+use model::{ClusterId, DeviceId, Labels, Metric, Timestamp};
+use query::{Asker, QueryError, Questions, parse_time};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{JobSelector, LabelMatch, Selector};
+
+/// Most names in a list, and labels in a selection.
+const NAMES_MAX: usize = 10_000;
+
+/// What is selected, the job not looked up yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    select: Selector,
+    job: Option<JobName>,
+}
+
+/// An interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+}
+
+impl Selection {
+    /// Reads `device`, `metric` (lists with commas), `job` (`[CLUSTER:]ID`, or `none` for what was counted
+    /// for no job), `cluster`, and `labels` (a JSON object; null: without that label).
+    pub(crate) fn of(params: &Params) -> Result<Self, Refusal> {
+        let mut selection = Self::default();
+        if let Some(devices) = params.text("device")? {
+            let devices = list(&devices)?.map(|name| DeviceId::new(name).map_err(wrong));
+            selection.select.devices = Some(devices.collect::<Result<_, _>>()?);
+        }
+        if let Some(metrics) = params.text("metric")? {
+            let metric = |name| {
+                let why = |error| format!("{error}; names are whole, /api/v1/catalogue lists them");
+                Metric::check_name(name).map_err(|error| wrong(why(error)))?;
+                Ok::<_, Refusal>(Arc::from(name))
+            };
+            selection.select.metrics =
+                Some(list(&metrics)?.map(metric).collect::<Result<BTreeSet<_>, _>>()?);
+        }
+        match params.text("job")?.as_deref() {
+            None => {
+                if params.text("cluster")?.is_some() {
+                    return Err(Refusal::malformed("`cluster` needs `job` beside it"));
+                }
+            }
+            Some("none") => {
+                selection.select.job = JobSelector::None;
+                params
+                    .text("cluster")?
+                    .map(|name| ClusterId::new(&name))
+                    .transpose()
+                    .map_err(wrong)?;
+            }
+            Some(name) => selection.job = Some(job(name, params)?),
+        }
+        if let Some(labels) = params.json("labels")? {
+            selection.select.labels = label_matches(labels)?;
+        }
+        Ok(selection)
+    }
+
+    /// The selection, with the job that is meant, if this asker may see it.
+    pub(crate) fn resolve(
+        self,
+        questions: &Questions,
+        asker: &Asker,
+    ) -> Result<Selector, QueryError> {
+        let mut select = self.select;
+        if let Some(name) = &self.job {
+            select.job = JobSelector::Is(questions.job_seen(name, asker)?);
+        }
+        Ok(select)
+    }
+}
+
+/// A job's name, with the cluster that `cluster` gives where the name gives none.
+pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, Refusal> {
+    let mut name: JobName = name.parse().map_err(wrong)?;
+    if let Some(cluster) = params.text("cluster")? {
+        let cluster = ClusterId::new(&cluster).map_err(wrong)?;
+        if name.cluster.as_ref().is_some_and(|named| *named != cluster) {
+            return Err(Refusal::malformed("`job` and `cluster` name two clusters"));
+        }
+        name.cluster = Some(cluster);
+    }
+    Ok(name)
+}
+
+fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
+    let Value::Object(labels) = labels else {
+        return Err(Refusal::malformed("`labels` is an object such as {\"cpu\": \"0\"}"));
+    };
+    if labels.len() > NAMES_MAX {
+        return Err(Refusal::malformed(format!("more than {NAMES_MAX} labels")));
+    }
+    let one = |(key, value): (String, Value)| {
+        // Keys and values that no series can have are told, not looked for.
+        Labels::new([(&*key, value.as_str().unwrap_or_default())]).map_err(wrong)?;
+        match value {
+            Value::String(value) => Ok(LabelMatch::Is { key, value }),
+            Value::Null => Ok(LabelMatch::Absent(key)),
+            _ => Err(Refusal::malformed(format!("the label `{key}` is a text, or null for none"))),
+        }
+    };
+    labels.into_iter().map(one).collect()
+}
+
+/// Names with commas between them.
+pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, Refusal> {
+    let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    if names().nth(NAMES_MAX).is_some() {
+        return Err(Refusal::malformed(format!("more than {NAMES_MAX} names")));
+    }
+    Ok(names())
+}
+
+pub(crate) fn wrong(error: impl std::fmt::Display) -> Refusal {
+    Refusal::malformed(error.to_string())
+}
+
+impl Span {
+    /// Reads `start` and `end`, both inclusive. Without an end it is now; without a start, so long before
+    /// the end.
+    pub(crate) fn of(
+        params: &Params,
+        questions: &Questions,
+        now: Timestamp,
+        default_us: i64,
+    ) -> Result<Self, Refusal> {
+        let time = |name| {
+            let text = params.text(name)?;
+            let parse = |text: String| parse_time(&text, now, &questions.settings().zone);
+            Ok::<_, Refusal>(text.map(parse).transpose()?)
+        };
+        let to = time("end")?.unwrap_or(now);
+        let from = time("start")?.unwrap_or(to.plus(-default_us));
+        if from > to {
+            return Err(Refusal::malformed("`start` is after `end`"));
+        }
+        Ok(Self { from, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(query: &str) -> Result<Selection, Refusal> {
+        Selection::of(&Params::of_query(Some(query)).unwrap())
+    }
+
+    #[test]
+    fn selections() {
+        let all = selection("").unwrap();
+        assert_eq!((all.select, all.job), (Selector::default(), None));
+        let some = selection(
+            "device=n1,%20n2,&metric=load_1m&job=none&labels=%7B%22cpu%22:%220%22,%22x%22:null%7D",
+        );
+        let select = some.unwrap().select;
+        assert_eq!(select.devices.unwrap().len(), 2);
+        assert_eq!(select.job, JobSelector::None);
+        let cpu = LabelMatch::Is { key: "cpu".to_owned(), value: "0".to_owned() };
+        assert_eq!(select.labels, [cpu, LabelMatch::Absent("x".to_owned())]);
+        for query in ["job=slurm:7", "job=7&cluster=slurm", "job=slurm:7&cluster=slurm"] {
+            let job = selection(query).unwrap().job.unwrap();
+            assert_eq!(job.to_string(), "slurm:7");
+        }
+    }
+
+    #[test]
+    fn what_is_no_selection_is_refused() {
+        for query in [
+            "job=x",
+            "cluster=slurm",
+            "job=slurm:7&cluster=oar",
+            "job=7&cluster=a%20b",
+            "job=none&cluster=a%20b",
+            "device=a%0Ab",
+            "labels=1",
+            "labels=%7B%22cpu%22:0%7D",
+            "labels=%7B",
+            "labels=%7B%22%22:null%7D",
+            "metric=load*",
+        ] {
+            assert_eq!(selection(query).unwrap_err().status, 400, "{query}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What a server would reject at startup, all of it, for `jobmeter check`: nothing is changed, and nobody is served.
+
+use crate::control::reloadable_config::Live;
+use crate::http::listen::listen;
+use crate::lifecycle::server::StartError;
+use crate::schedulers::plans;
+use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
+use config::{ConfigFile, Given, Loaded, ServerConfig};
+use kernel::Root;
+use model::nearest;
+use rustix::fs::{Access, access};
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use store::{OpenError, RealDisk};
+
+/// The first argument of a process that checks a file; then come the file and the names of all sources.
+pub const ARGUMENT: &str = "check-settings";
+/// The socket unit with which the service manager holds the port.
+const SOCKET_UNIT: &str = "jobmeter-server.socket";
+/// Where units are.
+const UNIT_DIRS: [&str; 3] =
+    ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+
+/// Something about a setting.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// The setting.
+    key: String,
+    /// What was found.
+    what: String,
+    /// Whether a server starts all the same.
+    note: bool,
+}
+
+impl Finding {
+    fn error(key: &str, what: impl ToString) -> Self {
+        Self { key: key.to_owned(), what: what.to_string(), note: false }
+    }
+
+    fn note(key: &str, what: impl ToString) -> Self {
+        Self { note: true, ..Self::error(key, what) }
+    }
+}
+
+/// Prints, as JSON, what a server with this file would reject. `sources` are names with commas between them.
+///
+/// # Errors
+/// This machine's files cannot be read, or nobody reads the answer.
+pub fn print(
+    file: &Path,
+    sources: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> io::Result<()> {
+    let given = Given {
+        file: ConfigFile::Given(file.to_owned()),
+        environment: &|_| None,
+        flags: Vec::new(),
+    };
+    let root = Root::live().map_err(io::Error::other)?;
+    let sources: Vec<&str> = sources.split(',').collect();
+    let loaded = config::read_server(&given).loaded;
+    let found = loaded.map(|loaded| findings(&loaded, &sources, environment, &root));
+    let text = serde_json::to_string(&found.unwrap_or_default()).map_err(io::Error::other)?;
+    writeln!(io::stdout(), "{text}")
+}
+
+fn findings(
+    loaded: &Loaded<ServerConfig>,
+    sources: &[&str],
+    environment: &dyn Fn(&str) -> Option<String>,
+    root: &Root,
+) -> Vec<Finding> {
+    let config = &loaded.config;
+    let agents = config.keep.agent_config.as_deref();
+    let (live, errors) = Live::read(config, agents, config.listen.listen.0, root);
+    let mut found: Vec<Finding> =
+        errors.iter().map(|(key, error)| Finding::error(key, error)).collect();
+    found.extend(
+        plans::errors(&config.schedulers).iter().map(|(key, error)| Finding::error(key, error)),
+    );
+    if let Some(live) = live {
+        found.extend(live.when.iter().filter_map(|rule| {
+            let source = rule.flush.as_deref()?;
+            unknown_source(&rule.name, source, sources)
+        }));
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let data = store_dir(config.keep.data.as_deref(), is_root, environment);
+    let in_use = match data {
+        Ok(data) => check_data(&data, &mut found),
+        Err(error) => {
+            found.push(Finding::error("data", error));
+            false
+        }
+    };
+    found.extend(check_port(config, !loaded.values().is_default("listen"), in_use));
+    found
+}
+
+fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding> {
+    if sources.contains(&source) {
+        return None;
+    }
+    let near = nearest(source, sources.iter().copied());
+    let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+    let what = format!("rule `{rule}`: `flush` names `{source}`, which is no source{near}");
+    Some(Finding::error("promotions.rules", what))
+}
+
+/// Reads what the data folder holds. Whether a server uses it.
+fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
+    let samples = data.join(SAMPLES_DIR);
+    if !samples.is_dir() {
+        found.extend(check_can_make(data));
+        return false;
+    }
+    let in_use = match store::check(&RealDisk, &samples) {
+        Ok(in_use) => in_use,
+        Err(OpenError::Disk(error)) if error.error.kind() == ErrorKind::PermissionDenied => {
+            let what =
+                format!("the store was not read: {error}; check as root, or as the server's user");
+            found.push(Finding::note("data", what));
+            return false;
+        }
+        Err(error) => {
+            found.push(Finding::error("data", StartError::Store(error)));
+            false
+        }
+    };
+    if in_use {
+        found
+            .push(Finding::note("data", format!("{}: a server that runs uses it", data.display())));
+    }
+    for file in [JOBS_FILE, DEMAND_FILE].map(|name| data.join(name)) {
+        if file.is_file()
+            && let Err(error) = jobs::check(&file)
+        {
+            found.push(Finding::error("data", error));
+        }
+    }
+    in_use
+}
+
+/// Whether the folder can be made and written.
+fn check_can_make(data: &Path) -> Option<Finding> {
+    let there = data.ancestors().find(|path| path.try_exists().unwrap_or(true))?;
+    let error = if there.is_dir() {
+        access(there, Access::WRITE_OK | Access::EXEC_OK).err().map(io::Error::from)
+    } else {
+        Some(ErrorKind::NotADirectory.into())
+    }?;
+    Some(Finding::error("data", StartError::Data { path: data.to_owned(), error }))
+}
+
+/// Tries whether the port is free.
+fn check_port(config: &ServerConfig, is_given: bool, in_use: bool) -> Option<Finding> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let address = config.listen.listen.0;
+    let listened = runtime
+        .and_then(|runtime| runtime.block_on(async { listen(None, address, is_given).map(drop) }));
+    let error = listened.err()?;
+    let is_taken = error.kind() == ErrorKind::AddrInUse;
+    let what = StartError::Listen { address, error };
+    let of_manager = UNIT_DIRS.iter().any(|dir| Path::new(dir).join(SOCKET_UNIT).is_file());
+    Some(match is_taken {
+        true if in_use => Finding::note("listen", format!("{address}: a server that runs has it")),
+        true if of_manager => {
+            Finding::note("listen", format!("{what}; {SOCKET_UNIT} may hold it for the server"))
+        }
+        _ => Finding::error("listen", what),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_listed_also_where_one_file_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        std::fs::write(path("token"), "two words in a line\n").unwrap();
+        std::fs::write(path("rules"), "[[when]]\nname = \"hot\"\n").unwrap();
+        std::fs::write(path("agents"), "[[[").unwrap();
+        std::fs::create_dir_all(path("data").join(SAMPLES_DIR)).unwrap();
+        std::fs::write(path("data").join(SAMPLES_DIR).join("FORMAT"), "another program\n").unwrap();
+        let text = format!(
+            "listen = '{}'\ntoken_file = '{t}/token'\ndata = '{t}/data'\nagent_config = '{t}/agents'\nnosuch = 1\n\
+             [promotions]\nrules = '{t}/rules'\n[access]\nstaff = ['nosuchuser']\n",
+            taken.local_addr().unwrap(),
+            t = dir.path().display()
+        );
+        std::fs::write(path("server.toml"), text).unwrap();
+        let file = ConfigFile::Given(path("server.toml"));
+        let given = Given { file, environment: &|_| None, flags: Vec::new() };
+        let read = config::read_server(&given);
+        assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
+        let root = Root::live().unwrap();
+        let found = findings(&read.loaded.unwrap(), &["cpu"], &|_| None, &root);
+        let keys: Vec<&str> = found.iter().map(|one| &*one.key).collect();
+        let want =
+            ["token_file", "access.staff", "agent_config", "promotions.rules", "data", "listen"];
+        assert_eq!(keys, want, "{found:?}");
+        assert!(found.iter().all(|one| !one.note), "{found:?}");
+        assert!(
+            found[5].what.ends_with("give another one with --listen ADDRESS:PORT"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_rule_names_a_source_that_there_is() {
+        assert_eq!(unknown_source("hot", "cpu", &["cpu", "memory"]), None);
+        let found = unknown_source("hot", "memry", &["cpu", "memory"]).unwrap();
+        assert!(
+            found.what.ends_with("`memry`, which is no source; is `memory` meant?"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let mut found = Vec::new();
+        assert!(!check_data(&dir.path().join("a/b"), &mut found));
+        assert_eq!(found, []);
+        check_data(&dir.path().join("file/b"), &mut found);
+        assert!(found[0].what.contains("name one that can be made"), "{found:?}");
+    }
+}

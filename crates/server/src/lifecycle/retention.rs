@@ -1,0 +1,188 @@
+//! How long and how much is kept: from the settings and the size of the file system; and how long that
+//! lasts, said at start.
+
+use crate::ingest::declared_metrics::declared;
+use config::{Bytes, RetentionSettings, ServerConfig};
+use model::Timestamp;
+use std::path::Path;
+use std::time::Duration;
+use store::{ArchiveSettings, Keep, Stats, Store};
+
+/// Most samples that are kept where nobody says how much, in bytes; a tenth of the file system, if that is
+/// less.
+const SAMPLES_BYTES: u64 = 10_000_000_000;
+const DAY: f64 = 86_400.0;
+
+/// What the store is told.
+pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
+    let keep = &config.keep;
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let default = store::Settings::default();
+    let RetentionSettings { samples_bytes_max, samples_age_max, .. } = config.retention;
+    let samples = samples(samples_bytes_max, samples_age_max, file_system_bytes(data));
+    let RetentionSettings { minutes_bytes_max, minutes_age_max, .. } = config.retention;
+    let RetentionSettings { hours_bytes_max, hours_age_max, .. } = config.retention;
+    store::Settings {
+        log_bytes_max: keep.log_bytes_max.0,
+        series_per_origin_max: count(keep.series_per_origin_max),
+        series_max: count(keep.series_max),
+        declared: declared(),
+        origins_max: count(keep.origins_max),
+        head_bytes_max: count(keep.head_bytes_max.0),
+        // As many as may fill half of it.
+        head_samples_max: default.head_samples_max.max(keep.head_bytes_max.0 / 16),
+        head_age_us: micros(keep.block_every),
+        settle_after_us: micros(config.retention.late_max),
+        keep_samples: samples,
+        archive: archive(&config.retention),
+        keep_rollups: [
+            kept(minutes_bytes_max, minutes_age_max),
+            kept(hours_bytes_max, hours_age_max),
+        ],
+        // Samples go block by block: the oldest is a small part of all.
+        block_bytes_max: (samples.bytes_max / 32).clamp(32 << 20, default.block_bytes_max),
+        ..default
+    }
+}
+
+fn samples(bytes_max: Option<Bytes>, age_max: Option<Duration>, file_system: Option<u64>) -> Keep {
+    let default = file_system.map_or(SAMPLES_BYTES, |bytes| (bytes / 10).min(SAMPLES_BYTES));
+    kept(Some(bytes_max.unwrap_or(Bytes(default))), age_max)
+}
+
+fn archive(retention: &RetentionSettings) -> Option<ArchiveSettings> {
+    let RetentionSettings { archive, archive_bytes_max, archive_age_max, .. } = retention;
+    // The manifest names it, whoever reads that from wherever.
+    let dir =
+        archive.as_ref().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()))?;
+    let most = file_system_bytes(&dir).map(|bytes| Bytes(bytes / 10 * 9));
+    let keep = kept(archive_bytes_max.or(most), *archive_age_max);
+    Some(ArchiveSettings { dir, keep })
+}
+
+fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> Keep {
+    Keep {
+        bytes_max: bytes_max.map_or(u64::MAX, |bytes| bytes.0),
+        age_us: age_max.map_or(i64::MAX, micros),
+    }
+}
+
+/// How old the oldest of what is kept may be, by its age; `None`: some of it has no age at which it goes.
+pub(crate) fn longest_us(retention: &RetentionSettings) -> Option<i64> {
+    let RetentionSettings { samples_age_max, archive_age_max, .. } = retention;
+    let RetentionSettings { minutes_age_max, hours_age_max, .. } = retention;
+    let samples = if retention.archive.is_some() { archive_age_max } else { samples_age_max };
+    let longest = (*samples)?.max((*minutes_age_max)?).max((*hours_age_max)?);
+    Some(micros(longest))
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Bytes of the file system that a folder lies on, if it tells.
+fn file_system_bytes(dir: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(dir).ok()?;
+    stat.f_blocks.checked_mul(stat.f_frsize).filter(|bytes| *bytes > 0)
+}
+
+/// Says what is kept, and how long it lasts at the pace so far.
+pub(crate) fn tell(store: &Store, keep: &Keep) {
+    let span = store.snapshot().extent();
+    let span = span.map_or(0.0, |(from, to)| to.since(from) as f64 / 1e6);
+    log::info!("{}", words(&store.stats(), span, keep));
+}
+
+/// `span` is the time between the first and the last of all that is kept, in seconds.
+fn words(stats: &Stats, span: f64, keep: &Keep) -> String {
+    let Keep { bytes_max, age_us } = *keep;
+    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+    let mut text = format!("samples may take {:.1} GB", gigabytes(bytes_max));
+    if age_us < i64::MAX {
+        text.push_str(&format!(" and be {:.0} days old", Timestamp(age_us).seconds() / DAY));
+    }
+    let samples = stats.block_samples.saturating_add(stats.samples_removed);
+    if stats.block_samples == 0 || span < 600.0 {
+        text.push_str("; how many days that is shows when some hours have been stored");
+        return text;
+    }
+    let a_second = samples as f64 / span;
+    let bytes = stats.block_bytes as f64 / stats.block_samples as f64;
+    let days = bytes_max as f64 / (a_second * bytes) / DAY;
+    text.push_str(&format!(
+        "; they take {:.1} GB now, {bytes:.2} bytes each; at {a_second:.0} samples/s, the mean so far, \
+         {days:.0} days fit",
+        gigabytes(stats.block_bytes.saturating_sub(stats.archived_bytes))
+    ));
+    if stats.archived_bytes > 0 {
+        text.push_str(&format!("; {:.1} GB lie in the archive", gigabytes(stats.archived_bytes)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_the_file_system_and_ten_gigabytes_at_most() {
+        let bytes = |file_system| samples(None, None, file_system).bytes_max;
+        assert_eq!(bytes(Some(20_000_000_000)), 2_000_000_000);
+        assert_eq!(bytes(Some(u64::MAX)), 10_000_000_000);
+        assert_eq!(bytes(None), 10_000_000_000);
+        let said = samples(Some(Bytes(7)), Some(Duration::from_secs(2)), Some(10));
+        assert_eq!(said, Keep { bytes_max: 7, age_us: 2_000_000 });
+        assert!(file_system_bytes(Path::new("/")).is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn what_was_asked_of_nodes_is_kept_as_long_as_anything() {
+        let flags = |flags: &[(&str, &str)]| {
+            let one = |(key, value): &(&str, &str)| {
+                ((*key).to_owned(), config::Raw::One((*value).to_owned()))
+            };
+            let flags = flags.iter().map(one).collect();
+            let file = config::ConfigFile::None;
+            let given = config::Given { file, environment: &|_| None, flags };
+            longest_us(&config::load_server(&given).unwrap().config.retention)
+        };
+        let ages = [
+            ("retention.samples_age_max", "30d"),
+            ("retention.minutes_age_max", "90d"),
+            ("retention.hours_age_max", "60d"),
+        ];
+        let day = 86_400 * Timestamp::SECOND;
+        assert_eq!(flags(&ages), Some(90 * day));
+        assert_eq!(flags(&ages[..2]), None, "rollups of an hour stay");
+        let archive = [("retention.archive", "/archive"), ("retention.archive_age_max", "365d")];
+        assert_eq!(flags(&[&ages[1..], &archive].concat()), Some(365 * day));
+    }
+
+    #[test]
+    fn how_long_it_lasts_is_said() {
+        let keep = Keep { bytes_max: 10_000_000_000, ..Keep::ALL };
+        let stats = Stats {
+            block_samples: 86_400_000,
+            block_bytes: 172_800_000,
+            samples_removed: 86_400_000,
+            ..Stats::default()
+        };
+        // Two days at a thousand a second, two bytes each: 173 MB a day.
+        let text = words(&stats, 2.0 * DAY, &keep);
+        assert_eq!(
+            text,
+            "samples may take 10.0 GB; they take 0.2 GB now, 2.00 bytes each; at 1000 samples/s, the \
+             mean so far, 58 days fit"
+        );
+        let archived = Stats { archived_bytes: 100_000_000, ..stats };
+        let text = words(&archived, 2.0 * DAY, &keep);
+        assert!(text.contains("they take 0.1 GB now, 2.00 bytes each"), "{text}");
+        assert!(text.ends_with("; 0.1 GB lie in the archive"), "{text}");
+        let old = Keep { age_us: 30 * 86_400_000_000, ..keep };
+        let text = words(&Stats::default(), 0.0, &old);
+        assert!(
+            text.starts_with("samples may take 10.0 GB and be 30 days old; how many"),
+            "{text}"
+        );
+    }
+}

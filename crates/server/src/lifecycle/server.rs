@@ -1,0 +1,448 @@
+//! A server from its start to its end.
+
+use crate::api::router::router;
+use crate::app::App;
+use crate::auth::access::UserFiles;
+use crate::auth::audit::Audit;
+use crate::auth::made_tokens::MadeTokens;
+use crate::auth::name_service::GETENT;
+use crate::auth::peer::Owners;
+use crate::background::user_numbers::UserNumbers;
+use crate::common::counts::Counts;
+use crate::common::settings::Limits;
+use crate::common::tasks::Tasks;
+use crate::control::on_demand::OnDemand;
+use crate::control::reloadable_config::{Live, LiveError};
+use crate::control::watch::Watching;
+use crate::http::body::Budgets;
+use crate::http::connection_limits::Seats;
+use crate::http::listen::{listen, passed_address};
+use crate::http::query_executor::Work;
+use crate::ingest::agents::Agents;
+use crate::ingest::decoding::Decoding;
+use crate::ingest::node_jobs_cache::ToldJobs;
+use crate::lifecycle::accept::{Serving, accept};
+use crate::lifecycle::sql_worker;
+use crate::schedulers::plans::{PlanError, plans};
+use crate::schedulers::scheduler_poller::{Rounds, Take};
+use config::ServerConfig;
+use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
+use kernel::{ReadError, Root};
+use model::ClusterId;
+use query::Questions;
+use sql::{Launch, Sql, SqlError};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use store::{OpenError, Store};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// Requests that may wait for the registry's disk at a time.
+const REGISTRY_TURNS: usize = 4;
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its configuration.
+    pub config: ServerConfig,
+    /// Folder for everything it keeps.
+    pub data: PathBuf,
+    /// A socket that the service manager opened, which listens instead of one of the server's own.
+    pub passed: Option<Arc<std::net::TcpListener>>,
+    /// Whether somebody asked for the port: then no other will do.
+    pub listen_given: bool,
+    /// File with the configuration that agents should run by.
+    pub agent_config: Option<PathBuf>,
+    /// Limits that no configuration sets.
+    pub limits: Limits,
+    /// Program of the processes that answer SQL; without one, as in tests, threads do.
+    pub sql_worker: Option<PathBuf>,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its tokens, certificates or names.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// The data folder.
+    #[error(
+        "the data folder {}: {error}; name one that can be made and written with --data",
+        path.display()
+    )]
+    Data {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The registry of jobs.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// What is asked of agents.
+    #[error(transparent)]
+    Demand(#[from] DemandError),
+    /// The SQL engine.
+    #[error("the SQL engine: {0}")]
+    Sql(SqlError),
+    /// The name of the default cluster.
+    #[error("`cluster`: {0}")]
+    Cluster(model::NameError),
+    /// A scheduler.
+    #[error(transparent)]
+    Scheduler(#[from] PlanError),
+    /// The listener.
+    #[error("listening on {address}: {error}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// This machine's files.
+    #[error(transparent)]
+    Machine(#[from] ReadError),
+    /// A thread that opens files died.
+    #[error("opening the data folder panicked")]
+    Panicked,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    tasks: Arc<Tasks>,
+    stopping: watch::Sender<bool>,
+    address: SocketAddr,
+    agent_config: Option<PathBuf>,
+    root: Root,
+}
+
+impl Server {
+    /// Opens the data, listens, and answers from then on.
+    ///
+    /// # Errors
+    /// The configuration cannot be run, another server has the data, or the address is taken.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let Settings { config, data, passed, listen_given, agent_config, limits, .. } = settings;
+        let asked = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
+        let root = Root::live()?;
+        // Before anything is touched: a server that others could reach without a token starts nothing.
+        let live = load(&config, agent_config.as_deref(), asked, &root).await?;
+        let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
+        let opened = tokio::task::spawn_blocking({
+            let (config, root) = (config.clone(), root.clone());
+            move || open(&data, &config, &root)
+        });
+        let opened = opened.await.map_err(|_| StartError::Panicked)??;
+        let listened = listen(passed.as_deref(), asked, listen_given);
+        let listened = listened.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) =
+            listened.map_err(|error| StartError::Listen { address: asked, error })?;
+        let (stopping, stopped) = watch::channel(false);
+        let launch = sql_worker::launch(settings.sql_worker);
+        let mut app = app(&config, limits, live, (opened, launch), stopped)?;
+        app.schedulers = rounds.iter().map(Rounds::course).collect();
+        let app = Arc::new(app);
+        let tasks = Arc::new(Tasks::default());
+        for rounds in rounds {
+            tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
+        }
+        serve(&app, &tasks, listener, root.clone());
+        let program = config.access.name_service.then(|| GETENT.to_owned());
+        let service = UserNumbers::new(program);
+        tasks
+            .start("name service", crate::background::user_numbers::run(Arc::clone(&app), service));
+        let staff = crate::background::staff_refresh::run(Arc::clone(&app), root.clone(), GETENT);
+        tasks.start("staff", staff);
+        if let Some(path) = config.job_file.file.clone() {
+            tasks.start(
+                "schedulers.file",
+                crate::background::job_file::follow(Arc::clone(&app), path),
+            );
+        }
+        warn_of_openness(&app, &config, address);
+        Ok(Self { app, tasks, stopping, address, agent_config, root })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its address for programs of this machine.
+    pub fn url(&self) -> String {
+        let scheme = if self.app.live().tls.is_some() { "https" } else { "http" };
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            let v4 = address.is_ipv4();
+            address.set_ip(if v4 {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        format!("{scheme}://{address}")
+    }
+
+    /// Takes tokens, certificates, names and the agents' configuration anew. Connections go on; no
+    /// sample is lost.
+    ///
+    /// # Errors
+    /// The new configuration cannot be run: the old one stays.
+    pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveError> {
+        let (config, agents) = (config.clone(), self.agent_config.clone());
+        let address = self.address;
+        let live = load(&config, agents.as_deref(), address, &self.root).await?;
+        if live.tls.is_some() != self.app.live().tls.is_some() {
+            return Err(LiveError::TlsChanged);
+        }
+        self.app.set_live(live);
+        self.app.counts.reloads.add(1);
+        Ok(())
+    }
+
+    /// Notes that a configuration was refused.
+    pub fn reload_refused(&self) {
+        self.app.counts.reloads_failed.add(1);
+    }
+
+    /// Ends: no new connection, requests under way are answered, what is in memory becomes a block.
+    ///
+    /// # Errors
+    /// The block could not be written; the samples are in the log and are read at the next start.
+    pub async fn stop(self) -> Result<(), store::FlushError> {
+        // Nobody listens any more only when all connections are gone.
+        self.stopping.send(true).ok();
+        let late = self.tasks.join(self.app.limits.stop_time).await;
+        if late > 0 {
+            log::warn!("{late} connections did not end in time and were closed");
+        }
+        let store = Arc::clone(&self.app.store);
+        drop(self.app);
+        let flush = tokio::task::spawn_blocking(move || store.flush()).await;
+        config::log::tell_repeated();
+        flush.unwrap_or(Ok(()))
+    }
+}
+
+/// Loads what SIGHUP reloads. It waits for files and for the name service.
+async fn load(
+    config: &ServerConfig,
+    agents: Option<&Path>,
+    listen: SocketAddr,
+    root: &Root,
+) -> Result<Live, LiveError> {
+    let (config, agents, root) = (config.clone(), agents.map(Path::to_owned), root.clone());
+    let load = move || Live::load(&config, agents.as_deref(), listen, &root);
+    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked))
+}
+
+/// What the data folder holds.
+struct Opened {
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    on_demand: OnDemand,
+    questions: Questions,
+    made_tokens: MadeTokens,
+    agents: Agents,
+    watching: Watching,
+    audit: Audit,
+}
+
+fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, StartError> {
+    let failed = |error| StartError::Data { path: data.to_owned(), error };
+    crate::lifecycle::store_halves::prepare(data).map_err(failed)?;
+    let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        log::warn!(
+            "{} can be opened by everyone on this machine (mode {mode:o}); `chmod o= {}` keeps what is in \
+             it to the server",
+            data.display(),
+            data.display()
+        );
+    }
+    let settings = crate::lifecycle::retention::settings(config, data);
+    let keep = settings.keep_samples;
+    let (store, recovery) =
+        Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::common::clock::now))?;
+    tell_recovery(&recovery);
+    crate::lifecycle::retention::tell(&store, &keep);
+    let (store, root) = (Arc::new(store), root.clone());
+    let users = move || Users::parse(&UserFiles::read(&root).passwd);
+    let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
+    // A crash may have come between a batch and what it told of jobs. Told twice it says nothing new.
+    for (received, events) in &recovery.jobs {
+        registry.apply(events, *received)?;
+    }
+    let past_age_us = crate::lifecycle::retention::longest_us(&config.retention);
+    let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
+    let demand = Arc::new(Demand::open(&data.join(DEMAND_FILE), demand_limits)?);
+    let on_demand = OnDemand::new(Arc::clone(&demand));
+    on_demand.expire(crate::common::clock::now())?;
+    let mut settings = query::Settings {
+        zone: jiff::tz::TimeZone::system(),
+        rows_max: config.query.rows_max,
+        ..query::Settings::default()
+    };
+    if !config.keep.cluster.is_empty() {
+        settings.default_cluster =
+            ClusterId::new(&config.keep.cluster).map_err(StartError::Cluster)?;
+    }
+    let registry = Arc::new(registry);
+    let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
+    let questions = questions.with_demand(demand);
+    let made_tokens = MadeTokens::default();
+    made_tokens.load(&registry)?;
+    let agents = Agents::stopped_before(registry.stopped()?);
+    let watching = Watching::latched_before(registry.latches()?);
+    let audit = data.join(AUDIT_FILE);
+    let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
+    Ok(Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit })
+}
+
+fn tell_recovery(recovery: &store::Recovery) {
+    let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed, .. } =
+        recovery;
+    log::info!(
+        "read {batches} batches ({samples} samples) of {log_bytes} bytes of log in {took_us} µs"
+    );
+    for cut in cut {
+        log::warn!(
+            "{}: {} bytes of an unfinished record were cut; nothing acknowledged was in them",
+            cut.path.display(),
+            cut.bytes
+        );
+    }
+    for damage in damaged {
+        log::error!(
+            "{}: {} bytes from {} on are damaged; what could be read around them was kept, what stood \
+             there shows as a gap",
+            damage.path.display(),
+            damage.bytes,
+            damage.at
+        );
+    }
+    if let Some(archive) = &recovery.archive_away {
+        log::error!(
+            "{}: the archive is not there; is its file system mounted? Until it is, questions of its \
+             time fail, and nothing is moved to it",
+            archive.display()
+        );
+    }
+    for path in &recovery.archive_strays {
+        log::warn!(
+            "{}: in the archive, and nothing of this data folder; it takes room until somebody removes it",
+            path.display()
+        );
+    }
+    if recovery.jobs_dropped > 0 {
+        log::warn!(
+            "the log tells more of jobs than is taken at start; the {} oldest events are passed over",
+            recovery.jobs_dropped
+        );
+    }
+    for path in removed {
+        log::info!("{}: removed, unfinished work of an earlier run", path.display());
+    }
+}
+
+fn app(
+    config: &ServerConfig,
+    limits: Limits,
+    live: Live,
+    (opened, launch): (Opened, Launch),
+    stopping: watch::Receiver<bool>,
+) -> Result<App, StartError> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let sql_limits = sql::Limits {
+        rows_max: config.query.rows_max,
+        time_max: config.query.time_max,
+        memory_bytes_max: size(config.query.memory_bytes_max.0),
+        statements_max: size(config.query.concurrency_max.into()),
+        waiting_max: limits.waiting_questions_max,
+        threads,
+        ..sql::Limits::default()
+    };
+    let turns = size(config.query.concurrency_max.into());
+    let Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit } =
+        opened;
+    Ok(App {
+        limits,
+        body_bytes_max: size(config.keep.body_bytes_max.0),
+        live: RwLock::new(Arc::new(live)),
+        registry,
+        registry_turns: Arc::new(Semaphore::new(REGISTRY_TURNS)),
+        sql: Sql::new(questions.clone(), sql_limits, launch).map_err(StartError::Sql)?,
+        store,
+        on_demand,
+        watching,
+        promotions: config.promotions.clone(),
+        local_silent_max: config.keep.local_silent_max,
+        questions,
+        work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
+        slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
+        decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
+        counts: Counts::default(),
+        seats: Seats::new(
+            size(config.listen.connections_max.into()),
+            size(config.listen.connections_per_peer_max.into()),
+        ),
+        told_jobs: ToldJobs::default(),
+        schedulers: Vec::new(),
+        made_tokens,
+        audit: Arc::new(audit),
+        bodies: Budgets::new(&limits),
+        agents,
+        own_device: crate::auth::origin_policy::OwnDevice::default(),
+        send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
+        started: Instant::now(),
+        stopping,
+    })
+}
+
+fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) {
+    let (owners, answering) = Owners::new(root);
+    tasks.start("owners", answering);
+    let serving = Serving {
+        app: Arc::clone(app),
+        router: router(Arc::clone(app)),
+        owners,
+        tasks: Arc::clone(tasks),
+    };
+    tasks.start("accept", accept(listener, serving));
+    tasks.start("minute", crate::background::upkeep::every_minute(Arc::clone(app)));
+    tasks.start("on demand", crate::background::demand_follower::run(Arc::clone(app)));
+}
+
+/// What a scheduler says goes into the registry.
+fn take(app: &Arc<App>) -> Take {
+    let app = Arc::clone(app);
+    Arc::new(move |records| {
+        let heard = app.registry.tell(records, app.now())?;
+        if heard.new + heard.changed > 0 {
+            app.told_jobs.changed();
+        }
+        Ok(heard)
+    })
+}
+
+fn warn_of_openness(app: &App, config: &ServerConfig, address: SocketAddr) {
+    if !address.ip().to_canonical().is_loopback() && app.live().tls.is_none() {
+        log::warn!(
+            "listening on {address} without TLS (`plain`): everyone on the way can read tokens and samples"
+        );
+    }
+    if config.listen.plain && address.ip().to_canonical().is_loopback() {
+        log::info!("`plain` changes nothing: {address} is reached from this machine only");
+    }
+}

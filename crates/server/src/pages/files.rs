@@ -1,0 +1,130 @@
+//! The pages of `ui/`, compiled in: `/` is `index.html`, everything else lies under `/ui/`.
+
+use crate::common::problem::Refusal;
+use crate::http::params::part;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use ring::digest::{SHA256, digest};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// The files, by their path under `ui/`; the list is made by `build.rs`.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+
+/// What a file is told with.
+#[derive(Debug)]
+struct Page {
+    bytes: &'static [u8],
+    content_type: &'static str,
+    etag: HeaderValue,
+}
+
+fn pages() -> &'static BTreeMap<&'static str, Page> {
+    static PAGES: OnceLock<BTreeMap<&'static str, Page>> = OnceLock::new();
+    PAGES.get_or_init(|| FILES.iter().map(|(path, bytes)| (*path, page(path, bytes))).collect())
+}
+
+fn page(path: &str, bytes: &'static [u8]) -> Page {
+    let hash = digest(&SHA256, bytes);
+    let first = hash.as_ref().iter().take(12);
+    let hex: String = first.map(|byte| format!("{byte:02x}")).collect();
+    let etag = HeaderValue::from_str(&format!("\"{hex}\""));
+    let etag = etag.unwrap_or_else(|_| HeaderValue::from_static("\"\""));
+    Page { bytes, content_type: content_type(path), etag }
+}
+
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("json") => "application/json; charset=utf-8",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// `/`.
+pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
+    serve("index.html", &headers)
+}
+
+/// `/ui/PATH`.
+pub(crate) async fn file(
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    serve(&part(path)?, &headers)
+}
+
+fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
+    let Some(page) = pages().get(path) else {
+        let shown: String = path.chars().take(100).collect();
+        let meant = config::nearest(&shown, pages().keys().copied());
+        let hint = meant.map(|near| format!("is `/ui/{near}` meant?"));
+        return Err(Refusal::not_found(format!("there is no page `{shown}`")).hint(hint));
+    };
+    let known = |tags: &HeaderValue| {
+        let tags = tags.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii);
+        tags.map(|tag| tag.strip_prefix(b"W/").unwrap_or(tag))
+            .any(|tag| tag == page.etag.as_bytes())
+    };
+    let unchanged = headers.get_all(IF_NONE_MATCH).iter().any(known);
+    let mut response = if unchanged {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        page.bytes.into_response()
+    };
+    let told = response.headers_mut();
+    told.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    told.insert(ETAG, page.etag.clone());
+    // Asked again each time, and answered 304: a new server has new pages at once.
+    told.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_page_and_what_it_needs_are_there() {
+        let index = serve("index.html", &HeaderMap::new()).unwrap();
+        assert_eq!(index.status(), 200);
+        assert_eq!(index.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
+        let html = std::str::from_utf8(pages()["index.html"].bytes).unwrap();
+        let wanted = html.split("\"ui/").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let mut scripts = 0;
+        for path in wanted {
+            let page = serve(path, &HeaderMap::new()).unwrap_or_else(|e| panic!("{path}: {e:?}"));
+            assert_ne!(page.headers()[CONTENT_TYPE], "text/plain; charset=utf-8", "{path}");
+            scripts += usize::from(path.ends_with(".js"));
+        }
+        assert!(scripts > 0, "the page is drawn by script");
+    }
+
+    #[test]
+    fn a_page_that_did_not_change_is_not_sent_again() {
+        let tag = pages()["index.html"].etag.clone();
+        for (tags, status) in [
+            (tag.to_str().unwrap().to_owned(), 304),
+            (format!("\"x\", W/{}", tag.to_str().unwrap()), 304),
+            ("\"x\"".to_owned(), 200),
+        ] {
+            let headers = HeaderMap::from_iter([(IF_NONE_MATCH, tags.parse().unwrap())]);
+            assert_eq!(serve("index.html", &headers).unwrap().status(), status, "{tags}");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_list_is_served() {
+        for path in ["", "../Cargo.toml", "/etc/passwd", "index.html/", "Index.html"] {
+            let refusal = serve(path, &HeaderMap::new()).unwrap_err();
+            assert_eq!(refusal.status, 404, "{path}");
+        }
+    }
+}

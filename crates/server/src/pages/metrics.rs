@@ -1,0 +1,432 @@
+//! `GET /metrics`: the server's own state, as Prometheus reads it (text format 0.0.4).
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::counts::{Arrival, Break, Fate, Frame, Limit, Route, Rule, Word};
+use crate::common::problem::{Refusal, Why};
+use crate::ingest::device_conflicts::contested;
+use crate::queries::nodes::BUILD;
+use crate::schedulers::scheduler_poller::Course;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use jobs::Reader;
+use kernel::Root;
+use kernel::process::{process_stat, process_status};
+use std::fmt::Display;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::Stats;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Tells what is counted: of all jobs to who sees every job, of all nodes to who sees every node.
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refusal> {
+    let reader = caller.reader();
+    let every_job = reader.is_some_and(Reader::sees_every_job);
+    let every_node = reader.is_some_and(Reader::sees_every_node);
+    // The store's state and /proc are read on a thread that may wait.
+    let text = tokio::task::spawn_blocking(move || {
+        let mut page = Page::default();
+        about(&app, &mut page);
+        if every_node {
+            ingest(&app, &mut page);
+            store(&app.store.stats(), contested(&app.store).len(), &mut page);
+        }
+        if every_job {
+            jobs(&app, &mut page);
+            demand(&app, &mut page);
+            schedulers(&app.schedulers, &mut page);
+        }
+        requests(&app, &mut page);
+        statements(&app.sql.load(), &mut page);
+        process(&mut page);
+        page.text
+    });
+    let text = text.await.map_err(|error| Refusal::fault(&error))?;
+    Ok(([(header::CONTENT_TYPE, TEXT)], text).into_response())
+}
+
+/// A page of metrics.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    /// What the samples that follow mean. Writing to a string cannot fail.
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        writeln!(self.text, "{name}{labels} {value}").ok();
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "counter", help);
+        self.sample(name, "", value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "gauge", help);
+        self.sample(name, "", value);
+    }
+
+    /// How often something was done, and how many seconds it took altogether.
+    fn timing(&mut self, name: &str, labels: &str, (count, seconds): (u64, f64)) {
+        self.sample(&format!("{name}_sum"), labels, seconds);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}
+
+fn demand(app: &App, page: &mut Page) {
+    let held = &app.on_demand.active().held;
+    let name = "jobmeter_demand_changes";
+    page.gauge(name, "Changes of agents' settings that hold.", held.changes.len());
+    let name = "jobmeter_demand_promotions";
+    page.gauge(name, "Promotions of metrics that hold.", held.promotions.len());
+    let name = "jobmeter_demand_flushes";
+    page.gauge(name, "Flushes of bursts that are told to agents.", held.flushes.len());
+}
+
+fn about(app: &App, page: &mut Page) {
+    let labels = format!("{{version=\"{}\",build=\"{BUILD}\"}}", env!("CARGO_PKG_VERSION"));
+    page.head("jobmeter_build_info", "gauge", "Always 1; the labels tell the program.");
+    page.sample("jobmeter_build_info", &labels, 1);
+    let up = app.started.elapsed().as_secs_f64();
+    page.gauge("jobmeter_uptime_seconds", "Seconds since the server began to answer.", up);
+    let (good, bad) = (&app.counts.reloads, &app.counts.reloads_failed);
+    let name = "jobmeter_config_reloads_total";
+    page.head(name, "counter", "Configurations read anew, taken or kept out.");
+    page.sample(name, "{outcome=\"taken\"}", good.get());
+    page.sample(name, "{outcome=\"refused\"}", bad.get());
+    let name = "jobmeter_audit_limited_total";
+    let help = "Changes of users beyond their limit within an hour, which the audit counts only.";
+    page.counter(name, help, app.audit.limited.get());
+    let name = "jobmeter_audit_lost_total";
+    page.counter(name, "Lines of the audit that could not be written.", app.audit.lost.get());
+}
+
+fn ingest(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let name = "jobmeter_ingest_frames_total";
+    page.head(name, "counter", "Frames received, by what became of them.");
+    for frame in Frame::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", frame.word());
+        page.sample(name, &labels, counts.frames.get(frame));
+    }
+    let each = [
+        ("jobmeter_ingest_samples_total", "Samples stored.", &counts.samples),
+        (
+            "jobmeter_ingest_samples_refused_total",
+            "Samples refused of batches that were stored.",
+            &counts.samples_refused,
+        ),
+        ("jobmeter_ingest_bytes_total", "Bytes of bodies of frames received.", &counts.bytes),
+    ];
+    for (name, help, counter) in each {
+        page.counter(name, help, counter.get());
+    }
+    let name = "jobmeter_ingest_seconds";
+    page.head(name, "summary", "From the last byte of a request of frames to its acks.");
+    page.timing(name, "", counts.ingest.get());
+}
+
+fn jobs(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let name = "jobmeter_ingest_job_events_total";
+    let help = "What nodes told of jobs, taken into the registry.";
+    page.counter(name, help, counts.job_events.get());
+    let name = "jobmeter_ingest_job_events_refused_total";
+    let help = "What nodes told of jobs that cannot be.";
+    page.counter(name, help, counts.job_events_refused.get());
+    let name = "jobmeter_job_records_total";
+    page.head(name, "counter", "What was said of schedulers' jobs, by what became of it.");
+    for fate in Fate::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", fate.word());
+        page.sample(name, &labels, counts.records.get(fate));
+    }
+    let name = "jobmeter_job_records_cut_total";
+    let help = "Of these, what was longer than a limit and kept without the rest.";
+    page.counter(name, help, counts.records_cut.get());
+    let name = "jobmeter_rules_total";
+    page.head(
+        name,
+        "counter",
+        "How often a value concerned a rule of `[[when]]`, by what became of it.",
+    );
+    for rule in Rule::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", rule.word());
+        page.sample(name, &labels, counts.rules.get(rule));
+    }
+    let name = "jobmeter_jobs_without_uid";
+    let help = "Jobs that name a user whose number nobody told: he does not see them.";
+    match app.registry.jobs_without_number() {
+        Ok(count) => page.gauge(name, help, count),
+        Err(error) => log::warn!("jobs without a user's number are not counted: {error}"),
+    }
+    let name = "jobmeter_promotions_cut_total";
+    let help = "Promotions left out of what nodes were told, each time that was put together.";
+    page.counter(name, help, app.on_demand.cut.get());
+    let name = "jobmeter_settings_cut_total";
+    let help = "Settings of changes, by source, and flushes left out of what nodes were told, each time that was put together.";
+    page.counter(name, help, app.on_demand.settings_cut.get());
+    let help = "Promotions that jobs ask for now, and that find no room.";
+    let left_out = app.on_demand.left_out.load(Ordering::Relaxed);
+    page.gauge("jobmeter_promotions_left_out", help, left_out);
+    let name = "jobmeter_job_file_lines_total";
+    page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
+    page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());
+    page.sample(name, "{outcome=\"bad\"}", counts.file_lines_bad.get());
+}
+
+fn requests(app: &App, page: &mut Page) {
+    let counts = &app.counts;
+    let (total, seconds) = ("jobmeter_http_requests_total", "jobmeter_http_request_seconds");
+    page.head(total, "counter", "Requests answered.");
+    for route in Route::ALL {
+        let Some(requests) = counts.requests.get(route.place()) else { continue };
+        for (class, counter) in (1..).zip(&requests.statuses) {
+            if counter.get() > 0 {
+                let labels = format!("{{route=\"{}\",status=\"{class}xx\"}}", route.word());
+                page.sample(total, &labels, counter.get());
+            }
+        }
+    }
+    page.head(seconds, "summary", "From a request's header to its answer's.");
+    for route in Route::ALL {
+        let Some(requests) = counts.requests.get(route.place()) else { continue };
+        page.timing(seconds, &format!("{{route=\"{}\"}}", route.word()), requests.timing.get());
+    }
+    let name = "jobmeter_refusals_total";
+    page.head(name, "counter", "Requests that got no answer, by reason.");
+    for why in Why::ALL {
+        let labels = format!("{{reason=\"{}\"}}", why.word());
+        page.sample(name, &labels, counts.refusals.get(why));
+    }
+    let name = "jobmeter_bodies_refused_total";
+    let help =
+        "Bodies of requests refused for want of memory: of the sender's part, or of that for all.";
+    page.head(name, "counter", help);
+    for (budget, bodies) in app.bodies.all() {
+        for limit in Limit::ALL {
+            let labels = format!("{{budget=\"{budget}\",limit=\"{}\"}}", limit.word());
+            page.sample(name, &labels, bodies.refused(limit));
+        }
+    }
+    let name = "jobmeter_slow_queries_total";
+    page.counter(name, "Questions that took longer than `query.slow`.", counts.slow_queries.get());
+    let under_way = counts.under_way.load(Ordering::Relaxed);
+    let name = "jobmeter_http_requests_under_way";
+    page.gauge(name, "Requests that are being answered, this one among them.", under_way);
+    page.gauge("jobmeter_connections", "Connections open.", app.seats.taken());
+    let name = "jobmeter_connections_total";
+    page.head(name, "counter", "Connections that came, by what became of them.");
+    for arrival in Arrival::ALL {
+        let labels = format!("{{outcome=\"{}\"}}", arrival.word());
+        page.sample(name, &labels, counts.arrivals.get(arrival));
+    }
+    let name = "jobmeter_connections_broken_total";
+    page.head(name, "counter", "Connections that ended before their time, by reason.");
+    for kind in Break::ALL {
+        let labels = format!("{{reason=\"{}\"}}", kind.word());
+        page.sample(name, &labels, counts.breaks.get(kind));
+    }
+}
+
+fn schedulers(courses: &[Arc<Course>], page: &mut Page) {
+    if courses.is_empty() {
+        return;
+    }
+    let labels = |course: &Course| format!("{{cluster=\"{}\"}}", course.cluster);
+    let name = "jobmeter_scheduler_rounds_total";
+    page.head(name, "counter", "Rounds in which a scheduler was asked for its jobs.");
+    for course in courses {
+        for (outcome, rounds) in [("good", &course.good), ("failed", &course.failed)] {
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+            page.sample(name, &labels, rounds.get());
+        }
+    }
+    let name = "jobmeter_scheduler_calls_total";
+    page.head(name, "counter", "Calls, statements or programs of rounds that did not fail.");
+    for course in courses {
+        page.sample(name, &labels(course), course.calls.get());
+    }
+    let name = "jobmeter_scheduler_records_total";
+    page.head(name, "counter", "Records that it told of its jobs, by what became of them.");
+    for course in courses {
+        for (outcome, records) in [
+            ("new", &course.new),
+            ("changed", &course.changed),
+            ("known", &course.known),
+            ("refused", &course.refused),
+        ] {
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+            page.sample(name, &labels, records.get());
+        }
+    }
+    let name = "jobmeter_scheduler_records_cut_total";
+    page.head(name, "counter", "Records of which a text or a list was too long.");
+    for course in courses {
+        page.sample(name, &labels(course), course.cut.get());
+    }
+    let name = "jobmeter_scheduler_round_seconds";
+    page.head(name, "summary", "Rounds from the first call until the registry has all.");
+    for course in courses {
+        page.timing(name, &labels(course), course.timing.get());
+    }
+    let name = "jobmeter_scheduler_age_seconds";
+    page.head(name, "gauge", "Seconds since the last round that did not fail, if there was one.");
+    for course in courses {
+        if let Some((_, at)) = course.now().last_good {
+            page.sample(name, &labels(course), at.elapsed().as_secs_f64());
+        }
+    }
+}
+
+fn statements(load: &sql::Load, page: &mut Page) {
+    let (running, waiting) = (load.running, load.waiting);
+    page.gauge("jobmeter_sql_statements", "Statements of SQL that run.", running);
+    page.gauge("jobmeter_sql_statements_waiting", "Statements that wait for their turn.", waiting);
+    let help = "Memory that statements may use, of what `query.memory_bytes_max` allows.";
+    page.gauge("jobmeter_sql_memory_bytes", help, load.memory_bytes);
+    let name = "jobmeter_sql_limits_total";
+    page.head(name, "counter", "Statements that ended at a limit, by which.");
+    for (limit, count) in &load.ended {
+        page.sample(name, &format!("{{limit=\"{}\"}}", limit.word()), count);
+    }
+    let name = "jobmeter_sql_worker_deaths_total";
+    page.head(name, "counter", "Processes for SQL that died of their statement.");
+    page.sample(name, "", load.deaths);
+}
+
+fn store(stats: &Stats, claims: usize, page: &mut Page) {
+    let gauges = [
+        ("series", "Series alive in memory.", stats.series),
+        ("metrics", "Metrics in the catalogue.", stats.metrics),
+        ("head_samples", "Samples in memory, in no block yet.", stats.head_samples),
+        ("head_bytes", "Memory they take.", stats.head_bytes),
+        ("log_segments", "Segments of the log.", stats.log_segments),
+        ("log_bytes", "Bytes of the log on disk.", stats.log_bytes),
+        ("blocks", "Blocks, those in the archive included.", stats.blocks),
+        ("block_bytes", "Bytes of the blocks on disk.", stats.block_bytes),
+        ("block_samples", "Samples in the blocks.", stats.block_samples),
+        ("archived_blocks", "Blocks that lie in the archive.", stats.archived_blocks),
+        ("archived_bytes", "Bytes of the blocks in the archive.", stats.archived_bytes),
+        ("rollups", "Files of rollups.", stats.rollups),
+        ("rollup_bytes", "Their bytes on disk.", stats.rollup_bytes),
+        ("queue_batches", "Batches that wait for the log.", stats.queue_batches),
+        ("queue_bytes", "Bytes of them.", stats.queue_bytes),
+        ("gaps", "Gaps kept.", stats.gaps),
+        (
+            "claimed_devices",
+            "Devices that several nodes claim.",
+            u64::try_from(claims).unwrap_or(0),
+        ),
+        (
+            "trouble",
+            "1 while the last try to write log or block, or to merge blocks, failed; the log says why.",
+            u64::from(stats.trouble.is_some()),
+        ),
+    ];
+    for (what, help, value) in gauges {
+        page.gauge(&format!("jobmeter_store_{what}"), help, value);
+    }
+    let counters = [
+        ("commits_total", "Group commits of the log.", stats.commits),
+        ("log_errors_total", "Appends to the log that failed.", stats.log_errors),
+        (
+            "flush_errors_total",
+            "Blocks that could not be written; each is tried again.",
+            stats.flush_errors,
+        ),
+        ("merges_total", "Merges of neighbouring blocks into one.", stats.merges),
+        ("merged_bytes_total", "Bytes of the blocks that were merged.", stats.merged_bytes),
+        ("merge_errors_total", "Merges that failed; each is tried again.", stats.merge_errors),
+        (
+            "samples_removed_total",
+            "Samples let go because they were too old or too many.",
+            stats.samples_removed,
+        ),
+        (
+            "retain_errors_total",
+            "Steps of moving to the archive or letting go that failed; each is tried again.",
+            stats.retain_errors,
+        ),
+        (
+            "gaps_forgotten_total",
+            "Gaps forgotten because there were too many.",
+            stats.gaps_forgotten,
+        ),
+        ("read_bytes_total", "Bytes that questions read from blocks.", stats.read.bytes),
+        ("read_row_groups_total", "Row groups that they read from.", stats.read.row_groups),
+        ("read_rows_total", "Rows that they decoded.", stats.read.rows),
+    ];
+    for (what, help, value) in counters {
+        page.counter(&format!("jobmeter_store_{what}"), help, value);
+    }
+    let name = "jobmeter_store_fsync_seconds_total";
+    page.counter(name, "Seconds spent in fdatasync.", stats.fsync_seconds);
+    let name = "jobmeter_store_fsync_seconds_max";
+    page.gauge(name, "The longest fdatasync since the start.", stats.fsync_seconds_max);
+}
+
+/// What this process takes, by the names that Prometheus's own clients use.
+fn process(page: &mut Page) {
+    let Ok(root) = Root::live() else { return };
+    let mut text = Vec::new();
+    if root.read("proc/self/stat", &mut text).is_ok()
+        && let Ok(stat) = process_stat(&text)
+    {
+        let ticks = stat.user_ticks.saturating_add(stat.system_ticks) as f64;
+        let seconds = ticks / rustix::param::clock_ticks_per_second() as f64;
+        page.counter("process_cpu_seconds_total", "Processor time of this process.", seconds);
+    }
+    if root.read("proc/self/status", &mut text).is_ok()
+        && let Ok(status) = process_status(&text)
+        && let Some(resident_kib) = status.vm_rss
+    {
+        let help = "Memory of this process that is in RAM.";
+        page.gauge("process_resident_memory_bytes", help, resident_kib.saturating_mul(1024));
+    }
+    let mut files = 0_u64;
+    if root.list("proc/self/fd", |_| files += 1).is_ok() {
+        // The list itself is open while it is read.
+        page.gauge("process_open_fds", "Open files.", files.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_told_once_with_its_kind() {
+        let mut page = Page::default();
+        store(&Stats::default(), 1, &mut page);
+        process(&mut page);
+        let mut names = std::collections::BTreeSet::new();
+        let mut kinds = std::collections::BTreeMap::new();
+        for line in page.text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name}");
+            } else if !line.starts_with('#') {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(names.insert(name.to_owned()), "{name}");
+            }
+        }
+        for (name, kind) in &kinds {
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        }
+        assert!(names.contains("jobmeter_store_claimed_devices"));
+        assert!(kinds.contains_key("process_resident_memory_bytes"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Answers of questions, whole.
+
+use crate::app::App;
+use crate::auth::audit::{Unchanged, Wrote};
+use crate::auth::caller::Caller;
+use crate::common::problem::{Refusal, Why};
+use crate::queries::slow::Asked;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use query::{Asker, Format, QueryError, Questions};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The content type of JSON.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+
+/// Asks the store and the registry, and answers in JSON.
+pub(crate) async fn ask<T: Serialize>(
+    app: &Arc<App>,
+    caller: &Caller,
+    question: impl FnOnce(&Questions, &Asker) -> Result<T, QueryError> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let asker = app.asker(caller)?;
+    let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
+    let whose = Arc::clone(&asker.whose);
+    let answer = app.work.answer(&whose, cancel, move || {
+        question(&questions, &asker).map(|answer| serde_json::to_vec(&answer))
+    });
+    let body = answer.await?.map_err(|error| Refusal::fault(&error))?;
+    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// The same of a question that may take long; `rows` counts what its answer tells.
+pub(crate) async fn ask_long<T: Serialize>(
+    app: &Arc<App>,
+    caller: &Caller,
+    asked: Asked,
+    rows: impl FnOnce(&T) -> usize + Send + 'static,
+    question: impl FnOnce(&Questions, &Asker) -> Result<T, QueryError> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let taken = asked.taken.clone();
+    let answer = ask(app, caller, move |questions, asker| {
+        let answer = taken.reads.during(|| question(questions, asker))?;
+        taken.told(rows(&answer));
+        Ok(answer)
+    });
+    asked.answered(answer.await)
+}
+
+/// An answer to somebody who changed this.
+pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, Refusal> {
+    answer.extensions_mut().insert(Wrote(what.clone()));
+    Ok(answer)
+}
+
+/// An answer to somebody whose request changed nothing.
+pub(crate) fn unchanged(mut answer: Response) -> Result<Response, Refusal> {
+    answer.extensions_mut().insert(Unchanged);
+    Ok(answer)
+}
+
+/// A value in JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
+    let body = serde_json::to_vec(value).map_err(|error| Refusal::fault(&error))?;
+    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// The form in which the client wants rows: the first of its Accept header that there is.
+pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = accepted
+        .flat_map(|value| value.split(','))
+        .map(|item| item.split(';').next().unwrap_or(item).trim().to_ascii_lowercase())
+        .filter(|item| !item.is_empty())
+        .peekable();
+    if types.peek().is_none() {
+        return Ok(Format::Json);
+    }
+    let known = types.find_map(|item| match &*item {
+        "application/json" | "application/*" | "*/*" => Some(Format::Json),
+        "text/csv" | "text/*" => Some(Format::Csv),
+        _ => None,
+    });
+    known.ok_or_else(|| {
+        let message = "rows are told as application/json or text/csv";
+        Refusal::new(StatusCode::NOT_ACCEPTABLE, "PGRST107", Why::Malformed, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_a_client_wants() {
+        let of = |accept: &'static str| {
+            let headers = [(header::ACCEPT, HeaderValue::from_static(accept))];
+            format(&HeaderMap::from_iter(headers)).ok()
+        };
+        assert_eq!(format(&HeaderMap::new()).ok(), Some(Format::Json));
+        for (accept, want) in [
+            ("*/*", Some(Format::Json)),
+            ("text/csv", Some(Format::Csv)),
+            ("text/csv; charset=utf-8, application/json", Some(Format::Csv)),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Format::Json)),
+            ("application/xml", None),
+            ("", Some(Format::Json)),
+        ] {
+            assert_eq!(of(accept), want, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `/rpc`: Kwollect's functions, as PostgREST serves them.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::csv;
+use crate::common::problem::{Refusal, Why};
+use crate::http::params::Params;
+use crate::http::params::part;
+use crate::queries::answers::format;
+use crate::queries::slow::Asked;
+use api::{Available, Operation};
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jobs::JobName;
+use model::{DeviceId, JobId};
+use query::{Format, GetMetrics, parse_time};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The functions there are.
+const FUNCTIONS: [&str; 3] = ["get_metrics", "available_metrics", "update_promoted_metrics"];
+/// `GET|POST /rpc/get_metrics`.
+pub(crate) async fn get_metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let params = params(&app, request).await?;
+    params.only(Operation::GetMetrics, StatusCode::NOT_FOUND)?;
+    let mut pairs = Vec::new();
+    for name in Operation::GetMetrics.params().iter().map(|param| param.name) {
+        if let Some(text) = params.text(name)? {
+            pairs.push((name, text));
+        }
+    }
+    let question = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
+    let asker = app.asker(&caller)?;
+    let words: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={text}")).collect();
+    let asked = Asked::new(&app, "get_metrics", &caller, &words.join(" "));
+    let questions = app.questions.clone();
+    let (cancel, whose) = (asker.cancel.clone(), Arc::clone(&asker.whose));
+    let taken = asked.taken.clone();
+    let work = move || {
+        let begin = || questions.get_metrics(&question, format, &asker);
+        let mut answer = taken.reads.during(begin)?;
+        let mut told = 0;
+        Ok(std::iter::from_fn(move || {
+            let piece = taken.reads.during(|| answer.next());
+            let before = std::mem::replace(&mut told, answer.rows());
+            taken.told(usize::try_from(told.saturating_sub(before)).unwrap_or(usize::MAX));
+            piece
+        }))
+    };
+    asked.streamed(app.work.stream(&whose, format.content_type(), cancel, work).await)
+}
+
+/// `GET|POST /rpc/available_metrics`.
+pub(crate) async fn available_metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let params = params(&app, request).await?;
+    params.only(Operation::AvailableMetrics, StatusCode::NOT_FOUND)?;
+    let now = app.now();
+    let at = params.text("at")?.map(|at| parse_time(&at, now, &app.questions.settings().zone));
+    let at = at.transpose()?.unwrap_or(now);
+    let (devices, job) = narrowed(params.json("params")?.unwrap_or(Value::Null))?;
+    let asker = app.asker(&caller)?;
+    let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
+    let whose = Arc::clone(&asker.whose);
+    let rows = app.work.answer(&whose, cancel, move || {
+        questions.available_metrics(at, devices.as_deref(), job.as_ref(), &asker)
+    });
+    let body = available(&rows.await?, format).map_err(|error| Refusal::fault(&error))?;
+    let content_type = HeaderValue::from_static(format.content_type());
+    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+}
+
+fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, serde_json::Error> {
+    if format == Format::Csv {
+        let mut text = String::from("device_id,metric_id\n");
+        for (device, metric) in rows {
+            csv::text_field(device.as_str(), &mut text);
+            text.push(',');
+            csv::text_field(metric, &mut text);
+            text.push('\n');
+        }
+        return Ok(text.into_bytes());
+    }
+    let row = |(device, metric): &(DeviceId, Arc<str>)| Available {
+        device_id: device.to_string(),
+        metric_id: metric.to_string(),
+    };
+    serde_json::to_vec(&rows.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What the parameter `params` narrows the question to: devices, a job.
+fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), Refusal> {
+    let refused = |message: &str| {
+        Err(Refusal::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
+    };
+    if !(params.is_object() || params.is_null()) {
+        return refused("params is a JSON object");
+    }
+    let devices = match params.get("devices") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(names)) => {
+            let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
+            let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
+            let Some(devices) = devices else {
+                return refused("params->devices holds what is no name of a device");
+            };
+            Some(devices)
+        }
+        Some(_) => return refused("Cannot parse params->devices, should be JSON array"),
+    };
+    // Anything but digits is passed over, as Kwollect does.
+    let job = params.get("job_id").and_then(|job| match job {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    });
+    Ok((devices, job.and_then(JobId::new).map(JobName::number)))
+}
+
+/// `/rpc/NAME` of a function that there is not.
+pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusal {
+    let shown: String = match part(name) {
+        Ok(name) => name.chars().take(100).collect(),
+        Err(refusal) => return refusal,
+    };
+    let message = format!("Could not find the function api.{shown} in the schema cache");
+    let meant = config::nearest(&shown, FUNCTIONS);
+    let hint = meant.map(|near| format!("Perhaps you meant to call the function api.{near}"));
+    Refusal::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
+}
+
+pub(crate) async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
+    let (head, body) = request.into_parts();
+    if head.method == Method::POST {
+        let held = app.question_body(&head, body).await?;
+        Params::of_body(head.uri.query(), &head.headers, &held.bytes)
+    } else {
+        Params::of_query(head.uri.query())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_of_available_metrics() {
+        let rows = [(DeviceId::new("a\"b").unwrap(), Arc::from("load_1m"))];
+        let text = |format| String::from_utf8(available(&rows, format).unwrap()).unwrap();
+        assert_eq!(text(Format::Csv), "device_id,metric_id\n\"a\"\"b\",load_1m\n");
+        let json = r#"[{"device_id":"a\"b","metric_id":"load_1m"}]"#;
+        assert_eq!(text(Format::Json), json);
+    }
+
+    #[test]
+    fn what_available_metrics_is_narrowed_to() {
+        let (devices, job) = narrowed(json!({"devices": ["a", "b"], "job_id": "7"})).unwrap();
+        assert_eq!(devices.unwrap().len(), 2);
+        assert_eq!(job.unwrap().to_string(), "7");
+        let (devices, job) = narrowed(json!({"job_id": "7; DROP TABLE"})).unwrap();
+        assert!(devices.is_none() && job.is_none());
+        let refusal = narrowed(json!({"devices": "a"})).unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
+        assert!(refusal.message.contains("should be JSON array"));
+        assert!(narrowed(json!({"devices": [1]})).is_err());
+        assert!(narrowed(json!([null])).is_err() && narrowed(json!(null)).is_ok());
+    }
+}

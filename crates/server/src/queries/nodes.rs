@@ -1,0 +1,123 @@
+//! `/api/v1`: the server's health, and the nodes.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::{Refusal, Why};
+use crate::http::params::part;
+use crate::http::selection::wrong;
+use crate::queries::answers::{ask, json, wrote};
+use crate::queries::series::known;
+use api::Operation;
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jobs::Filter;
+use model::{DeviceId, JobState};
+use query::{Asker, QueryError, Questions};
+use std::sync::Arc;
+
+/// Whether this is a build that figures may be taken from.
+pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
+
+/// `GET /api/v1/ready`, for everyone: whether requests are answered.
+pub(crate) async fn ready(
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Ready)?;
+    if app.ready() {
+        return json(&api::Ready { ready: true });
+    }
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Err(Refusal::new(status, "57P01", Why::Stopping, "the server is stopping"))
+}
+
+/// `GET /api/v1/health`.
+pub(crate) async fn health(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Health)?;
+    let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
+    let agents = Arc::clone(&app);
+    ask(&app, &caller, move |questions, asker| {
+        // Numbers are told, and no job: nothing for the audit.
+        let unwatched = Asker { watch: None, ..asker.clone() };
+        let nodes = listed(&agents, questions, &unwatched)?;
+        let alive = nodes.iter().filter(|node| node.alive).count();
+        Ok(api::Health {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: BUILD.to_owned(),
+            ready,
+            uptime_seconds,
+            now: asker.now.seconds(),
+            nodes_alive: u64::try_from(alive).unwrap_or(u64::MAX),
+            nodes: u64::try_from(nodes.len()).unwrap_or(u64::MAX),
+            jobs_running: running(questions, &unwatched)?,
+        })
+    })
+    .await
+}
+
+/// How many jobs run that this asker may see.
+fn running(questions: &Questions, asker: &Asker) -> Result<u64, QueryError> {
+    if asker.reader.sees_every_job() {
+        return Ok(questions.registry().running()?);
+    }
+    let seen = Filter { state: Some(JobState::Running), ..Filter::default() };
+    Ok(u64::try_from(questions.listed(&seen, asker)?.len()).unwrap_or(u64::MAX))
+}
+
+/// `GET /api/v1/nodes`.
+pub(crate) async fn nodes(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Nodes)?;
+    let agents = Arc::clone(&app);
+    ask(&app, &caller, move |questions, asker| listed(&agents, questions, asker)).await
+}
+
+/// The nodes with what their agents said of themselves.
+fn listed(app: &App, questions: &Questions, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
+    let mut nodes = questions.nodes(asker)?;
+    nodes.iter_mut().for_each(|node| app.agents.tell(node, asker.now));
+    Ok(nodes)
+}
+
+/// `DELETE /api/v1/nodes/{node}`: a retired node leaves the list until it sends again.
+pub(crate) async fn forget(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    node: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::ForgetNode)?;
+    if !caller.rights.is_admin() {
+        return Err(Refusal::forbidden("only administrators remove nodes"));
+    }
+    let device = DeviceId::new(&part(node)?).map_err(wrong)?;
+    let more = serde_json::json!({"node": device.as_str()});
+    let asker = app.asker(&caller)?;
+    let forgotten = app.with_registry(move |app| {
+        let nodes = listed(app, &app.questions, &asker)?;
+        let Some(node) = nodes.iter().find(|node| node.device == device.as_str()) else {
+            let meant = config::nearest(device.as_str(), nodes.iter().map(|node| &*node.device));
+            let hint = meant.map(|near| format!("is `{near}` meant?"));
+            return Err(Refusal::not_found(format!("no node {device} is known")).hint(hint));
+        };
+        if node.alive {
+            let message = format!("node {device} sends samples: stop its agent first");
+            return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+        }
+        app.registry.forget_node(&device, asker.now).map_err(QueryError::from)?;
+        app.agents.forget(&device);
+        log::info!("node {device} is forgotten");
+        Ok(node.clone())
+    });
+    wrote(json(&forgotten.await??)?, &more)
+}

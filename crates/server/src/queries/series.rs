@@ -1,0 +1,197 @@
+//! `/api/v1`: series, their values over time and the newest of them; what there is, and what is missing.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::Refusal;
+use crate::http::params::Params;
+use crate::http::selection::{Selection, Span, wrong};
+use crate::ingest::agents::LastError;
+use crate::queries::answers::{ask, ask_long};
+use crate::queries::slow::Asked;
+use api::Operation;
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use model::{DeviceId, Timestamp};
+use query::{RangeQuestion, Rate};
+use std::sync::Arc;
+
+const MINUTE: i64 = 60 * Timestamp::SECOND;
+const DAY: i64 = 24 * 60 * MINUTE;
+/// Longest step, in seconds: a year.
+const STEP_SECONDS_MAX: f64 = 366.0 * 86_400.0;
+
+/// `GET /api/v1/series`: those with samples in the interval, the last day without one.
+pub(crate) async fn series(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Series)?;
+    let selection = Selection::of(&params)?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let most = params.text("limit")?.map_or(Ok(usize::MAX), |limit| most(&limit))?;
+    ask(&app, &caller, move |questions, asker| {
+        let select = selection.resolve(questions, asker)?;
+        questions.first_series(&select, (span.from, span.to), most, asker)
+    })
+    .await
+}
+
+/// `GET /api/v1/range`: points of series in the interval, the last five minutes without one.
+pub(crate) async fn range(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let words = query.clone().unwrap_or_default();
+    let params = known(query, Operation::Range)?;
+    let selection = Selection::of(&params)?;
+    let span = Span::of(&params, &app.questions, app.now(), 5 * MINUTE)?;
+    let step_us = params.text("step")?.map_or(Ok(0), |step| step_us(&step))?;
+    let rate = match truth(&params, "rate")? {
+        Some(true) => Rate::Counters,
+        Some(false) | None => Rate::Raw,
+    };
+    let asked = Asked::new(&app, "range", &caller, &words);
+    let points = |range: &api::Range| range.series.iter().map(|one| one.values.len()).sum();
+    ask_long(&app, &caller, asked, points, move |questions, asker| {
+        let select = selection.resolve(questions, asker)?;
+        let Span { from, to } = span;
+        questions.range(&RangeQuestion { select, from, to, step_us, rate }, asker)
+    })
+    .await
+}
+
+/// `GET /api/v1/last`: the newest value of each living series.
+pub(crate) async fn last(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let selection = Selection::of(&known(query, Operation::Last)?)?;
+    ask(&app, &caller, move |questions, asker| {
+        let select = selection.resolve(questions, asker)?;
+        questions.last(&select, asker)
+    })
+    .await
+}
+
+/// `GET /api/v1/explain`: where series with samples in the interval come from, the last day without one.
+pub(crate) async fn explain(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Explain)?;
+    let selection = Selection::of(&params)?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let agents = Arc::clone(&app);
+    ask(&app, &caller, move |questions, asker| {
+        let select = selection.resolve(questions, asker)?;
+        let mut explained = questions.explain(&select, (span.from, span.to), asker)?;
+        let sight = questions.node_sight((asker.now.plus(-DAY), asker.now), asker)?;
+        for one in &mut explained {
+            let device = &one.series.device;
+            let last = one.source.as_ref().and_then(|it| agents.agents.last_error(device, it));
+            // A trouble is the node's, and was told at an instant.
+            let is_seen = |at| sight.at(at, |node| node == device).is_none_or(|it| !it.is_empty());
+            one.last_error = last.filter(|last| is_seen(last.at)).map(LastError::told);
+        }
+        Ok(explained)
+    })
+    .await
+}
+
+/// `GET /api/v1/catalogue`: every metric known.
+pub(crate) async fn catalogue(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    known(query, Operation::Catalogue)?;
+    ask(&app, &caller, |questions, _| Ok(questions.catalogue())).await
+}
+
+/// `GET /api/v1/gaps`: what is missing in the interval, the last day without one.
+pub(crate) async fn gaps(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let params = known(query, Operation::Gaps)?;
+    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
+    let device = device.map_err(wrong)?;
+    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    ask(&app, &caller, move |questions, asker| {
+        let gaps = questions.gaps((span.from, span.to), device.as_ref(), asker)?;
+        Ok(gaps.iter().map(query::gap).collect::<Vec<_>>())
+    })
+    .await
+}
+
+/// The parameters of a query string, each one that the operation has.
+pub(crate) fn known(query: Option<String>, operation: Operation) -> Result<Params, Refusal> {
+    let params = Params::of_query(query.as_deref())?;
+    params.only(operation, StatusCode::BAD_REQUEST)?;
+    Ok(params)
+}
+
+/// The number of elements that a caller wants at most.
+fn most(text: &str) -> Result<usize, Refusal> {
+    let most = text.parse::<u32>().ok().filter(|most| *most <= api::COUNT_MAX);
+    let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
+    most.and_then(|most| usize::try_from(most).ok()).ok_or_else(|| Refusal::malformed(message()))
+}
+
+/// A truth value as PostgreSQL reads them.
+pub(crate) fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal> {
+    let Some(text) = params.text(name)? else { return Ok(None) };
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "1" => Ok(Some(true)),
+        "false" | "f" | "no" | "n" | "off" | "0" => Ok(Some(false)),
+        _ => Err(Refusal::malformed(format!("`{name}` is true or false"))),
+    }
+}
+
+/// A step in seconds, or as `30s`, `5m`; 0: every sample as it is.
+fn step_us(text: &str) -> Result<i64, Refusal> {
+    let refused = || Refusal::malformed("`step` is a time such as 0.5, 30s or 5m, at most a year");
+    if let Some(step) = config::parse_duration(text) {
+        let micros = i64::try_from(step.as_micros()).ok();
+        return micros.filter(|_| step.as_secs_f64() <= STEP_SECONDS_MAX).ok_or_else(refused);
+    }
+    let seconds: f64 = text.parse().map_err(|_| refused())?;
+    if !(0.0..=STEP_SECONDS_MAX).contains(&seconds) {
+        return Err(refused());
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
+    Ok((seconds * 1e6).round() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps() {
+        for (text, us) in
+            [("0", 0), ("10", 10_000_000), ("0.5", 500_000), ("30s", 30_000_000), ("1ms", 1000)]
+        {
+            assert_eq!(step_us(text).unwrap(), us, "{text}");
+        }
+        for text in ["", "x", "-1", "nan", "inf", "1e300", "400d"] {
+            assert_eq!(step_us(text).unwrap_err().status, 400, "{text}");
+        }
+    }
+
+    #[test]
+    fn truths() {
+        let of = |query| truth(&Params::of_query(Some(query)).unwrap(), "rate");
+        assert_eq!(of("rate=True").unwrap(), Some(true));
+        assert_eq!(of("rate=off").unwrap(), Some(false));
+        assert_eq!(of("").unwrap(), None);
+        assert!(of("rate=maybe").is_err());
+    }
+}

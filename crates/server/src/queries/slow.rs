@@ -1,0 +1,220 @@
+//! Questions that took long are told in the log: what was asked by whom, what it took, how it ended.
+//!
+//! The log tells a question that repeats once, and then how often it did: see [`config::log`].
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::{Refusal, Why};
+use axum::body::Body;
+use axum::response::Response;
+use futures::StreamExt;
+use query::QueryError;
+use sql::SqlError;
+use std::error::Error;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::Reads;
+use tokio::time::Instant;
+
+/// Characters of a question that are told.
+const WORDS_MAX: usize = 500;
+
+/// How a question ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Done,
+    Limit,
+    Refused,
+    Failed,
+    Cancelled,
+    Gone,
+}
+
+impl End {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Gone => "client went away",
+        }
+    }
+
+    const fn of_refusal(why: Why) -> Self {
+        match why {
+            Why::TooLarge | Why::TooSlow => Self::Limit,
+            Why::Fault => Self::Failed,
+            _ => Self::Refused,
+        }
+    }
+
+    /// Of what broke an answer off.
+    fn of_break(error: &(dyn Error + 'static)) -> Self {
+        let query = match error.downcast_ref::<SqlError>() {
+            Some(SqlError::TooManyRows(_) | SqlError::TooSlow(_) | SqlError::Memory(_)) => {
+                return Self::Limit;
+            }
+            Some(SqlError::Query(error)) => Some(error),
+            Some(_) => None,
+            None => error.downcast_ref::<QueryError>(),
+        };
+        match query {
+            // An answer whose client waits is cancelled by the limit of time alone.
+            Some(QueryError::TooManyRows(_) | QueryError::TooMuch(_) | QueryError::Cancelled) => {
+                Self::Limit
+            }
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// What a question takes, counted while it is answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) reads: Reads,
+    rows: Arc<AtomicU64>,
+}
+
+impl Taken {
+    /// So many more rows are told.
+    pub(crate) fn told(&self, rows: usize) {
+        self.rows.fetch_add(u64::try_from(rows).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A question that is told in the log if it takes long: when this is dropped, it has ended.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    app: Arc<App>,
+    kind: &'static str,
+    caller: Caller,
+    words: String,
+    began: Instant,
+    pub(crate) taken: Taken,
+    end: Option<End>,
+}
+
+impl Asked {
+    /// A question begins.
+    pub(crate) fn new(app: &Arc<App>, kind: &'static str, caller: &Caller, words: &str) -> Self {
+        Self {
+            app: Arc::clone(app),
+            kind,
+            caller: caller.clone(),
+            words: one_line(words),
+            began: Instant::now(),
+            taken: Taken::default(),
+            end: None,
+        }
+    }
+
+    /// The question has its whole answer, or none.
+    pub(crate) fn answered(
+        mut self,
+        answer: Result<Response, Refusal>,
+    ) -> Result<Response, Refusal> {
+        self.end = Some(match &answer {
+            Ok(_) => End::Done,
+            Err(refusal) => End::of_refusal(refusal.why),
+        });
+        answer
+    }
+
+    /// The question has no answer, or one whose end is the question's.
+    pub(crate) fn streamed(self, answer: Result<Response, Refusal>) -> Result<Response, Refusal> {
+        let Ok(response) = answer else { return self.answered(answer) };
+        let (head, body) = response.into_parts();
+        let pieces = body.into_data_stream();
+        let pieces = futures::stream::unfold((pieces, self), async |(mut pieces, mut asked)| {
+            let piece = pieces.next().await;
+            match &piece {
+                None => asked.end = Some(End::Done),
+                Some(Err(error)) => {
+                    let end = error.source().map_or(End::Failed, End::of_break);
+                    asked.end = Some(end);
+                }
+                Some(Ok(_)) => {}
+            }
+            piece.map(|piece| (piece, (pieces, asked)))
+        });
+        Ok(Response::from_parts(head, Body::from_stream(pieces)))
+    }
+
+    fn line(&self, seconds: f64, end: End) -> String {
+        let (read, kind, words) = (self.taken.reads.counts(), self.kind, &self.words);
+        let (told, caller) =
+            (self.taken.rows.load(Ordering::Relaxed), Arc::clone(&self.caller.doer.who));
+        format!(
+            "slow question, {kind} of {caller}: {seconds:.3} s, {}, rows told {told}, rows read {}, bytes read \
+             {}: {words}",
+            end.words(),
+            read.rows,
+            read.bytes
+        )
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let (took, after) = (self.began.elapsed(), self.app.slow_after);
+        if after.is_none_or(|after| took < after) {
+            return;
+        }
+        // Dropped before its end: nobody takes the answer any more, or the server stops.
+        let left = || if self.app.ready() { End::Gone } else { End::Cancelled };
+        let end = self.end.unwrap_or_else(left);
+        self.app.counts.slow_queries.add(1);
+        log::warn!("{}", self.line(took.as_secs_f64(), end));
+    }
+}
+
+/// The beginning of a text on one line, without what a terminal or a reader's eye could be misled by.
+fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut characters = text.chars();
+    for c in characters.by_ref().take(WORDS_MAX) {
+        if matches!(c, '\'' | '"' | '\\') {
+            line.push(c);
+        } else {
+            // Writing to a string cannot fail.
+            write!(line, "{}", c.escape_debug()).ok();
+        }
+    }
+    if characters.next().is_some() {
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_of_it() {
+        assert_eq!(
+            one_line("SELECT 'a\\b'\n\x1b[31m\u{202e}é"),
+            r"SELECT 'a\b'\n\u{1b}[31m\u{202e}é"
+        );
+        let long = one_line(&"é".repeat(501));
+        assert_eq!((long.chars().count(), long.chars().last()), (501, Some('…')));
+        assert_eq!(one_line(&"x".repeat(500)), "x".repeat(500));
+    }
+
+    #[test]
+    fn how_it_ended() {
+        let of = |error: SqlError| End::of_break(&error);
+        assert_eq!(of(SqlError::TooSlow(5)), End::Limit);
+        assert_eq!(of(SqlError::Memory(5)), End::Limit);
+        assert_eq!(of(SqlError::Query(QueryError::TooMuch("jobs".to_owned()))), End::Limit);
+        assert_eq!(of(SqlError::Value("no number".to_owned())), End::Failed);
+        assert_eq!(End::of_break(&QueryError::Cancelled), End::Limit);
+        assert_eq!(End::of_break(&QueryError::NoDevice), End::Failed);
+        assert_eq!(End::of_refusal(Why::TooSlow), End::Limit);
+        assert_eq!(End::of_refusal(Why::Fault), End::Failed);
+        assert_eq!(End::of_refusal(Why::Busy), End::Refused);
+    }
+}

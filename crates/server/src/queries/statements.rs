@@ -1,0 +1,128 @@
+//! `POST /api/v1/sql`: one SELECT, its rows as they come.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::problem::{Refusal, Why};
+use crate::http::body::{media_type, unsupported};
+use crate::queries::answers::format;
+use crate::queries::series::known;
+use crate::queries::slow::{Asked, Taken};
+use api::Operation;
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use futures::StreamExt;
+use query::Format;
+use sql::{SqlError, SqlRows};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The beginning of an answer is held until it has so many bytes, or its end.
+const HELD_BYTES: usize = 64 << 10;
+
+/// How long the reason of an answer that is broken off may take to leave.
+const REASON_TIME: Duration = Duration::from_millis(100);
+
+/// An answer on its way.
+struct Told {
+    rows: SqlRows,
+    taken: Taken,
+}
+
+/// Takes a statement.
+pub(crate) async fn sql(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let format = format(request.headers())?;
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::Sql)?;
+    if media_type(&head.headers).as_deref() != Some("application/json") {
+        return Err(unsupported(
+            "a statement is sent as application/json: {\"query\": \"SELECT …\"}",
+        ));
+    }
+    let held = app.question_body(&head, body).await?;
+    let question: api::SqlQuestion =
+        serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))?;
+    let mut asked = Asked::new(&app, "sql", &caller, &question.query);
+    let answer = answer(&app, &caller, &question.query, format, &mut asked.taken).await;
+    asked.streamed(answer)
+}
+
+/// Answers a statement; what that takes is counted.
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    statement: &str,
+    format: Format,
+    taken: &mut Taken,
+) -> Result<Response, Refusal> {
+    let asker = app.asker(caller)?;
+    let rows = app.sql.query(statement, asker, format).await?;
+    taken.reads = rows.reads().clone();
+    let (mut told, mut begin) = (Told { rows, taken: taken.clone() }, Vec::new());
+    // What fails before so many bytes is told with its own status.
+    while begin.len() < HELD_BYTES {
+        match told.next().await {
+            Some(piece) => begin.extend(piece?),
+            None => break,
+        }
+    }
+    let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
+    let rest = futures::stream::unfold((told, None), |(mut told, error)| async move {
+        if let Some(error) = error {
+            // The reason leaves before the connection is broken off.
+            tokio::time::sleep(REASON_TIME).await;
+            return Some((Err(error), (told, None)));
+        }
+        match told.next().await? {
+            Ok(piece) => Some((Ok(piece), (told, None))),
+            Err(error) => {
+                log::warn!("an answer of SQL was broken off: {error}");
+                let reason = format!("\nerror: {error}\n");
+                Some((Ok(Bytes::from(reason)), (told, Some(error))))
+            }
+        }
+    });
+    let mut response = Response::new(Body::from_stream(begin.chain(rest)));
+    let content_type = HeaderValue::from_static(format.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+impl Told {
+    /// The next piece of the answer's text.
+    async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
+        let piece = self.rows.next().await?;
+        Some(piece.map(|piece| {
+            self.taken.told(usize::try_from(piece.rows).unwrap_or(usize::MAX));
+            Bytes::from(piece.text)
+        }))
+    }
+}
+
+impl From<SqlError> for Refusal {
+    fn from(error: SqlError) -> Self {
+        let error = match error {
+            SqlError::Query(error) => return Self::from(error),
+            SqlError::Internal(_) => return Self::fault(&error),
+            error => error,
+        };
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        let why = match error {
+            SqlError::NotSelect(_) => Why::Rights,
+            SqlError::Busy(_) => Why::Busy,
+            SqlError::TooSlow(_) => Why::TooSlow,
+            SqlError::TooLong(..)
+            | SqlError::TooComplex(_)
+            | SqlError::TooManyRows(_)
+            | SqlError::Memory(_) => Why::TooLarge,
+            _ => Why::Malformed,
+        };
+        Self::new(status, error.code(), why, error.to_string())
+    }
+}

@@ -1,0 +1,445 @@
+//! Schedulers are asked for their jobs round after round, each by a task of its own, and the registry is
+//! told what they say. One that does not answer is asked again, ever less often up to [`AGAIN_MAX`].
+
+use crate::common::counts::{Counter, Timing};
+use crate::common::tasks::stopped;
+use jobs::{Heard, Record, RegistryError};
+use model::{ClusterId, Timestamp};
+use schedulers::{Changes, Scheduler, SchedulerError};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// Longest pause between two rounds of which the first failed.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Most records that the registry is told at once: agents' events wait meanwhile.
+const RECORDS_AT_ONCE: usize = 1000;
+/// Most sentences on records that were refused that are kept, to be shown.
+const REFUSED_SHOWN: usize = 10;
+
+/// Takes what a scheduler said into the registry. May wait for the disk.
+pub(crate) type Take = Arc<dyn Fn(&[Record]) -> Result<Heard, RegistryError> + Send + Sync>;
+
+/// A scheduler, and how it is asked.
+pub(crate) struct Plan {
+    pub(crate) scheduler: Box<dyn Scheduler>,
+    /// `oar`, `slurm`.
+    pub(crate) kind: &'static str,
+    /// By which way: `database`, `rest`, `commands`.
+    pub(crate) way: &'static str,
+    pub(crate) period: Duration,
+    /// Longest time of a round.
+    pub(crate) round_time_max: Duration,
+    /// At the start, jobs that ended so long ago are asked for.
+    pub(crate) back: Duration,
+}
+
+/// How the asking of one scheduler goes.
+#[derive(Debug)]
+pub(crate) struct Course {
+    pub(crate) cluster: ClusterId,
+    pub(crate) kind: &'static str,
+    pub(crate) way: &'static str,
+    pub(crate) period: Duration,
+    pub(crate) good: Counter,
+    pub(crate) failed: Counter,
+    /// Calls, statements or programs of rounds that did not fail.
+    pub(crate) calls: Counter,
+    /// Records of jobs that were new to the registry.
+    pub(crate) new: Counter,
+    /// Records that took the place of what was said before.
+    pub(crate) changed: Counter,
+    /// Records that said nothing new.
+    pub(crate) known: Counter,
+    /// What was said and is no job.
+    pub(crate) refused: Counter,
+    /// Records kept without all of what they said.
+    pub(crate) cut: Counter,
+    /// Rounds, the registry's part included.
+    pub(crate) timing: Timing,
+    now: Mutex<Now>,
+}
+
+/// How it is now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Now {
+    /// When the last round that did not fail ended, by the wall clock and by one that never goes back.
+    pub(crate) last_good: Option<(Timestamp, Instant)>,
+    /// Why the last round failed, if it did.
+    pub(crate) trouble: Option<String>,
+    /// What was last refused of what the scheduler said.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Course {
+    fn heard(&self, heard: &Heard) {
+        let Heard { new, changed, known, refused, backwards: _, cut } = *heard;
+        for (counter, count) in [
+            (&self.new, new),
+            (&self.changed, changed),
+            (&self.known, known),
+            (&self.refused, refused),
+            (&self.cut, cut),
+        ] {
+            counter.add(usize::try_from(count).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Records that the registry has.
+    pub(crate) fn records(&self) -> u64 {
+        self.new.get() + self.changed.get() + self.known.get()
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Scheduler(#[from] SchedulerError),
+    #[error("the registry does not take what it said: {0}")]
+    Registry(#[from] RegistryError),
+    #[error("a thread that tells the registry panicked")]
+    Panicked,
+}
+
+/// The rounds of one scheduler.
+pub(crate) struct Rounds {
+    scheduler: Box<dyn Scheduler>,
+    course: Arc<Course>,
+    round_time_max: Duration,
+    back: Duration,
+    /// What the scheduler said and the registry has not taken yet: it is not said again.
+    untold: Option<Changes>,
+    failed_in_a_row: u32,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rounds").field("course", &self.course).finish_non_exhaustive()
+    }
+}
+
+impl Rounds {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let Plan { scheduler, kind, way, period, round_time_max, back } = plan;
+        let course = Course {
+            cluster: scheduler.cluster().clone(),
+            kind,
+            way,
+            period,
+            good: Counter::default(),
+            failed: Counter::default(),
+            calls: Counter::default(),
+            new: Counter::default(),
+            changed: Counter::default(),
+            known: Counter::default(),
+            refused: Counter::default(),
+            cut: Counter::default(),
+            timing: Timing::default(),
+            now: Mutex::default(),
+        };
+        let course = Arc::new(course);
+        Self { scheduler, course, round_time_max, back, untold: None, failed_in_a_row: 0 }
+    }
+
+    pub(crate) fn course(&self) -> Arc<Course> {
+        Arc::clone(&self.course)
+    }
+
+    /// Asks until the server stops.
+    pub(crate) async fn run(mut self, take: Take, mut stopping: watch::Receiver<bool>) {
+        loop {
+            let began = Instant::now();
+            let ended = tokio::select! {
+                ended = self.round(&take) => ended,
+                () = stopped(&mut stopping) => return,
+            };
+            let took = began.elapsed();
+            self.course.timing.took(took);
+            let pause = match ended {
+                // Half of the time is the scheduler's own, however much there is to tell.
+                Ok(true) => took.min(self.course.period),
+                Ok(false) => self.course.period.saturating_sub(took),
+                Err(error) => self.again(&error),
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stopped(&mut stopping) => return,
+            }
+        }
+    }
+
+    /// One round; says whether more waits.
+    async fn round(&mut self, take: &Take) -> Result<bool, RoundError> {
+        if self.untold.is_none() {
+            let now = crate::common::clock::now();
+            let back = i64::try_from(self.back.as_micros()).unwrap_or(i64::MAX);
+            let from = Timestamp(now.0.saturating_sub(back));
+            let changes = timeout(self.round_time_max, self.scheduler.changes(from, now)).await;
+            let silent = || SchedulerError::Silent {
+                whom: format!("{} ({})", self.course.kind, self.course.way),
+                time: self.round_time_max,
+            };
+            self.untold = Some(changes.map_err(|_| silent())??);
+        }
+        let Some(changes) = &mut self.untold else { return Ok(false) };
+        while !changes.records.is_empty() {
+            let rest = changes.records.split_off(changes.records.len().min(RECORDS_AT_ONCE));
+            let some: Arc<[Record]> = std::mem::replace(&mut changes.records, rest).into();
+            let (take, told) = (Arc::clone(take), Arc::clone(&some));
+            let taken = tokio::task::spawn_blocking(move || take(&told)).await;
+            match taken.map_err(|_| RoundError::Panicked).and_then(|taken| Ok(taken?)) {
+                Ok(heard) => self.course.heard(&heard),
+                Err(error) => {
+                    // Said to the registry again in the next round, before the scheduler is asked.
+                    changes.records.splice(0..0, some.iter().cloned());
+                    return Err(error);
+                }
+            }
+        }
+        let changes = self.untold.take().unwrap_or_default();
+        self.course.calls.add(usize::try_from(changes.calls).unwrap_or(usize::MAX));
+        self.course.refused.add(changes.refused.len());
+        self.went_well(changes.refused);
+        Ok(changes.has_more)
+    }
+
+    fn went_well(&mut self, refused: Vec<String>) {
+        let Course { cluster, kind, way, .. } = &*self.course;
+        let mut now = self.course.lock();
+        match (self.failed_in_a_row, now.last_good) {
+            (0, None) => log::info!("{kind} ({cluster}): it tells its jobs, by its {way}"),
+            (0, Some(_)) => {}
+            (failed, _) => log::info!(
+                "{kind} ({cluster}): it answers again, after {failed} rounds that failed"
+            ),
+        }
+        if let Some(first) = refused.first()
+            && now.refused.is_empty()
+        {
+            log::warn!("{kind} ({cluster}): some of what it says is no job: {first}");
+        }
+        now.last_good = Some((crate::common::clock::now(), Instant::now()));
+        now.trouble = None;
+        if !refused.is_empty() {
+            now.refused = refused;
+            now.refused.truncate(REFUSED_SHOWN);
+        }
+        drop(now);
+        self.course.good.add(1);
+        self.failed_in_a_row = 0;
+    }
+
+    /// Notes that a round failed, and says how long the next should wait.
+    fn again(&mut self, error: &RoundError) -> Duration {
+        let Course { cluster, kind, .. } = &*self.course;
+        let text = error.to_string();
+        if self.failed_in_a_row == 0 {
+            log::warn!(
+                "{kind} ({cluster}): {text}; it is asked again, at least every {} s. What nodes measure is \
+                 kept meanwhile",
+                AGAIN_MAX.as_secs()
+            );
+        } else {
+            log::debug!("{kind} ({cluster}): {text}");
+        }
+        self.course.lock().trouble = Some(text);
+        self.course.failed.add(1);
+        self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        pause(self.course.period, self.failed_in_a_row, RandomState::new().hash_one(0))
+    }
+}
+
+/// The pause after so many rounds in a row that failed: the period doubled each time, and of that a part
+/// from a half to all by chance, so that servers that lost one scheduler do not return together.
+fn pause(period: Duration, failed: u32, chance: u64) -> Duration {
+    let most = period.saturating_mul(2_u32.saturating_pow(failed.min(16)));
+    let most = most.min(AGAIN_MAX.max(period));
+    let half = most / 2;
+    half + half.mul_f64((chance % 1024) as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use model::{JobId, JobKey, JobState};
+    use std::collections::VecDeque;
+
+    /// Says what it is told to say, and notes what it was asked.
+    struct Told {
+        cluster: ClusterId,
+        answers: VecDeque<Result<Changes, SchedulerError>>,
+        asked: Asked,
+    }
+
+    #[async_trait]
+    impl Scheduler for Told {
+        fn cluster(&self) -> &ClusterId {
+            &self.cluster
+        }
+
+        async fn changes(
+            &mut self,
+            from: Timestamp,
+            now: Timestamp,
+        ) -> Result<Changes, SchedulerError> {
+            self.asked.lock().unwrap().push((from, now));
+            match self.answers.pop_front() {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn record(id: i64) -> Record {
+        let cluster = ClusterId::new("oar").unwrap();
+        let key = JobKey { cluster, id: JobId::new(id).unwrap() };
+        Record {
+            state_word: "Waiting".into(),
+            ..Record::new(key, Timestamp::YEAR_2000, JobState::Waiting)
+        }
+    }
+
+    fn changes(ids: std::ops::Range<i64>, has_more: bool) -> Changes {
+        let records = ids.map(record).collect();
+        Changes { records, has_more, refused: Vec::new(), calls: 2 }
+    }
+
+    fn silent() -> SchedulerError {
+        SchedulerError::Unreachable { whom: "oar".to_owned(), what: "refused".to_owned() }
+    }
+
+    type Seen = Arc<Mutex<Vec<i64>>>;
+    /// From when until when each round asked.
+    type Asked = Arc<Mutex<Vec<(Timestamp, Timestamp)>>>;
+
+    /// Rounds with these answers, what the registry was told, and what the scheduler was asked.
+    fn rounds(
+        answers: Vec<Result<Changes, SchedulerError>>,
+        registry_fails: u32,
+    ) -> (Rounds, Take, Seen, Asked) {
+        let (seen, asked) = (Seen::default(), Arc::default());
+        let cluster = ClusterId::new("oar").unwrap();
+        let scheduler =
+            Box::new(Told { cluster, answers: answers.into(), asked: Arc::clone(&asked) });
+        let (into, fails) = (Arc::clone(&seen), Mutex::new(registry_fails));
+        let take = move |records: &[Record]| {
+            let mut fails = fails.lock().unwrap();
+            if *fails > 0 {
+                *fails -= 1;
+                return Err(RegistryError::Full(1));
+            }
+            into.lock().unwrap().extend(records.iter().map(|record| record.key.id.get()));
+            let refused = records.iter().filter(|record| record.key.id.get() == 13).count();
+            let new = u64::try_from(records.len() - refused).unwrap();
+            Ok(Heard { new, refused: u64::try_from(refused).unwrap(), ..Heard::default() })
+        };
+        let period = Duration::from_millis(20);
+        let plan = Plan {
+            scheduler,
+            kind: "oar",
+            way: "database",
+            period,
+            round_time_max: Duration::from_millis(200),
+            back: Duration::from_secs(3600),
+        };
+        (Rounds::new(plan), Arc::new(take), seen, asked)
+    }
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn what_is_said_is_told_in_parts_and_what_is_more_follows_at_once() {
+        let (rounds, take, seen, asked) =
+            rounds(vec![Ok(changes(1..2501, true)), Ok(changes(2501..2502, false))], 0);
+        let course = rounds.course();
+        block_on(async {
+            let (stop, stopping) = watch::channel(false);
+            let running = tokio::spawn(rounds.run(take, stopping));
+            while course.good.get() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            stop.send(true).unwrap();
+            running.await.unwrap();
+        });
+        assert_eq!(*seen.lock().unwrap(), (1..2502).collect::<Vec<_>>());
+        assert_eq!((course.new.get(), course.refused.get(), course.calls.get()), (2500, 1, 4));
+        let asked = asked.lock().unwrap();
+        assert!(asked.iter().all(|(from, now)| now.since(*from) == 3_600_000_000), "{asked:?}");
+    }
+
+    #[test]
+    fn what_the_registry_does_not_take_is_told_it_again_before_the_scheduler_is_asked() {
+        let (mut rounds, take, seen, asked) = rounds(vec![Ok(changes(1..4, false))], 1);
+        block_on(async {
+            let error = rounds.round(&take).await.unwrap_err();
+            assert!(error.to_string().starts_with("the registry does not take"), "{error}");
+            assert!(seen.lock().unwrap().is_empty());
+            assert!(!rounds.round(&take).await.unwrap());
+        });
+        assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
+        assert_eq!(asked.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn one_that_fails_is_asked_again_and_its_state_says_so() {
+        let (rounds, take, seen, _) = rounds(vec![Err(silent()), Ok(changes(1..2, false))], 0);
+        let course = rounds.course();
+        block_on(async {
+            let (_stop, stopping) = watch::channel(false);
+            let running = tokio::spawn(rounds.run(take, stopping));
+            let began = Instant::now();
+            while course.failed.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(course.now().trouble.as_deref(), Some("oar: refused"));
+            assert!(course.now().last_good.is_none());
+            while course.good.get() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let paused = began.elapsed();
+            assert!(paused >= Duration::from_millis(20), "{paused:?}");
+            assert_eq!(course.now().trouble, None);
+            // The third answer never comes: the round ends by itself.
+            while course.failed.get() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let trouble = course.now().trouble.unwrap();
+            assert_eq!(trouble, "oar (database) gave no answer in 0.2 s");
+            running.abort();
+        });
+        assert_eq!(*seen.lock().unwrap(), [1]);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_lie_apart() {
+        let period = Duration::from_secs(2);
+        assert_eq!(pause(period, 1, 0), Duration::from_secs(2));
+        assert!(pause(period, 1, 1023) < Duration::from_secs(4));
+        assert_eq!(pause(period, 40, 0), Duration::from_secs(15));
+        assert!(pause(period, u32::MAX, u64::MAX) < Duration::from_secs(30));
+        let hour = Duration::from_secs(3600);
+        assert!(pause(hour, 3, 1023) < hour && pause(hour, 3, 0) == hour / 2);
+    }
+}

@@ -1,0 +1,155 @@
+//! Why a statement has no answer.
+
+use crate::common::words;
+use datafusion::error::DataFusionError;
+use query::QueryError;
+
+/// Why a statement has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SqlError {
+    /// Not SQL, or not of our tables.
+    #[error("{0}")]
+    Statement(String),
+    /// A statement that is no SELECT.
+    #[error("only SELECT is answered here, and this is {0}")]
+    NotSelect(String),
+    /// The text is longer than a statement may be.
+    #[error("the statement has {0} bytes; {1} at most")]
+    TooLong(usize, usize),
+    /// The statement is nested too deeply, or has too many parts.
+    #[error("the statement is too complex: {0}")]
+    TooComplex(String),
+    /// As many statements run and wait as may, or none of them ended in time.
+    #[error("{0} statements run already, and others wait; come again in a moment")]
+    Busy(usize),
+    /// The answer is larger than the limit.
+    #[error("the answer has more than {0} rows; add LIMIT, or ask for less")]
+    TooManyRows(u64),
+    /// It took too long.
+    #[error("the statement took more than {0} s; ask for less time or fewer devices")]
+    TooSlow(u64),
+    /// It needs more memory than its part of that of all statements, in MiB.
+    #[error(
+        "the statement needs more than {0} MiB of memory; ask for less time or fewer devices, or later, alone"
+    )]
+    Memory(usize),
+    /// A value that the statement met while it ran, such as a text that is no number.
+    #[error("{0}")]
+    Value(String),
+    /// The rows cannot be read.
+    #[error(transparent)]
+    Query(QueryError),
+    /// The engine broke at this statement, or its worker did.
+    #[error("the engine broke at this statement: {0}; write it in another way")]
+    Died(String),
+    /// A fault of ours.
+    #[error("the statement failed: {0}")]
+    Internal(String),
+}
+
+impl SqlError {
+    /// The status of HTTP.
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Statement(_) | Self::Value(_) | Self::Died(_) => 400,
+            Self::NotSelect(_) => 403,
+            Self::TooLong(..)
+            | Self::TooComplex(_)
+            | Self::TooManyRows(_)
+            | Self::TooSlow(_)
+            | Self::Memory(_) => 413,
+            Self::Busy(_) => 429,
+            Self::Query(error) => error.status(),
+            Self::Internal(_) => 500,
+        }
+    }
+
+    /// The code that scripts may match: PostgreSQL's.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Statement(_) => "42601",
+            Self::NotSelect(_) => "42501",
+            Self::TooLong(..) | Self::TooManyRows(_) => "54000",
+            Self::TooComplex(_) => "54001",
+            Self::Busy(_) => "53400",
+            Self::TooSlow(_) => "57014",
+            Self::Memory(_) => "53200",
+            Self::Value(_) => "22000",
+            Self::Query(error) => error.code(),
+            Self::Died(_) | Self::Internal(_) => "58000",
+        }
+    }
+
+    /// What the engine answered, in our words.
+    pub(crate) fn of(error: DataFusionError, memory_mib: usize) -> Self {
+        match error {
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+                Self::of(*inner, memory_mib)
+            }
+            DataFusionError::Shared(inner) => Self::of_shared(&inner, memory_mib),
+            DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
+            DataFusionError::External(inner) => Self::external(inner),
+            DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
+                Self::Statement(words::of_plan(&first_line(&text)))
+            }
+            DataFusionError::SQL(error, _) => Self::Statement(first_line(&words::of_text(&error))),
+            DataFusionError::SchemaError(error, _) => {
+                Self::Statement(first_line(&words::of_columns(&error)))
+            }
+            DataFusionError::Execution(text) => Self::Value(first_line(&text)),
+            DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
+            DataFusionError::Collection(errors) => match errors.into_iter().next() {
+                Some(first) => Self::of(first, memory_mib),
+                None => Self::Internal("no error was given".to_owned()),
+            },
+            other => Self::other(&other),
+        }
+    }
+
+    /// An engine that cannot answer a statement says so in its own words: the statement is at fault, not the server.
+    fn other(error: &DataFusionError) -> Self {
+        match error {
+            DataFusionError::Internal(text) => {
+                Self::Statement(format!("the engine cannot do this: {}", first_line(text)))
+            }
+            DataFusionError::ExecutionJoin(error) => Self::Died(first_line(&error.to_string())),
+            DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
+                Self::Statement(words::of_plan(&first_line(text)))
+            }
+            other => Self::Internal(first_line(&other.strip_backtrace())),
+        }
+    }
+
+    fn external(inner: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match inner.downcast::<Self>().map_err(|inner| inner.downcast::<QueryError>()) {
+            Ok(error) => *error,
+            Err(Ok(error)) => Self::Query(*error),
+            Err(Err(other)) => Self::Internal(other.to_string()),
+        }
+    }
+
+    /// The same of an error that several wait for: what it holds cannot be taken out.
+    fn of_shared(error: &DataFusionError, memory_mib: usize) -> Self {
+        match error.find_root() {
+            DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
+            DataFusionError::External(inner) if inner.is::<Self>() => match inner.downcast_ref() {
+                Some(Self::TooSlow(seconds)) => Self::TooSlow(*seconds),
+                _ => Self::Internal(inner.to_string()),
+            },
+            DataFusionError::External(inner) => match inner.downcast_ref::<QueryError>() {
+                Some(QueryError::Cancelled) => Self::Query(QueryError::Cancelled),
+                Some(QueryError::TooMuch(text)) => Self::Query(QueryError::TooMuch(text.clone())),
+                _ => Self::Internal(inner.to_string()),
+            },
+            DataFusionError::Execution(text) => Self::Value(first_line(text)),
+            DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
+            other => Self::other(other),
+        }
+    }
+}
+
+/// The first line, without a dot at its end.
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_suffix('.').unwrap_or(line).chars().take(1000).collect()
+}

@@ -1,0 +1,138 @@
+//! Columns of a table being filled.
+
+use crate::common::schema::Column;
+use datafusion::arrow::array::{
+    ArrayRef, Float64Array, Int64Array, StringViewBuilder, TimestampMicrosecondArray,
+};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use std::sync::Arc;
+
+/// A value of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    Time(i64),
+    Text(Arc<str>),
+    Number(i64),
+    Value(f64),
+    Missing,
+}
+
+impl Cell {
+    pub(crate) fn text(text: &str) -> Self {
+        Self::Text(Arc::from(text))
+    }
+
+    pub(crate) fn maybe<T>(value: Option<T>, cell: impl FnOnce(T) -> Self) -> Self {
+        value.map_or(Self::Missing, cell)
+    }
+}
+
+/// The rows of a small table as one batch: of each row all columns, of which some are kept.
+pub(crate) fn batch_of_rows(
+    rows: &[Vec<Cell>],
+    kept: &[(usize, Column)],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let cells = |place: usize| rows.iter().map(move |row| row.get(place));
+    let array = |(nth, (place, column)): (usize, &(usize, Column))| -> ArrayRef {
+        match column {
+            Column::Time => {
+                let times = cells(*place).map(|cell| match cell {
+                    Some(Cell::Time(at)) => Some(*at),
+                    _ => None,
+                });
+                time_array(times.collect(), schema, nth)
+            }
+            Column::Text => {
+                let mut texts = StringViewBuilder::new();
+                for cell in cells(*place) {
+                    match cell {
+                        Some(Cell::Text(text)) => texts.append_value(text),
+                        _ => texts.append_null(),
+                    }
+                }
+                Arc::new(texts.finish())
+            }
+            Column::Number => {
+                let numbers = cells(*place).map(|cell| match cell {
+                    Some(Cell::Number(number)) => Some(*number),
+                    _ => None,
+                });
+                Arc::new(numbers.collect::<Int64Array>())
+            }
+            Column::Value => {
+                let values = cells(*place).map(|cell| match cell {
+                    Some(Cell::Value(value)) => Some(*value),
+                    _ => None,
+                });
+                Arc::new(values.collect::<Float64Array>())
+            }
+        }
+    };
+    finish(kept.iter().enumerate().map(array).collect(), rows.len(), schema)
+}
+
+/// Times in the zone of their column.
+pub(crate) fn time_array(
+    times: TimestampMicrosecondArray,
+    schema: &SchemaRef,
+    nth: usize,
+) -> ArrayRef {
+    let zone = match schema.fields().get(nth).map(|field| field.data_type()) {
+        Some(DataType::Timestamp(_, zone)) => zone.clone(),
+        _ => None,
+    };
+    Arc::new(times.with_timezone_opt(zone))
+}
+
+/// One text for each line, of which each row has one.
+pub(crate) fn text_array<'a>(
+    texts: impl Iterator<Item = Option<&'a str>>,
+    places: &[u32],
+) -> Result<ArrayRef, ArrowError> {
+    let mut builder = StringViewBuilder::with_capacity(places.len());
+    let mut blocks = Vec::new();
+    for text in texts {
+        let Some(text) = text else {
+            blocks.push(None);
+            continue;
+        };
+        let length = u32::try_from(text.len())
+            .map_err(|_| ArrowError::ComputeError("a text is longer than 4 GiB".to_owned()))?;
+        blocks.push(Some((builder.append_block(text.as_bytes().to_vec().into()), length)));
+    }
+    for place in places {
+        let block = usize::try_from(*place).ok().and_then(|place| blocks.get(place));
+        match block.copied().flatten() {
+            Some((block, length)) => builder.try_append_view(block, 0, length)?,
+            None => builder.append_null(),
+        }
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+/// One number for each line, of which each row has one.
+pub(crate) fn number_array(numbers: &[Option<i64>], places: &[u32]) -> Int64Array {
+    let number = |place: &u32| {
+        let place = usize::try_from(*place).ok()?;
+        numbers.get(place).copied().flatten()
+    };
+    places.iter().map(number).collect()
+}
+
+/// Values.
+pub(crate) fn value_array(values: Vec<f64>) -> ArrayRef {
+    Arc::new(Float64Array::from(values))
+}
+
+/// A batch of columns; of none, too, for `count(*)`.
+pub(crate) fn finish(
+    columns: Vec<ArrayRef>,
+    rows: usize,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}

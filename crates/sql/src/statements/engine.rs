@@ -1,0 +1,273 @@
+//! One statement, from its text to its answer.
+
+use crate::SqlError;
+use crate::common::complexity;
+use crate::common::memory::Memory;
+use crate::common::turns::{Ended, Load, Turns};
+use crate::statements::run::TABLES_MAX;
+use crate::statements::worker::messages::Begin;
+use crate::statements::worker::pool::{Launch, Pool};
+use crate::statements::worker::scan::Scope;
+use crate::statements::worker::session::{Held, Message, Session};
+use datafusion::arrow::array::timezone::Tz;
+use futures::Stream;
+use jobs::Reader;
+use query::{Asker, Cancel, Format, Questions};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use store::Reads;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+
+/// What a statement may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a statement.
+    pub statement_bytes_max: usize,
+    /// Most rows of an answer.
+    pub rows_max: u64,
+    /// Longest time from the statement's turn to its last row; so long it may wait for its turn before.
+    pub time_max: Duration,
+    /// Most memory of all statements together, in bytes.
+    pub memory_bytes_max: usize,
+    /// Most statements at once.
+    pub statements_max: usize,
+    /// Most statements that wait for their turn; one more is refused.
+    pub waiting_max: usize,
+    /// Threads that work on statements.
+    pub threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            statement_bytes_max: 64 << 10,
+            rows_max: 1_000_000,
+            time_max: Duration::from_secs(60),
+            memory_bytes_max: 256 << 20,
+            statements_max: 4,
+            waiting_max: 64,
+            threads: 2,
+        }
+    }
+}
+
+impl Limits {
+    /// The time limit in seconds, rounded up.
+    pub(crate) const fn seconds(&self) -> u64 {
+        let more = self.time_max.subsec_nanos() > 0;
+        self.time_max.as_secs().saturating_add(if more { 1 } else { 0 })
+    }
+}
+
+/// The engine. Shared between tasks. Workers answer statements; threads of its own read for them, so that a heavy
+/// statement holds up no other part of the server.
+#[derive(Debug)]
+pub struct Sql {
+    questions: Questions,
+    limits: Arc<Limits>,
+    memory: Memory,
+    turns: Turns,
+    ended: Ended,
+    deaths: Arc<AtomicU64>,
+    zone: Arc<str>,
+    pool: Arc<Pool>,
+    runtime: Option<Runtime>,
+}
+
+impl Sql {
+    /// An engine over a store and a registry. Times are shown, and those without a zone are read, in the
+    /// zone of the questions, if it has a name; else in UTC.
+    ///
+    /// # Errors
+    /// Its threads cannot be started.
+    pub fn new(questions: Questions, limits: Limits, launch: Launch) -> Result<Self, SqlError> {
+        let name = questions.settings().zone.iana_name().unwrap_or("+00:00");
+        let zone = if name.parse::<Tz>().is_ok() { name } else { "+00:00" };
+        let zone = Arc::from(zone);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            // Of each statement one for each table, and one that starts or ends its worker.
+            .max_blocking_threads(limits.statements_max.saturating_mul(TABLES_MAX + 2))
+            .thread_name("sql")
+            .enable_all()
+            .build()
+            .map_err(|error| SqlError::Internal(format!("cannot start threads: {error}")))?;
+        let turns = Turns::new(limits.statements_max, limits.waiting_max);
+        let memory = Memory::new(limits.memory_bytes_max, limits.statements_max);
+        let pool = Arc::new(Pool::new(launch, limits.threads));
+        let (limits, runtime) = (Arc::new(limits), Some(runtime));
+        let (ended, deaths) = (Ended::default(), Arc::default());
+        Ok(Self { questions, limits, memory, turns, ended, deaths, zone, pool, runtime })
+    }
+
+    /// What the statements take now, and how many ended at a limit.
+    pub fn load(&self) -> Load {
+        Load {
+            running: self.turns.running(),
+            waiting: self.turns.waiting(),
+            memory_bytes: self.memory.granted(),
+            ended: self.ended.counts(),
+            deaths: self.deaths.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Starts a statement, when its turn comes; its answer is text of this format.
+    ///
+    /// # Errors
+    /// It is no SELECT of our tables, or a limit is reached.
+    pub async fn query(
+        &self,
+        text: &str,
+        asker: Asker,
+        format: Format,
+    ) -> Result<SqlRows, SqlError> {
+        let rows = self.started(text, asker, format).await;
+        rows.inspect_err(|error| self.ended.note(error))
+    }
+
+    async fn started(&self, text: &str, asker: Asker, format: Format) -> Result<SqlRows, SqlError> {
+        let max = self.limits.statement_bytes_max;
+        if text.len() > max {
+            return Err(SqlError::TooLong(text.len(), max));
+        }
+        complexity::check(text)?;
+        let turn = self.turns.take(&asker.whose, self.limits.time_max).await;
+        let turn = turn.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
+        let Some(runtime) = &self.runtime else {
+            return Err(SqlError::Internal("the engine has stopped".to_owned()));
+        };
+        let grant = self.memory.grant();
+        let (deadline, seconds) = (Instant::now() + self.limits.time_max, self.limits.seconds());
+        let left_ms = u64::try_from(self.limits.time_max.as_millis()).unwrap_or(u64::MAX);
+        let begin = Begin {
+            text: text.to_owned(),
+            zone: self.zone.to_string(),
+            now: asker.now.0,
+            csv: format == Format::Csv,
+            reports_reads: asker.reader == Reader::Everything,
+            rows_max: self.limits.rows_max,
+            left_ms,
+            seconds,
+            memory_bytes: u64::try_from(grant.bytes()).unwrap_or(u64::MAX),
+        };
+        let (cancel, reads) = (asker.cancel.clone(), Reads::default());
+        let scope = Scope { questions: self.questions.clone(), asker, reads: reads.clone() };
+        let (to_first, first) = oneshot::channel();
+        let (to_rows, rows) = mpsc::channel(1);
+        let session = Session {
+            scope: Arc::new(scope),
+            pool: Arc::clone(&self.pool),
+            held: Held::new(turn, grant, runtime.handle().clone()),
+            deaths: Arc::clone(&self.deaths),
+            begin,
+            to_rows,
+        };
+        let task = runtime.spawn(session.run(to_first));
+        let stop = Stop { task: task.abort_handle(), cancel };
+        match timeout_at(deadline, first).await {
+            Err(_) => Err(SqlError::TooSlow(seconds)),
+            Ok(Err(_)) => Err(SqlError::Internal("the statement's task ended".to_owned())),
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Ok(Ok(first))) => Ok(SqlRows {
+                first: Some(first),
+                rows,
+                patience: Box::pin(sleep_until(deadline)),
+                seconds,
+                reads,
+                limits: self.ended.clone(),
+                ended: false,
+                _stop: stop,
+            }),
+        }
+    }
+}
+
+/// The runtime's threads are not waited for: a statement may be at work on one.
+impl Drop for Sql {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Stops a statement when nobody wants its answer any more.
+#[derive(Debug)]
+struct Stop {
+    task: AbortHandle,
+    cancel: Cancel,
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.task.abort();
+    }
+}
+
+/// The text of an answer, piece by piece. Dropping it stops the statement.
+#[derive(Debug)]
+pub struct SqlRows {
+    first: Option<Vec<u8>>,
+    rows: mpsc::Receiver<Message>,
+    patience: Pin<Box<Sleep>>,
+    seconds: u64,
+    reads: Reads,
+    limits: Ended,
+    ended: bool,
+    _stop: Stop,
+}
+
+impl SqlRows {
+    /// What is read from blocks for them.
+    pub const fn reads(&self) -> &Reads {
+        &self.reads
+    }
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Rows that begin in it.
+    pub rows: u64,
+    /// Its text.
+    pub text: Vec<u8>,
+}
+
+/// After an error it ends: what came before is no complete answer.
+impl Stream for SqlRows {
+    type Item = Result<Piece, SqlError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(text) = self.first.take() {
+            return Poll::Ready(Some(Ok(Piece { rows: 0, text })));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let last = match self.rows.poll_recv(context) {
+            Poll::Ready(Some(Message::Text(rows, text))) => {
+                return Poll::Ready(Some(Ok(Piece { rows, text })));
+            }
+            Poll::Ready(Some(Message::End(text))) => Ok(Piece { rows: 0, text }),
+            Poll::Ready(Some(Message::Failed(error))) => Err(error),
+            Poll::Ready(None) => Err(SqlError::Internal("the statement's task ended".to_owned())),
+            Poll::Pending => match self.patience.as_mut().poll(context) {
+                Poll::Ready(()) => Err(SqlError::TooSlow(self.seconds)),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.ended = true;
+        if let Err(error) = &last {
+            self.limits.note(error);
+        }
+        Poll::Ready(Some(last))
+    }
+}

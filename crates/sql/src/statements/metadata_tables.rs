@@ -1,0 +1,249 @@
+//! The tables that are small: jobs and where they were, gaps, starts of counters, what was asked of nodes,
+//! the catalogue.
+
+use crate::common::schema::Table;
+use crate::statements::columns::Cell;
+use crate::statements::narrow::Narrow;
+use crate::statements::scan_request::question;
+use crate::statements::worker::scan::Scope;
+use jobs::{Filter, Interval, JobName, Window};
+use model::{JobId, JobKey, Timestamp};
+use query::{QueryError, SeenMark, View};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Most jobs that are looked up one by one.
+const LOOKED_UP: usize = 1000;
+
+/// The rows of a table, all columns of each.
+pub(crate) fn rows(
+    table: Table,
+    narrow: &Narrow,
+    scope: &Scope,
+) -> Result<Vec<Vec<Cell>>, QueryError> {
+    match table {
+        Table::NodetimePerJob | Table::NodetimeByJob => nodetime(narrow, scope),
+        Table::Jobs => jobs(narrow, scope),
+        Table::Allocations => allocations(narrow, scope),
+        Table::Gaps => gaps(scope),
+        Table::CounterStarts => counter_starts(narrow, scope),
+        Table::Marks => marks(narrow, scope),
+        _ => Ok(catalogue(scope)),
+    }
+}
+
+fn number(job: &JobKey) -> Cell {
+    Cell::Number(job.id.get())
+}
+
+fn cluster(job: &JobKey) -> Cell {
+    Cell::text(job.cluster.as_str())
+}
+
+fn time(at: Timestamp) -> Cell {
+    Cell::Time(at.0)
+}
+
+/// Those of the jobs that are asked for, or more; with what they have of devices, or without.
+fn stays(narrow: &Narrow, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
+    let Filter { uid, ref device, from, to, .. } = narrow.jobs;
+    let device = || device.clone();
+    let window = |job| Window { job, uid, device: device(), from, to, shares, ..Window::default() };
+    let Some(ids) = few(narrow) else { return scope.questions.stays(&window(None), &scope.asker) };
+    let mut stays = Vec::new();
+    for id in ids {
+        for key in scope.questions.registry().keys_of(*id)? {
+            stays.extend(scope.questions.stays(&window(Some(key)), &scope.asker)?);
+        }
+    }
+    Ok(stays)
+}
+
+/// The numbers of jobs that are asked for, where they are so few that each is looked up.
+fn few(narrow: &Narrow) -> Option<&BTreeSet<JobId>> {
+    narrow.ids.as_ref().filter(|ids| ids.len() <= LOOKED_UP)
+}
+
+fn nodetime(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let row = |stay: Interval| {
+        let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
+        let node = Cell::text(stay.device.as_str());
+        vec![number(key), time(stay.start), stop, node, cluster(key)]
+    };
+    Ok(stays(narrow, scope, false)?.into_iter().map(row).collect())
+}
+
+fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let row = |stay: Interval| {
+        let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
+        let device = Cell::text(stay.device.as_str());
+        vec![
+            number(key),
+            time(stay.run_start),
+            device,
+            time(stay.start),
+            stop,
+            cluster(key),
+            count(stay.share.cpus),
+            count(stay.share.gpus),
+            bytes(stay.share.memory_bytes),
+        ]
+    };
+    Ok(stays(narrow, scope, true)?.into_iter().map(row).collect())
+}
+
+fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
+    let registry = scope.questions.registry();
+    let killed = registry.jobs_with_oom_kills()?;
+    let row = |job: model::Job| {
+        let kills = match killed.contains(&job.key) || !scope.asker.reader.sees_every_job() {
+            true => registry.oom_kills_seen(scope.asker.reader, &job)?,
+            false => Some(0),
+        };
+        let end = query::how_it_ended(&job, kills.is_some_and(|kills| kills > 0));
+        let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
+        let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
+        let mut row = vec![
+            number(&job.key),
+            cluster(&job.key),
+            Cell::text(&job.spelling),
+            text(job.user),
+            Cell::maybe(job.uid, |uid| Cell::Number(uid.into())),
+            text(job.account),
+            text(job.name),
+            Cell::text(job.state.word()),
+            Cell::maybe(job.start, time),
+            Cell::maybe(job.stop, time),
+            Cell::maybe(job.exit_code, |code| Cell::Number(code.into())),
+            text(job.project),
+            text(job.queue),
+            text(job.state_word),
+            Cell::maybe(job.submit, time),
+            Cell::maybe(job.part_of, Cell::Number),
+            Cell::maybe(job.array_index, Cell::Number),
+            text(types),
+        ];
+        row.extend(resources(&job.requested));
+        row.extend(resources(&job.used));
+        row.push(text(cause.map(Into::into)));
+        row.push(text(detail.filter(|detail| !detail.is_empty()).map(Into::into)));
+        let kills = kills.map(|kills| i64::try_from(kills).unwrap_or(i64::MAX));
+        row.push(Cell::maybe(kills, Cell::Number));
+        Ok::<_, QueryError>(row)
+    };
+    let runs = |filter: &Filter| scope.questions.every_run(filter, &scope.asker);
+    let Some(ids) = few(narrow) else {
+        return runs(&narrow.jobs)?.into_iter().map(row).collect();
+    };
+    let mut rows = Vec::new();
+    for id in ids {
+        let one = Filter { id: Some(*id), ..narrow.jobs.clone() };
+        for job in runs(&one)? {
+            rows.push(row(job)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn count(count: Option<u32>) -> Cell {
+    Cell::maybe(count, |count| Cell::Number(count.into()))
+}
+
+fn bytes(bytes: Option<u64>) -> Cell {
+    Cell::maybe(bytes, |bytes| Cell::Number(i64::try_from(bytes).unwrap_or(i64::MAX)))
+}
+
+fn resources(of: &model::Resources) -> [Cell; 6] {
+    [
+        count(of.nodes),
+        count(of.cpus),
+        count(of.gpus),
+        bytes(of.memory_bytes),
+        Cell::maybe(of.wall_seconds, Cell::Value),
+        Cell::maybe(of.cpu_seconds, Cell::Value),
+    ]
+}
+
+fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let ever = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let found = scope.questions.gaps(ever, None, &scope.asker)?;
+    let row = |gap: model::Gap| {
+        vec![
+            Cell::text(gap.origin.as_str()),
+            Cell::text(gap.device.as_str()),
+            Cell::text(&gap.source),
+            time(gap.from),
+            time(gap.to),
+            Cell::text(gap.cause.words()),
+            Cell::text(&gap.detail),
+        ]
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+/// Most marks that a statement goes through.
+const MARKS_MAX: usize = 100_000;
+
+/// Of the time that the statement names; the engine looks at the other conditions.
+fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    if narrow.nothing {
+        return Ok(Vec::new());
+    }
+    let span = (narrow.from, narrow.to);
+    let found = scope.questions.marks(span, None, MARKS_MAX, &scope.asker)?;
+    if found.more {
+        let what = format!(
+            "more than {MARKS_MAX} marks, or 64 MiB of their text; ask for less time by `timestamp`"
+        );
+        return Err(QueryError::TooMuch(what));
+    }
+    let row = |SeenMark { mark, nodes }: SeenMark| {
+        let job = mark.job.as_deref().and_then(job_of);
+        vec![
+            time(mark.at),
+            Cell::text(mark.kind.word()),
+            Cell::Number(mark.number),
+            Cell::text(&nodes),
+            Cell::text(&mark.text),
+            Cell::maybe(mark.by, |by| Cell::text(&by)),
+            Cell::maybe(job.as_ref(), number),
+            Cell::maybe(job.as_ref(), cluster),
+        ]
+    };
+    Ok(found.marks.into_iter().map(row).collect())
+}
+
+/// `CLUSTER:ID`; a person may have written something else into the file.
+fn job_of(text: &str) -> Option<JobKey> {
+    let name: JobName = text.parse().ok()?;
+    Some(JobKey { id: name.id()?, cluster: name.cluster? })
+}
+
+fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {
+    let row = |metric: Arc<model::Metric>| {
+        let (unit, kind) = (metric.unit.word(), metric.kind.word());
+        [&*metric.name, unit, kind, &*metric.help].map(Cell::text).to_vec()
+    };
+    scope.questions.store().catalogue().into_iter().map(row).collect()
+}
+
+fn counter_starts(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let Some(question) = question(View::Metrics, false, narrow, scope)? else {
+        return Ok(Vec::new());
+    };
+    let row = |row: query::StartRow| {
+        let (line, job) = (&row.line, row.line.job.as_ref());
+        vec![
+            time(row.at),
+            Cell::text(line.device.as_str()),
+            Cell::Text(Arc::clone(&line.metric)),
+            Cell::Text(Arc::clone(&line.labels)),
+            time(row.start),
+            Cell::maybe(job, number),
+            Cell::maybe(job, cluster),
+        ]
+    };
+    let starts = scope.questions.counter_starts(&question, &scope.asker)?;
+    Ok(starts.into_iter().map(row).collect())
+}

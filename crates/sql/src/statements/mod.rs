@@ -1,0 +1,14 @@
+//! A statement: from the conditions that the store answers to the rows of the answer.
+
+pub(crate) mod columns;
+pub(crate) mod engine;
+pub(crate) mod exec;
+pub(crate) mod explain;
+pub(crate) mod metadata_tables;
+pub(crate) mod narrow;
+pub(crate) mod of_jobs;
+pub(crate) mod provider;
+pub(crate) mod run;
+pub(crate) mod scan_request;
+pub(crate) mod state;
+pub(crate) mod worker;

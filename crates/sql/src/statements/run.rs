@@ -1,0 +1,168 @@
+//! A statement at work, in a worker.
+
+use crate::SqlError;
+use crate::functions::guard::Guard;
+use crate::functions::headers;
+use crate::functions::information;
+use crate::functions::string_limits::Texts;
+use crate::statements::explain::{self, Wanted};
+use crate::statements::state::state;
+use crate::statements::worker::child::{Encode, NewEncoder};
+use crate::statements::worker::link::Link;
+use crate::statements::worker::messages::{self, Begin};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::Statement;
+use futures::StreamExt;
+use query::{Cancel, QueryError};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Most tables in a statement, one named twice counted twice: each is read by a thread of the server.
+pub(crate) const TABLES_MAX: usize = 16;
+/// Rows that are written as text at once.
+const ENCODED_ROWS: usize = 1024;
+/// Bytes of text in one message.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A statement to be worked on.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) begin: Begin,
+    pub(crate) link: Arc<Link>,
+    pub(crate) encoder: NewEncoder,
+    pub(crate) threads: usize,
+    pub(crate) cancel: Cancel,
+}
+
+impl Work {
+    /// Plans, sends the rows as text, and returns what stands behind them.
+    pub(crate) async fn run(self) -> Result<&'static [u8], SqlError> {
+        let deadline = Instant::now() + Duration::from_millis(self.begin.left_ms);
+        let seconds = self.begin.seconds;
+        let guard = Arc::new(Guard { cancel: self.cancel.clone(), deadline, seconds });
+        let memory = usize::try_from(self.begin.memory_bytes).unwrap_or(usize::MAX);
+        let texts = Arc::new(Texts::new(Arc::clone(&guard), memory, self.threads));
+        let state = state(&self.begin, self.threads, &self.link, guard, &texts)?;
+        let answer = async {
+            let (stream, names) = self.start(&state, &texts).await?;
+            self.send_rows(stream, names.as_deref()).await
+        };
+        timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
+    }
+
+    fn failed(&self, error: DataFusionError) -> SqlError {
+        SqlError::of(error, self.begin.memory_mib())
+    }
+
+    async fn start(
+        &self,
+        state: &SessionState,
+        texts: &Texts,
+    ) -> Result<(SendableRecordBatchStream, Option<Vec<String>>), SqlError> {
+        let dialect = &state.config_options().sql_parser.dialect;
+        let parse =
+            |text: &str| state.sql_to_statement(text, dialect).map_err(|error| self.failed(error));
+        let mut statement = parse(&self.begin.text)?;
+        if let Some(select) = information::as_select(&statement)? {
+            statement = parse(&select)?;
+        }
+        let (wanted, statement) = explain::wanted(statement)?;
+        only_select(wanted, &statement)?;
+        let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
+        // Said again of the plan: `SELECT … INTO` makes a table, and plans may hold what no text shows.
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)
+            .map_err(|_| SqlError::NotSelect("a statement that changes something".to_owned()))?;
+        let tables = tables(&plan).map_err(|error| self.failed(error))?;
+        if tables > TABLES_MAX {
+            let text = format!("the statement names {tables} tables; {TABLES_MAX} at most");
+            return Err(SqlError::Statement(text));
+        }
+        let names = headers::of(&plan).filter(|_| wanted == Wanted::Rows);
+        texts.look(&plan).map_err(|error| self.failed(error))?;
+        let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
+        let context = state.task_ctx();
+        let rows = match wanted {
+            Wanted::Rows => execute_stream(plan, context),
+            Wanted::Plan => explain::plan(&plan),
+            Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
+        };
+        Ok((rows.map_err(|error| self.failed(error))?, names))
+    }
+
+    async fn send_rows(
+        &self,
+        mut stream: SendableRecordBatchStream,
+        names: Option<&[String]>,
+    ) -> Result<&'static [u8], SqlError> {
+        let schema = headers::named(&stream.schema(), names);
+        let (mut encoder, begins) = (self.encoder)(self.begin.format(), &schema);
+        self.send(&messages::begins(&begins))?;
+        let mut rows = 0_u64;
+        while let Some(batch) = stream.next().await {
+            let batch = batch.map_err(|error| self.failed(error))?;
+            let mut first = 0;
+            while first < batch.num_rows() {
+                let count = (batch.num_rows() - first).min(ENCODED_ROWS);
+                rows = rows.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+                if rows > self.begin.rows_max {
+                    return Err(SqlError::TooManyRows(self.begin.rows_max));
+                }
+                self.send_text(&mut *encoder, &batch.slice(first, count))?;
+                first += count;
+                // The encoder never waits: others on this thread may.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(encoder.end())
+    }
+
+    fn send_text(&self, encoder: &mut dyn Encode, batch: &RecordBatch) -> Result<(), SqlError> {
+        let text = encoder.rows(batch).map_err(|error| SqlError::Value(error.to_string()))?;
+        let mut rows = u64::try_from(batch.num_rows()).unwrap_or(u64::MAX);
+        for piece in text.chunks(PIECE_BYTES) {
+            self.send(&messages::text(std::mem::take(&mut rows), piece))?;
+        }
+        Ok(())
+    }
+
+    /// Fails when the server is gone.
+    fn send(&self, message: &[u8]) -> Result<(), SqlError> {
+        let gone = |_: io::Error| SqlError::Query(QueryError::Cancelled);
+        self.link.send(message).map_err(gone)
+    }
+}
+
+fn only_select(wanted: Wanted, statement: &Parsed) -> Result<(), SqlError> {
+    if let Parsed::Statement(inner) = statement
+        && matches!(**inner, Statement::Query(_))
+    {
+        return Ok(());
+    }
+    let text = statement.to_string();
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    let explain = if wanted == Wanted::Rows { "" } else { "EXPLAIN of " };
+    Err(SqlError::NotSelect(format!("{explain}{}", words.join(" "))))
+}
+
+/// How many tables a plan reads, those of subqueries included.
+fn tables(plan: &LogicalPlan) -> Result<usize, DataFusionError> {
+    let mut tables = 0;
+    plan.apply_with_subqueries(|node| {
+        tables += usize::from(matches!(node, LogicalPlan::TableScan(_)));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(tables)
+}

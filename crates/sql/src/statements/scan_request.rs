@@ -1,0 +1,85 @@
+//! What is asked of the store for the conditions of a statement.
+
+use crate::statements::narrow::Narrow;
+use crate::statements::worker::scan::Scope;
+use jobs::Window;
+use model::{ClusterId, JobId, JobKey};
+use query::{QueryError, RowQuestion, View};
+use std::collections::BTreeSet;
+use store::{JobSelector, Selector};
+
+/// The question for a table of samples; `None`: its conditions exclude each other.
+pub(crate) fn question(
+    view: View,
+    summary: bool,
+    narrow: &Narrow,
+    scope: &Scope,
+) -> Result<Option<RowQuestion>, QueryError> {
+    if narrow.nothing {
+        return Ok(None);
+    }
+    Ok(Some(RowQuestion {
+        view,
+        devices: narrow.devices.clone(),
+        metrics: narrow.metrics.clone(),
+        job: jobs(view, narrow, scope)?,
+        from: narrow.from,
+        to: narrow.to,
+        summary,
+    }))
+}
+
+/// The jobs that numbers and clusters mean.
+fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, QueryError> {
+    let keys: BTreeSet<JobKey> = match (&narrow.ids, &narrow.clusters) {
+        (None, None) => {
+            return Ok(match narrow.of_a_job {
+                None => JobSelector::Any,
+                Some(true) => JobSelector::Some,
+                Some(false) => JobSelector::None,
+            });
+        }
+        (Some(ids), Some(clusters)) => pairs(ids, clusters),
+        // Rows of this table are told of jobs that the registry knows.
+        (Some(ids), None) if view == View::ByJob => {
+            let mut keys = BTreeSet::new();
+            for id in ids {
+                keys.extend(scope.questions.registry().keys_of(*id)?);
+            }
+            keys
+        }
+        _ if view == View::ByJob => {
+            let (from, to) = (Some(narrow.from), Some(narrow.to));
+            let window = Window { from, to, ..Window::default() };
+            let stays = scope.questions.stays(&window, &scope.asker)?;
+            stays.into_iter().map(|stay| stay.key).filter(|key| is_meant(narrow, key)).collect()
+        }
+        _ => named_by_series(narrow, scope)?,
+    };
+    Ok(JobSelector::OneOf(keys))
+}
+
+fn pairs(ids: &BTreeSet<JobId>, clusters: &BTreeSet<ClusterId>) -> BTreeSet<JobKey> {
+    let of = |cluster: &ClusterId| {
+        let key = |id: &JobId| JobKey { cluster: cluster.clone(), id: *id };
+        ids.iter().map(key).collect::<Vec<_>>()
+    };
+    clusters.iter().flat_map(of).collect()
+}
+
+/// A number or a cluster alone: which jobs have it, the series tell, also of jobs that the registry does
+/// not know.
+fn named_by_series(narrow: &Narrow, scope: &Scope) -> Result<BTreeSet<JobKey>, QueryError> {
+    scope.asker.cancel.check()?;
+    let (metrics, job) = (narrow.metrics.clone(), JobSelector::Some);
+    let select = Selector { metrics, job, ..Selector::default() };
+    let snapshot = scope.questions.store().snapshot();
+    let series = snapshot.series(&select, narrow.from, narrow.to)?;
+    let keys = series.iter().filter_map(|info| info.series.job.as_ref());
+    Ok(keys.filter(|key| is_meant(narrow, key)).cloned().collect())
+}
+
+fn is_meant(narrow: &Narrow, key: &JobKey) -> bool {
+    narrow.ids.as_ref().is_none_or(|ids| ids.contains(&key.id))
+        && narrow.clusters.as_ref().is_none_or(|clusters| clusters.contains(&key.cluster))
+}

@@ -1,0 +1,104 @@
+//! A scan that a worker requested: read on a thread of the server, by the rights of the statement's user.
+
+use super::messages::{self, ReadSoFar, ScanRequest};
+use super::rows::{put_cells, put_samples};
+use crate::statements::columns::Cell;
+use crate::statements::metadata_tables;
+use crate::statements::scan_request::question;
+use query::{Asker, QueryError, Questions};
+use std::sync::{Arc, Mutex, PoisonError};
+use store::Reads;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+
+/// For whom a statement is answered, and from what.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) questions: Questions,
+    pub(crate) asker: Asker,
+    /// What is read for it.
+    pub(crate) reads: Reads,
+}
+
+/// The first error of a statement's scans.
+pub(crate) type ScanError = Arc<Mutex<Option<QueryError>>>;
+
+/// Rows of a small table in one message.
+const CELL_ROWS: usize = 4096;
+
+/// A scan at work.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) id: u32,
+    pub(crate) request: ScanRequest,
+    pub(crate) scope: Arc<Scope>,
+    pub(crate) credit: Arc<Semaphore>,
+    pub(crate) to_worker: mpsc::Sender<Vec<u8>>,
+    pub(crate) error: ScanError,
+}
+
+/// The worker wants no more rows, or is gone.
+struct Unwanted;
+
+impl Scan {
+    /// Reads and sends until the end, the limit, or until the worker wants no more. Runs on a thread that may block.
+    pub(crate) fn run(self, runtime: &Handle) {
+        let scope = Arc::clone(&self.scope);
+        let last = match scope.reads.during(|| self.send_rows(runtime)) {
+            Ok(Ok(())) => messages::scan_end(self.id, self.read_so_far()),
+            Ok(Err(Unwanted)) => return,
+            Err(error) => {
+                let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+                first.get_or_insert(error);
+                messages::scan_failed(self.id)
+            }
+        };
+        // A worker that is gone needs no end.
+        runtime.block_on(self.to_worker.send(last)).ok();
+    }
+
+    fn read_so_far(&self) -> ReadSoFar {
+        let read = self.scope.reads.counts();
+        ReadSoFar { bytes: read.bytes, rows: read.rows, row_groups: read.row_groups }
+    }
+
+    fn send_rows(&self, runtime: &Handle) -> Result<Result<(), Unwanted>, QueryError> {
+        let ScanRequest { table, kept, narrow, limit } = &self.request;
+        let Some((view, summary)) = table.view() else {
+            let rows: Vec<Vec<Cell>> = metadata_tables::rows(*table, narrow, &self.scope)?;
+            for rows in rows.chunks(CELL_ROWS) {
+                let mut message = messages::rows(self.id);
+                put_cells(&mut message, kept, rows);
+                if let Err(Unwanted) = self.send(runtime, message.finish()) {
+                    return Ok(Err(Unwanted));
+                }
+            }
+            return Ok(Ok(()));
+        };
+        let Some(question) = question(view, summary, narrow, &self.scope)? else {
+            return Ok(Ok(()));
+        };
+        let mut left = limit.unwrap_or(usize::MAX);
+        for rows in self.scope.questions.rows(&question, &self.scope.asker)? {
+            let rows = rows?;
+            let mut message = messages::rows(self.id);
+            put_samples(&mut message, *table, kept, &rows);
+            if let Err(Unwanted) = self.send(runtime, message.finish()) {
+                return Ok(Err(Unwanted));
+            }
+            left = left.saturating_sub(rows.len());
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn send(&self, runtime: &Handle, message: Vec<u8>) -> Result<(), Unwanted> {
+        runtime.block_on(async {
+            // Closed when the worker stops the scan, or the statement ends.
+            self.credit.acquire().await.map_err(|_| Unwanted)?.forget();
+            self.to_worker.send(message).await.map_err(|_| Unwanted)
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! The server's end of a statement: a worker, its scans, and the text that it sends.
+
+use super::bytes::length_of;
+use super::messages::{self, Begin, CREDIT, FROM_WORKER_MAX, Failure, FromWorker, ScanRequest};
+use super::pool::{Ending, Pool, Worker};
+use super::scan::{Scan, ScanError, Scope};
+use crate::SqlError;
+use crate::common::memory::Grant;
+use crate::common::turns::Turn;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Scans that a worker may have open at once.
+const SCANS_MAX: usize = 256;
+/// Messages to a worker that wait for the socket.
+const WAITING: usize = 4;
+/// Signals by which workers die.
+const SIGKILL: i32 = 9;
+const SIGXCPU: i32 = 24;
+
+/// A part of an answer.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// So many rows, as text.
+    Text(u64, Vec<u8>),
+    /// What stands behind the last row.
+    End(Vec<u8>),
+    /// There will be no more.
+    Failed(SqlError),
+}
+
+/// What a statement holds. Its turn and its memory come back when its worker is gone, not before.
+#[derive(Debug)]
+pub(crate) struct Held {
+    worker: Option<Worker>,
+    /// The memory comes back before the turn, so that who has a turn finds memory.
+    turn: Option<(Grant, Turn)>,
+    runtime: Handle,
+}
+
+impl Held {
+    pub(crate) const fn new(turn: Turn, grant: Grant, runtime: Handle) -> Self {
+        Self { worker: None, turn: Some((grant, turn)), runtime }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let (worker, turn) = (self.worker.take(), self.turn.take());
+        if let Some(worker) = worker {
+            self.runtime.spawn_blocking(move || {
+                worker.end(false);
+                drop(turn);
+            });
+        }
+    }
+}
+
+/// A statement that a worker answers.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) scope: Arc<Scope>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) held: Held,
+    pub(crate) deaths: Arc<AtomicU64>,
+    pub(crate) begin: Begin,
+    pub(crate) to_rows: mpsc::Sender<Message>,
+}
+
+/// The scans of a worker. When it is dropped, they end.
+#[derive(Debug, Default)]
+struct Scans {
+    open: HashMap<u32, Arc<Semaphore>>,
+    error: ScanError,
+}
+
+impl Drop for Scans {
+    fn drop(&mut self) {
+        self.open.values().for_each(|credit| credit.close());
+    }
+}
+
+type First = oneshot::Sender<Result<Vec<u8>, SqlError>>;
+
+impl Session {
+    /// Answers: first what stands before the rows, or why there are none, and then the rows.
+    pub(crate) async fn run(mut self, first: First) {
+        let mut first = Some(first);
+        let last = self.answer(&mut first).await;
+        if let Err(SqlError::Died(_)) = &last {
+            self.deaths.fetch_add(1, Ordering::Relaxed);
+        }
+        let Self { held, to_rows, .. } = self;
+        drop(held);
+        match (first, last) {
+            (Some(first), Err(error)) => drop(first.send(Err(error))),
+            (_, Err(error)) => drop(to_rows.send(Message::Failed(error)).await),
+            (_, Ok(end)) => drop(to_rows.send(Message::End(end)).await),
+        }
+    }
+
+    async fn answer(&mut self, first: &mut Option<First>) -> Result<Vec<u8>, SqlError> {
+        let socket = self.start().await.map_err(|error| {
+            SqlError::Internal(format!("cannot start a process for the statement: {error}"))
+        })?;
+        let (mut from, to) = socket.into_split();
+        let (to_worker, messages) = mpsc::channel(WAITING);
+        // Ends with the last sender, or with the socket.
+        self.held.runtime.spawn(write(to, messages));
+        to_worker.send(messages::begin(&self.begin)).await.ok();
+        let mut scans = Scans::default();
+        loop {
+            // A message that is too long, or none: the worker is at its end.
+            let Ok(Some(message)) = receive(&mut from).await else {
+                return Err(self.died().await);
+            };
+            match message {
+                FromWorker::Scan(id, request) => self.scan(id, *request, &mut scans, &to_worker)?,
+                FromWorker::More(id) => {
+                    scans.open.get(&id).inspect(|credit| credit.add_permits(1));
+                }
+                FromWorker::Stop(id) => {
+                    scans.open.remove(&id).inspect(|credit| credit.close());
+                }
+                FromWorker::Begins(text) => match first.take() {
+                    Some(first) => drop(first.send(Ok(text))),
+                    None => return Err(broken()),
+                },
+                FromWorker::Text(rows, text) if first.is_none() => {
+                    self.to_rows.send(Message::Text(rows, text)).await.map_err(|_| broken())?;
+                }
+                FromWorker::End(text) if first.is_none() => return Ok(text),
+                FromWorker::Failed(Failure::Statement(error)) => return Err(error),
+                FromWorker::Failed(Failure::Scan) => {
+                    let mut error = scans.error.lock().unwrap_or_else(PoisonError::into_inner);
+                    return Err(error.take().map_or_else(broken, SqlError::Query));
+                }
+                FromWorker::Text(..) | FromWorker::End(_) => return Err(broken()),
+            }
+        }
+    }
+
+    /// Takes a worker, and starts another for the next statement.
+    async fn start(&mut self) -> io::Result<UnixStream> {
+        let pool = Arc::clone(&self.pool);
+        let taken = self.held.runtime.spawn_blocking(move || pool.take()).await;
+        let worker = taken.map_err(io::Error::other)??;
+        let pool = Arc::clone(&self.pool);
+        self.held.runtime.spawn_blocking(move || pool.refill());
+        let socket = worker.socket.try_clone();
+        self.held.worker = Some(worker);
+        let socket = socket?;
+        socket.set_nonblocking(true)?;
+        UnixStream::from_std(socket)
+    }
+
+    fn scan(
+        &self,
+        id: u32,
+        request: ScanRequest,
+        scans: &mut Scans,
+        to_worker: &mpsc::Sender<Vec<u8>>,
+    ) -> Result<(), SqlError> {
+        let credit = Arc::new(Semaphore::new(CREDIT));
+        if scans.open.len() >= SCANS_MAX || scans.open.insert(id, Arc::clone(&credit)).is_some() {
+            return Err(broken());
+        }
+        let (scope, to_worker) = (Arc::clone(&self.scope), to_worker.clone());
+        let scan = Scan { id, request, scope, credit, to_worker, error: Arc::clone(&scans.error) };
+        let runtime = self.held.runtime.clone();
+        self.held.runtime.spawn_blocking(move || scan.run(&runtime));
+        Ok(())
+    }
+
+    /// Why the worker is gone.
+    async fn died(&mut self) -> SqlError {
+        let Some(worker) = self.held.worker.take() else { return broken() };
+        let turn = self.held.turn.take();
+        // The turn goes back when the worker is gone, even if nobody waits for this answer any more.
+        let ending = self.held.runtime.spawn_blocking(move || {
+            let ending = worker.end(true);
+            drop(turn);
+            ending
+        });
+        let Ending { signal, words } = ending.await.unwrap_or_default();
+        if words.contains("memory allocation of") {
+            self.deaths.fetch_add(1, Ordering::Relaxed);
+            return SqlError::Memory(self.begin.memory_mib());
+        }
+        if signal == Some(SIGXCPU) {
+            self.deaths.fetch_add(1, Ordering::Relaxed);
+            return SqlError::TooSlow(self.begin.seconds);
+        }
+        let words: String = words
+            .lines()
+            .rev()
+            .find(|line| !line.is_empty())
+            .unwrap_or_default()
+            .chars()
+            .take(200)
+            .collect();
+        SqlError::Died(match signal {
+            Some(SIGKILL) => {
+                "its process was killed; the machine may be short of memory".to_owned()
+            }
+            Some(signal) => format!("its process ended by signal {signal}: {words}"),
+            None => format!("its process ended: {words}"),
+        })
+    }
+}
+
+/// A worker that does not keep to the protocol.
+fn broken() -> SqlError {
+    SqlError::Died("its process sent a message out of turn".to_owned())
+}
+
+async fn write(mut to: OwnedWriteHalf, mut messages: mpsc::Receiver<Vec<u8>>) {
+    while let Some(message) = messages.recv().await {
+        // A worker that is gone shows at the other half.
+        if to.write_all(&message).await.is_err() {
+            return;
+        }
+    }
+    // Without this the socket would be shut down, and the worker think that nobody waits for its answer.
+    to.forget();
+}
+
+async fn receive(from: &mut OwnedReadHalf) -> io::Result<Option<FromWorker>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => drop(read?),
+    }
+    let mut message = vec![0; length_of(length, FROM_WORKER_MAX)?];
+    from.read_exact(&mut message).await?;
+    match FromWorker::read(&message) {
+        Some(message) => Ok(Some(message)),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
