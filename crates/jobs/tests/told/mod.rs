@@ -28,7 +28,7 @@ DROP TABLE names; DROP INDEX runs_unnumbered; DROP INDEX records_part_of;
 ALTER TABLE visits DROP COLUMN spelling; ALTER TABLE visits DROP COLUMN user;
 ALTER TABLE visits DROP COLUMN uid; ALTER TABLE visits DROP COLUMN clock_us;
 ALTER TABLE runs DROP COLUMN clock_us; ALTER TABLE records DROP COLUMN guessed;
-DROP TABLE stopped; DROP TABLE proven; ALTER TABLE account_users DROP COLUMN runs;
+DROP TABLE stopped; DROP TABLE proven; DROP TABLE forgotten_nodes; ALTER TABLE account_users DROP COLUMN runs;
 ALTER TABLE account_users DROP COLUMN last;
 CREATE TRIGGER member_told AFTER INSERT ON runs BEGIN SELECT 1; END;
 CREATE TRIGGER member_told_later AFTER INSERT ON runs BEGIN SELECT 1; END;
