@@ -5,8 +5,8 @@
 //! scheduler tells. A manager sees all of the account's jobs, and
 //! says what its members see of them: nothing, as long as nobody says otherwise.
 
-use crate::ask::Clauses;
 use crate::registry::lock;
+use crate::sql_parts::Clauses;
 use crate::{Reader, Registry, RegistryError, Sees};
 use model::{ClusterId, Timestamp};
 use rusqlite::types::Value;

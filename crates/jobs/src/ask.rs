@@ -3,13 +3,14 @@
 use crate::granted::Grants;
 use crate::join::{Span, within};
 use crate::registry::lock;
+use crate::sql_parts::{Clauses, key};
 use crate::stays::stays_of;
 use crate::store_records::{resources, shares, state, steps, types};
 use crate::{
     JobName, Killed, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step, accounts,
     oom_kills,
 };
-use model::{Allocation, ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
+use model::{Allocation, ClusterId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -293,34 +294,6 @@ impl Registry {
     }
 }
 
-/// A `WHERE` clause whose values are bound.
-#[derive(Clone, Default)]
-pub(crate) struct Clauses {
-    pub(crate) text: String,
-    pub(crate) values: Vec<Value>,
-}
-
-impl Clauses {
-    pub(crate) fn and(&mut self, clause: &str, value: Value) {
-        self.and_all(clause, [value]);
-    }
-
-    /// Of a clause with a mark for each value.
-    pub(crate) fn and_all(&mut self, clause: &str, values: impl IntoIterator<Item = Value>) {
-        self.text.push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
-        self.text.push_str(clause);
-        self.values.extend(values);
-    }
-
-    /// Of others, which have their own values.
-    pub(crate) fn and_these(&mut self, others: Self) {
-        let text = others.text.strip_prefix(" WHERE ").unwrap_or(&others.text);
-        if !text.is_empty() {
-            self.and_all(text, others.values);
-        }
-    }
-}
-
 fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, RegistryError> {
     let sql = format!("SELECT DISTINCT cluster, id FROM runs WHERE {clause} ORDER BY cluster, id");
     let mut find = db.prepare_cached(&sql)?;
@@ -386,14 +359,4 @@ pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
         requested: resources(row, 22)?,
         used: resources(row, 28)?,
     })
-}
-
-pub(crate) fn key(cluster: String, id: i64) -> Result<JobKey, RegistryError> {
-    let Some(number) = JobId::new(id) else { return Err(RegistryError::Damaged(id.to_string())) };
-    let cluster = ClusterId::new(&cluster).map_err(|_| RegistryError::Damaged(cluster))?;
-    Ok(JobKey { cluster, id: number })
-}
-
-pub(crate) fn device(name: String) -> Result<DeviceId, RegistryError> {
-    DeviceId::new(&name).map_err(|_| RegistryError::Damaged(name))
 }

@@ -4,8 +4,8 @@
 //! node is the whole job's: the first process of a job need not be on each of its nodes. Where a scheduler says on
 //! which nodes a job is, only these nodes' word counts, so that no other can ask for anything on them.
 
-use crate::ask::key;
 use crate::registry::lock;
+use crate::sql_parts::key;
 use crate::{Registry, RegistryError};
 use model::{ClusterId, JobEvent, JobKey};
 use rusqlite::{Connection, params};

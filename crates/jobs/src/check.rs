@@ -1,7 +1,7 @@
 //! Where schedulers and nodes disagree about the jobs of now.
 
-use crate::ask::{device, key};
 use crate::registry::lock;
+use crate::sql_parts::{device, key};
 use crate::{Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
 use rusqlite::{Connection, Row, params};

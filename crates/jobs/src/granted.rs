@@ -156,7 +156,7 @@ impl<'a> Grants<'a> {
         let mut rows = find.query(rusqlite::params_from_iter(values))?;
         let mut devices = BTreeSet::new();
         while let Some(row) = rows.next()? {
-            devices.insert(crate::ask::device(row.get(0)?)?);
+            devices.insert(crate::sql_parts::device(row.get(0)?)?);
         }
         Ok(Granted::On(devices))
     }

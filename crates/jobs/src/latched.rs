@@ -1,8 +1,8 @@
 //! Which rules about values have fired on a series that was not back since, so that a server that starts again does
 //! not take what has lasted for something new.
 
-use crate::ask::{device, key};
 use crate::registry::lock;
+use crate::sql_parts::{device, key};
 use crate::{Registry, RegistryError};
 use model::{Labels, Series, Timestamp};
 use rusqlite::{TransactionBehavior, params};

@@ -14,6 +14,7 @@
 
 mod accounts;
 mod amend;
+mod apply_events;
 mod ask;
 mod asked;
 mod check;
@@ -35,6 +36,7 @@ mod reader;
 mod record;
 mod registry;
 mod schema;
+mod sql_parts;
 mod stable_hash;
 mod stays;
 mod stopped;
@@ -49,6 +51,7 @@ mod visits;
 
 pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
 pub use amend::{Amendment, Followed};
+pub use apply_events::Applied;
 pub use ask::Whole;
 pub use check::{Difference, Disagreement, PATIENCE};
 pub use demand::{
@@ -67,7 +70,7 @@ pub use oom_kills::Killed;
 pub use proven::Span;
 pub use reader::{Reader, Sees};
 pub use record::{NodeShare, Record, Step};
-pub use registry::{Applied, Limits, Registry};
+pub use registry::{Limits, Registry};
 pub use schema::{backup, check, verify};
 pub use stable_hash::StableHash;
 pub use stays::{Interval, Share, Window};

@@ -7,10 +7,11 @@
 //! Of those that were there between two times, the ones that began within come first; they are followed by
 //! those that had begun before, which are found by [`crate::paths`].
 
-use crate::ask::{COLUMNS, Clauses, RUNS, device, job};
+use crate::ask::{COLUMNS, RUNS, job};
 use crate::granted::Grants;
 use crate::paths::FAILED;
 use crate::registry::lock;
+use crate::sql_parts::{Clauses, device};
 use crate::visits::TOGETHER;
 use crate::{Reader, Registry, RegistryError, Sees, accounts};
 use model::{ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};

@@ -3,8 +3,8 @@
 //! They are kept by job, device and instant, and found for a run by its allocations: which directories make a run
 //! may change, an instant does not.
 
-use crate::ask::key;
 use crate::registry::lock;
+use crate::sql_parts::key;
 use crate::{Reader, Registry, RegistryError, Sees};
 use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};

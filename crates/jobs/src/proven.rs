@@ -106,8 +106,8 @@ impl Registry {
         let mut rows = find.query([ClusterId::LOCAL])?;
         let mut found = BTreeSet::new();
         while let Some(row) = rows.next()? {
-            let key = crate::ask::key(ClusterId::LOCAL.to_owned(), row.get(0)?)?;
-            found.insert((key.id, crate::ask::device(row.get(1)?)?));
+            let key = crate::sql_parts::key(ClusterId::LOCAL.to_owned(), row.get(0)?)?;
+            found.insert((key.id, crate::sql_parts::device(row.get(1)?)?));
         }
         Ok(found)
     }

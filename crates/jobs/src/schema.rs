@@ -1,11 +1,12 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
 use crate::{
-    RegistryError, accounts, asked, forgotten_nodes, latched, names, oom_kills, paths, proven,
-    stopped, strays, tokens_kept,
+    Limits, Registry, RegistryError, Users, accounts, asked, forgotten_nodes, latched, names,
+    oom_kills, paths, proven, stopped, strays, tokens_kept,
 };
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
+use std::sync::Mutex;
 
 /// The version written to `PRAGMA user_version`.
 const VERSION: i64 = 6;
@@ -186,6 +187,25 @@ UPDATE visits SET (spelling, user, uid) =
     (SELECT nullif(r.spelling, CAST(r.id AS TEXT)), r.node_user, r.node_uid
      FROM runs r WHERE r.run = visits.run);
 ";
+
+impl Registry {
+    /// Opens the file, making it if need be. `users` tells the login name of a number, or the number of a
+    /// name, when a job becomes known: both are kept as they were then. Of several processes only one may write.
+    ///
+    /// # Errors
+    /// The file cannot be made or read, is no registry, or was written by a newer program.
+    pub fn open(
+        path: &Path,
+        limits: Limits,
+        users: impl Fn() -> Users + Send + Sync + 'static,
+    ) -> Result<Self, RegistryError> {
+        let writer = Mutex::new(open(path)?);
+        let reader = Mutex::new(open_to_read(path)?);
+        // Without one, jobs are told apart by their numbers alone.
+        let identity = crate::identity::of(path).unwrap_or_default();
+        Ok(Self { writer, reader, limits, users: Box::new(users), identity })
+    }
+}
 
 /// Opens the file for writing, making it if need be.
 pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {

@@ -2,9 +2,9 @@
 //! or a power meter, as the record of the run says. The record is asked when the question is, so that what
 //! it corrects late is right for everything that was measured before.
 
-use crate::ask::{Clauses, device, key};
 use crate::granted::Owner;
 use crate::registry::lock;
+use crate::sql_parts::{Clauses, device, key};
 use crate::{Reader, Registry, RegistryError, Sees, accounts};
 use model::{Allocation, DeviceId, JobKey, Timestamp};
 use rusqlite::types::Value;

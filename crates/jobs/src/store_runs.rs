@@ -4,9 +4,9 @@
 //! and the set of records of a number, whatever came first.
 
 use crate::RegistryError;
-use crate::ask::device;
 use crate::join::{JoinedRun, Span, Told, join, pick};
 use crate::registry::AskUsers;
+use crate::sql_parts::device;
 use crate::store_visits::{Who, who};
 use crate::strays;
 use crate::visits::{Said, Visit};

@@ -5,8 +5,8 @@
 //! reported as disagreements with the scheduler.
 
 use crate::RegistryError;
-use crate::ask::device;
 use crate::join::{Span, pick};
+use crate::sql_parts::device;
 use crate::store_runs::recorded;
 use crate::store_visits::{Timed, Told, said};
 use crate::visits::{Said, Visit};
