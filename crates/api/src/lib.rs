@@ -6,10 +6,7 @@
 //! Reading passes over keys it does not know, so that an older command reads a newer server.
 
 mod access;
-mod columns;
-mod csv;
 mod demand;
-mod digits;
 mod jobs;
 mod nodes;
 mod openapi;
@@ -18,13 +15,12 @@ mod param;
 mod reported;
 mod rows;
 mod samples;
+mod text;
 mod time;
 mod told;
 mod totals;
 
 pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
-pub use columns::{MORE, columns};
-pub use csv::csv_cell;
 pub use demand::{
     FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
     SetRefused, SetSource, WORD,
@@ -47,6 +43,8 @@ pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion,
 };
+pub use text::columns::{MORE, columns};
+pub use text::csv::csv_cell;
 pub use time::{TimeError, parse_time, parse_zone};
 pub use told::{Disagreement, JobTold};
 pub use totals::{Coverage, SilentNode, TotalOrigin};

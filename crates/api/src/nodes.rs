@@ -58,8 +58,8 @@ pub struct Node {
     pub agent_version: Option<String>,
     /// The generation of the server's settings that its agent runs by; 0 for none of them. A text of
     /// digits: it has 63 bits, and numbers of JavaScript lose all beyond 53.
-    #[serde(with = "crate::digits")]
-    #[schemars(schema_with = "crate::digits::schema")]
+    #[serde(with = "crate::text::digits")]
+    #[schemars(schema_with = "crate::text::digits::schema")]
     pub config_generation: Option<u64>,
     /// What its agent refused of them, and why.
     pub config_refused: Option<String>,

@@ -65,7 +65,7 @@ pub fn parse_time(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Timesta
     }
     let read = on_a_day(trimmed, now, zone).or_else(|| {
         let (fields, rest) = Fields::read(trimmed)?;
-        Some((fields, Place::read(rest, zone)?))
+        Some((fields, OffsetOrZone::read(rest, zone)?))
     });
     let (fields, place) = read.ok_or_else(|| TimeError::Syntax(shown()))?;
     fields.at(&place).ok_or_else(range)
@@ -116,7 +116,7 @@ fn relative(text: &str, now: Timestamp) -> Option<Option<Timestamp>> {
 }
 
 /// A day by its word, a time of day, or both.
-fn on_a_day(text: &str, now: Timestamp, zone: &TimeZone) -> Option<(Fields, Place)> {
+fn on_a_day(text: &str, now: Timestamp, zone: &TimeZone) -> Option<(Fields, OffsetOrZone)> {
     let lower = text.to_ascii_lowercase();
     let words = [("today", 0), ("yesterday", -1), ("tomorrow", 1)];
     let word = words.into_iter().find(|(word, _)| lower.starts_with(word));
@@ -131,11 +131,11 @@ fn on_a_day(text: &str, now: Timestamp, zone: &TimeZone) -> Option<(Fields, Plac
         return None;
     }
     let clock = if has_clock { Clock::read(&mut rest)? } else { Clock::default() };
-    let place = Place::read(rest, zone)?;
+    let place = OffsetOrZone::read(rest, zone)?;
     let now = jiff::Timestamp::from_microsecond(now.0).ok()?;
     let date = match &place {
-        Place::Offset(offset) => offset.to_datetime(now).date(),
-        Place::Zone(zone) => zone.to_datetime(now).date(),
+        OffsetOrZone::Offset(offset) => offset.to_datetime(now).date(),
+        OffsetOrZone::Zone(zone) => zone.to_datetime(now).date(),
     };
     let date = date.checked_add(i64::from(days).days()).ok()?;
     Some((Fields { year: date.year(), month: date.month(), day: date.day(), clock }, place))
@@ -197,7 +197,7 @@ impl Fields {
         Some((Self { year, month, day, clock }, rest))
     }
 
-    fn at(&self, place: &Place) -> Option<Timestamp> {
+    fn at(&self, place: &OffsetOrZone) -> Option<Timestamp> {
         let Clock { hour, minute, second, micros: fraction } = self.clock;
         // 24:00:00 and a leap second are the next day's and minute's beginning, as in PostgreSQL.
         let whole_hour = (minute, second) == (0, 0) && fraction == 0;
@@ -210,20 +210,20 @@ impl Fields {
         let since = SignedDuration::from_secs(whole);
         let local = date.to_datetime(Time::midnight()).checked_add(since).ok()?;
         let at = match place {
-            Place::Offset(offset) => micros(offset.to_timestamp(local).ok()?),
-            Place::Zone(zone) => instant(zone, local)?,
+            OffsetOrZone::Offset(offset) => micros(offset.to_timestamp(local).ok()?),
+            OffsetOrZone::Zone(zone) => instant(zone, local)?,
         };
         Some(at.plus(fraction))
     }
 }
 
 /// Where a time's clock hangs.
-enum Place {
+enum OffsetOrZone {
     Offset(Offset),
     Zone(TimeZone),
 }
 
-impl Place {
+impl OffsetOrZone {
     /// Reads what follows a time; `None` where that is nothing known.
     fn read(text: &str, zone: &TimeZone) -> Option<Self> {
         let name = text.trim_start();

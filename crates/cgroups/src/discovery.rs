@@ -1,9 +1,9 @@
 //! Which jobs are on this node, kept up to date.
 
-use crate::facts::Facts;
+use crate::directories::facts::Facts;
+use crate::directories::tree::{Claim, Looking, Tree, judge};
 use crate::places::{Fingerprint, Places, fingerprint};
-use crate::runs::{Checking, Runs};
-use crate::tree::{Claim, Looking, Tree, judge};
+use crate::runs::{Changes, Checking, Runs};
 use crate::{
     Config, Counts, Hierarchies, JobCgroup, JobDir, Jobs, REFUSED_SHOWN_MAX, Refused, Report,
     UnitCgroup,
@@ -47,25 +47,6 @@ pub struct Discovery {
     last_presence: Option<Timestamp>,
     last_sluid: Option<Timestamp>,
     counts: Counts,
-}
-
-/// What changed with an update.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Jobs that are new in [`Jobs`].
-    pub started: Vec<JobKey>,
-    /// Jobs that got their first process.
-    pub populated: Vec<JobKey>,
-    /// Jobs whose last process ended. Their cgroups are still there, though the scheduler may
-    /// remove them at any moment: this is the time to read them. A job may get a process again.
-    pub emptied: Vec<JobKey>,
-    /// Jobs that ended. They are in [`Jobs`] until the next update, with what is left of their
-    /// directories.
-    pub ended: Vec<JobKey>,
-    /// When the last process ended of those in `ended` that `jobmeter run` started: its cgroup outlives it.
-    pub last_processes: Vec<(JobKey, Timestamp)>,
-    /// Whether the units are others.
-    pub units: bool,
 }
 
 impl Changes {
@@ -147,7 +128,8 @@ impl Discovery {
     /// What the next run of the program should be told by [`Self::recall`]: the directories of jobs
     /// and units, by inode number, and when they were made.
     pub fn known(&self) -> impl Iterator<Item = (u64, Timestamp)> {
-        let of_interest = |node: &crate::tree::Node| node.what.claim.is_some() || node.what.unit;
+        let of_interest =
+            |node: &crate::directories::tree::Node| node.what.claim.is_some() || node.what.unit;
         self.tree
             .nodes()
             .filter(move |(_, node)| of_interest(node))
@@ -308,7 +290,7 @@ impl Discovery {
             .collect();
         self.unresolved = waiting.len();
         for path in waiting {
-            let found = crate::sluid::resolve(root, &self.facts, &path);
+            let found = crate::directories::sluid::resolve(root, &self.facts, &path);
             let Some(node) = self.tree.get_mut(&path) else { continue };
             node.tries = node.tries.saturating_add(1);
             if let Some(id) = found

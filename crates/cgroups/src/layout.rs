@@ -51,7 +51,7 @@ pub(crate) struct Name<'a> {
 
 /// A layout at a place of the hierarchies.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LayoutRoot {
     /// Whose jobs.
     pub(crate) cluster: ClusterId,
     /// The way from each hierarchy's root to where the layout begins.
@@ -77,7 +77,7 @@ pub(crate) enum Rule {
     Units,
 }
 
-impl Place {
+impl LayoutRoot {
     /// What a directory is, by the names from the hierarchy's root.
     pub(crate) fn step<'a>(&self, parts: &[&'a str]) -> Step<'a> {
         let on_the_way = parts.iter().zip(&self.prefix).all(|(part, name)| **part == **name);
@@ -123,10 +123,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all() -> Vec<Place> {
+    fn all() -> Vec<LayoutRoot> {
         let cluster = ClusterId::local();
         let pattern = Pattern::new(cluster.clone(), r"pbs/(?<job>\d+)\.server").unwrap();
-        let place = |prefix: &[&str], rule| Place {
+        let place = |prefix: &[&str], rule| LayoutRoot {
             cluster: cluster.clone(),
             prefix: prefix.iter().map(|part| (*part).into()).collect(),
             rule,
@@ -165,8 +165,9 @@ mod tests {
             assert!(is_job(path), "{path}");
             let parts: Vec<_> = path.split('/').collect();
             for length in 1..parts.len() {
-                let passable =
-                    |place: &Place| matches!(place.step(&parts[..length]), Step::Passage { .. });
+                let passable = |place: &LayoutRoot| {
+                    matches!(place.step(&parts[..length]), Step::Passage { .. })
+                };
                 assert!(all().iter().any(passable), "{path} at {length}");
             }
             for below in ["job_1", "step_0", "alice_1", "oar-u1-j1.scope"] {

@@ -6,27 +6,24 @@
 //! the hierarchy's root, and by who owns it: see [`Config`] and [`Refusal`].
 
 mod config;
+mod directories;
 mod discovery;
-mod facts;
 mod hierarchies;
 mod jobs;
 mod layout;
 mod members;
-mod paths;
 mod places;
 mod presence;
 mod report;
 mod runs;
-mod sluid;
-mod tree;
 
 pub use config::{Config, LayoutConfig};
-pub use discovery::{Changes, Discovery, UNITS_MAX};
-pub use facts::recorded_owners;
+pub use directories::facts::recorded_owners;
+pub use directories::tree::PASSAGES_MAX;
+pub use discovery::{Discovery, UNITS_MAX};
 pub use hierarchies::{Hierarchies, Mount};
 pub use jobs::{Hierarchy, JobCgroup, JobDir, Jobs, USER_DIRECTORIES_MAX, UnitCgroup};
 pub use layout::{Pattern, PatternError};
 pub use members::{Members, cut_walks, processes, tasks};
 pub use report::{Counts, Looked, REFUSED_SHOWN_MAX, Refusal, Refused, Report};
-pub use runs::JOBS_MAX;
-pub use tree::PASSAGES_MAX;
+pub use runs::{Changes, JOBS_MAX};

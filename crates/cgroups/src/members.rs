@@ -5,7 +5,7 @@
 //! show a kept descriptor a list up to a second old (kernel/cgroup/cgroup-v1.c,
 //! `CGROUP_PIDLIST_DESTROY_DELAY`).
 
-use crate::paths::{PathStack, join};
+use crate::directories::paths::{PathStack, join};
 use crate::{Hierarchy, JobCgroup, JobDir};
 use kernel::parse::ParseError;
 use kernel::{NodeKind, ReadError, Root, cgroup};

@@ -1,7 +1,7 @@
 //! Where the layouts begin, from the configuration and from the links that OAR makes.
 
-use crate::facts::Facts;
-use crate::layout::{Place, Rule};
+use crate::directories::facts::Facts;
+use crate::layout::{LayoutRoot, Rule};
 use crate::{Config, Hierarchies, Looked};
 use kernel::parse::{lines, number};
 use kernel::{NodeKind, NodeStat, Root};
@@ -16,7 +16,7 @@ const OAR_LINKS: &str = "dev/oar_cgroups_links";
 /// The places, what to tell of them, and who beside root is trusted.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<LayoutRoot>,
     pub(crate) looked: Vec<Looked>,
     pub(crate) trusted: Vec<u32>,
 }
@@ -72,7 +72,7 @@ impl Places {
         }
         if config.units {
             let units =
-                Place { cluster: ClusterId::local(), prefix: Vec::new(), rule: Rule::Units };
+                LayoutRoot { cluster: ClusterId::local(), prefix: Vec::new(), rule: Rule::Units };
             found.places.push(units);
         }
         found
@@ -94,7 +94,7 @@ impl Places {
         // Several links to one place, and one place in several hierarchies, are one.
         if !self.looked.contains(&looked) {
             self.looked.push(looked);
-            self.places.push(Place { cluster: cluster.clone(), prefix: prefix.into(), rule });
+            self.places.push(LayoutRoot { cluster: cluster.clone(), prefix: prefix.into(), rule });
         }
     }
 

@@ -5,8 +5,8 @@
 //! the job has a directory in the `pids` hierarchy, else whether one process known to be the job's
 //! is still alive; only when that one is gone are the processes listed again.
 
+use crate::directories::paths::join;
 use crate::members::Members;
-use crate::paths::join;
 use crate::{Hierarchy, JobCgroup, JobDir};
 use kernel::{Root, cgroup};
 use std::fmt::Write as _;

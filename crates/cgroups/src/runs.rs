@@ -5,14 +5,33 @@
 //! a directory that could not be removed would keep it for ever; or when one was removed and made
 //! again, for then the scheduler has started the same number anew.
 
+use crate::directories::tree::{Claim, Tree, end_watch};
 use crate::jobs::divide_directories;
 use crate::presence::Presence;
-use crate::tree::{Claim, Tree, end_watch};
-use crate::{Changes, JobCgroup, JobDir, Mount, Refusal};
+use crate::{JobCgroup, JobDir, Mount, Refusal};
 use kernel::Root;
 use kernel::inotify::{Inotify, Watch};
 use model::{ClusterId, JobKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What changed with an update.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Jobs that are new in [`Jobs`].
+    pub started: Vec<JobKey>,
+    /// Jobs that got their first process.
+    pub populated: Vec<JobKey>,
+    /// Jobs whose last process ended. Their cgroups are still there, though the scheduler may
+    /// remove them at any moment: this is the time to read them. A job may get a process again.
+    pub emptied: Vec<JobKey>,
+    /// Jobs that ended. They are in [`Jobs`] until the next update, with what is left of their
+    /// directories.
+    pub ended: Vec<JobKey>,
+    /// When the last process ended of those in `ended` that `jobmeter run` started: its cgroup outlives it.
+    pub last_processes: Vec<(JobKey, Timestamp)>,
+    /// Whether the units are others.
+    pub units: bool,
+}
 
 /// `jobmeter run` reads and removes its cgroup when the command has ended. One that has been empty for so
 /// long was left behind: the program was killed.

@@ -14,7 +14,7 @@ pub use marks::{Look, Mark, MarkKind};
 pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};
 
 use crate::RegistryError;
-use crate::registry::lock;
+use crate::common::registry::lock;
 use model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::path::Path;

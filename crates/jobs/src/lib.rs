@@ -12,68 +12,42 @@
 //! A *local* job is one that `jobmeter run` registered: its number is drawn here, it has one device,
 //! and no number is given twice.
 
-mod accounts;
-mod amend;
-mod apply_events;
-mod ask;
-mod asked;
-mod check;
+mod common;
 mod demand;
-mod error;
-mod forgotten_nodes;
-mod granted;
-mod identity;
-mod join;
-mod latched;
-mod list;
-mod local;
-mod name;
-mod names;
-mod oom_kills;
-mod paths;
-mod proven;
-mod reader;
-mod record;
-mod registry;
+mod matching;
+mod nodes;
+mod people;
+mod presence;
+mod questions;
+mod records;
+mod runs;
 mod schema;
-mod sql_parts;
-mod stable_hash;
-mod stays;
-mod stopped;
-mod store_records;
-mod store_runs;
-mod store_visits;
-mod strays;
-mod tell;
-mod tokens_kept;
-mod users;
-mod visits;
 
-pub use accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
-pub use amend::{Amendment, Followed};
-pub use apply_events::Applied;
-pub use ask::Whole;
-pub use check::{Difference, Disagreement, PATIENCE};
+pub use common::error::RegistryError;
+pub use common::name::{JobName, JobNameError};
+pub use common::reader::{Reader, Sees};
+pub use common::record::{NodeShare, Record, Step};
+pub use common::registry::{Limits, Registry};
+pub use common::stable_hash::StableHash;
+pub use common::users::Users;
 pub use demand::{
     Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, FromJobs, Held,
     JobFacts, Look, Mark, MarkKind, NewChange, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX,
     Promotion, Quota, Rule, Wanted, wanted,
 };
-pub use error::RegistryError;
-pub use granted::{Granted, RunsSeen};
-pub use latched::{LATCHES_MAX, Latch};
-pub use list::{Filter, Listed, Place};
-pub use local::{OpenLocal, Registration, SILENT};
 pub use model::Resources;
-pub use name::{JobName, JobNameError};
-pub use oom_kills::Killed;
-pub use proven::Span;
-pub use reader::{Reader, Sees};
-pub use record::{NodeShare, Record, Step};
-pub use registry::{Limits, Registry};
+pub use nodes::rule_latches::{LATCHES_MAX, Latch};
+pub use people::accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
+pub use people::made_tokens::{KeptToken, NewToken};
+pub use presence::allocations::{Interval, Share, Window};
+pub use presence::granted::{Granted, RunsSeen};
+pub use presence::verified_presence::Span;
+pub use questions::ask::Whole;
+pub use questions::check::{Difference, Disagreement, PATIENCE};
+pub use questions::list::{Filter, ListPosition, Listed};
+pub use records::ingest_records::IngestStats;
+pub use records::update::{Amendment, Followed};
+pub use runs::apply_events::Applied;
+pub use runs::local::{OpenLocal, Registration, SILENT};
+pub use runs::oom_kills::Killed;
 pub use schema::{backup, check, verify};
-pub use stable_hash::StableHash;
-pub use stays::{Interval, Share, Window};
-pub use tell::Heard;
-pub use tokens_kept::{KeptToken, NewToken};
-pub use users::Users;

@@ -1,9 +1,11 @@
 //! The file: tables, version, how SQLite is told to be safe.
 
-use crate::{
-    Limits, Registry, RegistryError, Users, accounts, asked, forgotten_nodes, latched, names,
-    oom_kills, paths, proven, stopped, strays, tokens_kept,
-};
+use crate::common::paths;
+use crate::nodes::{forgotten_nodes, rule_latches, stopped};
+use crate::people::{accounts, made_tokens, names};
+use crate::presence::verified_presence;
+use crate::runs::{env_requests, oom_kills, strays};
+use crate::{Limits, Registry, RegistryError, Users};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Mutex;
@@ -22,9 +24,16 @@ const APPLICATION: i64 = 0x6a62_6d74;
 const STEPS: [&[&str]; 6] = [
     &[VISITS],
     &[RECORDS],
-    &[accounts::TABLES, tokens_kept::TABLES],
-    &[paths::INDEXES, accounts::LEAVING, stopped::TABLES, WHO, names::TABLES, proven::TABLES],
-    &[asked::COLUMN],
+    &[accounts::TABLES, made_tokens::TABLES],
+    &[
+        paths::INDEXES,
+        accounts::LEAVING,
+        stopped::TABLES,
+        WHO,
+        names::TABLES,
+        verified_presence::TABLES,
+    ],
+    &[env_requests::COLUMN],
     &[forgotten_nodes::TABLES],
 ];
 
@@ -202,7 +211,7 @@ impl Registry {
         let writer = Mutex::new(open(path)?);
         let reader = Mutex::new(open_to_read(path)?);
         // Without one, jobs are told apart by their numbers alone.
-        let identity = crate::identity::of(path).unwrap_or_default();
+        let identity = crate::common::identity::of(path).unwrap_or_default();
         Ok(Self { writer, reader, limits, users: Box::new(users), identity })
     }
 }
@@ -217,7 +226,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
     let found = check_version(&db, path)?;
     upgrade(&mut db, found).map_err(failed)?;
-    let tables = [latched::TABLES, oom_kills::TABLE, strays::TABLE].concat();
+    let tables = [rule_latches::TABLES, oom_kills::TABLE, strays::TABLE].concat();
     db.execute_batch(&format!("BEGIN; {tables} COMMIT;")).map_err(failed)?;
     Ok(db)
 }

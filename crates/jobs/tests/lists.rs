@@ -5,8 +5,8 @@
 mod told;
 
 use jobs::{
-    AccountChange, Filter, Interval, Listed, Place, Reader, Record, Registration, Registry, Role,
-    Sees, Window,
+    AccountChange, Filter, Interval, ListPosition, Listed, Reader, Record, Registration, Registry,
+    Role, Sees, Window,
 };
 use model::{DeviceId, Job, JobEvent, JobId, JobKey, JobState, Timestamp};
 use proptest::prelude::*;
@@ -264,7 +264,7 @@ proptest! {
                 let listed = registry.list(&one).unwrap();
                 let Some(last) = listed.last() else { break };
                 let (Reverse(start), key) = place(&last.job);
-                after = Some(Place { start, key });
+                after = Some(ListPosition { start, key });
                 prop_assert!(listed.len() <= page);
                 paged.extend(listed);
             }

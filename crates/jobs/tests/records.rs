@@ -4,7 +4,9 @@
 
 mod told;
 
-use jobs::{Amendment, Filter, Heard, JobName, Limits, Record, Registry, Resources, Users, Window};
+use jobs::{
+    Amendment, Filter, IngestStats, JobName, Limits, Record, Registry, Resources, Users, Window,
+};
 use model::{ClusterId, JobId, JobKey, JobState};
 use proptest::prelude::*;
 use told::{DAY, at, device, event, key, open, record, seconds, shape, share, waiting};
@@ -15,9 +17,9 @@ fn a_record_is_kept_and_said_again_changes_nothing() {
     let registry = open(&dir);
     let told = record(7, 100, Some(900), &["n1", "pdu-1"]);
     let heard = registry.tell(std::slice::from_ref(&told), at(1000)).unwrap();
-    assert_eq!(heard, Heard { new: 1, ..Heard::default() });
+    assert_eq!(heard, IngestStats { new: 1, ..IngestStats::default() });
     let again = registry.tell(std::slice::from_ref(&told), at(2000)).unwrap();
-    assert_eq!(again, Heard { known: 1, ..Heard::default() });
+    assert_eq!(again, IngestStats { known: 1, ..IngestStats::default() });
     drop(registry);
 
     let registry = open(&dir);
@@ -76,7 +78,7 @@ fn a_job_waits_runs_and_ends() {
     };
     let failed = Record { submit: at(95), ..failed };
     let heard = registry.tell(&[failed], at(9000)).unwrap();
-    assert_eq!(heard, Heard { changed: 1, ..Heard::default() });
+    assert_eq!(heard, IngestStats { changed: 1, ..IngestStats::default() });
     let places = ["n1 102-300", "n2 90-299", "n3 90-299"].map(str::to_owned).to_vec();
     assert_eq!(shape(&registry, 7), [(JobState::Failed, Some(102), Some(300), queue(), places)]);
     assert_eq!(of(JobState::Failed), 1);
@@ -215,7 +217,7 @@ fn what_cannot_be_is_refused_and_what_is_too_long_is_cut() {
     let limits = Limits { records_max: 2, visits_per_job_max: 2, ..Limits::default() };
     let registry = Registry::open(&dir.path().join("r.sqlite"), limits, Users::default).unwrap();
     let tell = |record: Record| registry.tell(&[record], at(1000)).unwrap();
-    let refused = Heard { refused: 1, ..Heard::default() };
+    let refused = IngestStats { refused: 1, ..IngestStats::default() };
     assert_eq!(tell(record(1, -DAY, None, &[])), refused);
     assert_eq!(tell(record(1, 200_000, None, &[])), refused);
     let local = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
@@ -226,7 +228,7 @@ fn what_cannot_be_is_refused_and_what_is_too_long_is_cut() {
     }
     let long =
         Record { name: Some("ä\n".repeat(1000).into()), ..record(1, 100, None, &["a", "b", "c"]) };
-    assert_eq!(tell(long), Heard { new: 1, cut: 1, ..Heard::default() });
+    assert_eq!(tell(long), IngestStats { new: 1, cut: 1, ..IngestStats::default() });
     let whole = registry.whole(&key(1)).unwrap().unwrap();
     assert_eq!(whole.nodes.len(), 2);
     let name = whole.job.name.unwrap();
@@ -377,7 +379,7 @@ fn an_end_before_the_start_is_refused_unless_two_clocks_may_have_told_it() {
     let registry = open(&dir);
     let say = |amendment: Amendment| registry.amend(vec![amendment], at(900)).unwrap();
     let new = || Amendment::new(key(7));
-    let refused = Heard { refused: 1, backwards: 1, ..Heard::default() };
+    let refused = IngestStats { refused: 1, backwards: 1, ..IngestStats::default() };
     let both = |start, stop| Amendment { start: Some(at(start)), stop: Some(at(stop)), ..new() };
     assert_eq!(say(both(500, 400)), refused);
     assert_eq!(registry.job(&key(7)).unwrap(), None);

@@ -4,7 +4,7 @@
 
 mod told;
 
-use jobs::{Amendment, Filter, Heard, Reader, Record, Registry, Sees};
+use jobs::{Amendment, Filter, IngestStats, Reader, Record, Registry, Sees};
 use model::{DeviceId, JobEvent, JobState, Timestamp};
 use proptest::prelude::*;
 use told::{at, event, key, open, record, seconds};
@@ -167,7 +167,7 @@ fn another_users_start_is_another_job_whose_end_nobody_told() {
     };
     say(Amendment { account: Some("physics".into()), ..started("alice", 100) });
     let heard = say(started("games", 5000));
-    assert_eq!(heard, Heard { new: 1, ..Heard::default() });
+    assert_eq!(heard, IngestStats { new: 1, ..IngestStats::default() });
     let facts = |job: model::Job| {
         (job.user.unwrap().to_string(), job.uid, job.account, job.state, job.stop.map(seconds))
     };

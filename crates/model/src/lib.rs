@@ -15,12 +15,11 @@ mod job;
 mod labels;
 mod metric;
 mod names;
-mod near;
 mod node_list;
-mod printable;
 mod rollup;
 mod series;
 pub mod setting;
+mod text;
 mod time;
 
 pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
@@ -31,9 +30,9 @@ pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST, Re
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};
-pub use near::nearest;
 pub use node_list::{NODE_LIST_BYTES_MAX, NodeList, NodeListError};
-pub use printable::{is_unprintable, printable};
 pub use rollup::{Rollup, RollupWindows, SEGMENT_MAX_US};
 pub use series::Series;
+pub use text::near::nearest;
+pub use text::printable::{is_unprintable, printable};
 pub use time::{TimeError, Timestamp};

@@ -5,7 +5,7 @@
 mod lab;
 
 use jobs::Reader;
-use lab::{Lab, Told, at, device, key};
+use lab::{Lab, TestSeries, at, device, key};
 use model::Kind;
 use proptest::prelude::*;
 use query::{Asker, Format, GetMetrics, Questions, RowQuestion, Settings, View};
@@ -28,14 +28,14 @@ fn fill(facts: &[Fact]) -> Lab {
         let samples: Vec<(f64, f64)> =
             seconds.iter().map(|second| (f64::from(*second), (i + 1) as f64)).collect();
         let counter = *metric == 1;
-        lab.put(&[Told {
+        lab.put(&[TestSeries {
             device: DEVICES[*place],
             metric: METRICS[*metric],
             kind: if counter { Kind::Counter } else { Kind::Gauge },
             job: (*job > 0).then(|| key("local", i64::try_from(*job).unwrap())),
             labels: if alias.is_empty() { &[] } else { &labels },
             samples: &samples,
-            ..Told::default()
+            ..TestSeries::default()
         }]);
         if i == facts.len() / 2 {
             lab.store.flush().unwrap();
@@ -182,9 +182,9 @@ proptest! {
         let seconds = (0..2000).map(f64::from).filter(within).step_by(every);
         let of_job: Vec<(f64, f64)> = seconds.map(|second| (second, 2.0)).collect();
         lab.put(&[
-            Told { samples: &of_node, ..Told::default() },
-            Told { metric: "m", job: Some(job.clone()), samples: &of_job, ..Told::default() },
-            Told { metric: "m", job: Some(key("local", 8)), samples: &of_node, ..Told::default() },
+            TestSeries { samples: &of_node, ..TestSeries::default() },
+            TestSeries { metric: "m", job: Some(job.clone()), samples: &of_job, ..TestSeries::default() },
+            TestSeries { metric: "m", job: Some(key("local", 8)), samples: &of_node, ..TestSeries::default() },
         ]);
         lab.job(&job, "n1", 1000, start, Some(stop));
         lab.job(&key("local", 8), "n1", 1001, 0.0, ended.then_some(2000.0));

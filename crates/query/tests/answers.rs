@@ -5,7 +5,7 @@
 mod lab;
 
 use jobs::{Filter, JobName, Reader, Registration};
-use lab::{DAY, Lab, Told, at, device, key};
+use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, Kind, Origin, Timestamp, Unit};
 use query::{Asker, QueryError, RangeQuestion, Rate, RowQuestion, Settings, View};
 use std::collections::BTreeSet;
@@ -38,38 +38,38 @@ fn measured_job(lab: &Lab) -> JobKey {
         is_proven: false,
     };
     let job = lab.registry.register_local(&registration).unwrap();
-    let counter = |metric, samples| Told {
+    let counter = |metric, samples| TestSeries {
         metric,
         kind: Kind::Counter,
         unit: Unit::Seconds,
         job: Some(job.clone()),
         start: Some(100.0),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     let gauge =
-        |metric, samples| Told { kind: Kind::Gauge, start: None, ..counter(metric, samples) };
+        |metric, samples| TestSeries { kind: Kind::Gauge, start: None, ..counter(metric, samples) };
     lab.put(&[
         counter("cgroup_cpu_seconds_total", &[(105.0, 4.0), (110.0, 9.0), (120.3, 20.0)]),
         counter("cgroup_cpu_user_seconds_total", &[(105.0, 3.0), (120.3, 15.0)]),
         counter("cgroup_page_faults_total", &[(120.3, 100.0)]),
         counter("cgroup_page_faults_major_total", &[(120.3, 10.0)]),
-        Told {
+        TestSeries {
             labels: &[("disk", "sda")],
             ..counter("cgroup_io_read_bytes_total", &[(120.3, 512.0)])
         },
-        Told {
+        TestSeries {
             labels: &[("disk", "sdb")],
             ..counter("cgroup_io_read_bytes_total", &[(120.3, 88.0)])
         },
         gauge("cgroup_memory_bytes", &[(105.0, 10.0), (115.0, 30.0)]),
         gauge("cgroup_memory_peak_bytes", &[(105.0, 11.0), (115.0, 35.0)]),
         // Another job's, and the node's own.
-        Told {
+        TestSeries {
             job: Some(key("local", 99)),
             ..counter("cgroup_cpu_seconds_total", &[(105.0, 77.0)])
         },
-        Told { samples: &[(105.0, 1.0)], ..Told::default() },
+        TestSeries { samples: &[(105.0, 1.0)], ..TestSeries::default() },
     ]);
     lab.registry.end_local(job.id, at(120.0), Some(0)).unwrap();
     lab.put_gap(Gap {
@@ -124,13 +124,13 @@ fn only_the_newest_run_of_a_number_is_reported() {
     let job = key("slurm", 5);
     lab.job(&job, "n1", 1000, 100.0, Some(200.0));
     lab.job(&job, "n1", 1000, 400.0, Some(500.0));
-    let run = |start, samples| Told {
+    let run = |start, samples| TestSeries {
         metric: "cgroup_cpu_seconds_total",
         kind: Kind::Counter,
         job: Some(job.clone()),
         start: Some(start),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[run(100.0, &[(150.0, 60.0), (199.0, 90.0)])]);
     lab.put(&[run(400.0, &[(450.0, 7.0), (499.0, 8.0)])]);
@@ -146,19 +146,19 @@ fn ranges_have_steps_holes_and_limits() {
     let gauge: Vec<(f64, f64)> =
         (0..=600).filter(|s| !(200..400).contains(s)).map(|s| (f64::from(s), 5.0)).collect();
     lab.put(&[
-        Told {
+        TestSeries {
             metric: "c_total",
             kind: Kind::Counter,
             unit: Unit::Seconds,
             samples: &counter,
-            ..Told::default()
+            ..TestSeries::default()
         },
-        Told { metric: "g", samples: &gauge, ..Told::default() },
-        Told {
+        TestSeries { metric: "g", samples: &gauge, ..TestSeries::default() },
+        TestSeries {
             metric: "j",
             job: Some(key("slurm", 8)),
             samples: &[(100.0, 1.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
@@ -215,25 +215,25 @@ fn ranges_have_steps_holes_and_limits() {
 fn lists_show_what_their_reader_may_see() {
     let lab = Lab::new();
     lab.put(&[
-        Told {
+        TestSeries {
             labels: &[("cpu", "3")],
             samples: &[(7150.0, 4.0), (7195.0, f64::NAN)],
-            ..Told::default()
+            ..TestSeries::default()
         },
-        Told {
+        TestSeries {
             metric: "c_total",
             kind: Kind::Counter,
             job: Some(key("slurm", 8)),
             samples: &[(7190.0, 2.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
-        Told {
+        TestSeries {
             device: "n10",
             labels: &[("_device_alias", "n2")],
             samples: &[(7180.0, 1.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
-        Told { device: "n9", samples: &[(100.0, 1.0)], ..Told::default() },
+        TestSeries { device: "n9", samples: &[(100.0, 1.0)], ..TestSeries::default() },
     ]);
     lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
     let questions = lab.questions(Settings::default());
@@ -280,15 +280,18 @@ fn nodes_are_alive_or_silent_and_busy() {
     let lab = Lab::new();
     let busy: Vec<(f64, f64)> =
         (0..60).map(|i| (7080.0 + 2.0 * f64::from(i), 3.0 * f64::from(i))).collect();
-    let cpu = |metric| Told {
+    let cpu = |metric| TestSeries {
         metric,
         kind: Kind::Counter,
         unit: Unit::Seconds,
         samples: &busy,
-        ..Told::default()
+        ..TestSeries::default()
     };
-    let now =
-        |metric, value: &'static [(f64, f64)]| Told { metric, samples: value, ..Told::default() };
+    let now = |metric, value: &'static [(f64, f64)]| TestSeries {
+        metric,
+        samples: value,
+        ..TestSeries::default()
+    };
     lab.put(&[
         cpu("cpu_user_seconds_total"),
         cpu("cpu_idle_seconds_total"),
@@ -329,12 +332,12 @@ fn rows_by_job_follow_each_jobs_stay_strictly() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100).map(|s| (f64::from(s), 1.0)).collect();
     lab.put(&[
-        Told { samples: &samples, ..Told::default() },
-        Told {
+        TestSeries { samples: &samples, ..TestSeries::default() },
+        TestSeries {
             metric: "c_total",
             job: Some(key("a", 1)),
             samples: &[(10.0, 1.0), (21.0, 2.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     lab.job(&key("a", 1), "n1", 1000, 10.0, Some(20.0));

@@ -5,7 +5,7 @@
 mod lab;
 
 use jobs::Reader;
-use lab::{Lab, Told, at, key};
+use lab::{Lab, TestSeries, at, key};
 use model::Kind;
 use query::{Asker, Format, GetMetrics, QueryError, Questions, Settings};
 use serde_json::{Value, json};
@@ -55,9 +55,14 @@ fn five_keys_in_order_ascending_by_time() {
     let lab = Lab::new();
     let later = [(20.0, 98.0), (30.5, f64::NAN)];
     lab.put(&[
-        Told { metric: "b", samples: &later, labels: &[("interface", "eth0")], ..Told::default() },
-        Told { metric: "a", samples: &[(10.0, 0.25), (20.0, 1e16)], ..Told::default() },
-        Told { device: "n2", samples: &[(15.0, 1.0)], ..Told::default() },
+        TestSeries {
+            metric: "b",
+            samples: &later,
+            labels: &[("interface", "eth0")],
+            ..TestSeries::default()
+        },
+        TestSeries { metric: "a", samples: &[(10.0, 0.25), (20.0, 1e16)], ..TestSeries::default() },
+        TestSeries { device: "n2", samples: &[(15.0, 1.0)], ..TestSeries::default() },
     ]);
     let questions = lab.questions(Settings::default());
     let question = GetMetrics::from_pairs(with(&[("nodes", "n1.site.example")])).unwrap();
@@ -80,7 +85,7 @@ fn five_keys_in_order_ascending_by_time() {
 fn ranges_are_five_minutes_where_a_bound_is_left_out() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..=120).map(|m| (f64::from(m) * 60.0, f64::from(m))).collect();
-    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let values = |pairs: &[(&str, &str)]| {
         let rows = ask(&lab, &[&[("devices", "n1")], pairs].concat());
         rows.iter().map(|row| row["value"].as_i64().unwrap()).collect::<Vec<_>>()
@@ -96,7 +101,7 @@ fn ranges_are_five_minutes_where_a_bound_is_left_out() {
 #[test]
 fn metrics_are_exact_names_and_unknown_devices_are_empty() {
     let lab = Lab::new();
-    let told = |metric| Told { metric, samples: &[(1.0, 1.0)], ..Told::default() };
+    let told = |metric| TestSeries { metric, samples: &[(1.0, 1.0)], ..TestSeries::default() };
     lab.put(&[told("load_1m"), told("load_1m_x"), told("other")]);
     let names = |metrics| {
         let rows = ask(&lab, &with(&[("devices", "n1"), ("metrics", metrics)]));
@@ -128,22 +133,22 @@ fn what_is_wrong_is_said_as_postgrest_does() {
 #[test]
 fn aliases_are_summed_where_the_instants_are_the_same() {
     let lab = Lab::new();
-    let port = |device, samples| Told {
+    let port = |device, samples| TestSeries {
         device,
         metric: "power_watts",
         labels: &[("_device_alias", "n1")],
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[
         port("pdu-1-port2", &[(1.0, 10.0), (2.0, 11.0)]),
         port("pdu-1-port1", &[(1.0, 5.0), (2.5, 6.0)]),
-        Told { device: "n1", samples: &[(1.0, 0.5)], ..Told::default() },
-        Told {
+        TestSeries { device: "n1", samples: &[(1.0, 0.5)], ..TestSeries::default() },
+        TestSeries {
             device: "pdu-1-port9",
             labels: &[("_device_alias", "n2")],
             samples: &[(1.0, 7.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     let row = |time: &str, device: &str, value: Value, labels: Value| {
@@ -165,7 +170,7 @@ fn aliases_are_summed_where_the_instants_are_the_same() {
 
 /// Jobs 7 and 8 on one node at once, and the node itself.
 fn two_jobs(lab: &Lab) {
-    let counted = |job, value| Told {
+    let counted = |job, value| TestSeries {
         metric: "cpu_seconds_total",
         kind: Kind::Counter,
         job,
@@ -175,15 +180,15 @@ fn two_jobs(lab: &Lab) {
         } else {
             &[(10.0, 1.0), (20.0, 2.0)]
         },
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[
         counted(Some(key("local", 7)), 9.0),
         counted(Some(key("slurm", 8)), 1.0),
-        Told {
+        TestSeries {
             metric: "load_1m",
             samples: &[(2.0, 0.1), (10.0, 0.2), (20.0, 0.3), (99.0, 0.4)],
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     lab.job(&key("local", 7), "n1", 1000, 5.0, Some(25.0));
@@ -252,8 +257,14 @@ fn the_last_reading_of_a_job_is_its_own() {
     let job = Some(key("local", 1));
     let samples = [(9.9, 0.0), (20.0, 5.0), (20.4, 6.0)];
     lab.put(&[
-        Told { job, metric: "c_total", kind: Kind::Counter, samples: &samples, ..Told::default() },
-        Told { samples: &samples, ..Told::default() },
+        TestSeries {
+            job,
+            metric: "c_total",
+            kind: Kind::Counter,
+            samples: &samples,
+            ..TestSeries::default()
+        },
+        TestSeries { samples: &samples, ..TestSeries::default() },
     ]);
     lab.job(&key("local", 1), "n1", 1000, 10.0, Some(20.1));
     let rows = ask(&lab, &[("job_id", "1")]);
@@ -266,15 +277,20 @@ fn summaries_hold_five_minutes() {
     let lab = Lab::new();
     let gauge: Vec<(f64, f64)> = (0..600).map(|s| (f64::from(s), f64::from(s / 300))).collect();
     let counter: Vec<(f64, f64)> = (0..600).map(|s| (f64::from(s), f64::from(s))).collect();
-    let port = |device| Told {
+    let port = |device| TestSeries {
         device,
         labels: &[("_device_alias", "n9")],
         samples: &gauge,
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[
-        Told { samples: &gauge, ..Told::default() },
-        Told { metric: "x_total", kind: Kind::Counter, samples: &counter, ..Told::default() },
+        TestSeries { samples: &gauge, ..TestSeries::default() },
+        TestSeries {
+            metric: "x_total",
+            kind: Kind::Counter,
+            samples: &counter,
+            ..TestSeries::default()
+        },
         port("p1"),
         port("p2"),
     ]);
@@ -300,11 +316,19 @@ fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
     let counter: Vec<(f64, f64)> =
         (45..=64).map(|i| (f64::from(i) * 10.0, 20.0 * f64::from(i))).collect();
     // One reading, 20 s after the counter's start.
-    let once =
-        Told { device: "n2", start: Some(400.0), samples: &[(420.0, 60.0)], ..Told::default() };
-    let counters =
-        Told { metric: "x_total", kind: Kind::Counter, samples: &counter, ..Told::default() };
-    lab.put(&[counters, Told { metric: "x_total", kind: Kind::Counter, ..once }]);
+    let once = TestSeries {
+        device: "n2",
+        start: Some(400.0),
+        samples: &[(420.0, 60.0)],
+        ..TestSeries::default()
+    };
+    let counters = TestSeries {
+        metric: "x_total",
+        kind: Kind::Counter,
+        samples: &counter,
+        ..TestSeries::default()
+    };
+    lab.put(&[counters, TestSeries { metric: "x_total", kind: Kind::Counter, ..once }]);
     let rates = |node, start| {
         let rows = brief(&ask(
             &lab,
@@ -328,7 +352,7 @@ fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
 fn a_limit_is_told_before_the_first_byte() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();
-    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let pairs = with(&[("nodes", "n1")]);
     let limited = |rows_max| lab.questions(Settings { rows_max, ..Settings::default() });
     assert_eq!(ask_as(&limited(2000), Reader::Everything, &pairs).unwrap().len(), 2000);
@@ -344,8 +368,12 @@ fn what_is_not_seen_counts_for_no_limit() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();
     let job = Some(key("slurm", 7));
-    lab.put(&[Told { job, samples: &samples, ..Told::default() }]);
-    lab.put(&[Told { metric: "cpu_online", samples: &[(5.0, 1.0)], ..Told::default() }]);
+    lab.put(&[TestSeries { job, samples: &samples, ..TestSeries::default() }]);
+    lab.put(&[TestSeries {
+        metric: "cpu_online",
+        samples: &[(5.0, 1.0)],
+        ..TestSeries::default()
+    }]);
     lab.job(&key("slurm", 7), "n1", 2000, 1.0, Some(1990.0));
     let questions = lab.questions(Settings { rows_max: 100, ..Settings::default() });
     let asked = |reader| ask_as(&questions, reader, &with(&[("nodes", "n1")]));
@@ -361,7 +389,7 @@ fn what_is_not_seen_counts_for_no_limit() {
 fn a_cancelled_question_ends() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..5000).map(|s| (f64::from(s), 1.0)).collect();
-    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let questions = lab.questions(Settings { slice_rows: 1000, ..Settings::default() });
     let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
     let asker = Asker::new(Reader::Everything, at(7200.0));
@@ -375,7 +403,7 @@ fn a_cancelled_question_ends() {
 #[test]
 fn csv_has_a_header() {
     let lab = Lab::new();
-    lab.put(&[Told { samples: &[(1.5, 2.0)], ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &[(1.5, 2.0)], ..TestSeries::default() }]);
     let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
     let asker = Asker::new(Reader::Everything, at(7200.0));
     let questions = lab.questions(Settings::default());
@@ -394,7 +422,7 @@ fn between_two_runs_of_a_number_the_node_is_anothers() {
     lab.job(&job, "n1", 1000, 3000.0, Some(3100.0));
     let every: Vec<(f64, f64)> =
         (0..70).map(|place| (f64::from(place) * 50.0 + 5.0, 1.0)).collect();
-    let of = |device| Told { device, samples: &every, ..Told::default() };
+    let of = |device| TestSeries { device, samples: &every, ..TestSeries::default() };
     lab.put(&[of("n1"), of("n2"), of("n3")]);
     let rows = |pairs: &[(&str, &str)]| {
         let rows = ask(&lab, pairs);

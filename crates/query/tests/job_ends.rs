@@ -3,7 +3,7 @@
 mod lab;
 
 use jobs::{Filter, JobName, Reader, Record, Registration};
-use lab::{DAY, Lab, Told, at, device, key};
+use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{JobKey, JobState, Kind, Timestamp};
 use query::{Asker, Settings};
 
@@ -35,14 +35,14 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     for (start, stop) in times {
         lab.job(&job, "n1", 1000, start, Some(stop));
     }
-    let told = |metric, start, samples| Told {
+    let told = |metric, start, samples| TestSeries {
         device: "n1",
         metric,
         kind: if start == 0.0 { Kind::Gauge } else { Kind::Counter },
         job: Some(job.clone()),
         start: Some(start).filter(|start| *start > 0.0),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     let (cpu, peak) = ("cgroup_cpu_seconds_total", "cgroup_memory_peak_bytes");
     lab.put(&[
@@ -66,14 +66,14 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     for node in ["n1", "n2", "n3"] {
         lab.job(&job, node, 1000, 100.0, Some(1000.0));
     }
-    let told = |device, metric, samples| Told {
+    let told = |device, metric, samples| TestSeries {
         device,
         metric,
         kind: if metric.ends_with("_total") { Kind::Counter } else { Kind::Gauge },
         job: Some(job.clone()),
         start: metric.ends_with("_total").then_some(100.0),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     let (cgroup, exits) = ("cgroup_cpu_seconds_total", "taskstats_cpu_run_virtual_seconds_total");
     lab.put(&[
@@ -85,7 +85,7 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
         // n2 fell silent, n3 never reported.
         told("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
         // Neither a reading before nor a start: nothing is known of its growth.
-        Told { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
+        TestSeries { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
     ]);
     let report =
         lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
@@ -127,11 +127,11 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     };
     let job = |start| lab.registry.register_local(&registration(start)).unwrap();
     let [silent, empty, alive, never] = [job(100.0), job(101.0), job(102.0), job(103.0)];
-    let told = |metric, key: &JobKey, samples| Told {
+    let told = |metric, key: &JobKey, samples| TestSeries {
         metric,
         job: Some(key.clone()),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[
         told("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),

@@ -3,7 +3,7 @@
 mod lab;
 
 use jobs::Reader;
-use lab::{Lab, Told, at, device};
+use lab::{Lab, TestSeries, at, device};
 use query::{Asker, Settings};
 use std::collections::BTreeSet;
 use store::Selector;
@@ -19,15 +19,15 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
     for numbers in numbers.chunks(SERIES) {
         let labels: Vec<[(&str, &str); 1]> =
             numbers.iter().map(|number| [("pid", number.as_str())]).collect();
-        let series = labels.iter().map(|labels| Told {
+        let series = labels.iter().map(|labels| TestSeries {
             metric: "process_threads",
             labels,
             samples: &[(7100.0, 1.0)],
-            ..Told::default()
+            ..TestSeries::default()
         });
         lab.put(&series.collect::<Vec<_>>());
     }
-    lab.put(&[Told { samples: &[(7100.0, 0.5)], ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &[(7100.0, 0.5)], ..TestSeries::default() }]);
     let questions = lab.questions(Settings::default());
     let asker = Asker::new(Reader::Everything, at(7200.0));
     let of = |metric: &str| Selector {

@@ -6,7 +6,7 @@
 mod lab;
 
 use jobs::{Amendment, JobName, NodeShare, Reader};
-use lab::{Lab, Told, at, device, key};
+use lab::{Lab, TestSeries, at, device, key};
 use model::JobKey;
 use query::{Asker, Format, GetMetrics, RowQuestion, Settings, View};
 use serde_json::Value;
@@ -85,11 +85,12 @@ fn counts(of: &[(&str, usize)]) -> BTreeMap<String, usize> {
 fn lab() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..120).map(|second| (f64::from(second), 1.0)).collect();
-    let of = |device, metric| Told { device, metric, samples: &samples, ..Told::default() };
+    let of =
+        |device, metric| TestSeries { device, metric, samples: &samples, ..TestSeries::default() };
     lab.put(&[
         of("n1", "load_1m"),
         of("pdu-1-port-7", "wattmetre_power_watts"),
-        Told { labels: &[("_device_alias", "n1")], ..of("bmc-n1", "ipmi_power_watts") },
+        TestSeries { labels: &[("_device_alias", "n1")], ..of("bmc-n1", "ipmi_power_watts") },
         of("n9", "load_1m"),
     ]);
     lab

@@ -6,7 +6,7 @@
 mod lab;
 
 use jobs::Reader;
-use lab::{Lab, Told, at, device, key};
+use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Kind, Origin, Point, Timestamp, increases};
 use proptest::prelude::*;
 use query::{Asker, Questions, RangeQuestion, Rate, Settings};
@@ -56,14 +56,14 @@ fn fill(lab: &Lab, readings: &[(u32, u32, bool)], flush: bool) -> Vec<Point> {
         second += f64::from(*distance);
         value += f64::from(*growth);
         let job = Some(key("local", 7));
-        let told = Told {
+        let told = TestSeries {
             metric: METRIC,
             kind: Kind::Counter,
             job,
             start: Some(start),
-            ..Told::default()
+            ..TestSeries::default()
         };
-        lab.put(&[Told { samples: &[(second, value)], ..told }]);
+        lab.put(&[TestSeries { samples: &[(second, value)], ..told }]);
         points.push(Point { at: at(second), value, start: Some(at(start)) });
     }
     if flush {
@@ -106,13 +106,13 @@ fn gaps_of_a_range_are_those_of_its_series() {
     for (number, node) in [(7, "n1"), (8, "n2")] {
         let job = Some(key("local", number));
         let samples = [(10.0, 1.0), (20.0, 2.0)];
-        lab.put(&[Told {
+        lab.put(&[TestSeries {
             device: node,
             metric: METRIC,
             kind: Kind::Counter,
             job,
             samples: &samples,
-            ..Told::default()
+            ..TestSeries::default()
         }]);
         lab.job(&key("local", number), node, 1000, 5.0, Some(30.0));
     }

@@ -6,7 +6,7 @@
 mod lab;
 
 use jobs::{Filter, Reader};
-use lab::{DAY, Lab, Told, at, device, key};
+use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Kind, Origin, Timestamp, Unit};
 use query::{
     Asker, Format, GetMetrics, Questions, RangeQuestion, Rate, RowQuestion, Settings, View, Watch,
@@ -30,26 +30,31 @@ fn shared(lab: &Lab) {
         grown += if second > 110.0 && second < 400.0 { 10.0 } else { 1e7 };
         counter.push((second, grown));
     }
-    let count = Told {
+    let count = TestSeries {
         metric: "c_seconds_total",
         kind: Kind::Counter,
         unit: Unit::Seconds,
         start: Some(5.0),
         samples: &counter,
-        ..Told::default()
+        ..TestSeries::default()
     };
     let gone = [(20.0, 1.0), (50.0, 1.0), (1000.0, 1.0)];
     lab.put(&[
-        Told { samples: &gauge, ..Told::default() },
+        TestSeries { samples: &gauge, ..TestSeries::default() },
         count,
-        Told { metric: "secret", labels: &[("of", "carol")], samples: &gone, ..Told::default() },
-        Told {
+        TestSeries {
+            metric: "secret",
+            labels: &[("of", "carol")],
+            samples: &gone,
+            ..TestSeries::default()
+        },
+        TestSeries {
             device: "pdu",
             labels: &[("_device_alias", "n1")],
             samples: &gauge,
-            ..Told::default()
+            ..TestSeries::default()
         },
-        Told { device: "n2", samples: &gauge, ..Told::default() },
+        TestSeries { device: "n2", samples: &gauge, ..TestSeries::default() },
     ]);
     for (id, (from, to)) in [(1, STAYS[0]), (2, STAYS[1])] {
         let uid = if id == 1 { 1000 } else { 2000 };
@@ -57,7 +62,12 @@ fn shared(lab: &Lab) {
         let samples: Vec<_> =
             gauge.iter().filter(|(at, _)| from < *at && *at < to).copied().collect();
         let job = Some(key("slurm", id));
-        lab.put(&[Told { metric: "of_job", job, samples: &samples, ..Told::default() }]);
+        lab.put(&[TestSeries {
+            metric: "of_job",
+            job,
+            samples: &samples,
+            ..TestSeries::default()
+        }]);
     }
     for (from, to) in [(0.0, 150.0), (350.0, 360.0), (950.0, 960.0)] {
         lab.put_gap(Gap {
@@ -224,7 +234,7 @@ fn two_stays_within_one_window_are_told_without_what_lies_between() {
     let lab = Lab::new();
     let gauge: Vec<(f64, f64)> =
         (0..60).map(|t| (f64::from(t) * 10.0, f64::from(t) * 10.0)).collect();
-    lab.put(&[Told { samples: &gauge, ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &gauge, ..TestSeries::default() }]);
     lab.job(&key("slurm", 1), "n1", 1000, 5.0, Some(100.0));
     lab.job(&key("slurm", 3), "n1", 1000, 200.0, Some(250.0));
     let questions = lab.questions(Settings::default());
@@ -248,7 +258,7 @@ fn two_stays_within_one_window_are_told_without_what_lies_between() {
 fn lists_tell_neither_names_nor_values_of_another_time() {
     let lab = Lab::new();
     shared(&lab);
-    lab.put(&[Told { metric: "now", samples: &[(7195.0, 7.0)], ..Told::default() }]);
+    lab.put(&[TestSeries { metric: "now", samples: &[(7195.0, 7.0)], ..TestSeries::default() }]);
     let questions = lab.questions(Settings::default());
     let (alice, day) = (as_reader(ALICE), (at(0.0), at(7200.0)));
     let series = questions.series(&Selector::default(), day.0, day.1, &alice).unwrap();

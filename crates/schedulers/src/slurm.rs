@@ -31,10 +31,10 @@ use answer::Answer;
 use ask::Ask;
 use async_trait::async_trait;
 use jobs::Record;
-use known::{Known, Teller};
+use known::{KnownJobs, Teller};
 use model::{ClusterId, Timestamp};
 use std::time::Duration;
-use told::{Refusals, Told};
+use told::{AnsweredJob, Refusals};
 
 /// How often the accounting is asked, and how often while the accounting of a job is awaited.
 const ACCOUNTING_US: i64 = 60 * Timestamp::SECOND;
@@ -72,7 +72,7 @@ pub enum SlurmAccess {
 pub struct Slurm {
     cluster: ClusterId,
     ask: Ask,
-    known: Known,
+    known: KnownJobs,
     accounting: Accounting,
     /// Slurm's own name of the cluster, once a job of the controller told it.
     name: Box<str>,
@@ -99,7 +99,7 @@ impl Slurm {
         Self {
             cluster,
             ask,
-            known: Known::default(),
+            known: KnownJobs::default(),
             accounting: Accounting::default(),
             name: Box::default(),
             changed: Changed::default(),
@@ -163,7 +163,7 @@ impl Slurm {
 
     /// One accounting may be that of several clusters. Which is ours, the controller's jobs say; before it
     /// has one, that is known only where all are of one.
-    fn of_this_cluster(&self, mut jobs: Vec<Told>) -> Vec<Told> {
+    fn of_this_cluster(&self, mut jobs: Vec<AnsweredJob>) -> Vec<AnsweredJob> {
         let name = if self.name.is_empty() {
             let first = jobs.first().map(|told| told.whose.clone()).unwrap_or_default();
             if jobs.iter().any(|told| told.whose != first) {

@@ -4,7 +4,7 @@ use crate::auth::access::Access;
 use crate::auth::audit::{Audit, Reading};
 use crate::auth::caller::Caller;
 use crate::auth::made_tokens::MadeTokens;
-use crate::auth::origin_policy::OwnDevice;
+use crate::auth::origin_policy::OriginPolicy;
 use crate::common::counts::{Counts, Fate};
 use crate::common::problem::Refusal;
 use crate::common::settings::Limits;
@@ -12,17 +12,17 @@ use crate::control::on_demand::OnDemand;
 use crate::control::reloadable_config::Live;
 use crate::control::watch::Watching;
 use crate::http::body::{Bounds, Budgets, Held, Sender, read};
-use crate::http::connection_limits::Seats;
+use crate::http::connection_limits::ConnectionLimits;
 use crate::http::query_executor::Work;
 use crate::ingest::agents::Agents;
 use crate::ingest::decoding::Decoding;
-use crate::ingest::node_jobs_cache::ToldJobs;
+use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::ingest::send_limits::SendLimits;
-use crate::schedulers::scheduler_poller::Course;
+use crate::schedulers::scheduler_poller::PollStatus;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
-use jobs::{Amendment, Heard, Reader, Registry, RegistryError};
+use jobs::{Amendment, IngestStats, Reader, Registry, RegistryError};
 use model::Timestamp;
 use query::{Asker, Questions};
 use sql::Sql;
@@ -55,15 +55,15 @@ pub(crate) struct App {
     pub(crate) slow_after: Option<Duration>,
     pub(crate) decoding: Decoding,
     pub(crate) counts: Counts,
-    pub(crate) seats: Seats,
-    pub(crate) told_jobs: ToldJobs,
+    pub(crate) seats: ConnectionLimits,
+    pub(crate) told_jobs: NodeJobsCache,
     /// How the asking of each scheduler goes.
-    pub(crate) schedulers: Vec<Arc<Course>>,
+    pub(crate) schedulers: Vec<Arc<PollStatus>>,
     pub(crate) made_tokens: MadeTokens,
     pub(crate) audit: Arc<Audit>,
     pub(crate) bodies: Budgets,
     pub(crate) agents: Agents,
-    pub(crate) own_device: OwnDevice,
+    pub(crate) own_device: OriginPolicy,
     pub(crate) send_limits: SendLimits,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -133,15 +133,15 @@ impl App {
         &self,
         update: Amendment,
         now: Timestamp,
-    ) -> Result<Heard, RegistryError> {
+    ) -> Result<IngestStats, RegistryError> {
         let heard = self.registry.amend(vec![update], now)?;
         self.count_records(heard);
         Ok(heard)
     }
 
     /// Counts what became of schedulers' records.
-    pub(crate) fn count_records(&self, heard: Heard) {
-        let Heard { new, changed, known, refused, backwards: _, cut } = heard;
+    pub(crate) fn count_records(&self, heard: IngestStats) {
+        let IngestStats { new, changed, known, refused, backwards: _, cut } = heard;
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
             self.counts.records.add(fate, count);

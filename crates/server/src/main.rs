@@ -122,8 +122,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     writeln!(io::stdout(), "ready: {url}").context("telling that the server is ready")?;
     loop {
         match signals.next().await {
-            Told::End => break,
-            Told::Reload => reload(&server, matches, &mut config).await,
+            Action::End => break,
+            Action::Reload => reload(&server, matches, &mut config).await,
         }
     }
     if let Some(recorded) = recorded
@@ -196,7 +196,7 @@ fn raise_open_files() {
     }
 }
 
-enum Told {
+enum Action {
     End,
     Reload,
 }
@@ -218,14 +218,14 @@ impl Signals {
 
     /// Waits until the program should end.
     async fn end(&mut self) {
-        while !matches!(self.next().await, Told::End) {}
+        while !matches!(self.next().await, Action::End) {}
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Action {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => Action::End,
+            _ = self.interrupt.recv() => Action::End,
+            _ = self.hangup.recv() => Action::Reload,
         }
     }
 }

@@ -4,23 +4,15 @@
 //! a [`Sink`]. It knows neither the agent that calls it, nor the network, nor the store. To add one:
 //! a file in this folder, and its word in [`SOURCES`].
 
-mod error;
 mod exits;
-mod file;
 pub mod list;
 pub mod mapping;
-mod options;
-mod parts;
-mod sane;
-mod sink;
-mod spec;
-mod table;
-mod values;
-mod wrapping;
+mod reading;
+mod source;
 
-pub use error::SourceError;
 pub use list::SOURCES;
-pub use options::{OptionError, Options};
-pub use sane::Sane;
-pub use sink::{Keep, Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
-pub use spec::{Context, Every, Open, Quiet, Source, SourceSpec};
+pub use source::error::SourceError;
+pub use source::options::{OptionError, Options};
+pub use source::sane::Sane;
+pub use source::sink::{Keep, Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
+pub use source::spec::{Context, Every, Open, Quiet, Source, SourceSpec};

@@ -9,7 +9,7 @@
 
 mod hosts;
 
-use hosts::{Setting, Told};
+use hosts::{Setting, SourceRun};
 use model::Gap;
 use sources::SinkCounts;
 use std::collections::BTreeSet;
@@ -51,9 +51,9 @@ fn difference(host: &str, golden: &[String], told: &[String]) -> String {
     )
 }
 
-fn lines(told: Vec<Told>) -> Vec<String> {
+fn lines(told: Vec<SourceRun>) -> Vec<String> {
     let mut lines = Vec::new();
-    for Told { spec, mut sink, refusals } in told {
+    for SourceRun { spec, mut sink, refusals } in told {
         lines.extend(refusals.iter().map(|refusal| format!("# {}: {refusal}", spec.name)));
         let SinkCounts { implausible, .. } = sink.counts();
         assert_eq!(sink.counts().all(), implausible, "{} was refused samples", spec.name);

@@ -8,7 +8,7 @@ mod lab;
 
 use asked::engine;
 use jobs::Reader;
-use lab::{Lab, Told, key};
+use lab::{Lab, TestSeries, key};
 use sql::{Limits, Sql, SqlError};
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ fn filled() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100_u8).map(|i| (f64::from(i) * 10.0, 1.0)).collect();
     let names: Vec<String> = (0..20).map(|n| format!("n{n}")).collect();
-    let mut told: Vec<Told<'_>> = names
+    let mut told: Vec<TestSeries<'_>> = names
         .iter()
-        .map(|name| Told { device: name, samples: &samples, ..Told::default() })
+        .map(|name| TestSeries { device: name, samples: &samples, ..TestSeries::default() })
         .collect();
     let job = Some(key("local", 7));
-    told.push(Told { metric: "rss_bytes", job, samples: &samples, ..Told::default() });
+    told.push(TestSeries { metric: "rss_bytes", job, samples: &samples, ..TestSeries::default() });
     lab.put(&told);
     lab.job(&key("local", 7), "n1", 1000, 5.0, Some(995.0));
     lab.store.flush().unwrap();

@@ -8,7 +8,7 @@ mod lab;
 
 use asked::{ask, ask_as, engine, refused};
 use jobs::Reader;
-use lab::{Lab, Told, at, key};
+use lab::{Lab, TestSeries, at, key};
 use query::{Asker, Format};
 use sql::{Limits, Sql};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn large() -> Lab {
     let samples: Vec<(f64, f64)> = (0..6000).map(|s| (f64::from(s), f64::from(s % 97))).collect();
     for node in 0..34 {
         let name = format!("n{node}");
-        lab.put(&[Told { device: &name, samples: &samples, ..Told::default() }]);
+        lab.put(&[TestSeries { device: &name, samples: &samples, ..TestSeries::default() }]);
     }
     lab.store.flush().unwrap();
     lab
@@ -201,7 +201,7 @@ async fn jobs_and_their_stays_are_found_among_more_than_may_be_told() {
     // Who sees a node while his jobs are there sees what is there then, however many they were.
     let tick = |id: i32| (f64::from(id) * 10.0 + 2.0, 1.0);
     let samples: Vec<(f64, f64)> = (1..=30).map(tick).chain([(900.0, 1.0)]).collect();
-    lab.put(&[Told { samples: &samples, ..Told::default() }]);
+    lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let seen = ask_as(&sql, Reader::Tenant(1000), "SELECT count(*) FROM metrics").await;
     assert_eq!(seen.unwrap(), ["30"]);
 }

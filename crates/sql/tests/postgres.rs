@@ -8,7 +8,7 @@ mod lab;
 
 use asked::{ask, ask_as, engine, engine_with, refused};
 use jobs::Reader;
-use lab::{Lab, Told};
+use lab::{Lab, TestSeries};
 use query::Settings;
 use sql::Limits;
 
@@ -16,9 +16,13 @@ use sql::Limits;
 fn filled() -> Lab {
     let lab = Lab::new();
     lab.put(&[
-        Told { labels: &[("cpu", "0")], samples: &[(10.0, 1.0), (20.0, 4.0)], ..Told::default() },
-        Told { labels: &[("cpu", "1")], samples: &[(10.0, 2.0)], ..Told::default() },
-        Told { metric: "load_5m", samples: &[(30.0, 8.0)], ..Told::default() },
+        TestSeries {
+            labels: &[("cpu", "0")],
+            samples: &[(10.0, 1.0), (20.0, 4.0)],
+            ..TestSeries::default()
+        },
+        TestSeries { labels: &[("cpu", "1")], samples: &[(10.0, 2.0)], ..TestSeries::default() },
+        TestSeries { metric: "load_5m", samples: &[(30.0, 8.0)], ..TestSeries::default() },
     ]);
     lab
 }

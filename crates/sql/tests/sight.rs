@@ -9,7 +9,7 @@ mod lab;
 
 use asked::{ask_as, engine};
 use jobs::{NewPromotion, Reader};
-use lab::{Lab, Told, at, device, key};
+use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobEvent, Kind, NodeList, OomKill, Origin, Unit};
 use sql::Limits;
 
@@ -23,17 +23,17 @@ fn shared() -> Lab {
     let node: Vec<(f64, f64)> = (0..120).map(tick).collect();
     let of_bob = [(500.0, 7e6)];
     lab.put(&[
-        Told { samples: &node, ..Told::default() },
-        Told { device: "secret-node", samples: &node, ..Told::default() },
-        Told { metric: "secret", samples: &[(450.0, 7e6)], ..Told::default() },
-        Told {
+        TestSeries { samples: &node, ..TestSeries::default() },
+        TestSeries { device: "secret-node", samples: &node, ..TestSeries::default() },
+        TestSeries { metric: "secret", samples: &[(450.0, 7e6)], ..TestSeries::default() },
+        TestSeries {
             metric: "secret_total",
             kind: Kind::Counter,
             unit: Unit::Seconds,
             job: Some(key("slurm", 2)),
             start: Some(310.0),
             samples: &of_bob,
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     lab.job(&key("slurm", 1), "n1", 1000, 100.0, Some(400.0));

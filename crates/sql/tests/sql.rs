@@ -8,7 +8,7 @@ mod lab;
 
 use asked::{ask, ask_as, engine, engine_with, refused};
 use jobs::{NodeShare, Reader, Record};
-use lab::{Lab, Told, at, key};
+use lab::{Lab, TestSeries, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
 use sql::Limits;
@@ -16,25 +16,29 @@ use sql::Limits;
 /// Jobs 7 and 8 on n1 at once, the node itself, and a port that is n1's by alias.
 fn filled() -> Lab {
     let lab = Lab::new();
-    let counted = |job, samples| Told {
+    let counted = |job, samples| TestSeries {
         metric: "cpu_seconds_total",
         kind: Kind::Counter,
         unit: Unit::Seconds,
         job: Some(job),
         start: Some(5.0),
         samples,
-        ..Told::default()
+        ..TestSeries::default()
     };
     lab.put(&[
         counted(key("local", 7), &[(10.0, 7.0), (20.0, 27.0)]),
         counted(key("slurm", 8), &[(10.0, 1.0), (20.0, 2.0)]),
-        Told { labels: &[("cpu", "0")], samples: &[(10.0, 0.5), (30.0, 0.75)], ..Told::default() },
-        Told {
+        TestSeries {
+            labels: &[("cpu", "0")],
+            samples: &[(10.0, 0.5), (30.0, 0.75)],
+            ..TestSeries::default()
+        },
+        TestSeries {
             device: "pdu-port1",
             metric: "power_watts",
             labels: &[("_device_alias", "n1")],
             samples: &[(12.0, 90.0)],
-            ..Told::default()
+            ..TestSeries::default()
         },
     ]);
     lab.job(&key("local", 7), "n1", 1000, 5.0, Some(25.0));

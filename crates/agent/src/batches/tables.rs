@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Where a series stands: in which table, and which entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TableEntry {
     pub(crate) table: u32,
     pub(crate) entry: u32,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) tables: Vec<Arc<SeriesTable>>,
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<TableEntry>>,
 }
 
 impl Tables {
     /// Where the series of a sink stand.
-    pub(crate) fn places(&self, sink: usize) -> &[Place] {
+    pub(crate) fn places(&self, sink: usize) -> &[TableEntry] {
         self.places.get(sink).map_or(&[], Vec::as_slice)
     }
 
@@ -47,7 +47,7 @@ impl Tables {
         let mut making = Making { entries, ..Making::default() };
         sinks.each(&mut |sink| {
             let place = |entry: Option<&SeriesEntry>| {
-                entry.map_or_else(Place::default, |entry| making.add(entry))
+                entry.map_or_else(TableEntry::default, |entry| making.add(entry))
             };
             self.places.push(sink.map_or_else(Vec::new, |sink| sink.table().map(place).collect()));
         });
@@ -63,7 +63,7 @@ struct Making {
 }
 
 impl Making {
-    fn add(&mut self, entry: &SeriesEntry) -> Place {
+    fn add(&mut self, entry: &SeriesEntry) -> TableEntry {
         // The numbers of an entry, its labels and, at worst, a metric of its own.
         let bytes = 64 + entry.labels.as_str().len() + entry.metric.name.len();
         if self.entries.len() >= SERIES_MAX || self.bytes + bytes > BYTES_MAX {
@@ -72,7 +72,7 @@ impl Making {
         self.bytes += bytes;
         self.entries.push(entry.clone());
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Place { table: number(self.done.len()), entry: number(self.entries.len() - 1) }
+        TableEntry { table: number(self.done.len()), entry: number(self.entries.len() - 1) }
     }
 
     fn close(&mut self) {
@@ -119,7 +119,7 @@ mod tests {
         tables.build(&mut sinks);
         assert_eq!(tables.tables.len(), 1);
         assert_eq!(tables.tables[0].entries.len(), 5);
-        assert_eq!(tables.places(2)[0], Place { table: 0, entry: 2 });
+        assert_eq!(tables.places(2)[0], TableEntry { table: 0, entry: 2 });
         assert!(tables.lacks(1, 4) && !tables.lacks(1, 0) && !tables.lacks(0, 2));
     }
 
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(
             tables.places(1),
             [
-                Place { table: 0, entry: u32::try_from(SERIES_MAX - 1).unwrap() },
-                Place { table: 1, entry: 0 },
+                TableEntry { table: 0, entry: u32::try_from(SERIES_MAX - 1).unwrap() },
+                TableEntry { table: 1, entry: 0 },
             ]
         );
     }

@@ -11,10 +11,10 @@ use ureq::unversioned::transport::NextTimeout;
 
 /// The addresses of the one server that a client sends to; clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Addresses(Arc<Mutex<Known>>);
+pub(crate) struct Addresses(Arc<Mutex<Resolved>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Resolved {
     addresses: Vec<SocketAddr>,
     doubted: bool,
 }
@@ -26,7 +26,7 @@ impl Addresses {
         self.known().doubted = true;
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Resolved> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,7 +37,7 @@ impl Addresses {
         let mut known = self.known();
         if known.addresses.is_empty() || known.doubted {
             match ask() {
-                Ok(addresses) => *known = Known { addresses, doubted: false },
+                Ok(addresses) => *known = Resolved { addresses, doubted: false },
                 Err(error) if known.addresses.is_empty() => return Err(error),
                 Err(error) => {
                     log::debug!("the server's name is not found, its last address is used: {error}")

@@ -19,14 +19,14 @@ pub(crate) type Directories = Vec<(u64, Timestamp)>;
 
 /// The file.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct BirthCache {
     path: PathBuf,
     boot: String,
     /// Which state of the jobs was written last.
     generation: u64,
 }
 
-impl Known {
+impl BirthCache {
     /// Reads what an earlier start since this machine's boot has left. `None` where the boot has no name.
     pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, Directories)> {
         let boot = root.read_text("proc/sys/kernel/random/boot_id").ok()?;
@@ -98,17 +98,17 @@ mod tests {
         std::fs::create_dir_all(boot_id.parent().unwrap()).unwrap();
         std::fs::write(&boot_id, "one\n").unwrap();
         let machine = Root::recorded(root.path()).unwrap();
-        let (mut known, found) = Known::open(dir.path(), &machine).unwrap();
+        let (mut known, found) = BirthCache::open(dir.path(), &machine).unwrap();
         assert_eq!(found, []);
         let directories = [(7, Timestamp(70)), (8, Timestamp(-1))];
         known.write(1, &directories);
         assert_eq!(known.generation(), 1);
-        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, directories);
+        assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, directories);
         std::fs::write(dir.path().join("known"), "one\n7 70\nx y\n9").unwrap();
-        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, [(7, Timestamp(70))]);
+        assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, [(7, Timestamp(70))]);
         std::fs::write(&boot_id, "two\n").unwrap();
-        assert_eq!(Known::open(dir.path(), &machine).unwrap().1, []);
+        assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, []);
         std::fs::remove_file(boot_id).unwrap();
-        assert!(Known::open(dir.path(), &machine).is_none());
+        assert!(BirthCache::open(dir.path(), &machine).is_none());
     }
 }

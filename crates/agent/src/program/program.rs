@@ -15,7 +15,7 @@ use crate::delivery::refused::Refused;
 use crate::delivery::sender::{Order, Sender, Wanted};
 use crate::delivery::spool::{Spool, SpoolLimits};
 use crate::jobs::accounting::Accounting;
-use crate::jobs::cgroup_birth_cache::Known;
+use crate::jobs::cgroup_birth_cache::BirthCache;
 use crate::program::change::Changes;
 use crate::program::signals::{Signal, Signals};
 use crate::reading::own::Counters;
@@ -56,7 +56,7 @@ struct Program {
     connect: Arc<Connect>,
     clock: Arc<dyn Clock>,
     changes: Changes,
-    known: Option<Known>,
+    known: Option<BirthCache>,
     accounting: Option<Accounting>,
     /// Which sources should give samples and give none, as the server was told.
     troubles: String,
@@ -98,7 +98,7 @@ impl Program {
         let kept_until = folders.kept_until;
         tell_down(kept_until, first, &config, notes);
         let dir = folders.spool.as_ref().map(Spool::dir);
-        let (known, directories) = dir.and_then(|dir| Known::open(dir, &site.root)).unzip();
+        let (known, directories) = dir.and_then(|dir| BirthCache::open(dir, &site.root)).unzip();
         let left = dir.and_then(|dir| Accounting::open(dir, &site.root, counters));
         let (accounting, states) = left.unzip();
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));

@@ -102,14 +102,14 @@ impl Job {
 
 /// What came of a job.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct JobOutcome {
     began: u32,
     ended: u32,
     samples: u32,
 }
 
-fn told(agent: &Agent) -> BTreeMap<i64, Told> {
-    let mut told: BTreeMap<i64, Told> = BTreeMap::new();
+fn told(agent: &Agent) -> BTreeMap<i64, JobOutcome> {
+    let mut told: BTreeMap<i64, JobOutcome> = BTreeMap::new();
     for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
         for event in &batch.jobs {
             let of = told.entry(event.key.id.get()).or_default();

@@ -1,13 +1,9 @@
 //! What an agent can be told.
 
-use crate::FlushOn;
-use crate::LogConfig;
-use crate::MetricPattern;
-use crate::Setting;
-use crate::log_settings;
 use crate::settings::load::{ConfigError, Origin, Values};
 use crate::settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::settings::text::{Bytes, Raw, ServerUrl, Spool};
+use crate::{FlushOn, LogConfig, MetricPattern, Setting, log_settings};
 use model::setting::OptionSpec;
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeMap;

@@ -1,11 +1,9 @@
 //! What the command `jobmeter` can be told, whatever it is asked to do.
 
-use crate::LogConfig;
-use crate::Setting;
-use crate::log_settings;
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::ServerUrl;
+use crate::{LogConfig, Setting, log_settings};
 use std::path::PathBuf;
 
 settings! {

@@ -1,10 +1,7 @@
 //! The command lines of the programs that run by settings alone: the programs parse by them, and the command
 //! `jobmeter` tells them to shells and as manual pages.
 
-use crate::SourceSettings;
-use crate::agent_settings;
-use crate::flags;
-use crate::server_settings;
+use crate::{SourceSettings, agent_settings, flags, server_settings};
 use clap::Command;
 
 const AGENT_EXAMPLE: &str = "\

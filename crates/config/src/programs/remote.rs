@@ -27,13 +27,11 @@
 //! that `perf` counts; of a source that runs a program, nothing at all. What is not allowed is refused entry
 //! by entry, and reported.
 
-use crate::BurstSettings;
-use crate::MetricPattern;
-use crate::RemoteSettings;
 use crate::programs::agent::{BURST_KEEP_MAX, BURST_PERIOD_MAX};
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, Setting, SourceSettings};
 use crate::settings::text::{Raw, Value};
+use crate::{BurstSettings, MetricPattern, RemoteSettings};
 use model::Timestamp;
 use model::setting::{show_duration, words};
 use std::collections::BTreeMap;

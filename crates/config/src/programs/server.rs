@@ -1,12 +1,10 @@
 //! What a server can be told.
 
-use crate::LogConfig;
-use crate::Setting;
-use crate::log_settings;
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
+use crate::{LogConfig, Setting, log_settings};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,10 +1,8 @@
 //! Variables of the environment that bear our prefix and are no settings: mistyped ones would else be ignored in silence.
 
-use crate::agent_settings;
-use crate::client_settings;
-use crate::server_settings;
 use crate::settings::load::{ConfigError, ConfigErrors, Origin};
 use crate::settings::setting::Setting;
+use crate::{agent_settings, client_settings, server_settings};
 use model::nearest;
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -22,7 +22,7 @@ use kernel::Root;
 use kernel::clock::monotonic_us;
 use measure::Measure;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
-use place::{Limits, Place};
+use place::{JobDirs, Limits};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -89,7 +89,7 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     limits.check(&root)?;
     if limits.is_some() {
         // A limit that this machine cannot set leaves no job.
-        drop(Place::make(&root, &dir_name(None, "", false), &limits)?);
+        drop(JobDirs::make(&root, &dir_name(None, "", false), &limits)?);
     }
     let client = &client.limited(REQUEST);
     let start = crate::clock();
@@ -186,7 +186,7 @@ fn measured(
     let dir = dir_name(job.id, &job.server, agent);
     let boot = agent::boot_of(root)?;
     let mut measure = Measure::open(root, boot, &job.device);
-    let mut place = Place::make(root, &dir, limits)?;
+    let mut place = JobDirs::make(root, &dir, limits)?;
     let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
     let key = JobKey { cluster: ClusterId::local(), id };
@@ -259,7 +259,7 @@ fn follow(
     command: &mut Command,
     measure: &mut Measure,
     sender: &mut send::Sender<'_>,
-    place: &Place,
+    place: &JobDirs,
 ) -> Ended {
     let (begun_us, mut told) = (command.begun().steady_us, false);
     let mut read_us = begun_us;

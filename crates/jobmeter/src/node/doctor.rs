@@ -7,7 +7,7 @@ mod facts;
 mod measure;
 
 use crate::node::agent_file;
-use crate::node::probe::{Site, State, Told};
+use crate::node::probe::{Site, SourceState, State};
 use crate::node::sources_of_node::root_of;
 use crate::output::show::Table;
 use clap::ArgMatches;
@@ -141,7 +141,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
 }
 
 /// What opens a source; of a failure that names nothing, where to look.
-fn grant(told: &Told, name: &str) -> String {
+fn grant(told: &SourceState, name: &str) -> String {
     if matches!(told.state, State::Denied | State::Broken) && told.grant.is_empty() {
         return format!("`jobmeter sources {name}` shows what it reads");
     }
@@ -151,7 +151,7 @@ fn grant(told: &Told, name: &str) -> String {
 /// A line for the source, and one for each of its parts that gives nothing.
 fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<Line> {
     let cost = if live { Cost::of(measured, period) } else { None };
-    let line = |(source, told): &(String, Told)| {
+    let line = |(source, told): &(String, SourceState)| {
         let whole = source == name;
         Line {
             source: source.clone(),
@@ -170,7 +170,7 @@ fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<L
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut machine = Table::new(&["machine", "state", ""]);
     for Fact { name, state, what, grant } in &report.machine {
-        let told = Told { state: *state, what: what.clone(), grant: String::new() };
+        let told = SourceState { state: *state, what: what.clone(), grant: String::new() };
         let more = if grant.is_empty() { String::new() } else { format!("; {grant}") };
         machine.row(vec![(*name).to_owned(), state.word().to_owned(), told.reason() + &more]);
     }
@@ -181,7 +181,8 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new(&head);
     let (mut day, mut core, mut series) = (0.0, 0.0, 0);
     for line in &report.sources {
-        let told = Told { state: line.state, what: line.what.clone(), grant: line.grant.clone() };
+        let told =
+            SourceState { state: line.state, what: line.what.clone(), grant: line.grant.clone() };
         let of_cost = |show: fn(Cost) -> String| line.cost.map_or_else(String::new, show);
         let is_read = line.state == State::Ok;
         let shown = |text: String| if is_read { text } else { String::new() };
@@ -220,8 +221,11 @@ mod tests {
 
     #[test]
     fn a_failure_says_where_to_look() {
-        let told =
-            |state, grant: &str| Told { state, what: "x".to_owned(), grant: grant.to_owned() };
+        let told = |state, grant: &str| SourceState {
+            state,
+            what: "x".to_owned(),
+            grant: grant.to_owned(),
+        };
         assert_eq!(
             grant(&told(State::Broken, ""), "cpu"),
             "`jobmeter sources cpu` shows what it reads"

@@ -38,13 +38,13 @@ impl State {
 
 /// How a source, or a part of it, stands: what is missing, and what opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct SourceState {
     pub(crate) state: State,
     pub(crate) what: String,
     pub(crate) grant: String,
 }
 
-impl Told {
+impl SourceState {
     pub(crate) const OK: Self =
         Self { state: State::Ok, what: String::new(), grant: String::new() };
 
@@ -167,12 +167,12 @@ impl Probe {
     }
 
     /// How the source stands, then those of its parts that give nothing: each with its name.
-    pub(crate) fn told(&self) -> Vec<(String, Told)> {
-        let whole = self.failed.as_ref().map_or(Told::OK, Told::of);
+    pub(crate) fn told(&self) -> Vec<(String, SourceState)> {
+        let whole = self.failed.as_ref().map_or(SourceState::OK, SourceState::of);
         let mut all = vec![(self.spec.name.to_owned(), whole)];
         for (part, state) in self.sink.parts() {
             if let PartState::Not(error) = state {
-                all.push((format!("{}/{part}", self.spec.name), Told::of(error)));
+                all.push((format!("{}/{part}", self.spec.name), SourceState::of(error)));
             }
         }
         all

@@ -2,7 +2,7 @@
 
 use crate::node::agent_file;
 use crate::node::describe::{self, Look};
-use crate::node::probe::{Probe, Site, Told};
+use crate::node::probe::{Probe, Site, SourceState};
 use crate::output::csv_rows;
 use crate::output::show::Table;
 use anyhow::{Context as _, bail};
@@ -130,7 +130,7 @@ fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
     }
     let (metrics, samples) = (probe.metrics(), probe.sink().len());
     let cpu_seconds = cost.map(|micros| micros as f64 / 1e6);
-    let line = |(source, told): (String, Told)| {
+    let line = |(source, told): (String, SourceState)| {
         let (state, reason) = (told.state.word(), told.reason());
         if source == spec.name {
             return Line { source, state, reason, metrics, samples, cpu_seconds };

@@ -14,8 +14,8 @@
 mod made;
 
 use jobs::{
-    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, Place, Reader, Record, Registry,
-    Role, Users, Window,
+    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, ListPosition, Reader, Record,
+    Registry, Role, Users, Window,
 };
 use made::{Made, Random, made};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
@@ -308,7 +308,7 @@ fn lists(registry: &Registry, middle: Timestamp, out: &mut impl Write) {
         let start = middle;
         let id = JobId::new(i64::try_from(nth).unwrap() + 1).unwrap();
         let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id };
-        found(Filter { after: Some(Place { start, key }), ..all() });
+        found(Filter { after: Some(ListPosition { start, key }), ..all() });
     });
     told(out, "of a user, by number", |nth| {
         found(Filter { uid: Some(10_000 + u32::try_from(nth).unwrap()), ..all() });

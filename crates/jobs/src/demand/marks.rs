@@ -2,7 +2,7 @@
 
 use super::changes::entries;
 use super::{Demand, DemandError};
-use crate::registry::lock;
+use crate::common::registry::lock;
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
 

@@ -1,7 +1,7 @@
 //! Promotions: optional metrics that are collected on a node, until a time or until a job ends.
 
 use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
-use crate::registry::lock;
+use crate::common::registry::lock;
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::{BTreeMap, HashMap};

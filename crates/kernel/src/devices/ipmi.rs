@@ -16,8 +16,7 @@ mod repository;
 pub use records::{Analog, DcmiPower, DellPower, Identity, Measures, RECORD_BYTES_MAX, Record};
 pub use repository::{Repository, SENSORS_MAX, read_repository};
 
-use crate::ReadError;
-use crate::Root;
+use crate::{ReadError, Root};
 use device::Device;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -16,9 +16,8 @@ mod library;
 
 pub use library::Library;
 
-use crate::ReadError;
-use crate::Root;
 use crate::parse::{Fields, ParseError, number, whole_lines};
+use crate::{ReadError, Root};
 use std::borrow::Cow;
 use std::fmt;
 

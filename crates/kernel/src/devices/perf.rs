@@ -15,10 +15,8 @@
 //! On a recorded machine a counter is the file `.jobmeter/perf/WHERE/TYPE-CONFIG` with these three
 //! numbers in decimal, WHERE being `cpu0`, `cgroup/DIR/cpu0` or `task/TID`.
 
-use crate::KeptFile;
-use crate::Root;
-use crate::is_gone;
 use crate::parse::Fields;
+use crate::{KeptFile, Root, is_gone};
 use rustix::io::Errno;
 use std::ffi::c_long;
 use std::fmt::Write as _;

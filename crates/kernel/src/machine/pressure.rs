@@ -10,9 +10,8 @@
 //! `total` is in microseconds since boot. The averages are not taken: they are rates, and rates are
 //! computed when read. `irq` has no `some`; the `cpu` of kernels before 5.13 has no `full`.
 
-use crate::KeptFile;
-use crate::ReadError;
 use crate::parse::{Fields, ParseError, number, whole_lines};
+use crate::{KeptFile, ReadError};
 use rustix::io::Errno;
 
 /// How long tasks waited for one thing, in microseconds.

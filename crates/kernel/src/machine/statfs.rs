@@ -14,9 +14,8 @@
 //! read_only 0
 //! ```
 
-use crate::ReadError;
-use crate::Root;
 use crate::parse::{Fields, ParseError, whole_lines};
+use crate::{ReadError, Root};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use std::ffi::CStr;

@@ -13,12 +13,11 @@
 //! 2 2001:db8::7/64
 //! ```
 
-use crate::ReadError;
-use crate::Root;
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, DONE, ERROR, attributes, error_of, messages, open, receive, send, u32_at,
 };
 use crate::parse::{Fields, ParseError, number, whole_lines};
+use crate::{ReadError, Root};
 use rustix::io::Errno;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -24,7 +24,7 @@ use crate::parse::{Fields, ParseError, whole_lines};
 
 /// What `mountstats` tells, in its order: a mount, then its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<'a> {
+pub enum MountStat<'a> {
     /// The mount that the numbers after it are of; its fields as they are written there
     /// ([`crate::machine::mounts::unescape`]).
     Mount {
@@ -88,7 +88,10 @@ pub struct Operation {
 ///
 /// # Errors
 /// The text is cut, a mount's line lacks a field, or a number is none.
-pub fn mountstats<'a>(text: &'a [u8], mut tell: impl FnMut(Told<'a>)) -> Result<(), ParseError> {
+pub fn mountstats<'a>(
+    text: &'a [u8],
+    mut tell: impl FnMut(MountStat<'a>),
+) -> Result<(), ParseError> {
     let (mut of_nfs, mut operations) = (false, false);
     for line in whole_lines(text)? {
         let mut fields = Fields::of(line);
@@ -106,11 +109,11 @@ pub fn mountstats<'a>(text: &'a [u8], mut tell: impl FnMut(Told<'a>)) -> Result<
         }
         match first {
             _ if !of_nfs => {}
-            b"bytes:" => tell(Told::Bytes(bytes(&mut fields)?)),
+            b"bytes:" => tell(MountStat::Bytes(bytes(&mut fields)?)),
             b"per-op" => operations = true,
             name if operations => {
                 let name = name.strip_suffix(b":").ok_or(ParseError::at(line))?;
-                tell(Told::Operation { name, numbers: operation(&mut fields)? });
+                tell(MountStat::Operation { name, numbers: operation(&mut fields)? });
             }
             _ => {}
         }
@@ -119,14 +122,15 @@ pub fn mountstats<'a>(text: &'a [u8], mut tell: impl FnMut(Told<'a>)) -> Result<
 }
 
 /// The mount of a `device` line, if it has numbers and is of NFS.
-fn mount<'a>(fields: &mut Fields<'a>) -> Result<Option<Told<'a>>, ParseError> {
+fn mount<'a>(fields: &mut Fields<'a>) -> Result<Option<MountStat<'a>>, ParseError> {
     let export = fields.word()?;
     fields.skip(2)?;
     let path = fields.word()?;
     fields.skip(2)?;
     let kind = fields.word()?;
     let has_numbers = fields.rest().starts_with(b"statvers=1.");
-    Ok((matches!(kind, b"nfs" | b"nfs4") && has_numbers).then_some(Told::Mount { export, path }))
+    Ok((matches!(kind, b"nfs" | b"nfs4") && has_numbers)
+        .then_some(MountStat::Mount { export, path }))
 }
 
 fn bytes(fields: &mut Fields<'_>) -> Result<Bytes, ParseError> {
@@ -207,7 +211,7 @@ mod tests {
         \t        READ: 1 2 3 4 5 6 7 8\n\
         device tmpfs mounted on /t with fstype tmpfs\n";
 
-    fn all(text: &[u8]) -> Result<Vec<Told<'_>>, ParseError> {
+    fn all(text: &[u8]) -> Result<Vec<MountStat<'_>>, ParseError> {
         let mut told = Vec::new();
         mountstats(text, |one| told.push(one))?;
         Ok(told)
@@ -217,13 +221,13 @@ mod tests {
     fn mounts_and_their_numbers() {
         let told = all(TEXT).unwrap();
         assert_eq!(told.len(), 6);
-        assert_eq!(told[0], Told::Mount { export: b"nfs1:/home", path: b"/home" });
-        let Told::Bytes(bytes) = told[1] else { panic!() };
+        assert_eq!(told[0], MountStat::Mount { export: b"nfs1:/home", path: b"/home" });
+        let MountStat::Bytes(bytes) = told[1] else { panic!() };
         assert_eq!((bytes.read, bytes.direct_written, bytes.server_written), (1, 4, 6));
-        let Told::Operation { name, numbers } = told[3] else { panic!() };
+        let MountStat::Operation { name, numbers } = told[3] else { panic!() };
         assert_eq!((name, numbers.requests, numbers.sent), (&b"READ"[..], 9, 10));
         assert_eq!((numbers.total_ms, numbers.errors), (371, Some(2)));
-        let Told::Operation { numbers, .. } = told[5] else { panic!() };
+        let MountStat::Operation { numbers, .. } = told[5] else { panic!() };
         assert_eq!((numbers.total_ms, numbers.errors), (8, None));
     }
 

@@ -13,9 +13,8 @@ pub mod numa;
 
 pub use mounts::{CgroupMount, CgroupVersion, MountsFile, cgroup_mounts};
 
-use crate::KeptFile;
-use crate::ReadError;
 use crate::parse::{Fields, ParseError, number, whole_lines};
+use crate::{KeptFile, ReadError};
 use rustix::io::Errno;
 
 /// Reads an open cgroup file from its start into `buf`; false if it has nothing to say: its cgroup

@@ -10,10 +10,7 @@
 //!
 //! Each read gives one record. The log has lines of other programs, too; only the kernel's own are read.
 
-use crate::ReadError;
-use crate::Root;
-use crate::is_denied;
-use crate::is_gone;
+use crate::{ReadError, Root, is_denied, is_gone};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

@@ -7,9 +7,8 @@
 //!
 //! Users of a directory service are not in these files; they can be named by their numbers' entries only.
 
-use crate::ReadError;
-use crate::Root;
 use crate::parse::number;
+use crate::{ReadError, Root};
 
 /// Most groups of a user, as in the kernel (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;

@@ -1,9 +1,7 @@
 //! Rows as text: PostgREST's JSON, which is PostgreSQL's `json_agg` of rows, and its CSV.
 
-use crate::Format;
-use crate::Line;
-use crate::RowBatch;
 use crate::common::print::{TimeStyle, Times, double, string};
+use crate::{Format, Line, RowBatch};
 use jiff::tz::TimeZone;
 
 /// Bytes of a piece, more or less a row.

@@ -1,17 +1,12 @@
 //! Kwollect's `get_metrics`: its parameters, their meaning, and the answer as a stream.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
-use crate::RowQuestion;
-use crate::View;
 use crate::answers::encode::Encoder;
 use crate::common::time::SLACK;
-use crate::parse_time;
 use crate::rows::node_rows_filter::Jobless;
 use crate::rows::rows::{Batches, Treatment};
 use crate::rows::slices::AsRate;
 use crate::rows::summary;
+use crate::{Asker, QueryError, Questions, RowQuestion, View, parse_time};
 use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};

@@ -4,10 +4,8 @@
 //! always, never, or within spans of time: then a value made of several readings is made of those alone
 //! that lie within one span, and where such readings are no longer kept there is no value.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::common::time::SLACK;
+use crate::{Asker, QueryError, Questions};
 use jobs::{Reader, Registry, Window};
 use model::{DeviceId, Gap, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};

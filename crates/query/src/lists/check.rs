@@ -1,8 +1,6 @@
 //! Where schedulers and nodes disagree.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
+use crate::{Asker, QueryError, Questions};
 use jobs::Disagreement;
 use std::collections::HashSet;
 

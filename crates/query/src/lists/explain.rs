@@ -1,11 +1,9 @@
 //! Where a series comes from: which agent and source, how often, what is missing and what went wrong.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::{Seen, Sight};
 use crate::lists::lists::{described, gap};
 use crate::lists::nodes::usual_distance;
+use crate::{Asker, QueryError, Questions};
 use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

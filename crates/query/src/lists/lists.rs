@@ -1,11 +1,8 @@
 //! Lists: series, last values, jobs, the catalogue, gaps, what is measured now.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::{Seen, Sight};
 use crate::common::print::ALIAS;
-use crate::shown;
+use crate::{Asker, QueryError, Questions, shown};
 use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;

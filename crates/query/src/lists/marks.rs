@@ -4,10 +4,8 @@
 //! made them. Marks of a user's promotions and requests say what the user measures: the user and those who read
 //! everything see them, nobody else. What a reader does not see is passed over before anything is counted.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::NodeSight;
+use crate::{Asker, QueryError, Questions};
 use jobs::{DemandError, Look, Mark, Reader};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;

@@ -1,9 +1,7 @@
 //! The nodes: who reports, since when not, and how busy each is.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::Sight;
+use crate::{Asker, QueryError, Questions};
 use jobs::Window;
 use model::{DeviceId, Point, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,7 @@
 //! Local jobs without a sign of life: their node fell silent, or their `jobmeter run` was killed.
 
-use crate::QueryError;
-use crate::Questions;
 use crate::common::time::SLACK;
+use crate::{QueryError, Questions};
 use jobs::OpenLocal;
 use model::{JobKey, Timestamp};
 use std::collections::BTreeSet;

@@ -1,14 +1,9 @@
 //! Points of series over time, to plot: cut into steps, counters as rates.
 
-use crate::Asker;
-use crate::Cancel;
-use crate::QueryError;
-use crate::Questions;
-use crate::RangeQuestion;
-use crate::Settings;
 use crate::asking::access_filter::Sight;
 use crate::ranges::range_line::LineOf;
 use crate::rows::summary::seen_windows;
+use crate::{Asker, Cancel, QueryError, Questions, RangeQuestion, Settings};
 use model::{Metric, Point, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;

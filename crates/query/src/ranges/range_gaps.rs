@@ -1,10 +1,7 @@
 //! Gaps that belong to a range: those of its series, and of no other node or job.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
-use crate::RangeQuestion;
 use crate::lists::lists::gap;
+use crate::{Asker, QueryError, Questions, RangeQuestion};
 use jobs::Window;
 use model::{ClusterId, DeviceId, Gap};
 use std::collections::BTreeSet;

@@ -1,10 +1,9 @@
 //! The points of one series: samples or rollups cut into steps, counters as rates.
 
-use crate::RangeQuestion;
-use crate::Rate;
 use crate::asking::access_filter::Seen;
 use crate::lists::lists::described;
 use crate::ranges::range_holes::{Points, with_holes};
+use crate::{RangeQuestion, Rate};
 use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,13 +1,11 @@
 //! What one job used.
 
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::common::time::SLACK;
 use crate::lists::lists::gap;
 use crate::lists::shown::{allocation, share, shown, step};
 use crate::reports::ended;
 use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
+use crate::{Asker, QueryError, Questions};
 use jobs::{Filter, JobName, Listed, Sees, Whole};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};

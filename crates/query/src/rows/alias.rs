@@ -1,15 +1,12 @@
 //! Rows of devices under the name of an alias: what several devices measured for it at one instant is
 //! summed, and `_device_orig` tells which they were.
 
-use crate::Line;
-use crate::QueryError;
-use crate::RowBatch;
-use crate::RowQuestion;
 use crate::asking::access_filter::Seen;
 use crate::common::print::ALIAS;
 use crate::rows::line::Lines;
 use crate::rows::node_rows_filter::{Jobless, Whiles};
 use crate::rows::slices::{Slice, Slices, address};
+use crate::{Line, QueryError, RowBatch, RowQuestion};
 use model::{DeviceId, JobKey, Labels};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,15 +1,9 @@
 //! `metrics_by_job`: each job with what was counted for it, and with what was measured on its devices
 //! for no job while it was there. Never with what was counted for another.
 
-use crate::Asker;
-use crate::Line;
-use crate::QueryError;
-use crate::Questions;
-use crate::RowBatch;
-use crate::RowQuestion;
-use crate::View;
 use crate::common::time::SLACK;
 use crate::rows::rows::Batches;
+use crate::{Asker, Line, QueryError, Questions, RowBatch, RowQuestion, View};
 use jobs::{Interval, Window};
 use model::{DeviceId, JobKey};
 use std::collections::{BTreeSet, HashMap};

@@ -1,12 +1,10 @@
 //! Rows of devices under their own names.
 
-use crate::Cancel;
-use crate::QueryError;
-use crate::RowBatch;
 use crate::asking::access_filter::Seen;
 use crate::rows::line::Lines;
 use crate::rows::node_rows_filter::Jobless;
 use crate::rows::slices::{Slice, Slices, leave};
+use crate::{Cancel, QueryError, RowBatch};
 use store::Scan;
 
 /// Rows in the order of time.

@@ -1,11 +1,9 @@
 //! Lines of series, made once.
 
-use crate::Line;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::{Seen, Sight};
 use crate::common::print::{Added, labels};
 use crate::rows::slices::address;
+use crate::{Line, QueryError, Questions};
 use model::{ClusterId, DeviceId, JobKey};
 use std::collections::HashMap;
 use std::sync::Arc;

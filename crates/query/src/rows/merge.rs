@@ -1,8 +1,7 @@
 //! Two streams of rows, each in the order of time, as one.
 
-use crate::QueryError;
-use crate::RowBatch;
 use crate::rows::rows::Batches;
+use crate::{QueryError, RowBatch};
 use std::fmt;
 
 /// Rows of two streams in the order of time; of one instant the first stream's come first.

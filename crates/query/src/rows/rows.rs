@@ -1,10 +1,6 @@
 //! Rows as the tables show them: raw, by device with aliases, by job. The one place where aliases are
 //! summed and jobs kept apart; `get_metrics` and SQL both come through here.
 
-use crate::AsRate;
-use crate::Asker;
-use crate::QueryError;
-use crate::Questions;
 use crate::asking::access_filter::Sight;
 use crate::rows::alias::{AliasRows, Aliased};
 use crate::rows::by_job::JobRows;
@@ -14,6 +10,7 @@ use crate::rows::merge::MergeRows;
 use crate::rows::node_rows_filter::Jobless;
 use crate::rows::slices::{Slices, Walk};
 use crate::rows::summary::{BUCKET, Summary};
+use crate::{AsRate, Asker, QueryError, Questions};
 use model::{DeviceId, JobKey, Kind, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;

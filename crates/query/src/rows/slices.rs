@@ -1,11 +1,9 @@
 //! Samples, or five minutes each, in the order of time, on their way to rows: read, cut to what their
 //! reader sees, turned to rates.
 
-use crate::Asker;
-use crate::Cancel;
-use crate::QueryError;
 use crate::asking::access_filter::Seen;
 use crate::rows::summary::{BUCKET, Growth, Summary};
+use crate::{Asker, Cancel, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,11 +5,10 @@
 //! A value that is no number makes the mean none, as in PostgreSQL; the largest value passes it over. Of
 //! several samples of one instant the last counts.
 
-use crate::Cancel;
-use crate::QueryError;
 use crate::asking::access_filter::Seen;
 use crate::common::print::SCRAPE_TIME;
 use crate::rows::slices::{SeenOf, Slice};
+use crate::{Cancel, QueryError};
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;

@@ -42,7 +42,7 @@ pub(crate) struct Lab {
 }
 
 /// What a series is and what it showed.
-pub(crate) struct Told<'a> {
+pub(crate) struct TestSeries<'a> {
     pub(crate) device: &'a str,
     pub(crate) metric: &'a str,
     pub(crate) kind: Kind,
@@ -55,7 +55,7 @@ pub(crate) struct Told<'a> {
     pub(crate) samples: &'a [(f64, f64)],
 }
 
-impl Default for Told<'_> {
+impl Default for TestSeries<'_> {
     fn default() -> Self {
         Self {
             device: "n1",
@@ -103,7 +103,7 @@ impl Lab {
     }
 
     /// Stores what was told, in one batch.
-    pub(crate) fn put(&self, told: &[Told<'_>]) {
+    pub(crate) fn put(&self, told: &[TestSeries<'_>]) {
         let mut rows: Vec<(Timestamp, u32, f64)> = Vec::new();
         let mut entries = Vec::new();
         for told in told {

@@ -252,7 +252,7 @@ struct Asking<'a> {
 }
 
 /// What was told of jobs that were asked for.
-struct Told {
+struct Fetched {
     records: Vec<Record>,
     /// Which were asked for, those that are no longer there among them.
     asked: Vec<i64>,
@@ -330,7 +330,7 @@ impl Asking<'_> {
         resources: &str,
         ids: &[i64],
         refused: &mut Vec<String>,
-    ) -> Result<Told, SchedulerError> {
+    ) -> Result<Fetched, SchedulerError> {
         let limit = number(PART_ROWS);
         let jobs = self.rows(DETAILS, &[(&ids, Type::INT8_ARRAY)]).await?;
         let mut jobs = rows::jobs(&jobs, refused);
@@ -343,7 +343,7 @@ impl Asking<'_> {
         rows::add_requested(&requested, &mut jobs, refused);
         let places = self.rows(resources, &of_moldables).await?;
         let whole = rows::add_places(&places, &mut jobs, PART_ROWS, refused);
-        let mut told = Told { records: Vec::new(), asked: ids.to_vec() };
+        let mut told = Fetched { records: Vec::new(), asked: ids.to_vec() };
         for job in jobs {
             // Its nodes did not all fit: it is asked for in the next round.
             if whole.is_some_and(|last| job.moldable >= last) {

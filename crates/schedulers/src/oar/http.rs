@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// A place that answers `GET`.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// `host:port`.
     address: String,
     /// What stands before every path, without a `/` at its end.
@@ -26,13 +26,13 @@ pub(crate) struct Place {
 }
 
 /// The header is a secret.
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place").field("whom", &self.whom).finish_non_exhaustive()
     }
 }
 
-impl Place {
+impl Endpoint {
     /// The place of a URL `http://host[:port][/path]`; `None`: it is none.
     pub(crate) fn new(
         url: &str,
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn places() {
-        let place = |url: &str| Place::new(url, None, Duration::from_secs(1));
+        let place = |url: &str| Endpoint::new(url, None, Duration::from_secs(1));
         let parts = |url: &str| place(url).map(|place| (place.address, place.prefix));
         let of = |address: &str, prefix: &str| Some((address.to_owned(), prefix.to_owned()));
         assert_eq!(parts("http://front/oarapi/"), of("front:80", "/oarapi"));
         assert_eq!(parts("http://front:6668/oarapi"), of("front:6668", "/oarapi"));
         assert_eq!(parts("http://[::1]"), of("[::1]:80", ""));
         assert_eq!((parts("https://front"), parts("http:///x")), (None, None));
-        let secret = Place::new("http://h", Some("Basic eDp5".into()), Duration::from_secs(1));
+        let secret = Endpoint::new("http://h", Some("Basic eDp5".into()), Duration::from_secs(1));
         assert!(!format!("{secret:?}").contains("eDp5"));
     }
 }

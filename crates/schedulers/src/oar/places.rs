@@ -14,11 +14,11 @@ const CPUS_MAX: usize = 8192;
 
 /// What a job has, node by node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(BTreeMap<DeviceId, Place>);
+pub(crate) struct Places(BTreeMap<DeviceId, NodePart>);
 
 /// What a job has of one node.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct NodePart {
     cpus: BTreeSet<u32>,
     /// Whether every processor is told by its number.
     numbered: bool,
@@ -31,7 +31,8 @@ impl Places {
     /// they have none. Says whether the node's name is one.
     pub(crate) fn add(&mut self, address: &str, cpusets: &str, cores: &str, gpus: &str) -> bool {
         let Ok(device) = DeviceId::new(host(address)) else { return false };
-        let place = self.0.entry(device).or_insert(Place { numbered: true, ..Place::default() });
+        let place =
+            self.0.entry(device).or_insert(NodePart { numbered: true, ..NodePart::default() });
         place.numbered &= numbers(cpusets, &mut place.cpus);
         place.cores.extend(words(cores));
         place.gpus.extend(words(gpus));
@@ -40,8 +41,8 @@ impl Places {
 
     /// What the job has of each node, in the order of their names.
     pub(crate) fn shares(self) -> Vec<NodeShare> {
-        let share = |(device, place): (DeviceId, Place)| {
-            let Place { cpus, numbered, cores, gpus } = place;
+        let share = |(device, place): (DeviceId, NodePart)| {
+            let NodePart { cpus, numbered, cores, gpus } = place;
             let known = numbered && !cpus.is_empty();
             let count = |count: usize| u32::try_from(count).ok().filter(|count| *count > 0);
             NodeShare {

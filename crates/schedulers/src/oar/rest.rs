@@ -6,7 +6,7 @@
 //! can be had. What the API does not tell: the index in an array, and the first job of one is not told from
 //! a job that is alone.
 
-use super::http::Place;
+use super::http::Endpoint;
 use super::job::OarJob;
 use super::states::{OPEN, OVER};
 use super::track::{Listed, Sign, Track};
@@ -36,7 +36,7 @@ const REFUSED_MAX: usize = 100;
 #[derive(Debug)]
 pub struct OarRest {
     cluster: ClusterId,
-    place: Place,
+    place: Endpoint,
     track: Track,
     /// From when on what ended is asked for, in seconds; `None` before the first round.
     since: Option<i64>,
@@ -58,7 +58,7 @@ impl OarRest {
                 base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
             format!("Basic {both}")
         };
-        let place = Place::new(url, login.map(encode), call_time_max)?;
+        let place = Endpoint::new(url, login.map(encode), call_time_max)?;
         Some(Self { cluster, place, track: Track::default(), since: None, over: BTreeSet::new() })
     }
 

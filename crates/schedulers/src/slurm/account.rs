@@ -3,7 +3,9 @@
 use super::job::{share, used};
 use super::json::{List, Number, Object, Text, Words, ignored, skip_all};
 use super::state;
-use super::told::{Exit, Part, Refusals, STEPS_MAX, Told, cut, devices, instant, key, types};
+use super::told::{
+    AnsweredJob, Exit, Part, Refusals, STEPS_MAX, cut, devices, instant, key, types,
+};
 use super::tres::{self, Tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState};
@@ -126,7 +128,7 @@ struct Most {
 
 impl Job {
     /// What the registry keeps of it.
-    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<Told> {
+    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<AnsweredJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
             refusals.add("a job of the accounting has no number".to_owned());
             return None;
@@ -184,7 +186,7 @@ impl Job {
             steps: self.steps.0.iter().take(STEPS_MAX).map(step).collect(),
             key,
         };
-        Some(Told { record, whose: self.cluster.0 })
+        Some(AnsweredJob { record, whose: self.cluster.0 })
     }
 
     fn used(&self, start: Option<model::Timestamp>, stop: Option<model::Timestamp>) -> Resources {

@@ -1,7 +1,7 @@
 //! An answer in JSON around its jobs: what went wrong, and up to when it is true.
 
 use super::json::{List, Number, Object, Text};
-use super::told::{Refusals, Told};
+use super::told::{AnsweredJob, Refusals};
 use super::{account, job};
 use crate::SchedulerError;
 use model::ClusterId;
@@ -15,7 +15,7 @@ const EMPTY_RESULT: i64 = 9003;
 /// What an answer holds.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    pub(super) jobs: Vec<Told>,
+    pub(super) jobs: Vec<AnsweredJob>,
     /// The controller's own time of the answer, in seconds since 1970, where it tells it.
     pub(super) last_update: Option<i64>,
     /// It says that nothing changed since the time that was asked for.
@@ -110,7 +110,7 @@ pub(super) fn of_accounting(
 fn answer<T: DeserializeOwned + Default>(
     bytes: &[u8],
     refusals: &mut Refusals,
-    told: impl Fn(T, &mut Refusals) -> Option<Told>,
+    told: impl Fn(T, &mut Refusals) -> Option<AnsweredJob>,
 ) -> Result<Answer, Wrong> {
     let whole: Whole<T> =
         serde_json::from_slice(bytes).map_err(|error| Wrong::Shape(error.to_string()))?;

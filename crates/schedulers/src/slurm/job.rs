@@ -1,7 +1,7 @@
 //! The controller's jobs as JSON: `squeue --json` and `GET /slurm/vX/jobs`, which are the same.
 
 use super::json::{List, Number, Object, Text, Words};
-use super::told::{Exit, Part, Refusals, Told, cut, devices, instant, key, types};
+use super::told::{AnsweredJob, Exit, Part, Refusals, cut, devices, instant, key, types};
 use super::{state, tres};
 use jobs::{NodeShare, Record, Resources};
 use model::ClusterId;
@@ -76,7 +76,7 @@ struct Memory {
 
 impl Job {
     /// What the registry keeps of it.
-    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<Told> {
+    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<AnsweredJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
             refusals.add("a job of the controller has no number".to_owned());
             return None;
@@ -128,7 +128,7 @@ impl Job {
             nodes,
             steps: Vec::new(),
         };
-        Some(Told { record, whose: self.cluster.0 })
+        Some(AnsweredJob { record, whose: self.cluster.0 })
     }
 
     /// Each node with what the job has of it, as far as it is told: all of it while the job runs.

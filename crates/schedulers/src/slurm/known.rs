@@ -2,7 +2,7 @@
 //! the accounting tell different things of one job, and later answers less than earlier ones: each answer is
 //! laid over what is known, so that what the registry gets is whole, and gets it only when it changed.
 
-use super::told::Told;
+use super::told::AnsweredJob;
 use jobs::{NodeShare, Record, Resources};
 use model::Timestamp;
 use std::collections::HashMap;
@@ -35,21 +35,26 @@ struct Entry {
 
 /// The jobs by number and time of submission.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownJobs {
     jobs: HashMap<(i64, Timestamp), Entry>,
     round: u64,
     /// Jobs that were not kept, since too many are.
     pub(super) left_out: u64,
 }
 
-impl Known {
+impl KnownJobs {
     /// The controller begins to tell all that it knows.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
     }
 
     /// Takes what is told of a job, and gives it whole if that changed anything.
-    pub(super) fn take(&mut self, told: Told, teller: Teller, now: Timestamp) -> Option<Record> {
+    pub(super) fn take(
+        &mut self,
+        told: AnsweredJob,
+        teller: Teller,
+        now: Timestamp,
+    ) -> Option<Record> {
         let key = (told.record.key.id.get(), told.record.submit);
         let round = self.round;
         if let Some(entry) = self.jobs.get_mut(&key) {

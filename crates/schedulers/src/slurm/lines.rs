@@ -2,7 +2,7 @@
 //! that no user can know, since names and comments may hold anything else.
 
 use super::job::{share, used};
-use super::told::{Exit, Part, Refusals, STEPS_MAX, Told, cut, devices, key, types};
+use super::told::{AnsweredJob, Exit, Part, Refusals, STEPS_MAX, cut, devices, key, types};
 use super::{state, tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState, Timestamp};
@@ -55,7 +55,7 @@ pub(super) fn of_squeue(
     marks: &Marks,
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Vec<Told> {
+) -> Vec<AnsweredJob> {
     let records = text.split(marks.record.as_str()).filter(|record| !record.trim().is_empty());
     records
         .filter_map(|record| {
@@ -66,7 +66,7 @@ pub(super) fn of_squeue(
         .collect()
 }
 
-fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
+fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String> {
     let [
         id,
         spelling,
@@ -102,7 +102,7 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
     let given = Resources { nodes: requested.nodes, cpus: requested.cpus, ..Resources::default() };
     let given = if start.is_some() { given } else { Resources::default() };
     let part = Part::spelled(spelling);
-    Ok(Told {
+    Ok(AnsweredJob {
         record: Record {
             spelling: part.spelling,
             part_of: part.of,
@@ -129,8 +129,8 @@ pub(super) fn of_sacct(
     marks: &Marks,
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Vec<Told> {
-    let mut all: Vec<Told> = Vec::new();
+) -> Vec<AnsweredJob> {
+    let mut all: Vec<AnsweredJob> = Vec::new();
     for line in whole_lines(text, &marks.field) {
         let fields: Vec<&str> = line.split(marks.field.as_str()).collect();
         let id = fields.get(2).copied().unwrap_or_default();
@@ -165,7 +165,7 @@ fn whole_lines<'a>(text: &'a str, field: &str) -> Vec<&'a str> {
     lines
 }
 
-fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
+fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String> {
     let [
         name,
         comment,
@@ -201,7 +201,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<Told, String> {
     let minutes: Option<u32> = limit.parse().ok();
     let part = Part::spelled(spelling);
     let cpu_seconds = cpu_seconds(cpu);
-    Ok(Told {
+    Ok(AnsweredJob {
         record: Record {
             spelling: part.spelling,
             part_of: part.of,
@@ -231,7 +231,7 @@ fn sacct_step(
     fields: &[&str],
     job: &str,
     step: &str,
-    told: Option<&mut Told>,
+    told: Option<&mut AnsweredJob>,
 ) -> Result<(), String> {
     let record = told.map(|told| &mut told.record);
     let Some(record) = record.filter(|record| record.key.id.to_string() == job) else {

@@ -27,27 +27,27 @@ fn cluster() -> ClusterId {
     ClusterId::new("slurm").unwrap()
 }
 
-fn controller(text: &str) -> Vec<Told> {
+fn controller(text: &str) -> Vec<AnsweredJob> {
     let mut refusals = Refusals::default();
     let answer = answer::of_controller(text.as_bytes(), &cluster(), &mut refusals).unwrap();
     assert_eq!(refusals.done(), Vec::<String>::new());
     answer.jobs
 }
 
-fn accounting(text: &str) -> Vec<Told> {
+fn accounting(text: &str) -> Vec<AnsweredJob> {
     let mut refusals = Refusals::default();
     let answer = answer::of_accounting(text.as_bytes(), &cluster(), &mut refusals).unwrap();
     assert_eq!(refusals.done(), Vec::<String>::new());
     answer.jobs
 }
 
-fn record(jobs: &[Told], id: i64) -> &Record {
+fn record(jobs: &[AnsweredJob], id: i64) -> &Record {
     &jobs.iter().find(|told| told.record.key.id.get() == id).unwrap().record
 }
 
 /// Number, spelling, state and word, start and stop from submission on, exit code, nodes.
-fn lines_of(jobs: &[Told]) -> Vec<String> {
-    let line = |Told { record, .. }: &Told| {
+fn lines_of(jobs: &[AnsweredJob]) -> Vec<String> {
+    let line = |AnsweredJob { record, .. }: &AnsweredJob| {
         let since = |at: Option<Timestamp>| {
             at.map_or("-".to_owned(), |at| (at.since(record.submit) / 1_000_000).to_string())
         };
@@ -274,9 +274,9 @@ fn one_bad_job_costs_itself() {
 #[test]
 fn what_each_tells_is_laid_over_what_is_known() {
     let now = Timestamp::from_seconds(1_795_264_700);
-    let mut known = Known::default();
+    let mut known = KnownJobs::default();
     known.begin_round();
-    let take = |known: &mut Known, jobs: Vec<Told>, teller| -> Vec<Record> {
+    let take = |known: &mut KnownJobs, jobs: Vec<AnsweredJob>, teller| -> Vec<Record> {
         jobs.into_iter().filter_map(|told| known.take(told, teller, now)).collect()
     };
     assert_eq!(take(&mut known, controller(SQUEUE), Teller::Controller).len(), 13);

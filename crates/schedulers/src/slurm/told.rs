@@ -20,7 +20,7 @@ pub(super) const STEPS_MAX: usize = 1000;
 
 /// A job as one answer tells it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct AnsweredJob {
     pub(super) record: Record,
     /// What Slurm calls the cluster; empty: it does not say.
     pub(super) whose: Box<str>,

@@ -6,10 +6,9 @@ use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
 use crate::common::problem::{Refusal, Why};
 use crate::control::text::{list, quoted};
-use crate::http::params::Params;
-use crate::http::params::part;
+use crate::http::params::{Params, part};
 use crate::http::selection::{Span, list as names_in, wrong};
-use crate::ingest::agents::{Counted, Told};
+use crate::ingest::agents::{AgentReport, Counted};
 use crate::queries::answers::{ask, json, wrote};
 use crate::queries::series::known;
 use api::{Operation, Set, SetBurst, SetSource};
@@ -173,7 +172,7 @@ pub(crate) async fn set(
 /// How many nodes that sent are not told all of a change, as they take no more.
 fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     let base = &app.live().agents;
-    let is_full = |agent: &Told| {
+    let is_full = |agent: &AgentReport| {
         app.on_demand.told(&agent.device, base, now);
         !app.on_demand.left_out(&agent.device, number).is_empty()
     };

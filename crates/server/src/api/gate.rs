@@ -3,7 +3,7 @@
 
 use crate::app::App;
 use crate::auth::audit::{Unchanged, Wrote};
-use crate::auth::authentication::{Known, authenticate, nobody};
+use crate::auth::authentication::{AuthContext, authenticate, nobody};
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::Route;
 use crate::common::problem::{Refusal, Why};
@@ -117,7 +117,7 @@ pub(crate) async fn tellers_too(request: Request, next: Next) -> Response {
 
 fn admit(app: &App, request: &Request) -> Result<Caller, Refusal> {
     let live = app.live();
-    let known = Known { names: &live.names, tokens: &live.tokens, access: &live.access };
+    let known = AuthContext { names: &live.names, tokens: &live.tokens, access: &live.access };
     let made = |token: &str| app.made_tokens.find(token, app.now());
     authenticate(&known, &made, request)
 }

@@ -5,8 +5,7 @@ use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
 use crate::common::problem::{Refusal, Why};
 use crate::http::body::{media_type, unsupported};
-use crate::http::params::Params;
-use crate::http::params::part;
+use crate::http::params::{Params, part};
 use crate::http::selection::{Span, job, wrong};
 use crate::queries::answers::{ask, ask_long, json, unchanged, wrote};
 use crate::queries::series::{known, truth};
@@ -21,7 +20,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use jobs::{
-    Amendment, Filter, JobName, Listed, Place, Registration, Registry, RegistryError, Whole,
+    Amendment, Filter, JobName, ListPosition, Listed, Registration, Registry, RegistryError, Whole,
 };
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp, is_unprintable};
 use query::{Asker, QueryError, Questions, parse_time, shown};
@@ -119,7 +118,7 @@ fn of_account(
 }
 
 /// Where a list goes on: `CLUSTER:ID@START` of the job that was told last.
-fn place(text: &str) -> Result<Place, Refusal> {
+fn place(text: &str) -> Result<ListPosition, Refusal> {
     let read = || {
         let (name, start) = text.split_once('@')?;
         let (cluster, id) = name.split_once(':')?;
@@ -127,7 +126,7 @@ fn place(text: &str) -> Result<Place, Refusal> {
         let start = Timestamp::parse(start)
             .ok()
             .filter(|_| start.starts_with(|c: char| c.is_ascii_digit()));
-        Some(Place { start: start?, key })
+        Some(ListPosition { start: start?, key })
     };
     read().ok_or_else(|| {
         Refusal::malformed(

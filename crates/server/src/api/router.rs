@@ -1,23 +1,14 @@
 //! The routes: each operation that `api` declares, and the pages.
 
-use crate::api::account_routes;
-use crate::api::audit_lines;
-use crate::api::batches;
-use crate::api::demand_routes;
 use crate::api::gate::{gate, readers_only, tellers_too};
-use crate::api::job_routes;
-use crate::api::promotion_routes;
-use crate::api::scheduler_routes;
-use crate::api::token_routes;
+use crate::api::{
+    account_routes, audit_lines, batches, demand_routes, job_routes, promotion_routes,
+    scheduler_routes, token_routes,
+};
 use crate::app::App;
 use crate::common::problem::{Refusal, Why};
-use crate::pages::files;
-use crate::pages::metrics;
-use crate::pages::openapi;
-use crate::queries::kwollect;
-use crate::queries::nodes;
-use crate::queries::series;
-use crate::queries::statements;
+use crate::pages::{files, metrics, openapi};
+use crate::queries::{kwollect, nodes, series, statements};
 use api::{Access, Operation};
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};

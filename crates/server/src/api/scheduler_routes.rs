@@ -5,7 +5,7 @@ use crate::auth::caller::Caller;
 use crate::common::problem::Refusal;
 use crate::queries::answers::json;
 use crate::queries::series::known;
-use crate::schedulers::scheduler_poller::Course;
+use crate::schedulers::scheduler_poller::PollStatus;
 use api::Operation;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -25,7 +25,7 @@ pub(crate) async fn schedulers(
 }
 
 /// Addresses, and what other users' jobs are called, are for who may read everything.
-fn tell(course: &Course, details: bool) -> api::Scheduler {
+fn tell(course: &PollStatus, details: bool) -> api::Scheduler {
     let now = course.now();
     let state = match (&now.trouble, now.last_good) {
         (Some(_), _) => api::SchedulerState::Failing,

@@ -38,7 +38,7 @@ const PATH_CHARS_MAX: usize = 200;
 
 /// What requests are compared with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'a> {
+pub(crate) struct AuthContext<'a> {
     /// Names of this server, in lower case, without ports.
     pub(crate) names: &'a [String],
     /// The tokens of the token file.
@@ -58,7 +58,7 @@ pub(crate) fn nobody() -> Refusal {
 /// Who sends a request, or why nobody is let in: the host it names, the page it comes from, the token, the certificate,
 /// the kernel.
 pub(crate) fn authenticate(
-    known: &Known<'_>,
+    known: &AuthContext<'_>,
     made: &FindToken<'_>,
     request: &Request,
 ) -> Result<Caller, Refusal> {
@@ -152,7 +152,7 @@ pub(crate) type FindToken<'a> = dyn Fn(&str) -> Option<Found> + 'a;
 /// What somebody may, who it is, and whether he came with a token that somebody made: a token says it
 /// before a certificate, and a certificate before the kernel.
 fn who(
-    known: &Known<'_>,
+    known: &AuthContext<'_>,
     made: &FindToken<'_>,
     connection: &Connection,
     headers: &HeaderMap,
@@ -221,10 +221,10 @@ mod tests {
         ["localhost", "127.0.0.1", "[::1]", "metrics.example"].map(str::to_owned).into()
     }
 
-    fn with_known<T>(work: impl FnOnce(&Known<'_>) -> T) -> T {
+    fn with_known<T>(work: impl FnOnce(&AuthContext<'_>) -> T) -> T {
         let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
         let access = Access { staff: [555].into(), ..Default::default() };
-        work(&Known { names: &names(), tokens: &tokens, access: &access })
+        work(&AuthContext { names: &names(), tokens: &tokens, access: &access })
     }
 
     fn connection(uid: Option<u32>) -> Connection {

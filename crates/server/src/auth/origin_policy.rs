@@ -29,13 +29,13 @@ pub(crate) enum Tells {
 
 /// Looks at batches, and remembers the tables of series that passed, so that each is looked at once.
 #[derive(Debug, Default)]
-pub(crate) struct OwnDevice {
+pub(crate) struct OriginPolicy {
     /// Tables are known by a hash that nobody outside can work out, or one could be made that seems another.
     hasher: RandomState,
     passed: Mutex<HashMap<Origin, Vec<(u64, Tells)>>>,
 }
 
-impl OwnDevice {
+impl OriginPolicy {
     /// Whether a batch tells only of what its token may; else what of it does not.
     pub(crate) fn check(&self, batch: &Decoded, tells: Tells) -> Result<(), String> {
         let own = device_of(&batch.origin);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_nodes_token_tells_of_the_node_alone_and_a_pollers_of_no_job_elsewhere() {
         use Tells::{OfAny, OfItsOwn};
-        let looked = OwnDevice::default();
+        let looked = OriginPolicy::default();
         // Twice: what passed is remembered, and what did not is refused again.
         for _ in 0..2 {
             for (batch, own, any) in [
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn only_so_many_tables_are_remembered() {
-        let looked = OwnDevice::default();
+        let looked = OriginPolicy::default();
         let origin = Origin::new("n1").unwrap();
         for hash in 0..100 {
             looked.remember(&origin, hash, Tells::OfItsOwn);

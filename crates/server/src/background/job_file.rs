@@ -15,7 +15,7 @@ use crate::auth::file_trust::believed;
 use crate::common::tasks::stopped;
 use crate::schedulers::job_update_parser::amendment;
 use api::JobTold;
-use jobs::{Amendment, Followed, Heard, Registry, RegistryError, StableHash};
+use jobs::{Amendment, Followed, IngestStats, Registry, RegistryError, StableHash};
 use model::Timestamp;
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ pub(crate) enum FollowError {
 /// What a round found.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    heard: Heard,
+    heard: IngestStats,
     /// Lines that were taken.
     taken: usize,
     /// Lines that were not, by number, and why.

@@ -30,7 +30,7 @@ impl fmt::Display for Peer {
 
 /// The places.
 #[derive(Clone, Debug)]
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimits {
     all: Arc<Semaphore>,
     max: usize,
     max_per_peer: usize,
@@ -39,12 +39,12 @@ pub(crate) struct Seats {
 
 /// One of a peer's places; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PeerSlot {
     peer: Peer,
     by_peer: Arc<Mutex<HashMap<Peer, usize>>>,
 }
 
-impl Seats {
+impl ConnectionLimits {
     pub(crate) fn new(max: usize, max_per_peer: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(max)), max, max_per_peer, by_peer: Arc::default() }
     }
@@ -65,14 +65,14 @@ impl Seats {
     }
 
     /// One of a peer's places, if one is free.
-    pub(crate) fn take_of(&self, peer: Peer) -> Option<Place> {
+    pub(crate) fn take_of(&self, peer: Peer) -> Option<PeerSlot> {
         let mut by_peer = self.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = by_peer.entry(peer).or_default();
         if *taken >= self.max_per_peer {
             return None;
         }
         *taken += 1;
-        Some(Place { peer, by_peer: Arc::clone(&self.by_peer) })
+        Some(PeerSlot { peer, by_peer: Arc::clone(&self.by_peer) })
     }
 
     /// How many are taken.
@@ -81,7 +81,7 @@ impl Seats {
     }
 }
 
-impl Drop for Place {
+impl Drop for PeerSlot {
     fn drop(&mut self) {
         let mut by_peer = self.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(taken) = by_peer.get_mut(&self.peer) {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn places_are_given_back() {
-        let seats = Seats::new(2, 1);
+        let seats = ConnectionLimits::new(2, 1);
         let (a, b) = (seats.take(), seats.take());
         assert!(a.is_some() && b.is_some() && seats.take().is_none());
         assert_eq!(seats.taken(), 2);

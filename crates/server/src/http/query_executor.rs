@@ -230,13 +230,13 @@ mod tests {
             let work = work(LONG);
             let ended = Arc::new(AtomicBool::new(false));
             let flag = Arc::clone(&ended);
-            struct Told(Arc<AtomicBool>);
-            impl Drop for Told {
+            struct SetOnDrop(Arc<AtomicBool>);
+            impl Drop for SetOnDrop {
                 fn drop(&mut self) {
                     self.0.store(true, Ordering::SeqCst);
                 }
             }
-            let told = Told(flag);
+            let told = SetOnDrop(flag);
             let endless = move || {
                 let told = told;
                 Ok(std::iter::from_fn(move || {

@@ -86,7 +86,7 @@ impl LastError {
 
 /// An agent that sent since this server started, and what it took of what it was told.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct AgentReport {
     pub(crate) device: DeviceId,
     pub(crate) generation: Option<u64>,
     pub(crate) refused: Option<String>,
@@ -94,16 +94,20 @@ pub(crate) struct Told {
 
 impl Agents {
     /// Those that a list of nodes means.
-    pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<Told> {
+    pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<AgentReport> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(origin, agent): (&Origin, &Agent)| {
             if !nodes.has(origin.as_str()) {
                 return None;
             }
             let device = DeviceId::new(origin.as_str()).ok()?;
-            Some(Told { device, generation: agent.generation, refused: agent.refused.clone() })
+            Some(AgentReport {
+                device,
+                generation: agent.generation,
+                refused: agent.refused.clone(),
+            })
         };
-        let mut found: Vec<Told> = known.iter().filter_map(told).collect();
+        let mut found: Vec<AgentReport> = known.iter().filter_map(told).collect();
         found.sort_unstable_by(|a, b| a.device.cmp(&b.device));
         found
     }

@@ -19,18 +19,18 @@ pub(crate) struct DeviceJobs {
 
 /// What the registry said.
 #[derive(Debug, Default)]
-pub(crate) struct ToldJobs {
-    known: Mutex<Known>,
+pub(crate) struct NodeJobsCache {
+    known: Mutex<CachedJobs>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedJobs {
     /// Grows with each change, so that an answer read before it is not remembered after it.
     changes: u64,
     jobs: HashMap<DeviceId, DeviceJobs>,
 }
 
-impl ToldJobs {
+impl NodeJobsCache {
     /// The jobs of a device, where they are remembered.
     pub(crate) fn known(&self, device: &DeviceId) -> Option<DeviceJobs> {
         self.lock().jobs.get(device).cloned()
@@ -67,7 +67,7 @@ impl ToldJobs {
         known.jobs.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedJobs> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         let open =
             Registry::open(&dir.path().join("jobs"), Limits::default(), jobs::Users::default);
         let (registry, jobs, device) =
-            (open.unwrap(), ToldJobs::default(), DeviceId::new("n1").unwrap());
+            (open.unwrap(), NodeJobsCache::default(), DeviceId::new("n1").unwrap());
         assert_eq!(jobs.known(&device), None);
         assert_eq!(jobs.ask(&registry, &device).unwrap(), DeviceJobs::default());
         assert_eq!(jobs.known(&device), Some(DeviceJobs::default()));

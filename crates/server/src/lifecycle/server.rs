@@ -15,16 +15,16 @@ use crate::control::on_demand::OnDemand;
 use crate::control::reloadable_config::{Live, LiveError};
 use crate::control::watch::Watching;
 use crate::http::body::Budgets;
-use crate::http::connection_limits::Seats;
+use crate::http::connection_limits::ConnectionLimits;
 use crate::http::listen::{listen, passed_address};
 use crate::http::query_executor::Work;
 use crate::ingest::agents::Agents;
 use crate::ingest::decoding::Decoding;
-use crate::ingest::node_jobs_cache::ToldJobs;
+use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
 use crate::lifecycle::sql_worker;
 use crate::schedulers::plans::{PlanError, plans};
-use crate::schedulers::scheduler_poller::{Rounds, Take};
+use crate::schedulers::scheduler_poller::{RecordSink, Rounds};
 use config::ServerConfig;
 use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
@@ -393,17 +393,17 @@ fn app(
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
-        seats: Seats::new(
+        seats: ConnectionLimits::new(
             size(config.listen.connections_max.into()),
             size(config.listen.connections_per_peer_max.into()),
         ),
-        told_jobs: ToldJobs::default(),
+        told_jobs: NodeJobsCache::default(),
         schedulers: Vec::new(),
         made_tokens,
         audit: Arc::new(audit),
         bodies: Budgets::new(&limits),
         agents,
-        own_device: crate::auth::origin_policy::OwnDevice::default(),
+        own_device: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
         started: Instant::now(),
         stopping,
@@ -425,7 +425,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
 }
 
 /// What a scheduler says goes into the registry.
-fn take(app: &Arc<App>) -> Take {
+fn take(app: &Arc<App>) -> RecordSink {
     let app = Arc::clone(app);
     Arc::new(move |records| {
         let heard = app.registry.tell(records, app.now())?;

@@ -6,7 +6,7 @@ use crate::common::counts::{Arrival, Break, Fate, Frame, Limit, Route, Rule, Wor
 use crate::common::problem::{Refusal, Why};
 use crate::ingest::device_conflicts::contested;
 use crate::queries::nodes::BUILD;
-use crate::schedulers::scheduler_poller::Course;
+use crate::schedulers::scheduler_poller::PollStatus;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
@@ -240,11 +240,11 @@ fn requests(app: &App, page: &mut Page) {
     }
 }
 
-fn schedulers(courses: &[Arc<Course>], page: &mut Page) {
+fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
     if courses.is_empty() {
         return;
     }
-    let labels = |course: &Course| format!("{{cluster=\"{}\"}}", course.cluster);
+    let labels = |course: &PollStatus| format!("{{cluster=\"{}\"}}", course.cluster);
     let name = "jobmeter_scheduler_rounds_total";
     page.head(name, "counter", "Rounds in which a scheduler was asked for its jobs.");
     for course in courses {

@@ -26,7 +26,7 @@ const HELD_BYTES: usize = 64 << 10;
 const REASON_TIME: Duration = Duration::from_millis(100);
 
 /// An answer on its way.
-struct Told {
+struct SentRows {
     rows: SqlRows,
     taken: Taken,
 }
@@ -64,7 +64,7 @@ async fn answer(
     let asker = app.asker(caller)?;
     let rows = app.sql.query(statement, asker, format).await?;
     taken.reads = rows.reads().clone();
-    let (mut told, mut begin) = (Told { rows, taken: taken.clone() }, Vec::new());
+    let (mut told, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
     // What fails before so many bytes is told with its own status.
     while begin.len() < HELD_BYTES {
         match told.next().await {
@@ -94,7 +94,7 @@ async fn answer(
     Ok(response)
 }
 
-impl Told {
+impl SentRows {
     /// The next piece of the answer's text.
     async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
         let piece = self.rows.next().await?;

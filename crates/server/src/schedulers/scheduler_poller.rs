@@ -3,7 +3,7 @@
 
 use crate::common::counts::{Counter, Timing};
 use crate::common::tasks::stopped;
-use jobs::{Heard, Record, RegistryError};
+use jobs::{IngestStats, Record, RegistryError};
 use model::{ClusterId, Timestamp};
 use schedulers::{Changes, Scheduler, SchedulerError};
 use std::fmt;
@@ -21,7 +21,8 @@ const RECORDS_AT_ONCE: usize = 1000;
 const REFUSED_SHOWN: usize = 10;
 
 /// Takes what a scheduler said into the registry. May wait for the disk.
-pub(crate) type Take = Arc<dyn Fn(&[Record]) -> Result<Heard, RegistryError> + Send + Sync>;
+pub(crate) type RecordSink =
+    Arc<dyn Fn(&[Record]) -> Result<IngestStats, RegistryError> + Send + Sync>;
 
 /// A scheduler, and how it is asked.
 pub(crate) struct Plan {
@@ -39,7 +40,7 @@ pub(crate) struct Plan {
 
 /// How the asking of one scheduler goes.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct PollStatus {
     pub(crate) cluster: ClusterId,
     pub(crate) kind: &'static str,
     pub(crate) way: &'static str,
@@ -74,9 +75,9 @@ pub(crate) struct Now {
     pub(crate) refused: Vec<String>,
 }
 
-impl Course {
-    fn heard(&self, heard: &Heard) {
-        let Heard { new, changed, known, refused, backwards: _, cut } = *heard;
+impl PollStatus {
+    fn heard(&self, heard: &IngestStats) {
+        let IngestStats { new, changed, known, refused, backwards: _, cut } = *heard;
         for (counter, count) in [
             (&self.new, new),
             (&self.changed, changed),
@@ -116,7 +117,7 @@ enum RoundError {
 /// The rounds of one scheduler.
 pub(crate) struct Rounds {
     scheduler: Box<dyn Scheduler>,
-    course: Arc<Course>,
+    course: Arc<PollStatus>,
     round_time_max: Duration,
     back: Duration,
     /// What the scheduler said and the registry has not taken yet: it is not said again.
@@ -139,7 +140,7 @@ impl fmt::Debug for Rounds {
 impl Rounds {
     pub(crate) fn new(plan: Plan) -> Self {
         let Plan { scheduler, kind, way, period, round_time_max, back } = plan;
-        let course = Course {
+        let course = PollStatus {
             cluster: scheduler.cluster().clone(),
             kind,
             way,
@@ -159,12 +160,12 @@ impl Rounds {
         Self { scheduler, course, round_time_max, back, untold: None, failed_in_a_row: 0 }
     }
 
-    pub(crate) fn course(&self) -> Arc<Course> {
+    pub(crate) fn course(&self) -> Arc<PollStatus> {
         Arc::clone(&self.course)
     }
 
     /// Asks until the server stops.
-    pub(crate) async fn run(mut self, take: Take, mut stopping: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, take: RecordSink, mut stopping: watch::Receiver<bool>) {
         loop {
             let began = Instant::now();
             let ended = tokio::select! {
@@ -187,7 +188,7 @@ impl Rounds {
     }
 
     /// One round; says whether more waits.
-    async fn round(&mut self, take: &Take) -> Result<bool, RoundError> {
+    async fn round(&mut self, take: &RecordSink) -> Result<bool, RoundError> {
         if self.untold.is_none() {
             let now = crate::common::clock::now();
             let back = i64::try_from(self.back.as_micros()).unwrap_or(i64::MAX);
@@ -222,7 +223,7 @@ impl Rounds {
     }
 
     fn went_well(&mut self, refused: Vec<String>) {
-        let Course { cluster, kind, way, .. } = &*self.course;
+        let PollStatus { cluster, kind, way, .. } = &*self.course;
         let mut now = self.course.lock();
         match (self.failed_in_a_row, now.last_good) {
             (0, None) => log::info!("{kind} ({cluster}): it tells its jobs, by its {way}"),
@@ -249,7 +250,7 @@ impl Rounds {
 
     /// Notes that a round failed, and says how long the next should wait.
     fn again(&mut self, error: &RoundError) -> Duration {
-        let Course { cluster, kind, .. } = &*self.course;
+        let PollStatus { cluster, kind, .. } = &*self.course;
         let text = error.to_string();
         if self.failed_in_a_row == 0 {
             log::warn!(
@@ -284,14 +285,14 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Says what it is told to say, and notes what it was asked.
-    struct Told {
+    struct TestScheduler {
         cluster: ClusterId,
         answers: VecDeque<Result<Changes, SchedulerError>>,
         asked: Asked,
     }
 
     #[async_trait]
-    impl Scheduler for Told {
+    impl Scheduler for TestScheduler {
         fn cluster(&self) -> &ClusterId {
             &self.cluster
         }
@@ -335,11 +336,11 @@ mod tests {
     fn rounds(
         answers: Vec<Result<Changes, SchedulerError>>,
         registry_fails: u32,
-    ) -> (Rounds, Take, Seen, Asked) {
+    ) -> (Rounds, RecordSink, Seen, Asked) {
         let (seen, asked) = (Seen::default(), Arc::default());
         let cluster = ClusterId::new("oar").unwrap();
         let scheduler =
-            Box::new(Told { cluster, answers: answers.into(), asked: Arc::clone(&asked) });
+            Box::new(TestScheduler { cluster, answers: answers.into(), asked: Arc::clone(&asked) });
         let (into, fails) = (Arc::clone(&seen), Mutex::new(registry_fails));
         let take = move |records: &[Record]| {
             let mut fails = fails.lock().unwrap();
@@ -350,7 +351,11 @@ mod tests {
             into.lock().unwrap().extend(records.iter().map(|record| record.key.id.get()));
             let refused = records.iter().filter(|record| record.key.id.get() == 13).count();
             let new = u64::try_from(records.len() - refused).unwrap();
-            Ok(Heard { new, refused: u64::try_from(refused).unwrap(), ..Heard::default() })
+            Ok(IngestStats {
+                new,
+                refused: u64::try_from(refused).unwrap(),
+                ..IngestStats::default()
+            })
         };
         let period = Duration::from_millis(20);
         let plan = Plan {

@@ -14,9 +14,7 @@ mod tls;
 mod told;
 mod whose_word;
 
-use crate::Limits;
-use crate::Server;
-use crate::Settings;
+use crate::{Limits, Server, Settings};
 use config::{ConfigFile, Given, Raw};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,10 +1,7 @@
 //! Names, origins, tokens: what is refused to whom.
 
 use super::{Site, secret};
-use crate::Limits;
-use crate::LiveError;
-use crate::Server;
-use crate::StartError;
+use crate::{Limits, LiveError, Server, StartError};
 
 fn with(token: &str, more: &str) -> String {
     format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n{more}")

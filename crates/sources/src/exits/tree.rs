@@ -149,7 +149,7 @@ pub(crate) struct TreeCounts {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Membership {
     Job(JobNo),
     /// Its cgroup is not known yet.
     Doubt,
@@ -162,7 +162,7 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Task {
     no: TaskNo,
-    place: Place,
+    place: Membership,
     /// 0 if not known.
     tgid: u32,
     /// Whose place was to decide this one's.
@@ -206,7 +206,7 @@ impl Task {
     fn began_with(&self, fork_us: u64) -> bool {
         // Of one that is outside it is known when it was last seen, not when it was first.
         let is_it = match self.start_us {
-            0 => fork_us <= self.since_us && self.place != Place::Outside,
+            0 => fork_us <= self.since_us && self.place != Membership::Outside,
             start_us => start_us.abs_diff(fork_us) <= TOLERANCE_US,
         };
         !self.announced && is_it
@@ -301,7 +301,7 @@ impl Tree {
         self.jobs.remove(&job);
         self.recent.retain(|(_, of, _)| *of != job);
         let mut keep = |task: &Task| {
-            let keep = task.place != Place::Job(job);
+            let keep = task.place != Membership::Job(job);
             if !keep {
                 account.forgotten(task.no);
             }
@@ -311,13 +311,13 @@ impl Tree {
         self.tasks.retain(|_, task| keep(task));
     }
 
-    fn place_of(&self, tid: u32) -> Option<(Place, Who)> {
+    fn place_of(&self, tid: u32) -> Option<(Membership, Who)> {
         let task = self.tasks.get(&tid)?;
         Some((task.place, Who { tid, no: Some(task.no) }))
     }
 
     /// The place of a task, also if its number was given to another since.
-    fn place_of_who(&self, who: Who) -> Option<Place> {
+    fn place_of_who(&self, who: Who) -> Option<Membership> {
         let is_it = |task: &&Task| who.no.is_none_or(|no| no == task.no);
         let displaced = || self.displaced.iter().filter(|it| it.tid == who.tid);
         let task = self.tasks.get(&who.tid).filter(is_it);
@@ -352,7 +352,7 @@ impl Tree {
         }
         self.vacate(fork.tid, fork.at_us, account);
         match place {
-            Place::Job(_) => self.insert(fork.tid, task),
+            Membership::Job(_) => self.insert(fork.tid, task),
             _ => {
                 self.doubt(fork.tid, task);
             }
@@ -360,7 +360,7 @@ impl Tree {
     }
 
     /// The place of a new task by that of whom it descends from; `None` if it is not to be watched.
-    fn descent(&mut self, fork: &Fork) -> Option<(Place, Who)> {
+    fn descent(&mut self, fork: &Fork) -> Option<(Membership, Who)> {
         let is_thread = fork.tid != fork.tgid;
         let parent = if is_thread {
             self.place_of(fork.tgid)
@@ -369,18 +369,18 @@ impl Tree {
         };
         match parent {
             // The threads of a process that is of no job join one with it, and are listed then.
-            None | Some((Place::Outside | Place::Left, _)) if is_thread => None,
-            Some((Place::Job(job), parent)) => Some((Place::Job(job), parent)),
-            Some((_, parent)) => Some((Place::Doubt, parent)),
+            None | Some((Membership::Outside | Membership::Left, _)) if is_thread => None,
+            Some((Membership::Job(job), parent)) => Some((Membership::Job(job), parent)),
+            Some((_, parent)) => Some((Membership::Doubt, parent)),
             None => {
                 let parent = self.doubt_parent(fork.parent_tgid, fork.at_us)?;
-                Some((Place::Doubt, parent))
+                Some((Membership::Doubt, parent))
             }
         }
     }
 
     /// A task of which only its place is known.
-    const fn task(&mut self, place: Place, now_us: u64) -> Task {
+    const fn task(&mut self, place: Membership, now_us: u64) -> Task {
         Task {
             no: self.number(),
             place,
@@ -413,7 +413,7 @@ impl Tree {
             // Those that ended since the last look around are still named; once is enough until then.
             self.swept = true;
             let tasks = &self.tasks;
-            let is_in_doubt = |place| matches!(place, Place::Doubt | Place::Outside);
+            let is_in_doubt = |place| matches!(place, Membership::Doubt | Membership::Outside);
             self.doubts.retain(|tid| tasks.get(tid).is_some_and(|task| is_in_doubt(task.place)));
         }
         let has_room = self.doubts.len() < DOUBTS_MAX;
@@ -428,7 +428,7 @@ impl Tree {
 
     /// Watches a parent of which nothing is known, if there is room.
     fn doubt_parent(&mut self, tid: u32, now_us: u64) -> Option<Who> {
-        let task = self.task(Place::Doubt, now_us);
+        let task = self.task(Membership::Doubt, now_us);
         self.doubt(tid, task).then_some(Who { tid, no: Some(task.no) })
     }
 

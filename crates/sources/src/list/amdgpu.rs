@@ -24,7 +24,7 @@
 
 mod users;
 
-use crate::values::{Values, Walk};
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::drm::kfd_node;
 use model::{Metric, Timestamp, Unit};

@@ -16,7 +16,7 @@
 //! (`scope` `Device`) are left out. One that measures its charge in ampere-hours tells no energy; the share is
 //! there with either. What it cannot tell now (`ENODATA`) is no sample.
 
-use crate::values::{Values, Walk};
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use model::{Metric, Unit};
 use std::time::Duration;

@@ -14,7 +14,7 @@
 //! that is reached by TCP where others are by RDMA, a fallback route, a target that is not online slow a whole job.
 //! What was read and written the client counts nowhere in files; its servers tell that.
 
-use crate::values::{Value, Values, Walk};
+use crate::reading::values::{Value, Values, Walk};
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::beegfs::{CONSISTENCY, REACH, WAYS, servers, status, targets};
 use model::setting::{Kind, OptionSpec};

@@ -14,7 +14,7 @@
 //! The kernel's names are labels of a metric that is 1. When the machine booted is `uptime_boot_time_seconds`, how
 //! many processors are on line is `cpu_online`. Little of this ever changes, so that it is seldom read.
 
-use crate::file::{TickFile, broken};
+use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::cpulist::cpus_in;
 use kernel::parse::number;

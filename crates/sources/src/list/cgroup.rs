@@ -35,8 +35,8 @@ mod metrics;
 mod subject;
 
 use crate::exits::DRAIN_EVERY;
-use crate::parts::{Choice, LESSER_DISKS, exclude, include};
-use crate::sink::Of;
+use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
+use crate::source::sink::Of;
 use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};

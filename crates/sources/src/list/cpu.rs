@@ -24,9 +24,9 @@
 //! iowait field in /proc/stat will decrease in certain conditions"). A counter that falls would read as
 //! one that began anew, so these two are held at the highest value seen until the kernel passes it.
 
-use crate::file::{TickFile, broken};
-use crate::parts::cores;
-use crate::sink::Of;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::cores;
+use crate::source::sink::Of;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::stat::{CpuTimes, SOFTIRQS, Stat, stat, user_hz};
 use model::{Metric, Timestamp, Unit};

@@ -20,10 +20,10 @@
 //! Without a driver of frequencies, as in a virtual machine, those of `/proc/cpuinfo` are told, see
 //! [`kernel::cpuinfo`]: mostly what the machine was told when it booted. There is then no limit, and no processor alone.
 
-use crate::file::{TickFile, broken};
-use crate::parts::cores;
-use crate::values::{Values, Walk};
-use crate::wrapping::{Sum, Wrapping};
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::cores;
+use crate::reading::values::{Values, Walk};
+use crate::reading::wrapping::{Sum, Wrapping};
 use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::cpuinfo::frequencies_khz;
 use model::{Metric, Timestamp, Unit};

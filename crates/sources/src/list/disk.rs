@@ -13,9 +13,9 @@
 //! begin at 0 again after 50 days of themselves; what was counted between the last reading and that moment
 //! is lost. A disk that appears after the first reading counts from the reading before it.
 
-use crate::file::{TickFile, broken};
-use crate::parts::{Choice, LESSER_DISKS, Roster, exclude, include};
-use crate::sink::Of;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::{Choice, LESSER_DISKS, Roster, exclude, include};
+use crate::source::sink::Of;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::diskstats::{Disk, Requests, SECTOR_BYTES, diskstats, is_partition};
 use model::{Metric, Timestamp, Unit};

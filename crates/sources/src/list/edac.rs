@@ -15,7 +15,7 @@
 //! slot) besides. Kernels and drivers without `dimmM` count by `csrowM`, a row of chips, under the same metrics.
 //! Whoever writes to `reset_counters`, or loads the driver anew, lets them begin at 0 again.
 
-use crate::values::{Values, Walk};
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use model::{Metric, Unit};
 

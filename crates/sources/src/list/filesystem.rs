@@ -15,8 +15,8 @@
 //! last, which covers the others. A mount hidden because something was mounted on a directory above it is
 //! not told from one that is not hidden.
 
-use crate::file::{TickFile, broken};
-use crate::parts::{Choice, any_matches, exclude, include};
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::{Choice, any_matches, exclude, include};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::ReadError;
 use kernel::mounts::{Mount, mounts, unescape};
@@ -89,12 +89,12 @@ struct Filesystem {
     absent: &'static str,
     /// The text from which `places` were made.
     text: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<ShownMount>,
     buf: Vec<u8>,
 }
 
 /// A mount that is shown.
-struct Place {
+struct ShownMount {
     path: CString,
     mount: Box<str>,
     kind: Box<str>,
@@ -147,8 +147,8 @@ impl Source for Filesystem {
 }
 
 /// The mounts to show, from the text of the list.
-fn shown(text: &[u8], types: &[Box<str>], choice: &Choice) -> Result<Vec<Place>, SourceError> {
-    let mut found: Vec<(Mount<'_>, Place)> = Vec::new();
+fn shown(text: &[u8], types: &[Box<str>], choice: &Choice) -> Result<Vec<ShownMount>, SourceError> {
+    let mut found: Vec<(Mount<'_>, ShownMount)> = Vec::new();
     for mount in mounts(text).map_err(|e| broken(PATH, e))? {
         let mount = mount.map_err(|e| broken(PATH, e))?;
         found.retain(|(covered, _)| covered.path != mount.path);
@@ -159,7 +159,7 @@ fn shown(text: &[u8], types: &[Box<str>], choice: &Choice) -> Result<Vec<Place>,
             let (name, kind) = (name.as_ref().into(), kind.as_ref().into());
             // A path cannot have a zero byte, and a text that says so is no mount.
             let Ok(path) = CString::new(path) else { continue };
-            found.push((mount, Place { path, mount: name, kind }));
+            found.push((mount, ShownMount { path, mount: name, kind }));
         }
     }
     let mut devices: Vec<&[u8]> = Vec::new();
@@ -172,7 +172,7 @@ fn shown(text: &[u8], types: &[Box<str>], choice: &Choice) -> Result<Vec<Place>,
     Ok(found.into_iter().map(|(_, place)| place).collect())
 }
 
-fn push(place: &Place, told: &StatFs, out: &mut Sink) {
+fn push(place: &ShownMount, told: &StatFs, out: &mut Sink) {
     let labels = [("mount", &*place.mount), ("type", &*place.kind)];
     let mut out = out.of_device();
     for (metric, blocks) in

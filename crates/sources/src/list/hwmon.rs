@@ -17,9 +17,9 @@
 //! while their device sleeps (`EAGAIN`, `ENODATA`); the others are told all the same. Chips behind a slow
 //! bus may take milliseconds each, so this source is not read at every tick.
 
-use crate::parts::{Choice, exclude, include};
-use crate::values::{Values, Walk};
-use crate::wrapping::Wrapping;
+use crate::reading::parts::{Choice, exclude, include};
+use crate::reading::values::{Values, Walk};
+use crate::reading::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::KeptFile;
 use model::{Metric, Unit};

@@ -21,8 +21,8 @@
 //! are is the driver's choice: taken are those that say what goes wrong, under one name for all drivers that
 //! count the same. What one driver alone knows of its own workings is left out.
 
-use crate::parts::{Choice, exclude, include};
-use crate::values::{Values, Walk};
+use crate::reading::parts::{Choice, exclude, include};
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::parse::number;
 use model::{Metric, Unit};

@@ -16,8 +16,8 @@
 //! interface that is down are no sample. Shown are interfaces with hardware of their own, as under `network`, in the
 //! agent's own network namespace; what they carried is told there.
 
-use crate::parts::InterfaceChoice;
-use crate::values::{Values, Walk};
+use crate::reading::parts::InterfaceChoice;
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::Root;
 use kernel::addresses::Address;

@@ -17,9 +17,9 @@
 //! at a time, and does not wait for it: it looks for the answer every 5 ms and goes on. Only at the first reading it
 //! waits. Samples carry the instant of their answer.
 
-use crate::parts::{Choice, exclude, include};
-use crate::sane::STUCK_SECONDS;
-use crate::wrapping::Wrapping;
+use crate::reading::parts::{Choice, exclude, include};
+use crate::reading::wrapping::Wrapping;
+use crate::source::sane::STUCK_SECONDS;
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use kernel::clock::monotonic_us;
 use kernel::ipmi::{

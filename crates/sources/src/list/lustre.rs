@@ -17,8 +17,8 @@
 //! `lustre_target_read_bytes_total`. Which operations there are is the version's choice; each is one with the label
 //! `operation`, its time only where the version measures it.
 
-use crate::parts::Roster;
-use crate::values::{Value, Values, Walk};
+use crate::reading::parts::Roster;
+use crate::reading::values::{Value, Values, Walk};
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::ReadError;
 use kernel::lustre::{Stat, lnet, stats};

@@ -13,8 +13,8 @@
 //! kernel's own definitions; the helps say what is a part of what. Never add them up: what is in use is
 //! `memory_total_bytes − memory_available_bytes`.
 
-use crate::file::{TickFile, broken};
-use crate::table::{Row, Table, metrics};
+use crate::reading::file::{TickFile, broken};
+use crate::reading::table::{Row, Table, metrics};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::meminfo::{Amount, meminfo};
 use model::{Metric, Unit};

@@ -13,8 +13,8 @@
 //! labels `device`, `mount`, `type` and `options`, in all [`SHOWN_MAX`] at most; how full it is tells `filesystem`. The
 //! mounts are those of the agent's own mount namespace.
 
-use crate::file::{TickFile, broken};
-use crate::parts::{Choice, exclude, include};
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::{Choice, exclude, include};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::mounts::{Mount, mounts, unescape};
 use kernel::parse::lines;

@@ -19,9 +19,9 @@
 mod jobs;
 
 use crate::exits::DRAIN_EVERY;
-use crate::file::{TickFile, broken};
-use crate::parts::{InterfaceChoice, Roster};
-use crate::sink::Of;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::{InterfaceChoice, Roster};
+use crate::source::sink::Of;
 use crate::{Context, Every, Open, Quiet, Sink, Source, SourceError, SourceSpec};
 use jobs::OfJobs;
 use kernel::net_dev::{Interface, net_dev};

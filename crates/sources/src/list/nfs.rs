@@ -16,12 +16,12 @@
 //! option `operations`, each operation of each mount. The client's numbers over all mounts have 32 bits; told is what
 //! was counted since the first reading. A mount that appears after it counts from the reading before.
 
-use crate::file::{TickFile, broken};
-use crate::parts::{Choice, Roster, exclude, include};
-use crate::wrapping::Sum;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::{Choice, Roster, exclude, include};
+use crate::reading::wrapping::Sum;
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::mounts::unescape;
-use kernel::nfs::{Operation, Told, mountstats, rpc};
+use kernel::nfs::{MountStat, Operation, mountstats, rpc};
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
 use std::borrow::Cow;
@@ -182,15 +182,15 @@ impl Source for Nfs {
         let mut telling = Telling { roster, choice, boot: cx.boot, of: &mut of };
         let mut mount = Mount::default();
         mountstats(file.read()?, |told| match told {
-            Told::Mount { export, path } => {
+            MountStat::Mount { export, path } => {
                 mount.push(&mut telling);
                 let known = exports.split(|byte| *byte == b'\n').any(|known| known == export);
                 exports.extend_from_slice(export);
                 exports.push(b'\n');
                 mount = if known { Mount::default() } else { Mount::new(export, path) };
             }
-            Told::Bytes(told) => mount.bytes = Some(told),
-            Told::Operation { name, numbers } => {
+            MountStat::Bytes(told) => mount.bytes = Some(told),
+            MountStat::Operation { name, numbers } => {
                 mount.totals.get_or_insert_default().add(&numbers);
                 if *one_by_one {
                     mount.push_operation(name, &numbers, &mut telling);

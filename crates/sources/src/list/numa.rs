@@ -12,8 +12,8 @@
 //!
 //! A node has the label `node`. The pages of all nodes together are under `vmstat`, the memory under `memory`.
 
-use crate::table::{Row, Table, metrics};
-use crate::values::{Value, Values, Walk};
+use crate::reading::table::{Row, Table, metrics};
+use crate::reading::values::{Value, Values, Walk};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::meminfo::{Amount, node_meminfo};
 use kernel::vmstat::vmstat;

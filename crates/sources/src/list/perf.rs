@@ -28,8 +28,8 @@ mod plan;
 mod tasks;
 mod wanted;
 
-use crate::error::Errors;
 use crate::exits::DRAIN_EVERY;
+use crate::source::error::Errors;
 use crate::{
     Context, Every, Open, Options, PartState, Quiet, Sink, Source, SourceError, SourceSpec,
 };

@@ -14,7 +14,7 @@
 //! files and refuse to read them; that is absent, too. Each file is a part of the source with a state of
 //! its own.
 
-use crate::file::broken;
+use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::pressure::{Pressure as Stalls, pressure, read_pressure};
 use kernel::{KeptFile, ReadError};

@@ -23,10 +23,10 @@
 
 mod pmu;
 
-use crate::file::broken;
-use crate::parts::{Choice, exclude, include};
-use crate::values::{Values, Walk};
-use crate::wrapping::Wrapping;
+use crate::reading::file::broken;
+use crate::reading::parts::{Choice, exclude, include};
+use crate::reading::values::{Values, Walk};
+use crate::reading::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use model::{Metric, Timestamp, Unit};
 use std::time::Duration;

@@ -15,8 +15,8 @@
 //! group `default`; a task is in one group alone, so that groups add up. Told is what was counted since the
 //! first reading. The kernel follows counters that go round; one that falls counts anew.
 
-use crate::values::{Values, Walk};
-use crate::wrapping::Wrapping;
+use crate::reading::values::{Values, Walk};
+use crate::reading::wrapping::Wrapping;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::parse::signed;
 use model::{Metric, Unit};

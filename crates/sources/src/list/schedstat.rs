@@ -12,9 +12,9 @@
 //! is what was counted since the first reading; a processor that goes off line keeps what it counted. With the
 //! option `cores`, each processor alone.
 
-use crate::file::{TickFile, broken};
-use crate::parts::cores;
-use crate::wrapping::Sum;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::cores;
+use crate::reading::wrapping::Sum;
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::schedstat::{CpuSched, schedstat};
 use model::{Metric, Timestamp, Unit};

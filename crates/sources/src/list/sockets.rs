@@ -14,7 +14,7 @@
 //! a third of that when idle and two thirds with 20 000; it is not asked, as a recorded machine cannot answer it and half
 //! a millisecond every 30 s is nothing. All are sockets of the agent's own network namespace.
 
-use crate::file::{TickFile, broken};
+use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::KeptFile;
 use kernel::sockets::{STATES, TcpStates, page_bytes, sockstat};

@@ -14,9 +14,9 @@
 //! counted since the first reading, every round followed. A source of its own, as `cpu_soft_interrupts_total`, which
 //! is cheaper, cannot follow them.
 
-use crate::file::{TickFile, broken};
-use crate::parts::cores;
-use crate::wrapping::Sum;
+use crate::reading::file::{TickFile, broken};
+use crate::reading::parts::cores;
+use crate::reading::wrapping::Sum;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::softirqs::softirqs;
 use model::{Metric, Timestamp, Unit};

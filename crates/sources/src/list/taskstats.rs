@@ -35,7 +35,7 @@ mod sums;
 use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
 use crate::exits::{Exits, Lists, RECEIVE_MIB};
-use crate::file::broken;
+use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;

@@ -11,8 +11,8 @@
 //! A zone has the labels `zone`, its number, and `type`, its sensor. What a driver tells here often stands under
 //! `hwmon` as well; a board's own zone (`acpitz`) may be a constant that its maker chose.
 
-use crate::parts::{Choice, exclude, include};
-use crate::values::{Values, Walk};
+use crate::reading::parts::{Choice, exclude, include};
+use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
 use model::{Metric, Unit};
 use std::time::Duration;

@@ -6,7 +6,7 @@
 //! 1019.91 1660.75
 //! ```
 
-use crate::file::{TickFile, broken};
+use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::uptime::uptime;
 use model::{Metric, Timestamp, Unit};

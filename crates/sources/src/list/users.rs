@@ -9,7 +9,7 @@
 //! there and empty, as packages make them. A `utmp` that is kept has the record of the boot at least (utmp(5),
 //! `BOOT_TIME`); systemd-logind writes `/run/systemd/seats/seat0` as it starts, and keeps it whoever comes or goes.
 
-use crate::file::broken;
+use crate::reading::file::broken;
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::utmp::{Session, logind, utmp};
 use kernel::{KeptFile, ReadError, Root};

@@ -15,8 +15,8 @@
 //! `allocstall_normal`, …) the sum is taken. `pgpgin` and `pgpgout` are in units of 1024 bytes; what counts
 //! pages counts those of the machine's smallest size. A line that the kernel does not write gives no sample.
 
-use crate::file::{TickFile, broken};
-use crate::table::{Row, Table, metrics};
+use crate::reading::file::{TickFile, broken};
+use crate::reading::table::{Row, Table, metrics};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::vmstat::vmstat;
 use model::{Metric, Unit};

@@ -18,7 +18,7 @@ pub(crate) const PERIOD_US: i64 = 5_000_000;
 pub(crate) type Setting = (&'static str, &'static str, &'static str);
 
 /// What one source told of a machine over both ticks.
-pub(crate) struct Told {
+pub(crate) struct SourceRun {
     pub(crate) spec: &'static SourceSpec,
     pub(crate) sink: Sink,
     /// Whenever it, or a part of it, gave nothing: at which tick and why.
@@ -43,7 +43,7 @@ pub(crate) fn testdata() -> PathBuf {
 }
 
 /// Reads both ticks of a machine with every source.
-pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<Told> {
+pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<SourceRun> {
     let tick_dir = |tick: i64| testdata().join("hosts").join(host).join(tick.to_string());
     let mut root = Root::recorded(&tick_dir(1)).unwrap();
     let mut sources: Vec<Reader> =
@@ -93,7 +93,7 @@ fn boot(root: &Root) -> Timestamp {
 }
 
 struct Reader {
-    told: Told,
+    told: SourceRun,
     options: Options,
     source: Option<Box<dyn Source>>,
 }
@@ -103,7 +103,7 @@ impl Reader {
         let of_it = settings.iter().filter(|(source, ..)| *source == spec.name);
         let options = Options::of(spec, of_it.map(|(_, name, value)| (*name, *value))).unwrap();
         let sink = Sink::of_source(spec, DeviceId::new(host).unwrap());
-        Self { told: Told { spec, sink, refusals: Vec::new() }, options, source: None }
+        Self { told: SourceRun { spec, sink, refusals: Vec::new() }, options, source: None }
     }
 
     fn ended(&mut self, cx: &Context<'_>, over: &BTreeSet<JobKey>) {

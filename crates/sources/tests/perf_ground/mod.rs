@@ -150,7 +150,7 @@ pub(crate) struct Observer {
     pub(crate) opened: Timestamp,
 }
 
-pub(crate) type Told = BTreeMap<(String, bool), f64>;
+pub(crate) type SourceRun = BTreeMap<(String, bool), f64>;
 
 impl Observer {
     pub(crate) fn open(settings: &[(&str, &str)]) -> Result<Self, SourceError> {
@@ -174,7 +174,7 @@ impl Observer {
     }
 
     /// A tick: metrics by name and whether they are a job's.
-    pub(crate) fn tick(&mut self, jobs: &Jobs) -> Told {
+    pub(crate) fn tick(&mut self, jobs: &Jobs) -> SourceRun {
         let now = now();
         self.sink.sealed();
         self.sink.begin(now);
@@ -209,11 +209,11 @@ impl Observer {
     }
 }
 
-pub(crate) fn of_job(told: &Told, metric: &str) -> f64 {
+pub(crate) fn of_job(told: &SourceRun, metric: &str) -> f64 {
     told[&(format!("perf_{metric}"), true)]
 }
 
-pub(crate) fn of_node(told: &Told, metric: &str) -> f64 {
+pub(crate) fn of_node(told: &SourceRun, metric: &str) -> f64 {
     told[&(format!("perf_{metric}"), false)]
 }
 

@@ -2,9 +2,8 @@
 
 use crate::SqlError;
 use crate::functions::guard::Guard;
-use crate::functions::headers;
-use crate::functions::information;
 use crate::functions::string_limits::Texts;
+use crate::functions::{headers, information};
 use crate::statements::explain::{self, Wanted};
 use crate::statements::state::state;
 use crate::statements::worker::child::{Encode, NewEncoder};

@@ -1,6 +1,6 @@
 //! What a job used, read by the same sources that an agent reads.
 
-use super::place::Place;
+use super::place::JobDirs;
 use super::reported;
 use super::tree::{self, Tree};
 use api::{OomKill, Totals};
@@ -95,7 +95,7 @@ impl Measure {
     }
 
     /// Measures the job with these directories, or follows its processes where there are none.
-    pub(crate) fn begin(&mut self, key: &JobKey, place: &Place, now: Timestamp) {
+    pub(crate) fn begin(&mut self, key: &JobKey, place: &JobDirs, now: Timestamp) {
         if place.is_empty() {
             self.parts.clear();
             self.left_out.clear();
@@ -216,7 +216,7 @@ impl Measure {
     }
 
     /// Processes of the job that are alive; of a job with a cgroup those in it.
-    pub(crate) fn alive(&mut self, place: &Place) -> usize {
+    pub(crate) fn alive(&mut self, place: &JobDirs) -> usize {
         match &mut self.tree {
             Some(tree) => tree.descendants(&self.root).unwrap_or(0),
             None => place.processes(&self.root),

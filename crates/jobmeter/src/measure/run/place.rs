@@ -76,7 +76,7 @@ impl Limits {
 
 /// The directories of a job.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct JobDirs {
     /// One for each hierarchy that could be had.
     pub(crate) dirs: Vec<JobDir>,
     /// What had to be left out, and why.
@@ -84,7 +84,7 @@ pub(crate) struct Place {
     made: Vec<PathBuf>,
 }
 
-impl Place {
+impl JobDirs {
     /// Makes the directories of a job's name, `job_7@3f2a91bc0d1e`.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl Place {
 }
 
 /// The job must not be left behind when something fails before its command ran.
-impl Drop for Place {
+impl Drop for JobDirs {
     fn drop(&mut self) {
         self.remove();
     }
@@ -319,10 +319,10 @@ mod tests {
     #[test]
     fn a_machine_without_cgroups_says_so() {
         let (_dir, root) = machine("proc /proc proc rw 0 0\n", &[]);
-        let place = Place::make(&root, "job_1", &Limits::default()).unwrap();
+        let place = JobDirs::make(&root, "job_1", &Limits::default()).unwrap();
         assert!(place.is_empty());
         let limits = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
-        let error = Place::make(&root, "job_1", &limits).unwrap_err().to_string();
+        let error = JobDirs::make(&root, "job_1", &limits).unwrap_err().to_string();
         assert!(error.contains("--memory"), "{error}");
     }
 
@@ -363,7 +363,7 @@ mod tests {
         // A plain directory has no `cgroup.procs`, as one that the kernel does not rule.
         let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n";
         let (dir, root) = machine(mounts, &["sys/fs/cgroup/memory"]);
-        let mut place = Place::make(&root, "job_1", &Limits::default()).unwrap();
+        let mut place = JobDirs::make(&root, "job_1", &Limits::default()).unwrap();
         assert!(place.is_empty());
         assert!(place.left_out[0].contains("/sys/fs/cgroup/memory"), "{:?}", place.left_out);
         place.remove();

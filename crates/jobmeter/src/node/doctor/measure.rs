@@ -1,7 +1,7 @@
 //! Reads each source for a while as the agent would, and takes what it costs.
 
 use crate::node::agent_file::why_off;
-use crate::node::probe::{Probe, Site, State, Told};
+use crate::node::probe::{Probe, Site, SourceState, State};
 use agent::{Plan, SourcePlan};
 use anyhow::Context as _;
 use cgroups::{Discovery, Jobs};
@@ -19,7 +19,7 @@ const JOBS_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     /// How it and its parts stand.
-    pub(super) told: Vec<(String, Told)>,
+    pub(super) told: Vec<(String, SourceState)>,
     pub(super) metrics: usize,
     pub(super) series: usize,
     /// Processor time of readings, the first not among them: it opens files and finds out what there is.
@@ -83,7 +83,7 @@ fn start(source: &SourcePlan, shared: &Arc<Shared>) -> anyhow::Result<Receiver<M
 /// Waits for a source that is late; one that hangs is left behind.
 fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64) -> Measured {
     let not = |state, what: String| {
-        let told = Told { state, what, grant: String::new() };
+        let told = SourceState { state, what, grant: String::new() };
         Measured { told: vec![(source.spec.name.to_owned(), told)], ..Measured::default() }
     };
     let Some(answer) = answer else {

@@ -11,11 +11,9 @@
 //! Device, mount point, type, options. [`crate::machine::mounts`] has what every mount has; here are version
 //! and controllers.
 
-use crate::KeptFile;
-use crate::ReadError;
-use crate::Root;
 use crate::machine::mounts::unescape;
 use crate::parse::{Fields, lines};
+use crate::{KeptFile, ReadError, Root};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// The two versions of control groups.

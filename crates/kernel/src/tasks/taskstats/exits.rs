@@ -2,12 +2,11 @@
 
 use super::message::{Said, TaskMessage, said};
 use super::query::{GET, TaskstatsError, family};
-use crate::Root;
-use crate::clock;
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, error_of, messages, open, push_generic, receive, send,
     set_receive_bytes,
 };
+use crate::{Root, clock};
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,13 +1,11 @@
 //! Asking the kernel for tasks, and its family of messages.
 
 use super::message::{Said, TaskMessage, recorded, said};
-use crate::ReadError;
-use crate::Root;
-use crate::clock;
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, GENERIC_HEADER, attributes, error_of, messages, open, push_generic,
     receive, send, u16_at,
 };
+use crate::{ReadError, Root, clock};
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;
 use std::fmt::Write as _;

@@ -25,7 +25,7 @@ fn hot() -> When {
 }
 
 /// A node's batch with one series: its readings, by second.
-struct Told<'a> {
+struct TestBatch<'a> {
     origin: &'a str,
     device: &'a str,
     kind: Kind,
@@ -33,11 +33,11 @@ struct Told<'a> {
     readings: &'a [(i64, f64)],
 }
 
-fn temperatures(readings: &[(i64, f64)]) -> Told<'_> {
-    Told { origin: "n1", device: "n1", kind: Kind::Gauge, chip: "core", readings }
+fn temperatures(readings: &[(i64, f64)]) -> TestBatch<'_> {
+    TestBatch { origin: "n1", device: "n1", kind: Kind::Gauge, chip: "core", readings }
 }
 
-fn decoded(told: &Told<'_>) -> Decoded {
+fn decoded(told: &TestBatch<'_>) -> Decoded {
     let metric = Metric {
         name: "hwmon_temperature_celsius".into(),
         unit: Unit::Count,
@@ -81,7 +81,7 @@ impl Bench {
         Self { rules: rules.into(), watching: Watching::default() }
     }
 
-    fn told(&self, told: &Told<'_>) -> Judged {
+    fn told(&self, told: &TestBatch<'_>) -> Judged {
         let last = told.readings.last().unwrap().0;
         let now = NOW.plus(last * Timestamp::SECOND);
         let readings = self.watching.readings(&self.rules, &decoded(told), now);
@@ -137,7 +137,7 @@ fn of_a_counter_its_growth_is_looked_at() {
     let rule = When { beyond: Beyond::Below(10.0), back: 10.0, lasts_us: 0, ..hot() };
     let bench = Bench::of(vec![rule]);
     let told = |readings: &[(i64, f64)]| {
-        bench.told(&Told { kind: Kind::Counter, ..temperatures(readings) }).fired
+        bench.told(&TestBatch { kind: Kind::Counter, ..temperatures(readings) }).fired
     };
     assert_eq!(told(&[(0, 1.0)]), 0, "one reading is no rate");
     assert_eq!(told(&[(10, 101.0), (20, 201.0)]), 0);
@@ -149,16 +149,19 @@ fn of_a_counter_its_growth_is_looked_at() {
 #[test]
 fn a_rule_looks_at_what_it_names_of_what_a_node_sends_of_itself() {
     let rule = || When { lasts_us: 0, ..hot() };
-    let fires = |when: When, told: Told<'_>| Bench::of(vec![when]).told(&told).fired;
+    let fires = |when: When, told: TestBatch<'_>| Bench::of(vec![when]).told(&told).fired;
     let hot = &[(0, 95.0)];
     assert_eq!(fires(rule(), temperatures(hot)), 1);
-    assert_eq!(fires(rule(), Told { chip: "disk", ..temperatures(hot) }), 0);
+    assert_eq!(fires(rule(), TestBatch { chip: "disk", ..temperatures(hot) }), 0);
     assert_eq!(
-        fires(When { labels: Vec::new(), ..rule() }, Told { chip: "disk", ..temperatures(hot) }),
+        fires(
+            When { labels: Vec::new(), ..rule() },
+            TestBatch { chip: "disk", ..temperatures(hot) }
+        ),
         1
     );
-    assert_eq!(fires(rule(), Told { device: "n2", ..temperatures(hot) }), 0, "of another");
-    assert_eq!(fires(rule(), Told { origin: "n1/run-7", ..temperatures(hot) }), 0);
+    assert_eq!(fires(rule(), TestBatch { device: "n2", ..temperatures(hot) }), 0, "of another");
+    assert_eq!(fires(rule(), TestBatch { origin: "n1/run-7", ..temperatures(hot) }), 0);
     let on = |list: &str| NodeList::new(list).ok();
     assert_eq!(fires(When { nodes: on("n[1-3]"), ..rule() }, temperatures(hot)), 1);
     assert_eq!(fires(When { nodes: on("gpu-*"), ..rule() }, temperatures(hot)), 0);
@@ -198,9 +201,9 @@ fn what_lasts_is_nothing_new_to_a_server_that_starts_again() {
     assert_eq!(third.fires(&[(40, 70.0)]), (0, 0));
     let fourth = again(&mut written, &third);
     assert_eq!(fourth.fires(&[(50, 95.0)]), (1, 0), "it was back before");
-    assert_eq!(fourth.told(&Told { chip: "disk", ..temperatures(&[(50, 95.0)]) }).fired, 0);
+    assert_eq!(fourth.told(&TestBatch { chip: "disk", ..temperatures(&[(50, 95.0)]) }).fired, 0);
     // Another node's is its own.
-    let on_n2 = Told { origin: "n2", device: "n2", ..temperatures(&[(60, 95.0)]) };
+    let on_n2 = TestBatch { origin: "n2", device: "n2", ..temperatures(&[(60, 95.0)]) };
     assert_eq!(again(&mut written, &fourth).told(&on_n2).fired, 1);
 }
 

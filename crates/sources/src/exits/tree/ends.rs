@@ -2,7 +2,8 @@
 
 use super::waiting::{End, Who};
 use super::{
-    Account, Ended, JobNo, KTHREADD, Place, REAPER, RECENT_MAX, TOLERANCE_US, Task, Tree, Window,
+    Account, Ended, JobNo, KTHREADD, Membership, REAPER, RECENT_MAX, TOLERANCE_US, Task, Tree,
+    Window,
 };
 use kernel::taskstats::{Counter, TaskMessage, TaskStats};
 
@@ -25,7 +26,7 @@ impl Tree {
         let tgid = stats.tgid.or((task.tgid != 0).then_some(task.tgid));
         let end = End { no: task.no, start_us, tgid, stats };
         match task.place {
-            Place::Job(job) => {
+            Membership::Job(job) => {
                 if task.left.is_some() {
                     account.unproven(task.no);
                 }
@@ -34,10 +35,12 @@ impl Tree {
                 self.remember(stats.tid, job, window.to_us);
                 self.settle_waiting(&end, Some(job), account);
             }
-            Place::Doubt if !task.announced => self.stranger(end, window.to_us, account),
+            Membership::Doubt if !task.announced => self.stranger(end, window.to_us, account),
             // One that was looked at had not joined a job: its parent says nothing about it.
-            Place::Doubt if !task.outside => self.child(end, task.parent, window.to_us, account),
-            Place::Doubt | Place::Outside | Place::Left => {
+            Membership::Doubt if !task.outside => {
+                self.child(end, task.parent, window.to_us, account)
+            }
+            Membership::Doubt | Membership::Outside | Membership::Left => {
                 if task.left.is_some() {
                     account.unproven(task.no);
                 }
@@ -86,12 +89,14 @@ impl Tree {
     /// The end of a new task that nobody looked at: its parent's place is its own.
     fn child(&mut self, end: End, parent: Who, now_us: u64, account: &mut impl Account) {
         match self.place_of_who(parent) {
-            Some(Place::Job(job)) => self.belongs(job, end, now_us, account),
-            Some(Place::Doubt) => self.wait(parent, end, now_us),
+            Some(Membership::Job(job)) => self.belongs(job, end, now_us, account),
+            Some(Membership::Doubt) => self.wait(parent, end, now_us),
             None if self.waiting.has(parent.no) => {
                 self.wait(parent, end, now_us);
             }
-            None | Some(Place::Outside | Place::Left) => self.settle_waiting(&end, None, account),
+            None | Some(Membership::Outside | Membership::Left) => {
+                self.settle_waiting(&end, None, account)
+            }
         }
     }
 
@@ -105,9 +110,9 @@ impl Tree {
             group => group,
         };
         match of {
-            Some((Place::Job(job), _)) => return self.belongs(job, end, now_us, account),
-            Some((Place::Doubt, of)) => return self.wait(of, end, now_us),
-            Some((Place::Outside | Place::Left, _)) => {
+            Some((Membership::Job(job), _)) => return self.belongs(job, end, now_us, account),
+            Some((Membership::Doubt, of)) => return self.wait(of, end, now_us),
+            Some((Membership::Outside | Membership::Left, _)) => {
                 return self.settle_waiting(&end, None, account);
             }
             None => {}
@@ -185,8 +190,8 @@ impl Tree {
             let Some(job) = job else { continue };
             for tid in &self.doubts {
                 let Some(task) = self.tasks.get_mut(tid) else { continue };
-                if task.place == Place::Doubt && task.parent == who && !task.outside {
-                    task.place = Place::Job(job);
+                if task.place == Membership::Doubt && task.parent == who && !task.outside {
+                    task.place = Membership::Job(job);
                     task.round = self.round;
                     self.settled.push(Who { tid: *tid, no: Some(task.no) });
                 }

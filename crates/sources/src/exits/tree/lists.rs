@@ -1,7 +1,8 @@
 //! What the lists of the jobs' cgroups say, and what is found by looking.
 
 use super::{
-    Account, JobNo, LOOK_AGES_US, OUTSIDE_US, Place, TOLERANCE_US, Task, TaskNo, Tree, WAIT_US, Who,
+    Account, JobNo, LOOK_AGES_US, Membership, OUTSIDE_US, TOLERANCE_US, Task, TaskNo, Tree,
+    WAIT_US, Who,
 };
 
 /// A task that is read while it lives.
@@ -30,7 +31,7 @@ impl Tree {
                 return; // the list had the one that had this number before
             }
             task.round = round;
-            let settles = matches!(task.place, Place::Doubt | Place::Outside);
+            let settles = matches!(task.place, Membership::Doubt | Membership::Outside);
             task.again |= settles && !task.announced && is_known;
             task.join(job, tid, &mut self.moved);
             task.listed = true;
@@ -42,7 +43,8 @@ impl Tree {
             return;
         }
         // One that nobody announced was not born there.
-        let mut task = Task { again: is_known, listed: true, ..self.task(Place::Doubt, now_us) };
+        let mut task =
+            Task { again: is_known, listed: true, ..self.task(Membership::Doubt, now_us) };
         task.join(job, tid, &mut self.moved);
         self.insert(tid, task);
         // Ends that name it as their parent wait for whoever has the number.
@@ -63,9 +65,9 @@ impl Tree {
         self.absent.clear();
         for (tid, task) in &self.tasks {
             let absent = match task.place {
-                Place::Job(job) => task.round != round && listed(job),
-                Place::Left => task.round != round,
-                Place::Doubt | Place::Outside => false,
+                Membership::Job(job) => task.round != round && listed(job),
+                Membership::Left => task.round != round,
+                Membership::Doubt | Membership::Outside => false,
             };
             let leader = || self.tasks.get(&task.tgid).is_some_and(|it| it.round == round);
             if absent && !(by_process && task.tgid != *tid && leader()) {
@@ -92,7 +94,8 @@ impl Tree {
         account: &mut impl Account,
     ) -> Option<Reading> {
         let task = *self.tasks.get(&tid)?;
-        let ((Place::Job(place), _) | (Place::Left, Some((place, _)))) = (task.place, task.left)
+        let ((Membership::Job(place), _) | (Membership::Left, Some((place, _)))) =
+            (task.place, task.left)
         else {
             return None;
         };
@@ -133,7 +136,7 @@ impl Tree {
     }
 
     fn look_in_us(&self, tid: u32, now_us: u64) -> Option<u64> {
-        let task = self.tasks.get(&tid).filter(|task| task.place == Place::Doubt)?;
+        let task = self.tasks.get(&tid).filter(|task| task.place == Membership::Doubt)?;
         let ages: &[u64] = if task.announced { &LOOK_AGES_US } else { &[0] };
         let age = now_us.saturating_sub(task.since_us);
         Some(ages.get(usize::from(task.looks))?.saturating_sub(age))
@@ -162,7 +165,7 @@ impl Tree {
                 self.settle(Some(job), account);
             }
             Looked::Outside if !task.announced => {
-                (task.place, task.since_us) = (Place::Outside, now_us);
+                (task.place, task.since_us) = (Membership::Outside, now_us);
                 self.settled.push(Who { tid, no: Some(task.no) });
                 self.settle(None, account);
             }
@@ -181,9 +184,9 @@ impl Tree {
             let task = self.tasks.get(&tid);
             let age = task.map_or(0, |task| now_us.saturating_sub(task.since_us));
             let (keep, no) = match task.map(|task| (task.place, task.no)) {
-                None | Some((Place::Job(_) | Place::Left, _)) => (false, None),
-                Some((Place::Doubt, no)) => (age <= last_look + OUTSIDE_US, Some(no)),
-                Some((Place::Outside, no)) => (age <= OUTSIDE_US, Some(no)),
+                None | Some((Membership::Job(_) | Membership::Left, _)) => (false, None),
+                Some((Membership::Doubt, no)) => (age <= last_look + OUTSIDE_US, Some(no)),
+                Some((Membership::Outside, no)) => (age <= OUTSIDE_US, Some(no)),
             };
             if keep {
                 place += 1;

@@ -4,7 +4,7 @@
 //! new job; what the task used before belongs to the job it left, or to no job. A task that ends between the move
 //! and the notice counts for neither beyond its last reading.
 
-use super::{Account, JobNo, Place, Task, Tree};
+use super::{Account, JobNo, Membership, Task, Tree};
 
 /// Most moved tasks that wait to be read; the others are read with their job.
 const MOVED_MAX: usize = 4096;
@@ -13,17 +13,17 @@ impl Task {
     /// A list or a look has it in a job.
     pub(super) fn join(&mut self, job: JobNo, tid: u32, moved: &mut Vec<u32>) {
         match self.place {
-            Place::Job(old) if old == job => return,
+            Membership::Job(old) if old == job => return,
             // It descends from a task that was moved before it was born, rather than having been moved itself.
-            Place::Job(_) if !self.listed => {}
-            Place::Job(old) => {
+            Membership::Job(_) if !self.listed => {}
+            Membership::Job(old) => {
                 self.left.get_or_insert((old, !self.again));
                 self.again = true;
             }
-            Place::Left => self.again = true,
-            Place::Doubt | Place::Outside => {}
+            Membership::Left => self.again = true,
+            Membership::Doubt | Membership::Outside => {}
         }
-        self.place = Place::Job(job);
+        self.place = Membership::Job(job);
         if self.again && moved.len() < MOVED_MAX {
             moved.push(tid);
         }
@@ -31,9 +31,9 @@ impl Task {
 
     /// No list has it, though it lives: it left its job.
     pub(super) fn leave(&mut self, tid: u32, moved: &mut Vec<u32>) {
-        if let Place::Job(old) = self.place {
+        if let Membership::Job(old) = self.place {
             self.left.get_or_insert((old, !self.again));
-            self.place = Place::Left;
+            self.place = Membership::Left;
             if moved.len() < MOVED_MAX {
                 moved.push(tid);
             }
@@ -48,7 +48,7 @@ impl Tree {
 
     /// The cgroups in which a look found a task outside of all jobs, as a hash.
     pub(crate) fn seen_outside(&self, tid: u32) -> Option<u64> {
-        self.tasks.get(&tid).filter(|task| !matches!(task.place, Place::Job(_)))?.seen
+        self.tasks.get(&tid).filter(|task| !matches!(task.place, Membership::Job(_)))?.seen
     }
 
     /// A look found a task outside, in these cgroups.
@@ -68,8 +68,8 @@ impl Tree {
     /// The job of a task.
     pub(crate) fn job_of(&self, tid: u32) -> Option<JobNo> {
         match self.tasks.get(&tid)?.place {
-            Place::Job(job) => Some(job),
-            Place::Doubt | Place::Outside | Place::Left => None,
+            Membership::Job(job) => Some(job),
+            Membership::Doubt | Membership::Outside | Membership::Left => None,
         }
     }
 
@@ -81,7 +81,7 @@ impl Tree {
     /// A moved task was read, or is gone: one that left its job is counted no more.
     pub(crate) fn moved_read(&mut self, tid: u32, account: &mut impl Account) {
         if let Some(task) = self.tasks.get_mut(&tid)
-            && task.place == Place::Left
+            && task.place == Membership::Left
         {
             task.left = None;
             account.forgotten(task.no);

@@ -1,6 +1,6 @@
 //! Tasks across a restart of the agent.
 
-use super::{JobNo, Place, Task, TaskNo, Tree};
+use super::{JobNo, Membership, Task, TaskNo, Tree};
 
 /// What identifies a task across a restart of the agent.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl Tree {
     /// The tasks of all jobs.
     pub(crate) fn tasks_of_jobs(&self) -> impl Iterator<Item = (JobNo, u32, TaskFacts)> {
         self.tasks.iter().filter_map(|(tid, task)| {
-            let Place::Job(job) = task.place else { return None };
+            let Membership::Job(job) = task.place else { return None };
             let Task { no, tgid, start_us, .. } = *task;
             Some((job, *tid, TaskFacts { no, tgid, start_us }))
         })
@@ -42,7 +42,8 @@ impl Tree {
         lives: bool,
     ) -> TaskNo {
         let Origin { tid, tgid, start_us } = *origin;
-        let task = Task { tgid, start_us, announced: true, ..self.task(Place::Job(job), now_us) };
+        let task =
+            Task { tgid, start_us, announced: true, ..self.task(Membership::Job(job), now_us) };
         if lives {
             self.insert(tid, task);
         }

@@ -1,6 +1,6 @@
 //! Names of disks, and whether version 1 counts what is transferred with them.
 
-use crate::parts::Choice;
+use crate::reading::parts::Choice;
 use kernel::Root;
 use kernel::cgroup::io::{BlkioOperation, DeviceNumber, blkio, disk_names};
 use model::Timestamp;

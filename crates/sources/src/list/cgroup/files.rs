@@ -9,7 +9,7 @@ use super::metrics::{
     TASKS, TASKS_LIMIT, TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY,
     UNIT_READ_BYTES, UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
 };
-use crate::sink::Of;
+use crate::source::sink::Of;
 use cgroups::Hierarchy;
 use kernel::Root;
 use kernel::cgroup::cpu::{Bandwidth, bandwidth, cpu_stat, cpuacct_stat};

@@ -1,7 +1,7 @@
 //! One event of a PMU beside the cores, for another source: a counter on each of its processors, which
 //! stands for all that share it.
 
-use super::plan::{Plan, Told, worded};
+use super::plan::{EventMetric, Plan, worded};
 use super::{Online, wanted};
 use crate::SourceError;
 use kernel::Root;
@@ -10,7 +10,7 @@ use kernel::perf::{Counters, Target};
 /// Its counters, which count since they were opened.
 #[derive(Debug)]
 pub(in super::super) struct Beside {
-    told: Told,
+    told: EventMetric,
     counters: Vec<(u32, Counters)>,
 }
 

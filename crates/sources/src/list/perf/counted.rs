@@ -2,7 +2,7 @@
 
 use super::events::RUNNING;
 use super::plan::{Plan, Set};
-use crate::sink::Of;
+use crate::source::sink::Of;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, Target, Times};
 use kernel::{KeptFile, Root};
 use model::Timestamp;

@@ -5,7 +5,7 @@ use super::events::{EVENT, EVENT_BYTES, EVENT_JOULES, EVENT_SECONDS};
 use super::known;
 use super::wanted::{Wanted, What};
 use crate::SourceError;
-use crate::error::Errors;
+use crate::source::error::Errors;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, RAW, SOFTWARE, Target};
 use kernel::pmu::{Field, Term, cpus, terms};
 use kernel::{ReadError, Root};
@@ -18,7 +18,7 @@ pub(super) const GRANT: &str =
 
 /// An event as it is told.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct EventMetric {
     pub(super) metric: &'static Metric,
     /// As it is written; the label where the metric has no event of its own.
     pub(super) name: Box<str>,
@@ -45,7 +45,7 @@ pub(super) struct Set {
 /// What is counted on this machine.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<EventMetric>,
     pub(super) sets: Vec<Set>,
 }
 
@@ -60,7 +60,7 @@ struct Way {
     of_jobs: bool,
 }
 
-impl Told {
+impl EventMetric {
     pub(super) fn value(&self, steps: u64) -> f64 {
         steps as f64 * self.multiply / self.divide
     }
@@ -127,7 +127,11 @@ impl Plan {
     }
 
     /// The events of a group as they are told, and what is to be opened for them.
-    fn sets_of(&self, root: &Root, group: &[Wanted]) -> Result<(Vec<Told>, Vec<Set>), SourceError> {
+    fn sets_of(
+        &self,
+        root: &Root,
+        group: &[Wanted],
+    ) -> Result<(Vec<EventMetric>, Vec<Set>), SourceError> {
         let mut told = Vec::new();
         let mut ways = Vec::new();
         for wanted in group {
@@ -178,10 +182,10 @@ pub(super) fn worded(what: &str, error: PerfError) -> SourceError {
     }
 }
 
-fn resolve(root: &Root, wanted: &Wanted) -> Result<(Told, Vec<Way>), SourceError> {
+fn resolve(root: &Root, wanted: &Wanted) -> Result<(EventMetric, Vec<Way>), SourceError> {
     let own = |event: Event| vec![Way { event, cpus: None, of_jobs: true }];
     let event = |kind, config| Event { kind, config: [config, 0, 0, 0] };
-    let told = |metric, divide, multiply, takes_turns| Told {
+    let told = |metric, divide, multiply, takes_turns| EventMetric {
         metric,
         name: wanted.text.clone(),
         is_labelled: !matches!(wanted.what, What::Named(_)),
@@ -361,7 +365,7 @@ impl OfPmu<'_> {
 mod tests {
     use super::super::wanted;
     use super::*;
-    use crate::values::tests::{close, without_roots_rights};
+    use crate::reading::values::tests::{close, without_roots_rights};
 
     #[test]
     fn every_event_that_is_closed_or_absent_is_named_beside_those_that_are_counted() {

@@ -31,7 +31,7 @@ enum With {
 
 /// A process of the job.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownTask {
     with: With,
     /// The rounds in which it was seen first and last.
     first: u32,
@@ -41,7 +41,7 @@ struct Known {
 /// The processes of a job that are known.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    known: HashMap<u32, Known, FxBuildHasher>,
+    known: HashMap<u32, KnownTask, FxBuildHasher>,
     /// Processes with counters of their own, and the last round in which any was counted with them.
     followed: Vec<(u32, u32)>,
     round: u32,
@@ -92,7 +92,7 @@ impl Tasks {
                 With::Process(*pid)
             });
             let (first, last) = (self.round, self.round);
-            self.known.insert(*pid, Known { with, first, last });
+            self.known.insert(*pid, KnownTask { with, first, last });
         }
         if let Some((youngest, ..)) = lists.new.last() {
             self.since_ticks.get_or_insert(*youngest);

@@ -1,6 +1,6 @@
 //! The processes of each job: what they are known to have done, and what they are.
 
-use super::files::Told;
+use super::files::ProcessFiles;
 use super::metrics::IO;
 use crate::exits::comm::Comm;
 use crate::exits::saved::{Numbers, put};
@@ -171,7 +171,7 @@ impl Book {
     }
 
     /// A process was read.
-    pub(super) fn read(&mut self, pid: u32, reading: Reading, told: &Told) {
+    pub(super) fn read(&mut self, pid: u32, reading: Reading, told: &ProcessFiles) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.no.is_some_and(|no| no != reading.no) {
             // Its number was given to another since the last round.
@@ -383,7 +383,7 @@ mod tests {
         let io = Some([0, written, 0, 0, 0, 0, 0]);
         let comm = Comm::of(b"cat");
         let (start_ticks, cpu_ticks, is_ending) = (100, 6, false);
-        let told = Told { comm, start_ticks, cpu_ticks, is_ending, status: STATUS, io };
+        let told = ProcessFiles { comm, start_ticks, cpu_ticks, is_ending, status: STATUS, io };
         book.read(7, reading, &told);
     }
 

@@ -3,14 +3,14 @@
 use super::book::{Io, io_of_process};
 use crate::SourceError;
 use crate::exits::comm::Comm;
-use crate::file::broken;
+use crate::reading::file::broken;
 use kernel::process::{EXITING, ProcessStatus, State, process_io, process_stat, process_status};
 use kernel::{ReadError, Root};
 use std::fmt::Write as _;
 
 /// What the files of a process say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ProcessFiles {
     pub(super) comm: Comm,
     pub(super) start_ticks: u64,
     /// Of all its threads, in user mode and in the kernel.
@@ -34,7 +34,11 @@ impl Files {
     ///
     /// # Errors
     /// A file makes no sense, or is closed to us and is not `io`.
-    pub(super) fn read(&mut self, pid: u32, root: &Root) -> Result<Option<Told>, SourceError> {
+    pub(super) fn read(
+        &mut self,
+        pid: u32,
+        root: &Root,
+    ) -> Result<Option<ProcessFiles>, SourceError> {
         let Some(text) = self.file(pid, "stat", root)? else { return Ok(None) };
         let stat = process_stat(text).map_err(|error| broken("proc/PID/stat", error))?;
         let (comm, start_ticks) = (Comm::of(stat.comm), stat.start_ticks);
@@ -51,7 +55,7 @@ impl Files {
             Err(ReadError::Denied { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(Some(Told { comm, start_ticks, cpu_ticks, is_ending, status, io }))
+        Ok(Some(ProcessFiles { comm, start_ticks, cpu_ticks, is_ending, status, io }))
     }
 
     /// Whether a process has ended and waits for its parent.

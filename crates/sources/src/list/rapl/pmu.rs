@@ -11,8 +11,8 @@
 
 use super::super::perf::Beside;
 use super::{CORE, DRAM, PACKAGE, UNCORE, is_wanted, lacking};
-use crate::error::Errors;
-use crate::parts::Choice;
+use crate::reading::parts::Choice;
+use crate::source::error::Errors;
 use crate::{Context, Sink, Source, SourceError};
 use kernel::Root;
 use model::{Metric, Timestamp};

@@ -1,7 +1,7 @@
 //! Tests of the source `rapl`: zones that two interfaces show, that are closed, or that do not make sense.
 
 use super::*;
-use crate::values::tests::{close, without_roots_rights};
+use crate::reading::values::tests::{close, without_roots_rights};
 use crate::{Options, PartState};
 use cgroups::Jobs;
 use kernel::Root;

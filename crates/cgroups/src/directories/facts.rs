@@ -1,0 +1,194 @@
+//! Who owns a cgroup's directory, which directory it is, and when it was made.
+//!
+//! On the machine itself `stat` says so. A recorded tree has the owners and times of whoever
+//! unpacked it, so that there they are read from `.jobmeter/owners`, a line for each directory:
+//! owner, microseconds since 1970 of its making, path. A directory without a line belongs to root
+//! and was made when the machine booted.
+//!
+//! A cgroup's directory has no time of birth. Its `ctime` is that of its making until the kernel
+//! drops the inode from memory, or, where the directory was given to somebody or has extended
+//! attributes, until something is made in it (fs/kernfs/dir.c, `kernfs_add_one`). So the earlier of
+//! the directory's and its `cgroup.procs`' is taken, and what was taken once is kept for as long as
+//! the directory has the same inode.
+
+use kernel::parse::{Fields, lines};
+use kernel::{NodeKind, ReadError, Root};
+use model::Timestamp;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Where a recorded tree keeps owners and times.
+const OWNERS: &str = ".jobmeter/owners";
+
+/// What is known of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fact {
+    /// Directory, link or else.
+    pub(crate) kind: NodeKind,
+    /// Its owner.
+    pub(crate) uid: u32,
+    /// Another number at the same path is another directory.
+    pub(crate) identity: u64,
+    /// When it was made, as well as can be told.
+    pub(crate) made: Timestamp,
+}
+
+/// Answers for one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    recorded: Option<Recorded>,
+    recalled: BTreeMap<u64, Timestamp>,
+    path: String,
+}
+
+#[derive(Debug, Default)]
+struct Recorded {
+    owners: BTreeMap<String, (u32, Timestamp)>,
+    boot: Timestamp,
+}
+
+impl Facts {
+    /// Reads a recorded machine's owners anew; does nothing on the machine itself.
+    pub(crate) fn refresh(&mut self, root: &Root) {
+        if root.is_live() {
+            return;
+        }
+        let mut text = Vec::new();
+        let owners = match root.read(OWNERS, &mut text) {
+            Ok(()) => lines(&text).filter_map(owner).collect(),
+            Err(_) => BTreeMap::new(),
+        };
+        self.recorded = Some(Recorded { owners, boot: boot(root, &mut text) });
+    }
+
+    /// What is known of a path.
+    pub(crate) fn of(&self, root: &Root, path: &str) -> Result<Fact, ReadError> {
+        let stat = root.stat(path)?;
+        Ok(match &self.recorded {
+            None => Fact {
+                kind: stat.kind,
+                uid: stat.uid,
+                identity: stat.inode,
+                made: Timestamp(stat.changed_us),
+            },
+            Some(recorded) => {
+                let owner = recorded.owners.get(path).copied();
+                let (uid, made) = owner.unwrap_or((0, recorded.boot));
+                Fact { kind: stat.kind, uid, identity: made.0.unsigned_abs(), made }
+            }
+        })
+    }
+
+    /// When a job's directory was made, looking at what is in it as well; never later than `now`.
+    pub(crate) fn made(
+        &mut self,
+        root: &Root,
+        path: &str,
+        fact: Fact,
+        now: Timestamp,
+    ) -> Timestamp {
+        let mut made = fact.made.min(now);
+        if self.recorded.is_none() {
+            crate::directories::paths::join(&mut self.path, path, "cgroup.procs");
+            if let Ok(stat) = root.stat(&self.path) {
+                made = made.min(Timestamp(stat.changed_us));
+            }
+            if let Some(known) = self.recalled.get(&fact.identity) {
+                made = made.min(*known);
+            }
+        }
+        made
+    }
+
+    /// Takes what an earlier run of the program knew.
+    pub(crate) fn recall(&mut self, made: impl IntoIterator<Item = (u64, Timestamp)>) {
+        self.recalled.extend(made);
+    }
+}
+
+fn owner(line: &[u8]) -> Option<(String, (u32, Timestamp))> {
+    let mut fields = Fields::of(line);
+    let uid = u32::try_from(fields.number().ok()?).ok()?;
+    let made = i64::try_from(fields.number().ok()?).ok()?;
+    let path = std::str::from_utf8(fields.rest()).ok().filter(|path| !path.is_empty())?;
+    Some((path.to_owned(), (uid, Timestamp(made))))
+}
+
+/// The boot time of a recorded machine, 1970 if it does not say.
+fn boot(root: &Root, text: &mut Vec<u8>) -> Timestamp {
+    let seconds = root.read("proc/stat", text).ok().and_then(|()| {
+        let line = lines(text).find_map(|line| line.strip_prefix(b"btime "))?;
+        kernel::parse::number(line).and_then(|seconds| i64::try_from(seconds).ok())
+    });
+    Timestamp::from_seconds(seconds.unwrap_or(0))
+}
+
+/// The lines of `.jobmeter/owners` for those of these paths that are directories of cgroups, for
+/// `jobmeter capture`.
+///
+/// # Errors
+/// The machine's mounts cannot be read.
+pub fn recorded_owners(root: &Root, paths: &[String]) -> Result<String, ReadError> {
+    let hierarchies = crate::Hierarchies::read(root)?;
+    let mut facts = Facts::default();
+    facts.refresh(root);
+    let mut text = String::new();
+    for path in paths {
+        if hierarchies.below_mount(path).is_none() {
+            continue;
+        }
+        let Ok(fact) = facts.of(root, path) else { continue };
+        if fact.kind == NodeKind::Directory {
+            let made = facts.made(root, path, fact, fact.made);
+            // Writing into a `String` cannot fail.
+            writeln!(text, "{} {} {path}", fact.uid, made.0).ok();
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(owners: &str) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [".jobmeter", "proc", "cg/oar/alice_1"] {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        std::fs::write(dir.path().join("proc/stat"), "cpu 1\nbtime 1700000000\n").unwrap();
+        std::fs::write(dir.path().join("proc/mounts"), "cgroup /cg cgroup rw,cpu 0 0\n").unwrap();
+        std::fs::write(dir.path().join(OWNERS), owners).unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn a_recorded_tree_has_recorded_owners() {
+        let (_dir, root) = tree("107 1700000005000000 cg/oar/alice_1\nnonsense\n");
+        let mut facts = Facts::default();
+        facts.refresh(&root);
+        let job = facts.of(&root, "cg/oar/alice_1").unwrap();
+        assert_eq!((job.uid, job.made), (107, Timestamp(1_700_000_005_000_000)));
+        let oar = facts.of(&root, "cg/oar").unwrap();
+        assert_eq!((oar.uid, oar.made), (0, Timestamp::from_seconds(1_700_000_000)));
+        assert!(facts.of(&root, "cg/none").unwrap_err().is_absent());
+        assert_eq!(facts.made(&root, "cg/oar/alice_1", job, Timestamp(7)), Timestamp(7));
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_again_as_it_was() {
+        let owners = "107 1700000005000000 cg/oar/alice_1\n";
+        let (_dir, root) = tree(owners);
+        let paths = ["cg/oar/alice_1".to_owned(), "proc".to_owned(), "cg/none".to_owned()];
+        assert_eq!(recorded_owners(&root, &paths).unwrap(), owners);
+    }
+
+    #[test]
+    fn lines_of_owners() {
+        assert_eq!(owner(b"0 5 a b").unwrap(), ("a b".to_owned(), (0, Timestamp(5))));
+        for line in [&b""[..], b"0", b"0 5", b"x 5 a", b"0 -5 a", b"4294967296 5 a", b"0 5 \xff"] {
+            assert_eq!(owner(line), None, "{}", line.escape_ascii());
+        }
+    }
+}

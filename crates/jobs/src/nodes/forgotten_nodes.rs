@@ -1,0 +1,82 @@
+//! Nodes that administrators removed: a list of nodes leaves them out until they send again.
+
+use crate::common::registry::lock;
+use crate::{Registry, RegistryError};
+use model::{DeviceId, Timestamp};
+use rusqlite::{TransactionBehavior, params};
+use std::collections::HashMap;
+
+/// Most nodes that are kept, the last to be forgotten; one takes about 50 bytes.
+const FORGOTTEN_MAX: i64 = 100_000;
+
+/// The table.
+pub(crate) const TABLES: &str = "
+CREATE TABLE forgotten_nodes (
+    device TEXT PRIMARY KEY,
+    at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX forgotten_nodes_at ON forgotten_nodes (at);
+";
+
+impl Registry {
+    /// Forgets a node with all that it sent until `at`, and that its agent stopped. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails: then nothing of it is kept.
+    pub fn forget_node(&self, device: &DeviceId, at: Timestamp) -> Result<(), RegistryError> {
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        change
+            .prepare_cached("INSERT OR REPLACE INTO forgotten_nodes VALUES (?1, ?2)")?
+            .execute(params![device.as_str(), at.0])?;
+        change
+            .prepare_cached("DELETE FROM stopped WHERE origin = ?1")?
+            .execute([device.as_str()])?;
+        change
+            .prepare_cached(
+                "DELETE FROM forgotten_nodes WHERE device IN
+                     (SELECT device FROM forgotten_nodes ORDER BY at DESC LIMIT -1 OFFSET ?1)",
+            )?
+            .execute([FORGOTTEN_MAX])?;
+        Ok(change.commit()?)
+    }
+
+    /// The nodes that were forgotten, each with the time.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn forgotten_nodes(&self) -> Result<HashMap<DeviceId, Timestamp>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached("SELECT device, at FROM forgotten_nodes")?;
+        let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+        let one = |row: rusqlite::Result<(String, i64)>| {
+            let (name, at) = row?;
+            let device = DeviceId::new(&name).map_err(|_| RegistryError::Damaged(name))?;
+            Ok((device, Timestamp(at)))
+        };
+        rows.map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Users};
+    use model::Origin;
+
+    #[test]
+    fn a_forgotten_node_is_known_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.sqlite");
+        let open = || Registry::open(&path, Limits::default(), Users::default).unwrap();
+        let (node, agent) = (DeviceId::new("n1").unwrap(), Origin::new("n1").unwrap());
+        let registry = open();
+        registry.note_stops(&[(agent, true)], Timestamp(5)).unwrap();
+        registry.forget_node(&node, Timestamp(6)).unwrap();
+        registry.forget_node(&node, Timestamp(7)).unwrap();
+        drop(registry);
+        let registry = open();
+        assert_eq!(registry.forgotten_nodes().unwrap(), HashMap::from([(node, Timestamp(7))]));
+        assert_eq!(registry.stopped().unwrap(), []);
+    }
+}

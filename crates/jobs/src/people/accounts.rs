@@ -1,0 +1,427 @@
+//! Accounts: who pays for a job, who belongs to it, and what its members see of each other's jobs.
+//!
+//! A member is one of whom a scheduler told a job of the account, as long as it tells so and the last of them
+//! is not too long ago, or whom an administrator or manager added. Who was taken out stays out, whatever the
+//! scheduler tells. A manager sees all of the account's jobs, and
+//! says what its members see of them: nothing, as long as nobody says otherwise.
+
+use crate::common::registry::lock;
+use crate::common::sql_parts::Clauses;
+use crate::{Reader, Registry, RegistryError, Sees};
+use model::{ClusterId, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use std::{fmt, str::FromStr};
+
+/// Longest name of an account, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+/// Most accounts that people make; a scheduler's come with its jobs.
+const ACCOUNTS_MAX: i64 = 100_000;
+/// Most people of one account that people put there.
+const USERS_MAX: i64 = 10_000;
+
+/// The tables. A job that a user registered himself makes nobody a member: he could name any account.
+pub(crate) const TABLES: &str = "
+CREATE TABLE accounts (
+    cluster TEXT NOT NULL,
+    name TEXT NOT NULL,
+    members_see TEXT NOT NULL DEFAULT 'nothing' CHECK (members_see IN ('nothing', 'jobs', 'all')),
+    PRIMARY KEY (cluster, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE account_users (
+    cluster TEXT NOT NULL,
+    name TEXT NOT NULL,
+    uid INTEGER NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ('told', 'member', 'manager', 'removed')),
+    PRIMARY KEY (cluster, name, uid)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX account_users_uid ON account_users (uid);
+CREATE INDEX runs_cluster_account ON runs (cluster, account, start) WHERE account IS NOT NULL;
+CREATE VIEW account_sight AS
+    SELECT u.uid, u.cluster, u.name AS account,
+        CASE u.role WHEN 'manager' THEN 'all' ELSE a.members_see END AS sees
+    FROM account_users u JOIN accounts a ON a.cluster = u.cluster AND a.name = u.name
+    WHERE u.role = 'manager' OR (u.role <> 'removed' AND a.members_see <> 'nothing');
+INSERT INTO accounts (cluster, name)
+    SELECT DISTINCT cluster, account FROM runs
+    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0;
+INSERT INTO account_users
+    SELECT DISTINCT cluster, account, uid, 'told' FROM runs
+    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0;
+CREATE TRIGGER member_told AFTER INSERT ON runs
+WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
+    INSERT OR IGNORE INTO account_users VALUES (NEW.cluster, NEW.account, NEW.uid, 'told');
+END;
+CREATE TRIGGER member_told_later AFTER UPDATE OF account, uid ON runs
+WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
+    INSERT OR IGNORE INTO account_users VALUES (NEW.cluster, NEW.account, NEW.uid, 'told');
+END;
+";
+
+/// Version 4: those of whom jobs tell leave with them. `runs` counts a user's runs on the account since he is in
+/// it, so that it is looked for another only when the last of them is another account's; `last` is when the
+/// newest of them began. The `+` keep the search with a user's runs, which are fewer than an account's.
+pub(crate) const LEAVING: &str = "
+ALTER TABLE account_users ADD COLUMN runs INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE account_users ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+INSERT INTO account_users (cluster, name, uid, role, runs, last)
+    SELECT cluster, account, uid, 'told', count(*), max(start) FROM runs
+    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0 GROUP BY 1, 2, 3
+    ON CONFLICT DO UPDATE SET runs = excluded.runs, last = excluded.last;
+DELETE FROM account_users WHERE role = 'told' AND runs = 0;
+DROP TRIGGER member_told;
+DROP TRIGGER member_told_later;
+CREATE TRIGGER member_told AFTER INSERT ON runs
+WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        VALUES (NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start)
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+END;
+CREATE TRIGGER member_told_later AFTER UPDATE OF account, uid ON runs
+WHEN NEW.registered = 0 AND (NEW.account IS NOT OLD.account OR NEW.uid IS NOT OLD.uid) BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) SELECT NEW.cluster, NEW.account
+        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL;
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        SELECT NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start
+        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+CREATE TRIGGER member_untold AFTER DELETE ON runs
+WHEN OLD.account IS NOT NULL AND OLD.uid IS NOT NULL AND OLD.registered = 0 BEGIN
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+";
+
+/// Which account: `slurm:physics`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AccountKey {
+    /// Whose account.
+    pub cluster: ClusterId,
+    /// Its name there.
+    pub name: Box<str>,
+}
+
+/// Why a text names no account.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no account: write CLUSTER:NAME, such as slurm:physics")]
+pub struct AccountKeyError(pub String);
+
+impl FromStr for AccountKey {
+    type Err = AccountKeyError;
+
+    fn from_str(text: &str) -> Result<Self, AccountKeyError> {
+        let wrong = || AccountKeyError(text.chars().take(100).collect());
+        let (cluster, name) = text.split_once(':').ok_or_else(wrong)?;
+        let cluster = ClusterId::new(cluster).map_err(|_| wrong())?;
+        let fine = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+        if !fine || name.contains(model::is_unprintable) {
+            return Err(wrong());
+        }
+        Ok(Self { cluster, name: name.into() })
+    }
+}
+
+/// As it is read.
+impl fmt::Display for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.cluster, self.name)
+    }
+}
+
+/// What somebody is in an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A scheduler told a job of his, not too long ago.
+    Told,
+    /// Somebody added him.
+    Member,
+    /// He says what the members see, and sees everything.
+    Manager,
+    /// He was taken out.
+    Removed,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Told, Self::Member, Self::Manager, Self::Removed];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Told => "told",
+            Self::Member => "member",
+            Self::Manager => "manager",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+impl Sees {
+    /// Every answer.
+    pub const ALL: [Self; 3] = [Self::Nothing, Self::Listed, Self::All];
+
+    /// The word by which an account's managers say it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Listed => "jobs",
+            Self::All => "all",
+        }
+    }
+
+    fn of_word(word: &str) -> Self {
+        Self::ALL.into_iter().find(|sees| sees.word() == word).unwrap_or(Self::Nothing)
+    }
+}
+
+/// An account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Which.
+    pub key: AccountKey,
+    /// What its members see of each other's jobs.
+    pub members_see: Sees,
+    /// Its people, by number.
+    pub users: Vec<(u32, Role)>,
+}
+
+/// What is to change of an account. The default changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountChange {
+    /// What its members see of each other's jobs.
+    pub members_see: Option<Sees>,
+    /// Who is to be what; the last word on a user counts.
+    pub users: Vec<(u32, Role)>,
+}
+
+impl Registry {
+    /// The accounts, by name: all, or those that this user belongs to.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more than the registry's limit of rows.
+    pub fn accounts(&self, of: Option<u32>) -> Result<Vec<Account>, RegistryError> {
+        let reader = lock(&self.reader);
+        let limit = self.limits.rows_max;
+        let mut find = reader.prepare_cached(
+            "SELECT a.cluster, a.name FROM accounts a WHERE ?1 IS NULL OR EXISTS (
+                 SELECT 1 FROM account_users u WHERE u.cluster = a.cluster AND u.name = a.name
+                 AND u.uid = ?1 AND u.role <> 'removed')
+             ORDER BY a.cluster, a.name LIMIT ?2",
+        )?;
+        let most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+        let mut rows = find.query(params![of, most])?;
+        let mut accounts = Vec::new();
+        while let Some(row) = rows.next()? {
+            let key = key(row.get(0)?, row.get(1)?)?;
+            accounts.extend(account(&reader, &key)?);
+        }
+        if accounts.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(accounts) }
+    }
+
+    /// An account, if it is known.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn account(&self, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
+        account(&lock(&self.reader), key)
+    }
+
+    /// Changes an account, which it makes if need be. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are too many accounts or too many people in it: then nothing is changed.
+    pub fn change_account(
+        &self,
+        key: &AccountKey,
+        change: &AccountChange,
+    ) -> Result<Account, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let step = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let (cluster, name) = (key.cluster.as_str(), &*key.name);
+        let count = |sql: &str, most: i64, what: &'static str| {
+            let count: i64 = step.query_row(sql, params![cluster, name], |row| row.get(0))?;
+            if count > most { Err(RegistryError::TooManyOf(most, what)) } else { Ok(()) }
+        };
+        step.execute(
+            "INSERT OR IGNORE INTO accounts (cluster, name) VALUES (?1, ?2)",
+            [cluster, name],
+        )?;
+        let accounts = "SELECT count(*) FROM accounts WHERE ?1 <> '' AND ?2 <> ''";
+        count(accounts, ACCOUNTS_MAX, "accounts")?;
+        if let Some(sees) = change.members_see {
+            step.execute(
+                "UPDATE accounts SET members_see = ?3 WHERE cluster = ?1 AND name = ?2",
+                params![cluster, name, sees.word()],
+            )?;
+        }
+        for (uid, role) in &change.users {
+            step.prepare_cached(
+                "INSERT INTO account_users (cluster, name, uid, role) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET role = excluded.role",
+            )?
+            .execute(params![cluster, name, uid, role.word()])?;
+        }
+        let users = "SELECT count(*) FROM account_users WHERE cluster = ?1 AND name = ?2 AND role <> 'told'";
+        count(users, USERS_MAX, "people in one account")?;
+        let changed = account(&step, key)?;
+        step.commit()?;
+        changed.ok_or_else(|| RegistryError::Damaged(key.to_string()))
+    }
+
+    /// Deletes an account with its people; `None`: it is not known. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn delete_account(&self, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let step = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let deleted = account(&step, key)?;
+        let named = [key.cluster.as_str(), &*key.name];
+        step.execute("DELETE FROM account_users WHERE cluster = ?1 AND name = ?2", named)?;
+        step.execute("DELETE FROM accounts WHERE cluster = ?1 AND name = ?2", named)?;
+        step.commit()?;
+        Ok(deleted)
+    }
+
+    /// Takes those out of accounts of whom only jobs told that they are in it, and whose last job there began
+    /// before an instant and runs or waits no more. How many left. They are back with their next job.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn leave_accounts(&self, before: Timestamp) -> Result<usize, RegistryError> {
+        let writer = lock(&self.writer);
+        let mut leave = writer.prepare_cached(
+            "DELETE FROM account_users AS u WHERE u.role = 'told' AND u.last < ?1 AND NOT EXISTS (
+                 SELECT 1 FROM runs r WHERE r.stop IS NULL AND +r.uid = u.uid
+                 AND +r.cluster = u.cluster AND +r.account = u.name AND r.registered = 0)",
+        )?;
+        Ok(leave.execute([before.0])?)
+    }
+}
+
+fn account(db: &Connection, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
+    let named = params![key.cluster.as_str(), key.name];
+    let mut find =
+        db.prepare_cached("SELECT members_see FROM accounts WHERE cluster = ?1 AND name = ?2")?;
+    let word: Option<String> = find.query_row(named, |row| row.get(0)).optional()?;
+    let Some(word) = word else { return Ok(None) };
+    let mut find = db.prepare_cached(
+        "SELECT uid, role FROM account_users WHERE cluster = ?1 AND name = ?2 ORDER BY uid",
+    )?;
+    let mut rows = find.query(named)?;
+    let mut users = Vec::new();
+    while let Some(row) = rows.next()? {
+        let word: String = row.get(1)?;
+        let role = Role::ALL.into_iter().find(|role| role.word() == word);
+        users.push((row.get(0)?, role.ok_or(RegistryError::Damaged(word))?));
+    }
+    Ok(Some(Account { key: key.clone(), members_see: Sees::of_word(&word), users }))
+}
+
+fn key(cluster: String, name: String) -> Result<AccountKey, RegistryError> {
+    let cluster = ClusterId::new(&cluster).map_err(|_| RegistryError::Damaged(cluster))?;
+    Ok(AccountKey { cluster, name: name.into() })
+}
+
+/// How much a reader sees of a run: of this user, on this account.
+pub(crate) fn sees(
+    db: &Connection,
+    reader: Reader,
+    cluster: &ClusterId,
+    (uid, account): (Option<u32>, Option<&str>),
+) -> Result<Sees, RegistryError> {
+    if reader.sees_every_job() {
+        return Ok(Sees::All);
+    }
+    let Some(own) = reader.uid() else { return Ok(Sees::Nothing) };
+    if uid == Some(own) {
+        return Ok(Sees::All);
+    }
+    let Some(account) = account else { return Ok(Sees::Nothing) };
+    let mut find = db.prepare_cached(
+        "SELECT sees FROM account_sight WHERE uid = ?1 AND cluster = ?2 AND account = ?3",
+    )?;
+    let word: Option<String> =
+        find.query_row(params![own, cluster.as_str(), account], |row| row.get(0)).optional()?;
+    Ok(word.map_or(Sees::Nothing, |word| Sees::of_word(&word)))
+}
+
+/// Narrows a question about runs `r` to those that its reader sees at least so much of, looking at each.
+pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: Sees) {
+    if reader.sees_every_job() {
+        return;
+    }
+    let clause = format!(
+        "(r.uid = ? OR EXISTS (SELECT 1 FROM account_sight s
+          WHERE s.uid = ? AND s.cluster = r.cluster AND s.account = r.account{}))",
+        enough(least)
+    );
+    let uid = number(reader);
+    clauses.and_all(&clause, [uid.clone(), uid]);
+}
+
+/// Begins a question about runs `r` with those that its reader sees all of and that may have been somewhere
+/// between two times, scheduler's and nodes' times together.
+pub(crate) fn begin(clauses: &mut Clauses, reader: Reader, (from, to): (i64, i64)) {
+    let own = own(number(reader), (from, to));
+    let accounts = format!(
+        "SELECT x.run FROM account_sight s CROSS JOIN spans c
+         CROSS JOIN runs x INDEXED BY runs_account_time
+         ON x.account = s.account AND x.class = c.class
+         AND x.start BETWEEN ? - c.reach AND ? + c.reach
+         WHERE s.uid = ? AND x.cluster = s.cluster{}",
+        enough(Sees::All)
+    );
+    let clause = format!("r.run IN ({OWN} UNION ALL {accounts})");
+    clauses.and_all(&clause, own.into_iter().chain([from.into(), to.into(), number(reader)]));
+}
+
+/// The same with the runs of a user.
+pub(crate) fn begin_with_own(clauses: &mut Clauses, uid: u32, between: (i64, i64)) {
+    clauses.and_all(&format!("r.run IN ({OWN})"), own(Value::Integer(uid.into()), between));
+}
+
+const OWN: &str = "SELECT x.run FROM spans c CROSS JOIN runs x INDEXED BY runs_uid_time
+    ON x.uid = ? AND x.class = c.class AND x.start BETWEEN ? - c.reach AND ? + c.reach";
+
+fn own(uid: Value, (from, to): (i64, i64)) -> [Value; 3] {
+    [uid, from.into(), to.into()]
+}
+
+/// The accounts of whose jobs a user sees at least so much, so many at most.
+pub(crate) fn shown(
+    db: &Connection,
+    uid: u32,
+    least: Sees,
+    most: usize,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut find = db.prepare_cached(&format!(
+        "SELECT s.cluster, s.account FROM account_sight s WHERE s.uid = ?{} LIMIT {most}",
+        enough(least)
+    ))?;
+    let shown = find.query_map([uid], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    shown.collect()
+}
+
+const fn enough(least: Sees) -> &'static str {
+    if matches!(least, Sees::All) { " AND s.sees = 'all'" } else { "" }
+}
+
+/// Nothing equals NULL: who is no user sees no job.
+fn number(reader: Reader) -> Value {
+    reader.uid().map_or(Value::Null, |uid| Value::Integer(uid.into()))
+}

@@ -1,0 +1,288 @@
+//! Where jobs were, and when: as nodes saw them; on devices where no agent did, such as a node without one
+//! or a power meter, as the record of the run says. The record is asked when the question is, so that what
+//! it corrects late is right for everything that was measured before.
+
+use crate::common::registry::lock;
+use crate::common::sql_parts::{Clauses, device, key};
+use crate::people::accounts;
+use crate::presence::granted::Owner;
+use crate::{Reader, Registry, RegistryError, Sees};
+use model::{Allocation, DeviceId, JobKey, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+
+/// Of a device of a record that no agent saw the run on.
+const UNSEEN: &str = "t.start IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device)";
+
+/// Until when a run has a device of its record: until its nodes say that it is over, where the record does
+/// not say when.
+const STOP: &str = "coalesce(t.stop, max(r.stop, t.start))";
+
+/// Which stays on devices are asked for. The default asks for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// For whom: of jobs that he sees all of.
+    pub reader: Reader,
+    /// Only of this job.
+    pub job: Option<JobKey>,
+    /// Only of jobs of this user.
+    pub uid: Option<u32>,
+    /// Only on this device.
+    pub device: Option<DeviceId>,
+    /// That had not ended before.
+    pub from: Option<Timestamp>,
+    /// That had started by then.
+    pub to: Option<Timestamp>,
+    /// Whether to look up what the run has of each device, too.
+    pub shares: bool,
+}
+
+/// What a run has of a device, where its record says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// How many cores.
+    pub cpus: Option<u32>,
+    /// How many accelerators.
+    pub gpus: Option<u32>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A job's stay on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Which job.
+    pub key: JobKey,
+    /// The user's number.
+    pub uid: Option<u32>,
+    /// Which of its runs, by start.
+    pub run_start: Timestamp,
+    /// Where.
+    pub device: DeviceId,
+    /// From when.
+    pub start: Timestamp,
+    /// Until when; `None` while it lasts.
+    pub stop: Option<Timestamp>,
+    /// What it has of the device; nothing where the window does not ask for it.
+    pub share: Share,
+}
+
+impl Registry {
+    /// Where a run of a job was, by device and start.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn allocations(
+        &self,
+        key: &JobKey,
+        run_start: Timestamp,
+    ) -> Result<Vec<Allocation>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT run FROM runs WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND started = 1",
+        )?;
+        let place = (key.cluster.as_str(), key.id.get(), run_start.0);
+        let mut rows = find.query(place)?;
+        let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+        stays_of(&reader, key, row.get(0)?)
+    }
+
+    /// The stays of jobs on devices within a window, ordered by device, start and job.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more than the registry's limit of rows.
+    pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
+        let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
+        let db = lock(&self.reader);
+        each_stay(&db, (window, self.owner_of(&db, window)?), limit, |stay| {
+            intervals.push(stay);
+            Ok(())
+        })?;
+        if intervals.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(intervals) }
+    }
+}
+
+impl Registry {
+    /// The owner whose jobs a window is limited to, if it is.
+    pub(crate) fn owner_of(
+        &self,
+        db: &Connection,
+        window: &Window,
+    ) -> rusqlite::Result<Option<Owner>> {
+        let uid = window.reader.uid().or(window.uid);
+        uid.map(|uid| Owner::new(self, db, uid)).transpose()
+    }
+}
+
+/// Shows the stays within a window, ordered by device, start and job; `limit` and one more at most.
+pub(crate) fn each_stay(
+    db: &Connection,
+    (window, owner): (&Window, Option<Owner>),
+    limit: usize,
+    mut show: impl FnMut(Interval) -> Result<(), RegistryError>,
+) -> Result<(), RegistryError> {
+    let owner = owner.as_ref();
+    let (seen, unseen) = (within(window, &VISITS, owner), within(window, &SHARES, owner));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (of_seen, of_unseen) = if window.shares {
+        ("s.cpus, s.gpus, s.memory_bytes", "t.cpus, t.gpus, t.memory_bytes")
+    } else {
+        ("NULL, NULL, NULL", "NULL, NULL, NULL")
+    };
+    let sql = format!(
+        "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop, {of_seen}{}
+         UNION ALL
+         SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}, {of_unseen}{} AND {UNSEEN}
+         ORDER BY 5, 6, 1, 2 LIMIT {}",
+        seen.text,
+        unseen.text,
+        limit.saturating_add(1)
+    );
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query(params_from_iter(seen.values.into_iter().chain(unseen.values)))?;
+    while let Some(row) = rows.next()? {
+        show(interval(row)?)?;
+    }
+    Ok(())
+}
+
+/// A table `t` of stays.
+struct Stays {
+    name: &'static str,
+    /// Whose run they are, and how it is found.
+    of_run: &'static str,
+    runs: &'static str,
+    by_device: &'static str,
+    by_time: &'static str,
+    /// When one ends.
+    stop: &'static str,
+    /// What adds what the run has of the device, as `s`.
+    share: &'static str,
+}
+
+const VISITS: Stays = Stays {
+    name: "visits",
+    of_run: "t.run = r.run",
+    runs: "runs r",
+    by_device: "visits_device",
+    by_time: "visits_time",
+    stop: "t.stop",
+    share: " LEFT JOIN shares s ON s.record = r.record AND s.device = t.device",
+};
+
+const SHARES: Stays = Stays {
+    name: "shares",
+    of_run: "t.record = r.record",
+    runs: "runs r INDEXED BY runs_record",
+    by_device: "shares_device",
+    by_time: "shares_time",
+    stop: STOP,
+    share: "",
+};
+
+/// Where stays of a window are looked for, and what they must be: from the job, from the device, from the runs
+/// that the reader or the user has, or from all that were there.
+fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
+    let Stays { name, of_run, runs, by_device, by_time, stop, share } = stays;
+    let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
+    let between = (from.map_or(i64::MIN, |from| from.0), to);
+    let is_of_one = window.job.is_some() || window.device.is_some();
+    let by_run = !is_of_one && (!window.reader.sees_every_job() || window.uid.is_some());
+    let mut clauses = Clauses::default();
+    let mut values = Vec::new();
+    if by_run && window.reader.sees_every_job() {
+        window.uid.iter().for_each(|uid| accounts::begin_with_own(&mut clauses, *uid, between));
+    } else if by_run {
+        accounts::begin(&mut clauses, window.reader, between);
+    } else {
+        accounts::narrow(&mut clauses, window.reader, Sees::All);
+    }
+    let tables = if window.job.is_some() {
+        format!("runs r INDEXED BY runs_key CROSS JOIN {name} t ON {of_run}")
+    } else if by_run {
+        // By number.
+        format!("runs r NOT INDEXED CROSS JOIN {name} t ON {of_run}")
+    } else {
+        let (index, on) = match &window.device {
+            Some(device) => {
+                values.push(Value::Text(device.to_string()));
+                (by_device, "t.device = ? AND ")
+            }
+            None => (by_time, ""),
+        };
+        values.extend([Value::Integer(between.0), Value::Integer(to)]);
+        format!(
+            "spans c CROSS JOIN {name} t INDEXED BY {index}
+             ON {on}t.class = c.class AND t.start BETWEEN ? - c.reach AND ?
+             CROSS JOIN {runs} ON {of_run}"
+        )
+    };
+    if let Some(key) = &window.job {
+        clauses.and("r.cluster = ?", Value::Text(key.cluster.to_string()));
+        clauses.and("r.id = ?", Value::Integer(key.id.get()));
+    }
+    if let Some(uid) = window.uid {
+        clauses.and("r.uid = ?", Value::Integer(uid.into()));
+    }
+    if let Some(owner) = owner {
+        let (clause, values) = owner.narrow(*name == VISITS.name);
+        clauses.and_all(&clause, values);
+    }
+    if let Some(device) = &window.device {
+        clauses.and("t.device = ?", Value::Text(device.to_string()));
+    }
+    if let Some(from) = from {
+        // The first looks no run up.
+        clauses.and("(t.stop IS NULL OR t.stop >= ?)", Value::Integer(from.0));
+        clauses.and(&format!("({stop} IS NULL OR {stop} >= ?)"), Value::Integer(from.0));
+    }
+    // Which also lets others follow.
+    clauses.and("t.start <= ?", Value::Integer(to));
+    values.extend(clauses.values);
+    let share = if window.shares { *share } else { "" };
+    Clauses { text: format!(" FROM {tables}{share}{}", clauses.text), values }
+}
+
+/// Where a run was, by device and start.
+pub(crate) fn stays_of(
+    db: &Connection,
+    key: &JobKey,
+    run: i64,
+) -> Result<Vec<Allocation>, RegistryError> {
+    let sql = format!(
+        "SELECT device, start, stop FROM visits WHERE run = ?1
+         UNION ALL
+         SELECT t.device, t.start, {STOP} FROM runs r JOIN shares t ON t.record = r.record
+         WHERE r.run = ?1 AND {UNSEEN}
+         ORDER BY 1, 2"
+    );
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query([run])?;
+    let mut allocations = Vec::new();
+    while let Some(row) = rows.next()? {
+        allocations.push(Allocation {
+            job: key.clone(),
+            device: device(row.get(0)?)?,
+            start: Timestamp(row.get(1)?),
+            stop: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+        });
+    }
+    Ok(allocations)
+}
+
+fn interval(row: &Row<'_>) -> Result<Interval, RegistryError> {
+    Ok(Interval {
+        key: key(row.get(0)?, row.get(1)?)?,
+        uid: row.get(2)?,
+        run_start: Timestamp(row.get(3)?),
+        device: device(row.get(4)?)?,
+        start: Timestamp(row.get(5)?),
+        stop: row.get::<_, Option<i64>>(6)?.map(Timestamp),
+        share: Share {
+            cpus: row.get(7)?,
+            gpus: row.get(8)?,
+            memory_bytes: row.get::<_, Option<i64>>(9)?.map(i64::unsigned_abs),
+        },
+    })
+}

@@ -1,0 +1,5 @@
+//! Where jobs were, when, and by whose report.
+
+pub(crate) mod allocations;
+pub(crate) mod granted;
+pub(crate) mod verified_presence;

@@ -1,0 +1,361 @@
+//! Questions to the registry: which jobs, and what is known of each.
+
+use crate::common::registry::lock;
+use crate::common::sql_parts::{Clauses, key};
+use crate::matching::join::{Span, within};
+use crate::people::accounts;
+use crate::presence::allocations::stays_of;
+use crate::presence::granted::Grants;
+use crate::records::store_records::{resources, shares, state, steps, types};
+use crate::runs::oom_kills;
+use crate::{JobName, Killed, NodeShare, Reader, Registry, RegistryError, RunsSeen, Sees, Step};
+use model::{Allocation, ClusterId, Job, JobId, JobKey, JobState, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
+    r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue,
+    coalesce(o.state_word, CASE r.registered WHEN 2 THEN 'NO SIGN OF LIFE' END),
+    o.part_of, o.array_index, o.types,
+    o.requested_nodes, o.requested_cpus, o.requested_gpus, o.requested_memory_bytes,
+    o.requested_wall_seconds, o.requested_cpu_seconds,
+    o.used_nodes, o.used_cpus, o.used_gpus, o.used_memory_bytes, o.used_wall_seconds, o.used_cpu_seconds";
+
+pub(crate) const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
+
+/// A run with everything that is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whole {
+    /// The run.
+    pub job: Job,
+    /// Where it was and when, by device and start: as its nodes saw it; for devices on which no agent did,
+    /// as its record says.
+    pub allocations: Vec<Allocation>,
+    /// What its record says of its devices.
+    pub nodes: Vec<NodeShare>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// Its tasks that the kernel killed as memory was out, as its nodes read it in the kernel's log.
+    pub oom_kills: Vec<Killed>,
+}
+
+impl Registry {
+    /// The job that a person means. A number that several clusters have names none of them: the caller may be about
+    /// to end one.
+    ///
+    /// # Errors
+    /// No job has the name, or it is that of the whole of several, or jobs of several clusters have it; or
+    /// SQLite fails.
+    pub fn resolve(&self, name: &JobName) -> Result<JobKey, RegistryError> {
+        self.resolve_seen(name, Reader::Everything)
+    }
+
+    /// The same among the jobs of which a reader may know: another's job is unknown to the reader, and makes no
+    /// name ambiguous.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_seen(&self, name: &JobName, reader_of: Reader) -> Result<JobKey, RegistryError> {
+        let mut found = self.keys_seen(name, reader_of)?;
+        if let Some(cluster) = &name.cluster {
+            found.retain(|key| key.cluster == *cluster);
+        }
+        match found.as_slice() {
+            [] if is_whole(&lock(&self.reader), name, reader_of)? => {
+                let number = name.id().map_or(0, JobId::get);
+                Err(RegistryError::Parts { name: name.to_string(), number })
+            }
+            [] => Err(RegistryError::Unknown(name.to_string())),
+            [key] => Ok(key.clone()),
+            several => Err(RegistryError::Ambiguous {
+                spelling: name.spelling.to_string(),
+                clusters: several.iter().map(|key| key.cluster.clone()).collect(),
+            }),
+        }
+    }
+
+    /// The jobs of a number or, where there are none, of a spelling, of which a reader may know.
+    fn keys_seen(&self, name: &JobName, reader_of: Reader) -> Result<Vec<JobKey>, RegistryError> {
+        let by_id = name.id().map(|id| ("id = ?1", Value::Integer(id.get())));
+        let by_spelling = ("spelling = ?1", Value::Text(name.spelling.to_string()));
+        for (clause, value) in by_id.into_iter().chain([by_spelling]) {
+            let mut found = Vec::new();
+            let keys = keys(&lock(&self.reader), clause, &value)?;
+            for key in keys {
+                found.push((self.sees_any(reader_of, &key)? != Sees::Nothing, key));
+            }
+            found.retain(|(is_seen, _)| *is_seen);
+            if !found.is_empty() {
+                return Ok(found.into_iter().map(|(_, key)| key).collect());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The newest run of a job.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn job(&self, key: &JobKey) -> Result<Option<Job>, RegistryError> {
+        Ok(self.runs(key)?.pop())
+    }
+
+    /// The number of the user whose job it is, where it is known.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn owner(&self, key: &JobKey) -> Result<Option<u32>, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT uid FROM runs WHERE cluster = ?1 AND id = ?2 ORDER BY start DESC LIMIT 1",
+        )?;
+        let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+        Ok(rows.next()?.map(|row| row.get(0)).transpose()?.flatten())
+    }
+
+    /// How much a reader sees of the newest run of a job.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees(&self, reader: Reader, key: &JobKey) -> Result<Sees, RegistryError> {
+        let Some(job) = self.job(key)? else {
+            return Ok(if reader.sees_every_job() { Sees::All } else { Sees::Nothing });
+        };
+        self.sees_run(reader, &job)
+    }
+
+    /// How much a reader sees of any run of a job: of a number that was given again, of that which he sees
+    /// most of.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees_any(&self, reader: Reader, key: &JobKey) -> Result<Sees, RegistryError> {
+        let mut most = self.sees(reader, key)?;
+        if most == Sees::All {
+            return Ok(most);
+        }
+        for run in self.runs(key)? {
+            most = most.max(self.sees_run(reader, &run)?);
+        }
+        Ok(most)
+    }
+
+    /// How much a reader sees of a run.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn sees_run(&self, reader: Reader, job: &Job) -> Result<Sees, RegistryError> {
+        let whose = (job.uid, job.account.as_deref());
+        accounts::sees(&lock(&self.reader), reader, &job.key.cluster, whose)
+    }
+
+    /// When a reader sees what is counted under a job's number.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn runs_seen(&self, reader: Reader, key: &JobKey) -> Result<RunsSeen, RegistryError> {
+        let mut seen = RunsSeen { every: true, ..RunsSeen::default() };
+        for run in self.runs(key)? {
+            if self.sees_run(reader, &run)? == Sees::All {
+                // A job that has not started was nowhere.
+                let span = run.start.map(|start| self.within_record(&run, start)).transpose()?;
+                seen.runs.push((span, self.granted(reader, &run)?));
+            } else {
+                seen.every = false;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// From when until when a run may be read: see [`within`].
+    fn within_record(&self, run: &Job, start: Timestamp) -> Result<crate::Span, RegistryError> {
+        let span = Span { start, stop: run.stop };
+        let reader = lock(&self.reader);
+        let mut find = reader.prepare_cached(
+            "SELECT told_start, told_stop, clock_us FROM runs
+             WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND told_start IS NOT NULL",
+        )?;
+        let place = params![run.key.cluster.as_str(), run.key.id.get(), start.0];
+        let recorded = find
+            .query_row(place, |row| {
+                let stop = row.get::<_, Option<i64>>(1)?.map(Timestamp);
+                Ok(within(span, Span { start: Timestamp(row.get(0)?), stop }, row.get(2)?))
+            })
+            .optional()?;
+        let Span { start, stop } = recorded.unwrap_or(span);
+        Ok((start, stop))
+    }
+
+    /// Every run of a job, the oldest first.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn runs(&self, key: &JobKey) -> Result<Vec<Job>, RegistryError> {
+        let reader = lock(&self.reader);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start"
+        );
+        let mut find = reader.prepare_cached(&sql)?;
+        let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next()? {
+            jobs.push(job(row)?);
+        }
+        Ok(jobs)
+    }
+
+    /// The newest run of a job, with everything that is known of it.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn whole(&self, key: &JobKey) -> Result<Option<Whole>, RegistryError> {
+        self.whole_seen(key, None, Reader::Everything)
+    }
+
+    /// The newest run of a job of those that a reader sees all of, and that had started, or were submitted, by
+    /// then, with everything that is known of it.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn whole_seen(
+        &self,
+        key: &JobKey,
+        by: Option<Timestamp>,
+        reader_of: Reader,
+    ) -> Result<Option<Whole>, RegistryError> {
+        let reader = lock(&self.reader);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 AND r.start <= ?3
+             ORDER BY r.start DESC"
+        );
+        let by = by.map_or(i64::MAX, |by| by.0);
+        let mut find = reader.prepare_cached(&sql)?;
+        let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), by])?;
+        let (row, job) = loop {
+            let Some(row) = rows.next()? else { return Ok(None) };
+            let job = job(row)?;
+            let whose = (job.uid, job.account.as_deref());
+            if accounts::sees(&reader, reader_of, &key.cluster, whose)? == Sees::All {
+                break (row, job);
+            }
+        };
+        let mut allocations = stays_of(&reader, key, row.get(0)?)?;
+        let granted = Grants::new(self, &reader, reader_of).of(row.get(0)?)?;
+        allocations.retain(|allocation| granted.has(&allocation.device));
+        let (mut nodes, mut done) = (Vec::new(), Vec::new());
+        if let Some(record) = row.get(1)? {
+            (nodes, done) = (shares(&reader, record)?, steps(&reader, record)?);
+        }
+        let oom_kills = oom_kills::of_run(&reader, key, &allocations)?;
+        Ok(Some(Whole { job, allocations, nodes, steps: done, oom_kills }))
+    }
+
+    /// The jobs of a number, of whatever cluster, in order.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn keys_of(&self, id: JobId) -> Result<Vec<JobKey>, RegistryError> {
+        keys(&lock(&self.reader), "id = ?1", &Value::Integer(id.get()))
+    }
+
+    /// How many local jobs of a user run, or have not ended before an instant; counted up to `most`.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn local_since(
+        &self,
+        uid: u32,
+        from: Timestamp,
+        most: usize,
+    ) -> Result<usize, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut count = reader.prepare_cached(
+            "SELECT count(*) FROM (SELECT 1 FROM runs WHERE uid = ?1 AND cluster = ?2
+             AND (stop IS NULL OR stop >= ?3) ORDER BY start DESC LIMIT ?4)",
+        )?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values = params![uid, ClusterId::LOCAL, from.0, most];
+        let count: i64 = count.query_row(values, |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// How many jobs run now.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn running(&self) -> Result<u64, RegistryError> {
+        let reader = lock(&self.reader);
+        let mut count = reader.prepare_cached(
+            "SELECT count(*) FROM runs WHERE stop IS NULL AND (visits > 0 OR told = 'running')",
+        )?;
+        let count: i64 = count.query_row([], |row| row.get(0))?;
+        Ok(count.unsigned_abs())
+    }
+}
+
+fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, RegistryError> {
+    let sql = format!("SELECT DISTINCT cluster, id FROM runs WHERE {clause} ORDER BY cluster, id");
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query([value])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        keys.push(key(row.get(0)?, row.get(1)?)?);
+    }
+    Ok(keys)
+}
+
+/// Whether a name's number stands for the whole of several jobs, of which a reader may know one.
+fn is_whole(db: &Connection, name: &JobName, reader: Reader) -> rusqlite::Result<bool> {
+    let Some(id) = name.id() else { return Ok(false) };
+    let mut clauses = Clauses::default();
+    clauses.and("o.part_of = ?", Value::Integer(id.get()));
+    if let Some(cluster) = &name.cluster {
+        clauses.and("o.cluster = ?", Value::Text(cluster.to_string()));
+    }
+    accounts::narrow(&mut clauses, reader, Sees::Listed);
+    let sql = format!(
+        "SELECT 1 FROM records o INDEXED BY records_part_of JOIN runs r ON r.record = o.record{} LIMIT 1",
+        clauses.text
+    );
+    db.prepare_cached(&sql)?.exists(params_from_iter(clauses.values))
+}
+
+pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
+    let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Timestamp));
+    let (seen, told): (bool, Option<String>) = (row.get(2)?, row.get(3)?);
+    let told = told.map(|word| state(&word)).transpose()?;
+    let start = row.get::<_, bool>(6)?.then_some(()).and(time(7)?);
+    let (stop, uid): (_, Option<u32>) = (time(8)?, row.get(11)?);
+    let exit_code: Option<i32> = row.get(14)?;
+    let user = row.get::<_, Option<Box<str>>>(10)?;
+    let words: Option<String> = row.get(21)?;
+    let failed = exit_code.unwrap_or(0) != 0 || told == Some(JobState::Failed);
+    // As `list::STATE` has it.
+    let state = match (told, stop) {
+        (Some(told), _) if !seen => told,
+        (_, None) => JobState::Running,
+        (_, Some(_)) if failed => JobState::Failed,
+        _ => JobState::Ended,
+    };
+    Ok(Job {
+        key: key(row.get(4)?, row.get(5)?)?,
+        spelling: row.get(9)?,
+        user: user.or_else(|| uid.map(|uid| uid.to_string().into())),
+        uid,
+        account: row.get(12)?,
+        project: row.get(16)?,
+        name: row.get(13)?,
+        queue: row.get(17)?,
+        state,
+        state_word: row.get(18)?,
+        submit: time(15)?,
+        start,
+        stop,
+        exit_code,
+        part_of: row.get(19)?,
+        array_index: row.get(20)?,
+        types: words.map(|words| types(&words)).unwrap_or_default(),
+        requested: resources(row, 22)?,
+        used: resources(row, 28)?,
+    })
+}

@@ -1,0 +1,262 @@
+//! Where schedulers and nodes disagree about the jobs of now.
+
+use crate::common::registry::lock;
+use crate::common::sql_parts::{device, key};
+use crate::{Registry, RegistryError};
+use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
+use rusqlite::{Connection, Row, params};
+use std::collections::HashMap;
+
+/// How long a scheduler and a node may be apart before it counts: the scheduler is asked now and then, and
+/// makes and removes cgroups when it comes to it.
+pub const PATIENCE: i64 = 60 * Timestamp::SECOND;
+
+/// What a scheduler and the nodes say differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// It runs there, says the scheduler; the node reports, and has no cgroup of it.
+    NotSeen,
+    /// The node has its cgroup; the scheduler, which tells of other jobs, knows no such job.
+    NotKnown,
+    /// The node has its cgroup; the scheduler says that it is over, or has not started.
+    NotRunning,
+    /// The node has its cgroup; the scheduler gave it other nodes.
+    OtherNode,
+    /// The cgroup is one user's; the job is another's.
+    OtherUser,
+}
+
+impl Difference {
+    /// The word shown to people.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotSeen => "not_seen",
+            Self::NotKnown => "not_known",
+            Self::NotRunning => "not_running",
+            Self::OtherNode => "other_node",
+            Self::OtherUser => "other_user",
+        }
+    }
+}
+
+/// A job about which a scheduler and a node disagree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// Which job.
+    pub key: JobKey,
+    /// On which device.
+    pub device: DeviceId,
+    /// What it is.
+    pub difference: Difference,
+    /// Since when it is so: of the cgroup or of the record, whichever came later.
+    pub since: Timestamp,
+    /// What the scheduler says.
+    pub scheduler: String,
+    /// What the node says.
+    pub node: String,
+}
+
+/// A cgroup that is there.
+struct Seen {
+    key: JobKey,
+    device: DeviceId,
+    start: i64,
+    record: Option<i64>,
+    node_user: Option<String>,
+    node_uid: Option<u32>,
+}
+
+/// What its record says.
+struct RecordedState {
+    state: Option<JobState>,
+    state_word: String,
+    user: Option<String>,
+    uid: Option<u32>,
+    stop: Option<i64>,
+    shares: u64,
+    has_device: bool,
+}
+
+impl Registry {
+    /// Where schedulers and nodes disagree about the jobs that are there or are said to be, for longer than
+    /// [`PATIENCE`], by job and device. `reports` says whether an agent on a device tells what it sees: where
+    /// none does, it proves nothing that no cgroup is told of. At most as many as the registry's limit of
+    /// rows.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn disagreements(
+        &self,
+        now: Timestamp,
+        reports: impl Fn(&DeviceId) -> bool,
+    ) -> Result<Vec<Disagreement>, RegistryError> {
+        let reader = lock(&self.reader);
+        let before = now.plus(-PATIENCE).0;
+        let mut found = Vec::new();
+        let mut telling = HashMap::new();
+        for seen in seen(&reader, before)? {
+            let tells = match telling.get(&seen.key.cluster) {
+                Some(tells) => *tells,
+                None => tells_of_jobs(&reader, &seen.key.cluster, &mut telling)?,
+            };
+            if tells {
+                judge(&reader, &seen, before, &mut found)?;
+            }
+        }
+        not_seen(&reader, before, reports, &mut found)?;
+        found.sort_by(|a, b| {
+            (&a.key, &a.device, a.difference).cmp(&(&b.key, &b.device, b.difference))
+        });
+        found.truncate(self.limits.rows_max);
+        Ok(found)
+    }
+}
+
+/// Whether anybody tells of this cluster's jobs.
+fn tells_of_jobs(
+    db: &Connection,
+    cluster: &ClusterId,
+    telling: &mut HashMap<ClusterId, bool>,
+) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached("SELECT EXISTS (SELECT 1 FROM records WHERE cluster = ?1)")?;
+    let tells = find.query_row([cluster.as_str()], |row| row.get(0))?;
+    telling.insert(cluster.clone(), tells);
+    Ok(tells)
+}
+
+/// Cgroups that are there since before then.
+fn seen(db: &Connection, before: i64) -> Result<Vec<Seen>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT r.cluster, r.id, v.device, v.start, r.record, r.node_user, r.node_uid
+         FROM visits v JOIN runs r ON r.run = v.run
+         WHERE v.stop IS NULL AND r.registered = 0 AND v.start <= ?1
+         UNION ALL
+         SELECT cluster, id, device, start, record, user, uid FROM strays
+         WHERE told IS NULL AND start <= ?1",
+    )?;
+    let mut rows = find.query([before])?;
+    let mut seen = Vec::new();
+    while let Some(row) = rows.next()? {
+        seen.push(Seen {
+            key: key(row.get(0)?, row.get(1)?)?,
+            device: device(row.get(2)?)?,
+            start: row.get(3)?,
+            record: row.get(4)?,
+            node_user: row.get(5)?,
+            node_uid: row.get(6)?,
+        });
+    }
+    Ok(seen)
+}
+
+fn told(row: &Row<'_>) -> rusqlite::Result<RecordedState> {
+    let word: String = row.get(0)?;
+    let shares: i64 = row.get(5)?;
+    Ok(RecordedState {
+        state: JobState::from_word(&word),
+        state_word: row.get(1)?,
+        user: row.get(2)?,
+        uid: row.get(3)?,
+        stop: row.get(4)?,
+        shares: shares.unsigned_abs(),
+        has_device: row.get(6)?,
+    })
+}
+
+/// What the scheduler says of a cgroup that is there.
+fn judge(
+    db: &Connection,
+    seen: &Seen,
+    before: i64,
+    found: &mut Vec<Disagreement>,
+) -> Result<(), RegistryError> {
+    let mut add = |difference, since: i64, scheduler: String, node: String| {
+        let (key, device) = (seen.key.clone(), seen.device.clone());
+        let since = Timestamp(since);
+        found.push(Disagreement { key, device, difference, since, scheduler, node });
+    };
+    let cgroup = || "has its cgroup".to_owned();
+    let Some(record) = seen.record else {
+        let unknown = "knows no such job at this time".to_owned();
+        add(Difference::NotKnown, seen.start, unknown, cgroup());
+        return Ok(());
+    };
+    let mut find = db.prepare_cached(
+        "SELECT o.state, o.state_word, o.user, o.uid, o.stop,
+             (SELECT count(*) FROM shares WHERE record = o.record),
+             EXISTS (SELECT 1 FROM shares WHERE record = o.record AND device = ?2)
+         FROM records o WHERE o.record = ?1",
+    )?;
+    let told = find.query_row(params![record, seen.device.as_str()], told)?;
+    if told.state != Some(JobState::Running) {
+        let since = told.stop.unwrap_or(seen.start).max(seen.start);
+        if since <= before {
+            let word = told.state.map_or("", JobState::word);
+            add(Difference::NotRunning, since, said(word, &told.state_word), cgroup());
+        }
+    } else if told.shares > 0 && !told.has_device {
+        let others = "gave it other nodes".to_owned();
+        add(Difference::OtherNode, seen.start, others, cgroup());
+    }
+    let other = match (told.uid, seen.node_uid, &told.user, &seen.node_user) {
+        (Some(told), Some(node), ..) => told != node,
+        (_, _, Some(told), Some(node)) => told != node,
+        _ => false,
+    };
+    if other {
+        let name = |user: &Option<String>, uid: Option<u32>| {
+            let uid = uid.map(|uid| format!("number {uid}"));
+            let user = [user.clone(), uid].into_iter().flatten().collect::<Vec<_>>().join(", ");
+            format!("user {user}")
+        };
+        let (scheduler, node) = (name(&told.user, told.uid), name(&seen.node_user, seen.node_uid));
+        add(Difference::OtherUser, seen.start, scheduler, node);
+    }
+    Ok(())
+}
+
+/// Nodes of running jobs that report and have no cgroup of them.
+fn not_seen(
+    db: &Connection,
+    before: i64,
+    reports: impl Fn(&DeviceId) -> bool,
+    found: &mut Vec<Disagreement>,
+) -> Result<(), RegistryError> {
+    // The newest visit of the device tells since when it is gone.
+    let mut find = db.prepare_cached(
+        "SELECT r.cluster, r.id, s.device, s.start, o.state_word,
+             (SELECT max(v.stop) FROM visits v WHERE v.run = r.run AND v.device = s.device)
+         FROM records o JOIN runs r ON r.record = o.record JOIN shares s ON s.record = o.record
+         WHERE o.state = 'running' AND o.stop IS NULL AND s.start <= ?1
+             AND NOT EXISTS (SELECT 1 FROM visits v
+                 WHERE v.run = r.run AND v.device = s.device AND v.stop IS NULL)",
+    )?;
+    let mut rows = find.query([before])?;
+    while let Some(row) = rows.next()? {
+        let device = device(row.get(2)?)?;
+        let (start, gone): (i64, Option<i64>) = (row.get(3)?, row.get(5)?);
+        let since = gone.unwrap_or(start).max(start);
+        if since > before || !reports(&device) {
+            continue;
+        }
+        let word: String = row.get(4)?;
+        let node = match gone {
+            Some(_) => "its cgroup is gone",
+            None => "reports, and never had its cgroup",
+        };
+        found.push(Disagreement {
+            key: key(row.get(0)?, row.get(1)?)?,
+            device,
+            difference: Difference::NotSeen,
+            since: Timestamp(since),
+            scheduler: said("running", &word),
+            node: node.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// A state with the scheduler's own word for it.
+fn said(state: &str, word: &str) -> String {
+    if word.is_empty() { state.to_owned() } else { format!("{state} ({word})") }
+}

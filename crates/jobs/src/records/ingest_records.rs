@@ -1,0 +1,213 @@
+//! What schedulers say goes in.
+
+use crate::common::registry::lock;
+use crate::people::names::{learn, uid_of};
+use crate::records::store_records::{digest, known, write};
+use crate::runs::store_runs::relate;
+use crate::runs::store_visits::count;
+use crate::{Limits, Record, Registry, RegistryError};
+use model::{ClusterId, JobState, Resources, Timestamp};
+use rusqlite::{Connection, TransactionBehavior};
+
+/// Longest text of a record, in bytes; what is longer is cut.
+const TEXT_BYTES_MAX: usize = 1024;
+/// Longest login name and spelling of a number, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+/// Longest list of cores or accelerators, in bytes; a longer one is left out, as a part of it would be wrong.
+const LIST_BYTES_MAX: usize = 8192;
+/// Most types of a job.
+const TYPES_MAX: usize = 64;
+/// Most steps of a record.
+const STEPS_MAX: usize = 4096;
+
+/// What became of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IngestStats {
+    /// Submissions that were not known.
+    pub new: u64,
+    /// Records that took the place of what was said before.
+    pub changed: u64,
+    /// Records that said nothing new.
+    pub known: u64,
+    /// Records that were refused: of an impossible time or amount, of a local job, or one more than the
+    /// registry may hold; or somebody said that a job ended before it started.
+    pub refused: u64,
+    /// So many of the refused were said to end before they started.
+    pub backwards: u64,
+    /// Records that were kept without some of what they said: a text, a list of types, of nodes or of
+    /// steps was longer than its limit.
+    pub cut: u64,
+}
+
+/// What became of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    New,
+    Changed,
+    Known,
+    Refused,
+    Backwards,
+}
+
+impl Registry {
+    /// Takes in what a scheduler, or somebody in its place, says, received at `received`, in one
+    /// transaction: on disk when this returns. A record takes the place of what was said before of the same
+    /// key and submission; said again it changes nothing. What is refused is counted and the rest is kept.
+    ///
+    /// A record of a job that is over and does not say when, ended when this was first told. One that waits
+    /// has no start, and one that is not over no end, whatever it says. A user's number that it does not tell
+    /// is the one that it told before of that name, else the machine's, else the one that was told last of
+    /// that name.
+    ///
+    /// # Errors
+    /// SQLite fails: then nothing of it is kept, and it can be told again.
+    pub fn tell(
+        &self,
+        records: &[Record],
+        received: Timestamp,
+    ) -> Result<IngestStats, RegistryError> {
+        let mut heard = IngestStats::default();
+        if records.is_empty() {
+            return Ok(heard);
+        }
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for record in records {
+            heard.add(self.take(&change, record.clone(), received)?);
+        }
+        change.commit()?;
+        Ok(heard)
+    }
+
+    /// Takes in one record; also says whether it was cut.
+    pub(crate) fn take(
+        &self,
+        db: &Connection,
+        mut record: Record,
+        received: Timestamp,
+    ) -> Result<(Fate, bool), RegistryError> {
+        let before = known(db, &record.key, record.submit)?;
+        let full = || Ok::<_, RegistryError>(count(db, "records")? >= self.limits.records_max);
+        settle(&mut record, before.as_ref().and_then(|before| before.stop), received);
+        if !possible(&record, received) || before.is_none() && full()? {
+            return Ok((Fate::Refused, false));
+        }
+        let cut = bound(&mut record, &self.limits);
+        let pair = record.user.clone().zip(record.uid);
+        if record.uid.is_none()
+            && let Some(user) = &record.user
+        {
+            let told = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
+            record.uid = match told.and_then(|before| before.uid) {
+                Some(uid) => Some(uid),
+                None => uid_of(db, &self.users, user)?,
+            };
+        }
+        let digest = digest(&record);
+        let fate = match &before {
+            Some(before) if before.digest == digest => return Ok((Fate::Known, cut)),
+            Some(_) => Fate::Changed,
+            None => Fate::New,
+        };
+        if let Some((user, uid)) = pair {
+            learn(db, &self.users, (&user, uid), received)?;
+        }
+        write(db, &record, before.map(|before| before.record), digest, received)?;
+        relate(db, &record.key, &self.users)?;
+        Ok((fate, cut))
+    }
+}
+
+impl IngestStats {
+    pub(crate) const fn add(&mut self, (fate, cut): (Fate, bool)) {
+        match fate {
+            Fate::New => self.new += 1,
+            Fate::Changed => self.changed += 1,
+            Fate::Known => self.known += 1,
+            Fate::Refused => self.refused += 1,
+            Fate::Backwards => {
+                (self.refused, self.backwards) = (self.refused + 1, self.backwards + 1);
+            }
+        }
+        if cut {
+            self.cut += 1;
+        }
+    }
+}
+
+/// Makes times agree with the state.
+fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) {
+    match record.state {
+        JobState::Waiting => (record.start, record.stop) = (None, None),
+        JobState::Running => {
+            record.start = record.start.or(Some(record.submit));
+            record.stop = None;
+        }
+        JobState::Ended | JobState::Failed => {
+            let from = record.start.unwrap_or(record.submit);
+            record.stop = record.stop.or(stopped).or(Some(received)).map(|stop| stop.max(from));
+        }
+    }
+}
+
+/// A job of the last century, or of the day after tomorrow, is a mistake; so is a time that is no number.
+/// Local jobs are the registry's own.
+fn possible(record: &Record, received: Timestamp) -> bool {
+    let latest = received.plus(24 * 3600 * Timestamp::SECOND);
+    let range = Timestamp::YEAR_2000..=latest;
+    let steps = record.steps.iter().flat_map(|step| [step.start, step.stop]);
+    let mut times =
+        [Some(record.submit), record.start, record.stop].into_iter().chain(steps).flatten();
+    let amounts = |of: &Resources| {
+        let real = |seconds: Option<f64>| seconds.is_none_or(|s| s.is_finite() && s >= 0.0);
+        real(of.wall_seconds) && real(of.cpu_seconds)
+    };
+    record.key.cluster.as_str() != ClusterId::LOCAL
+        && times.all(|at| range.contains(&at))
+        && amounts(&record.requested)
+        && amounts(&record.used)
+}
+
+/// Cuts what is longer than its limit; says whether anything was.
+fn bound(record: &mut Record, limits: &Limits) -> bool {
+    let most = usize::try_from(limits.visits_per_job_max).unwrap_or(usize::MAX);
+    let lists = (record.types.len(), record.nodes.len(), record.steps.len());
+    record.types.truncate(TYPES_MAX);
+    record.nodes.truncate(most);
+    record.steps.truncate(STEPS_MAX);
+    let mut cut = lists != (record.types.len(), record.nodes.len(), record.steps.len());
+    for name in [Some(&mut record.spelling), record.user.as_mut()].into_iter().flatten() {
+        cut |= clean(name, NAME_BYTES_MAX);
+    }
+    let texts = [&mut record.account, &mut record.project, &mut record.name, &mut record.queue];
+    let texts = texts.into_iter().filter_map(Option::as_mut);
+    let texts = texts.chain([&mut record.state_word]).chain(&mut record.types);
+    let nodes = record.nodes.iter_mut();
+    let shares = nodes.flat_map(|share| [&mut share.cpu_list, &mut share.gpu_list]);
+    let steps = record
+        .steps
+        .iter_mut()
+        .flat_map(|step| [&mut step.id, &mut step.name, &mut step.state_word]);
+    for list in shares {
+        if list.len() > LIST_BYTES_MAX {
+            (*list, cut) = (Box::default(), true);
+        }
+    }
+    for text in texts.chain(steps) {
+        cut |= clean(text, TEXT_BYTES_MAX);
+    }
+    if record.spelling.is_empty() {
+        record.spelling = record.key.id.to_string().into();
+    }
+    cut
+}
+
+/// Cuts a text, and writes a space for each unprintable character: it is shown in terminals and kept by line.
+fn clean(text: &mut Box<str>, bytes_max: usize) -> bool {
+    let long = text.len() > bytes_max;
+    if long || text.contains(model::is_unprintable) {
+        let end = text.floor_char_boundary(bytes_max);
+        *text = model::printable(text.get(..end).unwrap_or_default()).into();
+    }
+    long
+}

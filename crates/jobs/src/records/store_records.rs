@@ -1,0 +1,321 @@
+//! Records in the file: written, and read again.
+
+use crate::common::stable_hash::StableHash;
+use crate::{NodeShare, Record, RegistryError, Step};
+use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+/// What stands in a row of `records`, but for its number, key, digest and time of reception.
+pub(crate) const FACTS: [&str; 27] = [
+    "spelling",
+    "part_of",
+    "array_index",
+    "user",
+    "uid",
+    "account",
+    "project",
+    "name",
+    "queue",
+    "state",
+    "state_word",
+    "start",
+    "stop",
+    "exit_code",
+    "types",
+    "requested_nodes",
+    "requested_cpus",
+    "requested_gpus",
+    "requested_memory_bytes",
+    "requested_wall_seconds",
+    "requested_cpu_seconds",
+    "used_nodes",
+    "used_cpus",
+    "used_gpus",
+    "used_memory_bytes",
+    "used_wall_seconds",
+    "used_cpu_seconds",
+];
+
+/// A record as the file has it: its number, what was written, when it ended, and whose it is.
+pub(crate) struct StoredRecord {
+    pub(crate) record: i64,
+    pub(crate) digest: i64,
+    pub(crate) stop: Option<Timestamp>,
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) uid: Option<u32>,
+}
+
+/// The record of this key and submission.
+pub(crate) fn known(
+    db: &Connection,
+    key: &JobKey,
+    submit: Timestamp,
+) -> rusqlite::Result<Option<StoredRecord>> {
+    let mut find = db.prepare_cached(
+        "SELECT record, digest, stop, user, uid FROM records
+         WHERE cluster = ?1 AND id = ?2 AND submit = ?3",
+    )?;
+    find.query_row(params![key.cluster.as_str(), key.id.get(), submit.0], |row| {
+        let stop = row.get::<_, Option<i64>>(2)?.map(Timestamp);
+        let (record, digest) = (row.get(0)?, row.get(1)?);
+        Ok(StoredRecord { record, digest, stop, user: row.get(3)?, uid: row.get(4)? })
+    })
+    .optional()
+}
+
+/// A number that tells one record from another: a record with the number that is stored need not be written. It is
+/// stored, so it comes from what is written, and is the same on every machine.
+pub(crate) fn digest(record: &Record) -> i64 {
+    let mut hash = StableHash::default();
+    let shares = record.nodes.iter().flat_map(|share| share_values(record, share));
+    let steps = (0_i64..).zip(&record.steps).flat_map(|(place, step)| step_values(place, step));
+    hash.number(record.nodes.len() as u64);
+    for value in facts(record).into_iter().chain(shares).chain(steps) {
+        match value {
+            Value::Null => hash.number(0),
+            Value::Integer(integer) => hash.number(1).number(integer.cast_unsigned()),
+            Value::Real(real) => hash.number(2).number(real.to_bits()),
+            Value::Text(text) => hash.number(3).bytes(text.as_bytes()),
+            Value::Blob(bytes) => hash.number(4).bytes(&bytes),
+        };
+    }
+    hash.finish().cast_signed()
+}
+
+/// Writes a record that is new, or in the place of the one of that number.
+pub(crate) fn write(
+    db: &Connection,
+    record: &Record,
+    place: Option<i64>,
+    digest: i64,
+    received: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut columns = vec!["record", "cluster", "id", "submit", "digest", "received"];
+    columns.extend(FACTS);
+    let key = &record.key;
+    let mut values: Vec<Value> = vec![
+        place.into(),
+        key.cluster.to_string().into(),
+        key.id.get().into(),
+        record.submit.0.into(),
+        digest.into(),
+        received.0.into(),
+    ];
+    values.extend(facts(record));
+    let marks = vec!["?"; columns.len()].join(", ");
+    let updates: Vec<String> =
+        columns.iter().skip(4).map(|name| format!("{name} = excluded.{name}")).collect();
+    let sql = format!(
+        "INSERT INTO records ({}) VALUES ({marks}) ON CONFLICT (record) DO UPDATE SET {}
+         RETURNING record",
+        columns.join(", "),
+        updates.join(", ")
+    );
+    let number: i64 =
+        db.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?;
+    if place.is_some() {
+        db.prepare_cached("DELETE FROM shares WHERE record = ?1")?.execute([number])?;
+        db.prepare_cached("DELETE FROM steps WHERE record = ?1")?.execute([number])?;
+    }
+    write_shares(db, record, number)?;
+    write_steps(db, record, number)
+}
+
+fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
+    // Of two that name one device the last counts.
+    let mut insert = db.prepare_cached(
+        "INSERT OR REPLACE INTO shares
+         (record, device, start, stop, cpus, cpu_list, gpus, gpu_list, memory_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    )?;
+    for share in &record.nodes {
+        let values = share_values(record, share);
+        insert.execute(params_from_iter([number.into()].into_iter().chain(values)))?;
+    }
+    Ok(())
+}
+
+/// A row of `shares`, without its record's number.
+fn share_values(record: &Record, share: &NodeShare) -> [Value; 8] {
+    [
+        share.device.to_string().into(),
+        record.start.map(|at| at.0).into(),
+        record.stop.map(|at| at.0).into(),
+        share.cpus.into(),
+        share.cpu_list.to_string().into(),
+        share.gpus.into(),
+        share.gpu_list.to_string().into(),
+        bytes(share.memory_bytes).into(),
+    ]
+}
+
+fn write_steps(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
+    let mut insert = db.prepare_cached(
+        "INSERT INTO steps (record, place, step, name, state_word, start, stop, exit_code)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    for (place, step) in (0_i64..).zip(&record.steps) {
+        let values = step_values(place, step);
+        insert.execute(params_from_iter([number.into()].into_iter().chain(values)))?;
+    }
+    Ok(())
+}
+
+/// A row of `steps`, without its record's number.
+fn step_values(place: i64, step: &Step) -> [Value; 7] {
+    [
+        place.into(),
+        step.id.to_string().into(),
+        step.name.to_string().into(),
+        step.state_word.to_string().into(),
+        step.start.map(|at| at.0).into(),
+        step.stop.map(|at| at.0).into(),
+        step.exit_code.into(),
+    ]
+}
+
+fn facts(record: &Record) -> Vec<Value> {
+    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned).into();
+    let time = |at: Option<Timestamp>| at.map(|at| at.0).into();
+    let mut values: Vec<Value> = vec![
+        record.spelling.to_string().into(),
+        record.part_of.into(),
+        record.array_index.into(),
+        text(&record.user),
+        record.uid.map(i64::from).into(),
+        text(&record.account),
+        text(&record.project),
+        text(&record.name),
+        text(&record.queue),
+        record.state.word().to_owned().into(),
+        record.state_word.to_string().into(),
+        time(record.start),
+        time(record.stop),
+        record.exit_code.map(i64::from).into(),
+        record.types.join("\n").into(),
+    ];
+    for how_much in [&record.requested, &record.used] {
+        values.extend([
+            how_much.nodes.map(i64::from).into(),
+            how_much.cpus.map(i64::from).into(),
+            how_much.gpus.map(i64::from).into(),
+            bytes(how_much.memory_bytes).into(),
+            how_much.wall_seconds.into(),
+            how_much.cpu_seconds.into(),
+        ]);
+    }
+    values
+}
+
+/// Bytes as SQLite keeps them: what is past 8 exbibytes is that much.
+fn bytes(bytes: Option<u64>) -> Option<i64> {
+    bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
+/// What was asked for or used, from six columns that begin at `at`.
+pub(crate) fn resources(row: &Row<'_>, at: usize) -> rusqlite::Result<Resources> {
+    let bytes: Option<i64> = row.get(at + 3)?;
+    Ok(Resources {
+        nodes: row.get(at)?,
+        cpus: row.get(at + 1)?,
+        gpus: row.get(at + 2)?,
+        memory_bytes: bytes.map(i64::unsigned_abs),
+        wall_seconds: row.get(at + 4)?,
+        cpu_seconds: row.get(at + 5)?,
+    })
+}
+
+/// The words of a column `types`.
+pub(crate) fn types(text: &str) -> Vec<Box<str>> {
+    text.lines().map(Box::from).collect()
+}
+
+/// The state that a column names.
+pub(crate) fn state(word: &str) -> Result<JobState, RegistryError> {
+    JobState::from_word(word).ok_or_else(|| RegistryError::Damaged(word.to_owned()))
+}
+
+/// The records of a job, the earliest submission first, without nodes and steps.
+pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)>, RegistryError> {
+    let sql = format!(
+        "SELECT record, submit, {} FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
+        FACTS.join(", ")
+    );
+    let mut find = db.prepare_cached(&sql)?;
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next()? {
+        records.push((row.get(0)?, record(key, row)?));
+    }
+    Ok(records)
+}
+
+fn record(key: &JobKey, row: &Row<'_>) -> Result<Record, RegistryError> {
+    let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Timestamp));
+    Ok(Record {
+        key: key.clone(),
+        submit: Timestamp(row.get(1)?),
+        spelling: row.get(2)?,
+        part_of: row.get(3)?,
+        array_index: row.get(4)?,
+        user: row.get(5)?,
+        uid: row.get(6)?,
+        account: row.get(7)?,
+        project: row.get(8)?,
+        name: row.get(9)?,
+        queue: row.get(10)?,
+        state: state(row.get_ref(11)?.as_str().map_err(rusqlite::Error::from)?)?,
+        state_word: row.get(12)?,
+        start: time(13)?,
+        stop: time(14)?,
+        exit_code: row.get(15)?,
+        types: types(row.get_ref(16)?.as_str().map_err(rusqlite::Error::from)?),
+        requested: resources(row, 17)?,
+        used: resources(row, 23)?,
+        nodes: Vec::new(),
+        steps: Vec::new(),
+    })
+}
+
+/// What a record says of devices, in their order.
+pub(crate) fn shares(db: &Connection, record: i64) -> Result<Vec<NodeShare>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT device, cpus, cpu_list, gpus, gpu_list, memory_bytes FROM shares
+         WHERE record = ?1 ORDER BY device",
+    )?;
+    let mut rows = find.query([record])?;
+    let mut shares = Vec::new();
+    while let Some(row) = rows.next()? {
+        let device: String = row.get(0)?;
+        let bytes: Option<i64> = row.get(5)?;
+        shares.push(NodeShare {
+            device: DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?,
+            cpus: row.get(1)?,
+            cpu_list: row.get(2)?,
+            gpus: row.get(3)?,
+            gpu_list: row.get(4)?,
+            memory_bytes: bytes.map(i64::unsigned_abs),
+        });
+    }
+    Ok(shares)
+}
+
+/// The steps of a record, as they were told.
+pub(crate) fn steps(db: &Connection, record: i64) -> rusqlite::Result<Vec<Step>> {
+    let mut find = db.prepare_cached(
+        "SELECT step, name, state_word, start, stop, exit_code FROM steps
+         WHERE record = ?1 ORDER BY place",
+    )?;
+    let steps = find.query_map([record], |row| {
+        Ok(Step {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            state_word: row.get(2)?,
+            start: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+            stop: row.get::<_, Option<i64>>(4)?.map(Timestamp),
+            exit_code: row.get(5)?,
+        })
+    })?;
+    steps.collect()
+}

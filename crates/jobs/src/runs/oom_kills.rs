@@ -1,0 +1,227 @@
+//! Tasks of jobs that the kernel killed as memory was out, as the agents of their nodes read it in the kernel's log.
+//!
+//! They are kept by job, device and instant, and found for a run by its allocations: which directories make a run
+//! may change, an instant does not.
+
+use crate::common::registry::lock;
+use crate::common::sql_parts::key;
+use crate::{Reader, Registry, RegistryError, Sees};
+use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
+use rusqlite::{Connection, params};
+use std::collections::BTreeSet;
+
+/// The table. A file of any version gets it when it is opened.
+pub(crate) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS oom_kills (
+    cluster TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    device TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    uid INTEGER,
+    task TEXT NOT NULL,
+    task_bytes INTEGER,
+    limit_bytes INTEGER,
+    PRIMARY KEY (cluster, id, device, at, pid)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Most kills kept of a job on one device; `cgroup_oom_kills_total` counts all.
+const KILLS_MAX: i64 = 256;
+/// Most kills in an answer.
+const ANSWER_MAX: i64 = 1024;
+/// An agent that starts again reads the log again, and dates a kill by clocks that drift apart: one of the same
+/// process within this time is the same.
+const SAME_US: i64 = 10 * Timestamp::SECOND;
+/// How far outside an allocation its kills may be dated: a cgroup's time, and the registration of a local job, are
+/// of other clocks.
+const SLACK_US: i64 = 10 * Timestamp::SECOND;
+
+/// A kill, and where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Killed {
+    /// On which device.
+    pub device: DeviceId,
+    /// The task.
+    pub kill: OomKill,
+}
+
+/// Keeps the kills of an event.
+pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<()> {
+    for kill in &event.oom_kills {
+        let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        db.prepare_cached(
+            "INSERT OR IGNORE INTO oom_kills
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+             WHERE (SELECT count(*) FROM oom_kills WHERE cluster = ?1 AND id = ?2 AND device = ?3) < ?10
+             AND NOT EXISTS (SELECT 1 FROM oom_kills WHERE cluster = ?1 AND id = ?2 AND device = ?3
+                 AND at BETWEEN ?4 - ?11 AND ?4 + ?11 AND pid = ?5)",
+        )?
+        .execute(params![
+            event.key.cluster.as_str(),
+            event.key.id.get(),
+            event.device.as_str(),
+            kill.at.0,
+            kill.pid,
+            kill.uid,
+            kill.task,
+            bytes(kill.task_bytes),
+            bytes(kill.limit_bytes),
+            KILLS_MAX,
+            SAME_US
+        ])?;
+    }
+    Ok(())
+}
+
+/// The kills of a run, by its allocations, in order of device and time.
+pub(crate) fn of_run(
+    db: &Connection,
+    key: &JobKey,
+    allocations: &[Allocation],
+) -> Result<Vec<Killed>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT device, at, pid, uid, task, task_bytes, limit_bytes FROM oom_kills
+         WHERE cluster = ?1 AND id = ?2 ORDER BY device, at LIMIT ?3",
+    )?;
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), ANSWER_MAX])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let device: String = row.get(0)?;
+        let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
+        let at = Timestamp(row.get(1)?);
+        let bytes = |bytes: Option<i64>| bytes.map(i64::unsigned_abs);
+        let is_in = |stay: &Allocation| {
+            stay.device == device
+                && stay.start.plus(-SLACK_US) <= at
+                && stay.stop.is_none_or(|stop| at <= stop.plus(SLACK_US))
+        };
+        if allocations.iter().any(is_in) {
+            let kill = OomKill {
+                at,
+                pid: row.get(2)?,
+                uid: row.get(3)?,
+                task: row.get(4)?,
+                task_bytes: bytes(row.get(5)?),
+                limit_bytes: bytes(row.get(6)?),
+            };
+            found.push(Killed { device, kill });
+        }
+    }
+    Ok(found)
+}
+
+impl Registry {
+    /// The jobs of which tasks were killed.
+    ///
+    /// # Errors
+    /// SQLite fails, or there are more than the registry's limit of rows.
+    pub fn jobs_with_oom_kills(&self) -> Result<BTreeSet<JobKey>, RegistryError> {
+        let (reader, limit) = (lock(&self.reader), self.limits.rows_max);
+        let mut find =
+            reader.prepare_cached("SELECT DISTINCT cluster, id FROM oom_kills LIMIT ?1")?;
+        let mut rows = find.query([i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)])?;
+        let mut keys = BTreeSet::new();
+        while let Some(row) = rows.next()? {
+            keys.insert(key(row.get(0)?, row.get(1)?)?);
+        }
+        if keys.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(keys) }
+    }
+
+    /// How many tasks of a run were killed on the devices on which a reader reads what was counted for it. `None`: the
+    /// reader does not see all of the run.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn oom_kills_seen(
+        &self,
+        reader_of: Reader,
+        job: &Job,
+    ) -> Result<Option<usize>, RegistryError> {
+        if self.sees_run(reader_of, job)? != Sees::All {
+            return Ok(None);
+        }
+        let Some(start) = job.start else { return Ok(Some(0)) };
+        let granted = self.granted(reader_of, job)?;
+        let mut allocations = self.allocations(&job.key, start)?;
+        allocations.retain(|allocation| granted.has(&allocation.device));
+        Ok(Some(of_run(&lock(&self.reader), &job.key, &allocations)?.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Users};
+    use model::{ClusterId, JobId};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_700_000_000 + seconds)
+    }
+
+    fn kill(seconds: i64, pid: u32) -> OomKill {
+        let (task, uid) = ("solve".into(), Some(1000));
+        let (task_bytes, limit_bytes) = (Some(9 << 20), Some(8 << 20));
+        OomKill { at: at(seconds), pid, uid, task, task_bytes, limit_bytes }
+    }
+
+    fn event(device: &str, (start, stop): (i64, Option<i64>), oom_kills: Vec<OomKill>) -> JobEvent {
+        JobEvent {
+            key: key(),
+            spelling: "7".into(),
+            device: DeviceId::new(device).unwrap(),
+            user: None,
+            uid: Some(1000),
+            start: at(start),
+            stop: stop.map(at),
+            monitor: None,
+            oom_kills,
+        }
+    }
+
+    fn key() -> JobKey {
+        JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() }
+    }
+
+    #[test]
+    fn a_kill_is_of_the_run_in_which_it_was_and_is_kept_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
+        let told = [
+            event("n1", (0, Some(100)), Vec::new()),
+            // It is read after the end was, and again by an agent that started again.
+            event("n1", (0, None), vec![kill(90, 41), kill(91, 42)]),
+            event("n1", (0, None), vec![kill(92, 41)]),
+            event("n2", (3, Some(100)), vec![kill(50, 41)]),
+            // The number is given again.
+            event("n1", (500, None), vec![kill(600, 41)]),
+        ];
+        registry.apply(&told, at(700)).unwrap();
+        let of = |by: i64| {
+            let whole = registry.whole_seen(&key(), Some(at(by)), Reader::default());
+            let whole = whole.unwrap().unwrap();
+            let one = |killed: &Killed| (killed.device.to_string(), killed.kill.clone());
+            (whole.job.stop, whole.oom_kills.iter().map(one).collect::<Vec<_>>())
+        };
+        let n1 = |kill| ("n1".to_owned(), kill);
+        let first = vec![n1(kill(90, 41)), n1(kill(91, 42)), ("n2".to_owned(), kill(50, 41))];
+        assert_eq!(of(200), (Some(at(100)), first), "its end stands");
+        assert_eq!(of(700), (None, vec![n1(kill(600, 41))]));
+        assert!(registry.jobs_with_oom_kills().unwrap().contains(&key()));
+        let counts = |reader: Reader| {
+            let count = |run: &Job| registry.oom_kills_seen(reader, run).unwrap();
+            registry.runs(&key()).unwrap().iter().map(count).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(Reader::Everything), [Some(3), Some(1)], "run by run");
+        assert_eq!(counts(Reader::User(1000)), [Some(3), Some(1)], "the nodes name the owner");
+        assert_eq!(counts(Reader::User(1001)), [None, None]);
+        let many = (0..2 * u32::try_from(KILLS_MAX).unwrap()).map(|pid| kill(650, 1000 + pid));
+        registry.apply(&[event("n1", (500, None), many.collect())], at(700)).unwrap();
+        assert_eq!(
+            i64::try_from(of(700).1.len()),
+            Ok(KILLS_MAX - 2),
+            "with the two of the run before"
+        );
+    }
+}

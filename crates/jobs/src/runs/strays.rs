@@ -1,0 +1,206 @@
+//! Strays: visits of devices that the scheduler's record of their time does not name.
+//!
+//! A node with an agent's token could otherwise enter any job's report, end the job or keep it open. Strays belong to no
+//! run, so that nothing that reads runs and visits meets them. They are kept since a record may be corrected, and are
+//! reported as disagreements with the scheduler.
+
+use crate::RegistryError;
+use crate::common::sql_parts::device;
+use crate::matching::join::{Span, pick};
+use crate::matching::visits::{Said, Visit};
+use crate::runs::store_runs::recorded;
+use crate::runs::store_visits::{Timed, VisitChange, said};
+use model::{DeviceId, JobEvent, JobKey, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// The table. A file of any version gets it when it is opened. Strays count as visits.
+pub(crate) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS strays (
+    cluster TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    device TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    told INTEGER,
+    spelling TEXT,
+    user TEXT,
+    uid INTEGER,
+    clock_us INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (cluster, id, device, start)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS stray_in AFTER INSERT ON strays BEGIN
+    UPDATE counts SET value = value + 1 WHERE name = 'visits';
+END;
+CREATE TRIGGER IF NOT EXISTS stray_out AFTER DELETE ON strays BEGIN
+    UPDATE counts SET value = value - 1 WHERE name = 'visits';
+END;
+";
+
+/// Most strays of one job.
+const STRAYS_MAX: i64 = 1024;
+
+/// How an event fits the newest run of its number.
+pub(crate) enum Fit {
+    /// It joins the run, as far as records say.
+    Joins,
+    /// The run's record does not name its device.
+    Stray(i64),
+    /// All records and visits together decide.
+    Unclear,
+}
+
+/// Compares an event with the records of its number, of which `run` is the newest run.
+pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, RegistryError> {
+    let event = timed.event;
+    let recorded = recorded(db, &event.key)?;
+    let spans: Vec<Option<Span>> = recorded.iter().map(|recorded| recorded.span).collect();
+    let started = spans.iter().flatten().count();
+    if started == 0 {
+        return Ok(Fit::Joins);
+    }
+    let mut find = db.prepare_cached("SELECT record, merged FROM runs WHERE run = ?1")?;
+    let (of_run, merged): (Option<i64>, bool) =
+        find.query_row([run], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let span = Span { start: event.start, stop: event.stop }.by_the_server(timed.clock_us);
+    let picked = pick(span, &spans).and_then(|place| recorded.get(place)).map(|one| one.record);
+    Ok(match picked {
+        None if of_run.is_none() => Fit::Joins,
+        Some(record) if of_run == Some(record) => match is_named(db, record, event)? {
+            true if started > 1 && merged => Fit::Unclear,
+            true => Fit::Joins,
+            false if started == 1 => Fit::Stray(record),
+            false => Fit::Unclear,
+        },
+        _ => Fit::Unclear,
+    })
+}
+
+/// Whether a record names an event's device, or none.
+fn is_named(db: &Connection, record: i64, event: &JobEvent) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached(
+        "SELECT NOT EXISTS (SELECT 1 FROM shares WHERE record = ?1)
+             OR EXISTS (SELECT 1 FROM shares WHERE record = ?1 AND device = ?2)",
+    )?;
+    find.query_row(params![record, event.device.as_str()], |row| row.get(0))
+}
+
+/// Whether a run has a visit of a device that this record does not name.
+pub(crate) fn in_run(db: &Connection, run: i64, record: i64) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM shares WHERE record = ?2)
+             AND EXISTS (SELECT 1 FROM visits v WHERE v.run = ?1
+                 AND NOT EXISTS (SELECT 1 FROM shares s WHERE s.record = ?2 AND s.device = v.device))",
+    )?;
+    find.query_row(params![run, record], |row| row.get(0))
+}
+
+/// Whether a number has strays.
+pub(crate) fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached("SELECT 1 FROM strays WHERE cluster = ?1 AND id = ?2")?;
+    find.exists(params![key.cluster.as_str(), key.id.get()])
+}
+
+/// Takes in an event of a stray that is known, and returns whether it says anything new. `None`: it is of none.
+pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<bool>> {
+    let mut find = db.prepare_cached(
+        "SELECT told, spelling, user, uid FROM strays
+         WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
+    )?;
+    let (cluster, id) = (event.key.cluster.as_str(), event.key.id.get());
+    let (device, start) = (event.device.as_str(), event.start.0);
+    let place = params![cluster, id, device, start];
+    let found: Option<(Option<i64>, Said)> = find
+        .query_row(place, |row| {
+            let said = Said { spelling: row.get(1)?, user: row.get(2)?, uid: row.get(3)? };
+            Ok((row.get(0)?, said))
+        })
+        .optional()?;
+    let Some((before, known)) = found else { return Ok(None) };
+    let told = event.stop.map(|stop| stop.max(event.start).0);
+    if told <= before && !said(event).adds_to(&known) {
+        return Ok(Some(false));
+    }
+    let Said { spelling, user, uid } = known.or(&said(event));
+    db.prepare_cached(
+        "UPDATE strays SET told = ?5, spelling = ?6, user = ?7, uid = ?8
+         WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
+    )?
+    .execute(params![cluster, id, device, start, told.max(before), spelling, user, uid])?;
+    Ok(Some(true))
+}
+
+/// Whether a number has strays of this device.
+pub(crate) fn has(db: &Connection, key: &JobKey, device: &DeviceId) -> rusqlite::Result<bool> {
+    let mut find =
+        db.prepare_cached("SELECT 1 FROM strays WHERE cluster = ?1 AND id = ?2 AND device = ?3")?;
+    find.exists(params![key.cluster.as_str(), key.id.get(), device.as_str()])
+}
+
+/// Takes in the first event of a stray.
+pub(crate) fn begin(
+    db: &Connection,
+    Timed { event, clock_us }: Timed<'_>,
+    record: i64,
+) -> rusqlite::Result<VisitChange> {
+    let mut find =
+        db.prepare_cached("SELECT count(*) FROM strays WHERE cluster = ?1 AND id = ?2")?;
+    let strays: i64 =
+        find.query_row(params![event.key.cluster.as_str(), event.key.id.get()], |row| row.get(0))?;
+    if strays >= STRAYS_MAX {
+        return Ok(VisitChange::Refused);
+    }
+    let (told, said) = (event.stop.map(|stop| stop.max(event.start)), said(event));
+    let (device, start) = (event.device.clone(), event.start);
+    let visit = Visit { device, start, told, said, clock_us, monitor: None };
+    insert(db, &event.key, &visit, record)?;
+    Ok(VisitChange::Known)
+}
+
+pub(crate) fn insert(
+    db: &Connection,
+    key: &JobKey,
+    visit: &Visit,
+    record: i64,
+) -> rusqlite::Result<()> {
+    let Said { spelling, user, uid } = &visit.said;
+    db.prepare_cached(
+        "INSERT OR IGNORE INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?
+    .execute(params![
+        key.cluster.as_str(),
+        key.id.get(),
+        visit.device.as_str(),
+        visit.start.0,
+        visit.told.map(|told| told.0),
+        spelling,
+        user,
+        uid,
+        visit.clock_us,
+        record
+    ])?;
+    Ok(())
+}
+
+/// Removes the strays of a number, and returns them.
+pub(crate) fn take(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT device, start, told, spelling, user, uid, clock_us FROM strays
+         WHERE cluster = ?1 AND id = ?2",
+    )?;
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+    let mut strays = Vec::new();
+    while let Some(row) = rows.next()? {
+        strays.push(Visit {
+            device: device(row.get(0)?)?,
+            start: Timestamp(row.get(1)?),
+            told: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
+            clock_us: row.get(6)?,
+            monitor: None,
+        });
+    }
+    db.prepare_cached("DELETE FROM strays WHERE cluster = ?1 AND id = ?2")?
+        .execute(params![key.cluster.as_str(), key.id.get()])?;
+    Ok(strays)
+}

@@ -1,0 +1,7 @@
+//! Ways to read that sources share: files, tables, walks, parts that come and go, counters that wrap.
+
+pub(crate) mod file;
+pub(crate) mod parts;
+pub(crate) mod table;
+pub(crate) mod values;
+pub(crate) mod wrapping;

@@ -1,0 +1,483 @@
+//! Files with one number each, or with a small table, as sysfs has them: found by a walk, then read at
+//! every tick.
+
+use crate::reading::file::broken;
+use crate::source::error::Errors;
+use crate::{Of, Sink, SourceError};
+use kernel::parse::signed;
+use kernel::{KeptFile, ReadError, Root};
+use model::{Metric, Timestamp};
+use std::collections::HashMap;
+use std::fmt::Display;
+
+/// How often the walk is made again: what was plugged in shows within so long.
+const WALK_EVERY_US: i64 = 60 * Timestamp::SECOND;
+/// Most files of a source; the rest is left out and told.
+pub(crate) const FILES_MAX: usize = 20_000;
+/// Most labels of a sample.
+const LABELS_MAX: usize = 5;
+
+/// The number in a file's text, blanks at its ends taken off.
+pub(crate) type Parse = fn(&[u8]) -> Option<i64>;
+
+/// A file, and what the source keeps of it.
+#[derive(Debug)]
+pub(crate) struct Value<T> {
+    /// None of a file that is a table.
+    metric: Option<&'static Metric>,
+    labels: Vec<(&'static str, Box<str>)>,
+    /// So many of the file's steps are one of the metric's unit.
+    per_unit: f64,
+    path: Box<str>,
+    file: KeptFile,
+    parse: Parse,
+    pub(crate) kept: T,
+}
+
+/// The files of a source.
+#[derive(Debug)]
+pub(crate) struct Values<T = ()> {
+    list: Vec<Value<T>>,
+    walked: Option<Timestamp>,
+    /// Why the last walk found nothing.
+    nothing: Option<SourceError>,
+    /// What the last walk found closed or broken, beside the files of the list.
+    refused: Option<SourceError>,
+    /// What opens files that are closed, where it is not what opens any file.
+    grant: Option<&'static str>,
+    buf: Vec<u8>,
+}
+
+impl<T> Default for Values<T> {
+    fn default() -> Self {
+        let (list, buf) = (Vec::new(), Vec::new());
+        Self { list, walked: None, nothing: None, refused: None, grant: None, buf }
+    }
+}
+
+/// What a walk finds.
+#[derive(Debug)]
+pub(crate) struct Walk<'a, T> {
+    root: &'a Root,
+    found: Vec<Value<T>>,
+    /// Files and directories that are there and cannot be opened, and what else is not as it should be.
+    errors: Errors,
+    grant: Option<&'static str>,
+    left_out: usize,
+}
+
+/// What a reading of all files came to.
+#[derive(Debug)]
+pub(crate) struct Read<'a> {
+    /// Files whose number was told.
+    told: usize,
+    /// Files whose device says that it has no value now.
+    silent: usize,
+    /// Why the others were not.
+    errors: Errors,
+    /// What the walk found closed or broken.
+    refused: Option<&'a SourceError>,
+}
+
+impl<T> Walk<'_, T> {
+    /// Takes a file, if it is there: its metric, labels, how many of its steps make a unit, and what is
+    /// kept of it at first; a file that was there at the walk before keeps what it has.
+    pub(crate) fn file(
+        &mut self,
+        path: &str,
+        metric: &'static Metric,
+        labels: &[(&'static str, &str)],
+        per_unit: f64,
+        kept: T,
+    ) {
+        self.file_as(path, metric, labels, per_unit, signed, kept);
+    }
+
+    /// As [`Self::file`], of which the number is found so.
+    pub(crate) fn file_as(
+        &mut self,
+        path: &str,
+        metric: &'static Metric,
+        labels: &[(&'static str, &str)],
+        per_unit: f64,
+        parse: Parse,
+        kept: T,
+    ) {
+        self.take(path, labels, kept, |value| {
+            (value.metric, value.per_unit, value.parse) = (Some(metric), per_unit, parse);
+        });
+    }
+
+    /// Takes a file with a table, for [`Values::each_text`], if it is there; whether it is.
+    pub(crate) fn table(&mut self, path: &str, labels: &[(&'static str, &str)], kept: T) -> bool {
+        self.take(path, labels, kept, |_| {})
+    }
+
+    fn take(
+        &mut self,
+        path: &str,
+        labels: &[(&'static str, &str)],
+        kept: T,
+        set: impl FnOnce(&mut Value<T>),
+    ) -> bool {
+        if self.found.len() >= FILES_MAX {
+            self.left_out += 1;
+            return false;
+        }
+        match self.root.open(path) {
+            Ok(file) => {
+                let labels = labels.iter().map(|(name, text)| (*name, (*text).into())).collect();
+                let (path, parse) = (path.into(), signed as Parse);
+                let mut value =
+                    Value { metric: None, labels, per_unit: 1.0, path, file, parse, kept };
+                set(&mut value);
+                self.found.push(value);
+                return true;
+            }
+            Err(error) if error.is_absent() => {}
+            Err(error) => self.refuse(error),
+        }
+        false
+    }
+
+    fn refuse(&mut self, error: ReadError) {
+        self.errors.push(granting(error.into(), self.grant));
+    }
+
+    /// Notes what is not as it should be, beside files that are.
+    pub(crate) fn note(&mut self, error: SourceError) {
+        self.errors.push(error);
+    }
+
+    /// The machine's files.
+    pub(crate) const fn root(&self) -> &Root {
+        self.root
+    }
+
+    /// A file's text, if it can be read and has any.
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match self.root.read_text(path) {
+            Ok(text) => Some(text).filter(|text| !text.is_empty()),
+            Err(error) => {
+                // Of a device that has no such text now the file says so by an error.
+                if matches!(error, ReadError::Denied { .. }) {
+                    self.refuse(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// The last name in what a link points at.
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
+        let target = self.root.read_link(path).ok()?;
+        target.rsplit('/').next().map(str::to_owned)
+    }
+
+    /// The names in a directory, in order; none if it cannot be read.
+    pub(crate) fn names(&mut self, path: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        match self.root.list(path, |entry| names.push(entry.name.to_owned())) {
+            Err(error) if !error.is_absent() => self.refuse(error),
+            _ => {}
+        }
+        names.sort();
+        names
+    }
+}
+
+impl<T> Values<T> {
+    /// The same, of whose files this opens those that are closed.
+    pub(crate) fn granted_by(grant: &'static str) -> Self {
+        Self { grant: Some(grant), ..Self::default() }
+    }
+
+    /// Looks for the files if that is due: at first, each minute, and when one has gone. Files that are
+    /// there and closed to us are an error here only where nothing else is found; else [`Read::state`] tells
+    /// them.
+    ///
+    /// # Errors
+    /// There is none, as `absent` says, or all are closed to us.
+    pub(crate) fn look(
+        &mut self,
+        root: &Root,
+        now: Timestamp,
+        absent: &'static str,
+        walk: impl FnOnce(&mut Walk<'_, T>),
+    ) -> Result<(), SourceError> {
+        let is_due = |walked: Timestamp| now.since(walked) >= WALK_EVERY_US || now < walked;
+        if !self.walked.is_none_or(is_due) {
+            return self.nothing.clone().map_or(Ok(()), Err);
+        }
+        let (found, errors, grant) = (Vec::new(), Errors::default(), self.grant);
+        let mut found = Walk { root, found, errors, grant, left_out: 0 };
+        walk(&mut found);
+        let Walk { found, mut errors, left_out, .. } = found;
+        if left_out > 0 {
+            let why = format!("{left_out} files are more than {FILES_MAX} and left out");
+            errors.push(SourceError::broken(why));
+        }
+        self.walked = Some(now);
+        self.replace(found);
+        self.refused = errors.into_one();
+        let nothing = || self.refused.clone().unwrap_or_else(|| SourceError::absent(absent));
+        self.nothing = self.list.is_empty().then(nothing);
+        self.nothing.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes these files; those that were there keep what is kept of them.
+    fn replace(&mut self, mut found: Vec<Value<T>>) {
+        let old = self.list.drain(..).map(|old| (old.path, old.kept));
+        let mut old: HashMap<Box<str>, T> = old.collect();
+        for new in &mut found {
+            if let Some(kept) = old.remove(&new.path) {
+                new.kept = kept;
+            }
+        }
+        self.list = found;
+    }
+
+    /// Reads every file; `tell` is given each with its number.
+    pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read<'_> {
+        self.each_text(|value, text| {
+            let number = (value.parse)(text.trim_ascii());
+            tell(value, number.ok_or_else(|| value.broken("it is no number"))?);
+            Ok(())
+        })
+    }
+
+    /// Reads every file; `tell` is given each with its text.
+    pub(crate) fn each_text(
+        &mut self,
+        mut tell: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
+    ) -> Read<'_> {
+        let refused = self.refused.as_ref();
+        let mut read = Read { told: 0, silent: 0, errors: Errors::default(), refused };
+        for value in &mut self.list {
+            let told = match value.file.read(&mut self.buf) {
+                Ok(()) => tell(value, &self.buf),
+                // The device has gone; so has its directory, at the next walk.
+                Err(errno) if kernel::is_gone(errno) => {
+                    self.walked = None;
+                    continue;
+                }
+                Err(errno) if kernel::is_silent(errno) => {
+                    read.silent += 1;
+                    continue;
+                }
+                // What was opened may be read only by some, as where the kernel is locked down.
+                Err(errno) if kernel::is_denied(errno) => {
+                    let path = format!("/{}", value.path);
+                    Err(granting(ReadError::Denied { path }.into(), self.grant))
+                }
+                Err(errno) => Err(value.broken(errno)),
+            };
+            match told {
+                Ok(()) => read.told += 1,
+                Err(error) => read.errors.push(error),
+            }
+        }
+        read
+    }
+}
+
+impl<T> Value<T> {
+    /// A text of it that makes no sense.
+    pub(crate) fn broken(&self, why: impl Display) -> SourceError {
+        broken(&self.path, why)
+    }
+
+    /// Whether it is of this metric.
+    pub(crate) fn is(&self, metric: &'static Metric) -> bool {
+        self.metric.is_some_and(|own| std::ptr::eq(own, metric))
+    }
+
+    /// Pushes a number of the file's steps as a gauge.
+    pub(crate) fn gauge(&self, out: &mut Of<'_>, steps: i64) {
+        let Some(metric) = self.metric else { return };
+        self.labelled(|labels| out.gauge(metric, labels, steps as f64 / self.per_unit));
+    }
+
+    /// Pushes a number of the file's steps as a counter.
+    pub(crate) fn counter(&self, out: &mut Of<'_>, steps: u64, start: Timestamp) {
+        let Some(metric) = self.metric else { return };
+        let value = steps as f64 / self.per_unit;
+        self.labelled(|labels| out.counter(metric, labels, value, start));
+    }
+
+    /// Tells since when the file's counter could not be followed, if it was not.
+    pub(crate) fn lost(&self, out: &mut Of<'_>, from: Option<Timestamp>) {
+        let (Some(metric), Some(from)) = (self.metric, from) else { return };
+        self.labelled(|labels| out.lost(metric, labels, from));
+    }
+
+    /// Shows the file's labels.
+    pub(crate) fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
+        self.labelled_and(&[], tell);
+    }
+
+    /// Shows the file's labels and some more.
+    pub(crate) fn labelled_and(&self, more: &[(&str, &str)], tell: impl FnOnce(&[(&str, &str)])) {
+        let mut labels = [("", ""); LABELS_MAX];
+        let own = self.labels.iter().map(|(name, text)| (*name, &**text));
+        for (place, label) in labels.iter_mut().zip(own.chain(more.iter().copied())) {
+            *place = label;
+        }
+        tell(labels.get(..self.labels.len() + more.len()).unwrap_or_default());
+    }
+}
+
+impl Read<'_> {
+    /// Nothing at all could be read, or how the part of the source stands.
+    ///
+    /// # Errors
+    /// No file could be read.
+    pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
+        let Self { told, silent, mut errors, refused } = self;
+        if errors.is_empty() {
+            return match refused {
+                Some(error) if told == 0 => Err(error.clone()),
+                None if told == 0 && silent > 0 => {
+                    Err(SourceError::absent("its devices say that they have no value now"))
+                }
+                refused => {
+                    out.part_as(part, refused);
+                    Ok(())
+                }
+            };
+        }
+        refused.into_iter().for_each(|error| errors.push(error.clone()));
+        match errors.into_one() {
+            Some(error) if told == 0 => return Err(error),
+            error => out.part_as(part, error.as_ref()),
+        }
+        Ok(())
+    }
+}
+
+/// A file's error, with what opens it if that is known better.
+fn granting(error: SourceError, grant: Option<&'static str>) -> SourceError {
+    match (error, grant) {
+        (SourceError::Denied { what, .. }, Some(grant)) => SourceError::denied(what, grant),
+        (error, _) => error,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::PartState;
+    use model::{DeviceId, Unit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    /// Closes a file to its owner, too.
+    pub(crate) fn close(file: &Path) {
+        std::fs::set_permissions(file, Permissions::from_mode(0o000)).unwrap();
+    }
+
+    /// Acts without the rights that open root every file, in a thread of its own, as others need theirs.
+    pub(crate) fn without_roots_rights<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        let all = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).unwrap();
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(all).join().unwrap())
+    }
+
+    static LEVEL: Metric = Metric::gauge("x_level", Unit::Count, "");
+
+    fn told(values: &mut Values<u32>, out: &mut Sink) -> Vec<f64> {
+        out.sealed();
+        let mut of = out.of_device();
+        values.each(|value, number| value.gauge(&mut of, number));
+        out.samples().map(|(.., value)| value).collect()
+    }
+
+    #[test]
+    fn what_is_not_there_stays_absent_until_a_walk_finds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        let mut values = Values::default();
+        let walk = |found: &mut Walk<'_, u32>| {
+            for name in found.names("sys/x") {
+                found.file(&format!("sys/x/{name}"), &LEVEL, &[("x", &name)], 10.0, 7);
+            }
+        };
+        let at = |second: i64| Timestamp(second * Timestamp::SECOND);
+        let absent = Err(SourceError::absent("no x"));
+        // At each tick, not only at that of the walk.
+        assert_eq!(values.look(&root, at(0), "no x", walk), absent);
+        assert_eq!(values.look(&root, at(1), "no x", walk), absent);
+        std::fs::create_dir_all(dir.path().join("sys/x")).unwrap();
+        std::fs::write(dir.path().join("sys/x/a"), "5\n").unwrap();
+        assert_eq!(values.look(&root, at(59), "no x", walk), absent);
+        assert_eq!(values.look(&root, at(60), "no x", walk), Ok(()));
+        let mut out = Sink::new(DeviceId::new("n").unwrap());
+        assert_eq!(told(&mut values, &mut out), [0.5]);
+        values.list[0].kept = 8;
+        // One comes; another keeps what is kept of it; one that is no number hides no other.
+        std::fs::write(dir.path().join("sys/x/b"), "-20\n").unwrap();
+        std::fs::write(dir.path().join("sys/x/c"), "much\n").unwrap();
+        assert_eq!(values.look(&root, at(120), "no x", walk), Ok(()));
+        assert_eq!(told(&mut values, &mut out), [0.5, -2.0]);
+        assert_eq!(values.list.iter().map(|value| value.kept).collect::<Vec<_>>(), [8, 7, 7]);
+        // One that goes is looked for at once.
+        std::fs::remove_file(dir.path().join("sys/x/a")).unwrap();
+        std::fs::remove_file(dir.path().join("sys/x/c")).unwrap();
+        assert_eq!(told(&mut values, &mut out), [-2.0]);
+        assert_eq!(values.look(&root, at(121), "no x", walk), Ok(()));
+        assert_eq!(values.list.len(), 1);
+    }
+
+    #[test]
+    fn every_file_that_is_closed_or_nonsense_is_told_beside_those_that_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::recorded(dir.path()).unwrap();
+        let file = |name: &str| dir.path().join("sys/x").join(name);
+        std::fs::create_dir_all(dir.path().join("sys/x")).unwrap();
+        for (name, text) in [("a", "1"), ("b", "2"), ("c", "3"), ("d", "much"), ("e", "more")] {
+            std::fs::write(file(name), text).unwrap();
+        }
+        ["b", "c"].iter().for_each(|name| close(&file(name)));
+        let mut values = Values::granted_by("the key");
+        let read = |values: &mut Values<u32>, at: i64| {
+            let mut out = Sink::new(DeviceId::new("n").unwrap());
+            let now = Timestamp(at * Timestamp::SECOND);
+            let state = values.look(&root, now, "no x", |found| {
+                for name in found.names("sys/x") {
+                    found.file(&format!("sys/x/{name}"), &LEVEL, &[("x", &name)], 1.0, 7);
+                }
+            });
+            let mut of = out.of_device();
+            let read = values.each(|value, number| value.gauge(&mut of, number));
+            let state = state.and_then(|()| read.state("files", &mut out));
+            (state, out.samples().count(), out.parts().to_vec())
+        };
+        let closed = SourceError::denied("/sys/x/b, /sys/x/c", "the key");
+        let broken = "broken: /sys/x/d: it is no number; /sys/x/e: it is no number";
+        without_roots_rights(|| {
+            // At each tick, not only at that of the walk.
+            for at in [0, 1] {
+                let (state, samples, parts) = read(&mut values, at);
+                let [("files", PartState::Not(told))] = &parts[..] else { panic!("{parts:?}") };
+                assert_eq!((state, samples), (Ok(()), 1));
+                assert_eq!(told.to_string(), format!("{closed}; {broken}"));
+            }
+            ["d", "e"].iter().for_each(|name| std::fs::remove_file(file(name)).unwrap());
+            let (state, _, parts) = read(&mut values, 60);
+            let part = ("files", PartState::Not(closed.clone()));
+            assert_eq!((state, parts), (Ok(()), vec![part]));
+            // Nothing else is left, and a file that is open already is closed.
+            close(&file("a"));
+            let (state, _, parts) = read(&mut values, 61);
+            let all = SourceError::denied("/sys/x/a, /sys/x/b, /sys/x/c", "the key");
+            assert_eq!((state.map_err(|e| e.state()), parts), (Err("denied"), vec![]));
+            assert_eq!(read(&mut values, 120).0, Err(all));
+        });
+    }
+}

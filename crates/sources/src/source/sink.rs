@@ -1,0 +1,478 @@
+//! Where a source puts what it read.
+
+mod drain;
+mod killed;
+mod lost;
+mod parts;
+mod ring;
+
+pub use drain::Mark;
+pub use parts::PartState;
+pub use ring::Keep;
+
+use crate::SourceSpec;
+use crate::source::sane::{Sane, Verdict, Watch};
+use hashbrown::HashTable;
+use model::{
+    Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp,
+};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Most series a source may keep alive; pushes of further ones are counted and refused.
+pub const SERIES_PER_SOURCE_MAX: usize = 100_000;
+
+/// Seals after which a series without a sample is forgotten.
+const IDLE_SEALS_MAX: u32 = 120;
+/// The same of a job that ended: it will have no more, but where its directory is used again.
+const ENDED_SEALS_MAX: u32 = 1;
+
+/// Samples of one source, as they are pushed; the agent drains it when it seals a batch.
+///
+/// Finding a series again costs a hash and no memory, so that a tick whose series are those of the
+/// tick before allocates nothing.
+#[derive(Debug)]
+pub struct Sink {
+    device: DeviceId,
+    now: Timestamp,
+    known: Vec<Option<KnownSeries>>,
+    free: Vec<u32>,
+    find: HashTable<u32>,
+    metrics: Vec<(&'static Metric, Arc<Metric>)>,
+    ticks: Vec<Tick>,
+    index: Vec<u32>,
+    values: Vec<f64>,
+    gaps: Vec<Gap>,
+    events: Vec<JobEvent>,
+    parts: Vec<(&'static str, PartState)>,
+    /// The source's name, and the bounds of its metrics.
+    source: &'static str,
+    sane: &'static [Sane],
+    counts: SinkCounts,
+    table_changed: bool,
+    /// Metrics that nobody wants now.
+    off: Arc<[&'static Metric]>,
+    ring: Option<ring::Ring>,
+    kept_cut: u64,
+}
+
+/// What a sink refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkCounts {
+    /// Values that are no number, or infinite.
+    pub nonsense: u64,
+    /// Values that cannot be true ([`Sane`]).
+    pub implausible: u64,
+    /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
+    pub series_refused: u64,
+    /// Labels that are too long or malformed.
+    pub labels_refused: u64,
+}
+
+impl SinkCounts {
+    /// All of it.
+    pub const fn all(&self) -> u64 {
+        self.nonsense + self.implausible + self.series_refused + self.labels_refused
+    }
+}
+
+#[derive(Debug)]
+struct KnownSeries {
+    entry: SeriesEntry,
+    metric: &'static Metric,
+    pairs: Box<[(Box<str>, Box<str>)]>,
+    hash: u64,
+    idle_seals: u32,
+    idle_seals_max: u32,
+    watch: Option<Watch>,
+}
+
+/// For whom the next samples were counted.
+#[derive(Debug)]
+pub struct Of<'a> {
+    sink: &'a mut Sink,
+    job: Option<&'a JobKey>,
+}
+
+impl Of<'_> {
+    /// Adds the value of a gauge.
+    pub fn gauge(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: f64) {
+        self.sink.push(metric, self.job, labels, None, value);
+    }
+
+    /// Adds the value of a counter that was zero at `start`.
+    pub fn counter(
+        &mut self,
+        metric: &'static Metric,
+        labels: &[(&str, &str)],
+        value: f64,
+        start: Timestamp,
+    ) {
+        self.sink.push(metric, self.job, labels, Some(start), value);
+    }
+}
+
+impl Sink {
+    /// An empty sink for the samples of a device.
+    pub fn new(device: DeviceId) -> Self {
+        Self {
+            device,
+            now: Timestamp(0),
+            known: Vec::new(),
+            free: Vec::new(),
+            find: HashTable::new(),
+            metrics: Vec::new(),
+            ticks: Vec::new(),
+            index: Vec::new(),
+            values: Vec::new(),
+            gaps: Vec::new(),
+            events: Vec::new(),
+            parts: Vec::new(),
+            source: "",
+            sane: &[],
+            counts: SinkCounts::default(),
+            table_changed: false,
+            off: Arc::default(),
+            ring: None,
+            kept_cut: 0,
+        }
+    }
+
+    /// An empty sink for what a source tells of a device; what cannot be true is refused.
+    pub fn of_source(spec: &SourceSpec, device: DeviceId) -> Self {
+        Self { source: spec.name, sane: spec.sane, ..Self::new(device) }
+    }
+
+    /// Leaves out the samples of these metrics from now on.
+    pub fn set_off(&mut self, off: &Arc<[&'static Metric]>) {
+        if !Arc::ptr_eq(&self.off, off) {
+            self.off = Arc::clone(off);
+        }
+    }
+
+    /// Sets the instant of the samples that follow.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    /// The device whose samples these are.
+    pub const fn device(&self) -> &DeviceId {
+        &self.device
+    }
+
+    /// Samples of the whole device.
+    pub const fn of_device(&mut self) -> Of<'_> {
+        Of { sink: self, job: None }
+    }
+
+    /// Samples that the kernel counted for one job.
+    pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> Of<'a> {
+        Of { sink: self, job: Some(job) }
+    }
+
+    /// Says that samples of `source` between two instants are missing.
+    pub fn gap(
+        &mut self,
+        source: &str,
+        from: Timestamp,
+        to: Timestamp,
+        cause: Cause,
+        detail: &str,
+    ) {
+        let device = self.device.clone();
+        let Ok(origin) = Origin::new(device.as_str()) else { return };
+        self.gaps.push(Gap {
+            origin,
+            device,
+            source: source.into(),
+            from,
+            to,
+            cause,
+            detail: detail.into(),
+        });
+    }
+
+    /// What was refused since the start.
+    pub const fn counts(&self) -> SinkCounts {
+        self.counts
+    }
+
+    /// Samples pushed and not drained.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Series kept alive.
+    pub fn series(&self) -> usize {
+        self.find.len()
+    }
+
+    /// The samples not drained, in the order of pushing.
+    pub fn samples(&self) -> impl Iterator<Item = (&SeriesEntry, Timestamp, f64)> {
+        let instants = self.ticks.iter().flat_map(|tick| {
+            std::iter::repeat_n(tick.at, usize::try_from(tick.samples).unwrap_or(usize::MAX))
+        });
+        self.index.iter().zip(instants).zip(&self.values).filter_map(|((place, at), value)| {
+            let known = self.known.get(usize::try_from(*place).ok()?)?.as_ref()?;
+            Some((&known.entry, at, *value))
+        })
+    }
+
+    fn push(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        if self.off.iter().any(|off| std::ptr::eq(*off, metric)) {
+            return;
+        }
+        if !value.is_finite() {
+            self.counts.nonsense += 1;
+            return;
+        }
+        let Some(place) = self.place(metric, job, labels, start) else { return };
+        let Some(place) = self.judged(place, metric, job, labels, value) else { return };
+        self.index.push(place);
+        self.values.push(value);
+        match self.ticks.last_mut() {
+            Some(tick) if tick.at == self.now => tick.samples += 1,
+            _ => self.ticks.push(Tick { at: self.now, samples: 1 }),
+        }
+    }
+
+    /// The place at which a value may be kept, if it can be true.
+    fn judged(
+        &mut self,
+        place: u32,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) -> Option<u32> {
+        let known = self.known.get_mut(usize::try_from(place).ok()?)?.as_mut()?;
+        known.idle_seals_max = IDLE_SEALS_MAX;
+        let Some(watch) = &mut known.watch else { return Some(place) };
+        // What was seen of it must outlive samples that are refused, or kept as another series.
+        known.idle_seals = 0;
+        match watch.judge(self.now, value) {
+            Verdict::Good => Some(place),
+            Verdict::Since(start) => self.place(metric, job, labels, Some(start)),
+            Verdict::Refused(why, tell) => {
+                self.counts.implausible += 1;
+                if let Some(from) = tell {
+                    let detail = format!("{}{}: {value} {why}", metric.name, known.entry.labels);
+                    self.gap(self.source, from, self.now, Cause::SourceBroken, &detail);
+                }
+                None
+            }
+        }
+    }
+
+    /// The place of a series in the table: found again, or new.
+    fn place(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+    ) -> Option<u32> {
+        let hash = hash_of(metric, job, labels, start);
+        let known = &self.known;
+        let is_it = |place: &u32| {
+            let known = usize::try_from(*place).ok().and_then(|place| known.get(place));
+            known.and_then(Option::as_ref).is_some_and(|known| {
+                std::ptr::eq(known.metric, metric)
+                    && known.entry.start == start
+                    && known.entry.job.as_ref() == job
+                    && known.pairs.len() == labels.len()
+                    && known.pairs.iter().zip(labels).all(|(a, b)| *a.0 == *b.0 && *a.1 == *b.1)
+            })
+        };
+        if let Some(place) = self.find.find(hash, is_it).copied() {
+            return Some(place);
+        }
+        self.add(metric, job, labels, start, hash)
+    }
+
+    fn add(
+        &mut self,
+        metric: &'static Metric,
+        job: Option<&JobKey>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+        hash: u64,
+    ) -> Option<u32> {
+        if self.find.len() >= SERIES_PER_SOURCE_MAX {
+            self.counts.series_refused += 1;
+            return None;
+        }
+        let Ok(canonical) = Labels::new(labels.iter().copied()) else {
+            self.counts.labels_refused += 1;
+            return None;
+        };
+        let shared = match self.metrics.iter().find(|(known, _)| std::ptr::eq(*known, metric)) {
+            Some((_, shared)) => Arc::clone(shared),
+            None => {
+                let shared = Arc::new(metric.clone());
+                self.metrics.push((metric, Arc::clone(&shared)));
+                shared
+            }
+        };
+        let (device, job) = (self.device.clone(), job.cloned());
+        let entry = SeriesEntry { metric: shared, device, job, labels: canonical, start };
+        let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let sane = self.sane.iter().find(|sane| std::ptr::eq(sane.metric, metric));
+        let watch = sane.map(Watch::new);
+        let idle_seals_max = IDLE_SEALS_MAX;
+        let known =
+            Some(KnownSeries { entry, metric, pairs, hash, idle_seals: 0, idle_seals_max, watch });
+        let place = match self.free.pop() {
+            Some(place) => {
+                *self.known.get_mut(usize::try_from(place).ok()?)? = known;
+                place
+            }
+            None => {
+                self.known.push(known);
+                u32::try_from(self.known.len() - 1).ok()?
+            }
+        };
+        let all = &self.known;
+        let rehash = |place: &u32| {
+            let known = usize::try_from(*place).ok().and_then(|place| all.get(place));
+            known.and_then(Option::as_ref).map_or(0, |known| known.hash)
+        };
+        self.find.insert_unique(hash, place, rehash);
+        self.table_changed = true;
+        Some(place)
+    }
+}
+
+fn hash_of(
+    metric: &'static Metric,
+    job: Option<&JobKey>,
+    labels: &[(&str, &str)],
+    start: Option<Timestamp>,
+) -> u64 {
+    let mut hasher = FxHasher::default();
+    std::ptr::from_ref(metric).hash(&mut hasher);
+    if let Some(job) = job {
+        job.id.get().hash(&mut hasher);
+        job.cluster.as_str().hash(&mut hasher);
+    }
+    labels.hash(&mut hasher);
+    start.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{ClusterId, JobId, Unit};
+
+    static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
+    static CPU: Metric = Metric::counter("cpu_seconds_total", Unit::Seconds, "");
+
+    fn sink() -> Sink {
+        Sink::new(DeviceId::new("n1").unwrap())
+    }
+
+    #[test]
+    fn a_series_is_found_again() {
+        let mut sink = sink();
+        let job = JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() };
+        for at in [1, 2] {
+            sink.begin(Timestamp(at));
+            sink.of_device().gauge(&LOAD, &[], 0.5);
+            sink.of_job(&job).counter(&CPU, &[("cpu", "0")], 1.5, Timestamp(0));
+            sink.of_job(&job).counter(&CPU, &[("cpu", "1")], 1.5, Timestamp(0));
+        }
+        assert_eq!((sink.series(), sink.len()), (3, 6));
+        let (ticks, index, _) = sink.columns();
+        assert_eq!(ticks.len(), 2);
+        assert_eq!(index, [0, 1, 2, 0, 1, 2]);
+        let last = sink.samples().last().unwrap();
+        assert_eq!(last.0.labels.as_str(), r#"{"cpu": "1"}"#);
+        assert_eq!((last.0.job.clone(), last.1), (Some(job), Timestamp(2)));
+    }
+
+    #[test]
+    fn nonsense_is_counted_and_not_kept() {
+        let mut sink = sink();
+        sink.of_device().gauge(&LOAD, &[], f64::NAN);
+        sink.of_device().gauge(&LOAD, &[("", "x")], 1.0);
+        assert!(sink.is_empty());
+        assert_eq!((sink.counts().nonsense, sink.counts().labels_refused), (1, 1));
+    }
+
+    #[test]
+    fn an_ended_jobs_series_go_once_they_are_sealed_unless_it_begins_anew() {
+        let mut sink = sink();
+        let jobs =
+            [7, 8, 9].map(|id| JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() });
+        for job in &jobs {
+            sink.of_job(job).counter(&CPU, &[], 1.5, Timestamp(0));
+        }
+        sink.forget_soon(&jobs[..2]);
+        sink.sealed();
+        assert_eq!(sink.series(), 3, "the last samples are still to be named");
+        // The second one's directory has tasks again.
+        sink.of_job(&jobs[1]).counter(&CPU, &[], 2.5, Timestamp(0));
+        sink.sealed();
+        assert_eq!(sink.series(), 2);
+        sink.sealed();
+        assert_eq!(sink.series(), 2);
+    }
+
+    #[test]
+    fn a_metric_that_nobody_wants_leaves_no_trace_and_comes_back() {
+        let mut sink = sink();
+        sink.set_off(&Arc::from([&LOAD]));
+        sink.of_device().gauge(&LOAD, &[], f64::NAN);
+        sink.of_device().counter(&CPU, &[], 1.0, Timestamp(0));
+        assert_eq!((sink.len(), sink.series(), sink.counts().all()), (1, 1, 0));
+        sink.set_off(&Arc::default());
+        sink.of_device().gauge(&LOAD, &[], 1.0);
+        assert_eq!(sink.len(), 2);
+    }
+
+    #[test]
+    fn what_a_panicking_source_pushed_is_cut_back() {
+        let mut sink = sink();
+        sink.begin(Timestamp(1));
+        sink.of_device().gauge(&LOAD, &[], 1.0);
+        let mark = sink.mark();
+        sink.of_device().gauge(&LOAD, &[], 2.0);
+        sink.begin(Timestamp(2));
+        sink.of_device().gauge(&LOAD, &[], 3.0);
+        sink.cut_back(mark);
+        let (ticks, index, values) = sink.columns();
+        assert_eq!(
+            (ticks, index, values),
+            (&[Tick { at: Timestamp(1), samples: 1 }][..], &[0][..], &[1.0][..])
+        );
+    }
+
+    #[test]
+    fn idle_series_are_forgotten_and_their_places_used_again() {
+        let mut sink = sink();
+        sink.of_device().gauge(&LOAD, &[("a", "1")], 1.0);
+        for _ in 0..=IDLE_SEALS_MAX {
+            sink.of_device().gauge(&LOAD, &[("a", "2")], 1.0);
+            sink.sealed();
+        }
+        assert_eq!(sink.series(), 1);
+        assert!(sink.table_changed());
+        assert_eq!(sink.table().filter(|entry| entry.is_none()).count(), 1);
+        sink.of_device().gauge(&LOAD, &[("a", "3")], 1.0);
+        assert_eq!(sink.table().len(), 2);
+    }
+}
