@@ -144,7 +144,7 @@ fn what_was_acknowledged_survives_kill_9() {
 #[test]
 fn without_room_batches_are_refused_for_now_and_questions_answered() {
     let dir = tempfile::tempdir().unwrap();
-    let limited = "trap '' XFSZ; ulimit -f 256; exec \"$@\"";
+    let limited = "trap '' XFSZ; ulimit -f 512; exec \"$@\"";
     let program = Program::start_by(&["bash", "-c", limited, "bash"], dir.path(), &[]);
     let from = now();
     let mut acknowledged = Vec::new();
@@ -161,7 +161,7 @@ fn without_room_batches_are_refused_for_now_and_questions_answered() {
         assert_eq!(acks[0].status, AckStatus::Stored);
         acknowledged.push(seq);
     }
-    let (status, body) = full.expect("256 KiB are full before 400 batches of 8 KiB");
+    let (status, body) = full.expect("512 KiB are full before 400 batches of 8 KiB");
     assert_eq!(status, 507, "{}", body.escape_ascii());
     let problem: api::Problem = serde_json::from_slice(&body).unwrap();
     assert_eq!(problem.code, "53100");

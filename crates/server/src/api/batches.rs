@@ -200,7 +200,7 @@ async fn store(
             }
         }
     }
-    let (samples, outcomes) = append(app, batches).await?;
+    let outcomes = append(app, batches).await?;
     apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
     for (readings, outcome) in readings.iter().zip(&outcomes) {
         // Of one that was stored before, the rules have heard.
@@ -211,9 +211,9 @@ async fn store(
             app.counts.rules.add(counts::Rule::Unwatched, judged.unwatched);
         }
     }
-    for ((place, outcome), samples) in places.into_iter().zip(outcomes).zip(samples) {
+    for (place, outcome) in places.into_iter().zip(outcomes) {
         if let Some(ack) = acks.get_mut(place) {
-            settle(app, ack, outcome, samples, progress);
+            settle(ack, outcome, progress);
         }
     }
     progress.acks.append(&mut acks);
@@ -283,20 +283,38 @@ async fn may_send(
     }
 }
 
-/// Hands batches to the store and waits until each is on the disk or refused: how many samples each has,
-/// and its outcome.
-async fn append(app: &App, batches: Vec<Incoming>) -> Result<(Vec<usize>, Vec<Outcome>), Refusal> {
+/// Hands batches to the store and waits until each is on the disk or refused.
+async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, Refusal> {
     if batches.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Vec::new());
     }
-    let samples = batches.iter().map(|batch| batch.decoded.index.len()).collect();
+    let samples: Vec<usize> = batches.iter().map(|batch| batch.decoded.index.len()).collect();
     let (done, outcomes) = oneshot::channel();
+    let to_count = Arc::clone(app);
     app.store.append(batches, move |outcomes| {
-        // A client that went away does not wait; its batches are stored all the same.
+        // A client that went away does not wait; its batches are stored and counted all the same.
+        for (outcome, samples) in outcomes.iter().zip(samples) {
+            count(&to_count, outcome, samples);
+        }
         done.send(outcomes).ok();
     });
-    let outcomes = outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))?;
-    Ok((samples, outcomes))
+    outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))
+}
+
+/// Counts what became of a batch.
+fn count(app: &App, outcome: &Outcome, samples: usize) {
+    let fate = match outcome {
+        Outcome::Stored { samples_refused, .. } => {
+            let refused = usize::try_from(*samples_refused).unwrap_or(usize::MAX);
+            app.counts.samples.add(samples.saturating_sub(refused));
+            app.counts.samples_refused.add(refused);
+            counts::Frame::Stored
+        }
+        Outcome::Duplicate => counts::Frame::Duplicate,
+        Outcome::RefusedForGood(_) => counts::Frame::Refused,
+        Outcome::RefusedForNow(_) => counts::Frame::Later,
+    };
+    app.counts.frames.add(fate, 1);
 }
 
 /// Tells the registry what nodes saw of jobs, of stored batches and of those stored before: the ack that
@@ -337,28 +355,18 @@ async fn apply(
 }
 
 /// Writes a batch's outcome into its ack.
-fn settle(app: &App, ack: &mut Ack, outcome: Outcome, samples: usize, progress: &mut Progress) {
-    let frames = &app.counts.frames;
+fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
     progress.settled |= !matches!(outcome, Outcome::RefusedForNow(_));
     match outcome {
         Outcome::Stored { samples_refused, reason } => {
-            let refused = usize::try_from(samples_refused).unwrap_or(usize::MAX);
-            frames.add(counts::Frame::Stored, 1);
-            app.counts.samples.add(samples.saturating_sub(refused));
-            app.counts.samples_refused.add(refused);
             ack.status = AckStatus::Stored;
             (ack.samples_refused, ack.samples_reason) = (samples_refused, reason);
         }
-        Outcome::Duplicate => {
-            frames.add(counts::Frame::Duplicate, 1);
-            ack.status = AckStatus::Duplicate;
-        }
+        Outcome::Duplicate => ack.status = AckStatus::Duplicate,
         Outcome::RefusedForGood(reason) => {
-            frames.add(counts::Frame::Refused, 1);
             (ack.status, ack.reason) = (AckStatus::RefusedForGood, reason);
         }
         Outcome::RefusedForNow(not_now) => {
-            frames.add(counts::Frame::Later, 1);
             ack.reason = not_now.to_string();
             log::warn!("batches are refused for now: {not_now}");
             progress.later = Some(not_now);
