@@ -66,8 +66,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let server = Server::start(&dir.path().join("data"), &[]);
-    let host = repository().join("testdata/hosts/slurm-v2/1");
-    let host = host.to_str().unwrap();
+    let host = &repository().join("testdata/hosts/slurm-v2/1").display().to_string();
     let (data, empty) = (path("data"), path("agent.toml"));
     std::fs::write(&empty, "").unwrap();
     let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));

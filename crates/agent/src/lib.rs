@@ -19,7 +19,7 @@ pub use connection::endpoints::{PROGRAM, knock, server_asked, spool_dir, stale_r
 pub use connection::http::{Failure, TlsError, tls};
 pub use connection::loopback::connector;
 pub use delivery::sealed::Batches;
-pub use program::program::Reload;
+pub use program::main_loop::Reload;
 pub use program::stepped::{Sent, Stepped};
 pub use reading::machine::{boot_of, device_of, environment, recorded};
 pub use reading::plan::{
@@ -40,6 +40,6 @@ pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
     if config.run.once {
         program::once::once(&config)
     } else {
-        program::program::run(config, reload)
+        program::main_loop::run(config, reload)
     }
 }

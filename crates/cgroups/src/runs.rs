@@ -17,14 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What changed with an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Jobs that are new in [`Jobs`].
+    /// Jobs that are new in [`crate::Jobs`].
     pub started: Vec<JobKey>,
     /// Jobs that got their first process.
     pub populated: Vec<JobKey>,
     /// Jobs whose last process ended. Their cgroups are still there, though the scheduler may
     /// remove them at any moment: this is the time to read them. A job may get a process again.
     pub emptied: Vec<JobKey>,
-    /// Jobs that ended. They are in [`Jobs`] until the next update, with what is left of their
+    /// Jobs that ended. They are in [`crate::Jobs`] until the next update, with what is left of their
     /// directories.
     pub ended: Vec<JobKey>,
     /// When the last process ended of those in `ended` that `jobmeter run` started: its cgroup outlives it.

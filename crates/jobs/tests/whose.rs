@@ -80,7 +80,7 @@ fn a_named_node_opens_no_other_time_of_a_recorded_run() {
         registry.tell(&[own(2000, 900_000, None, &["n1", "n2"])], at(900_001)).unwrap();
         registry.apply(&[of(2000, "n1", 900_002, None)], at(900_003)).unwrap();
         let clock_us = clock * Timestamp::SECOND;
-        registry.apply_by(&[past.clone()], at(900_010), clock_us).unwrap();
+        registry.apply_by(std::slice::from_ref(&past), at(900_010), clock_us).unwrap();
         assert_eq!(reads(&registry), [(at(earliest), None)], "{clock}");
         // The node that lies goes on when the job has ended.
         registry.apply(&[of(2000, "n1", 900_002, Some(905_000))], at(905_001)).unwrap();
@@ -95,7 +95,7 @@ fn a_start_in_the_future_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let future = of(1000, "n2", 3600, None);
-    assert_eq!(registry.apply(&[future.clone()], at(100)).unwrap().refused, 1);
+    assert_eq!(registry.apply(std::slice::from_ref(&future), at(100)).unwrap().refused, 1);
     // By the node's clock, which is an hour ahead, it is now.
     let clock_us = 3500 * Timestamp::SECOND;
     assert_eq!(registry.apply_by(&[future], at(100), clock_us).unwrap().began, 1);

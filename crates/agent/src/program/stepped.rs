@@ -13,7 +13,7 @@ use crate::delivery::dispatch::{Dispatch, matching};
 use crate::delivery::keeper::Keeper;
 use crate::delivery::outbox::{Outbox, Request};
 use crate::delivery::queue::queue;
-use crate::program::program::{chance, folders, tell_down};
+use crate::program::main_loop::{chance, folders, tell_down};
 use crate::reading::own::Counters;
 use config::AgentConfig;
 use model::{Boot, DeviceId, Origin, Timestamp};

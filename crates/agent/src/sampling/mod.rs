@@ -1,6 +1,6 @@
 //! The tick: what is read next, the thread that reads, and what all of it shares.
 
 pub(crate) mod context;
+pub(crate) mod reader_thread;
 pub(crate) mod sampler;
-pub(crate) mod sampling;
 pub(crate) mod waiter;

@@ -1,4 +1,4 @@
-//! Owners of TCP connections within this machine: by an exact lookup of each ([`diag`]), and where the kernel does not answer
+//! Owners of TCP connections within this machine: by an exact lookup of each (`diag`), and where the kernel does not answer
 //! that, by `/proc/net/tcp` and `/proc/net/tcp6`, which take as long as all connections of the machine are many
 //! (Documentation/networking/proc_net_tcp.rst; net/ipv4/tcp_ipv4.c, `get_tcp4_sock`, Linux 6.18).
 //!

@@ -3,9 +3,9 @@
 use crate::answers::encode::Encoder;
 use crate::common::time::SLACK;
 use crate::rows::node_rows_filter::Jobless;
-use crate::rows::rows::{Batches, Treatment};
 use crate::rows::slices::AsRate;
 use crate::rows::summary;
+use crate::rows::table_rows::{Batches, Treatment};
 use crate::{Asker, QueryError, Questions, RowQuestion, View, parse_time};
 use jobs::{JobName, Sees};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};

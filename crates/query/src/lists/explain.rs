@@ -1,7 +1,7 @@
 //! Where a series comes from: which agent and source, how often, what is missing and what went wrong.
 
 use crate::asking::access_filter::{Seen, Sight};
-use crate::lists::lists::{described, gap};
+use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{Asker, QueryError, Questions};
 use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};

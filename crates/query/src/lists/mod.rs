@@ -2,7 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod explain;
-pub(crate) mod lists;
+pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod nodes;
 pub(crate) mod shown;

@@ -1,6 +1,6 @@
 //! Gaps that belong to a range: those of its series, and of no other node or job.
 
-use crate::lists::lists::gap;
+use crate::lists::listing::gap;
 use crate::{Asker, QueryError, Questions, RangeQuestion};
 use jobs::Window;
 use model::{ClusterId, DeviceId, Gap};

@@ -1,7 +1,7 @@
 //! The points of one series: samples or rollups cut into steps, counters as rates.
 
 use crate::asking::access_filter::Seen;
-use crate::lists::lists::described;
+use crate::lists::listing::described;
 use crate::ranges::range_holes::{Points, with_holes};
 use crate::{RangeQuestion, Rate};
 use model::{Kind, Metric, Point, Rollup, Timestamp, increase};

@@ -1,7 +1,7 @@
 //! What one job used.
 
 use crate::common::time::SLACK;
-use crate::lists::lists::gap;
+use crate::lists::listing::gap;
 use crate::lists::shown::{allocation, share, shown, step};
 use crate::reports::ended;
 use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};

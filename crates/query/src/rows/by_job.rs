@@ -2,7 +2,7 @@
 //! for no job while it was there. Never with what was counted for another.
 
 use crate::common::time::SLACK;
-use crate::rows::rows::Batches;
+use crate::rows::table_rows::Batches;
 use crate::{Asker, Line, QueryError, Questions, RowBatch, RowQuestion, View};
 use jobs::{Interval, Window};
 use model::{DeviceId, JobKey};

@@ -1,6 +1,6 @@
 //! Two streams of rows, each in the order of time, as one.
 
-use crate::rows::rows::Batches;
+use crate::rows::table_rows::Batches;
 use crate::{QueryError, RowBatch};
 use std::fmt;
 

@@ -6,6 +6,6 @@ pub(crate) mod device_rows;
 pub(crate) mod line;
 pub(crate) mod merge;
 pub(crate) mod node_rows_filter;
-pub(crate) mod rows;
 pub(crate) mod slices;
 pub(crate) mod summary;
+pub(crate) mod table_rows;

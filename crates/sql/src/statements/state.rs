@@ -2,10 +2,10 @@
 
 use crate::SqlError;
 use crate::common::schema::Table;
-use crate::functions::functions::{Contain, Label, Operators, UNCOUNTED};
 use crate::functions::guard::{Guard, GuardPlans};
 use crate::functions::information::register;
 use crate::functions::instants::Instants;
+use crate::functions::label_functions::{Contain, Label, Operators, UNCOUNTED};
 use crate::functions::string_limits::{Joined, Texts, bounded};
 use crate::functions::to_char::ToChar;
 use crate::statements::provider::Provider;
