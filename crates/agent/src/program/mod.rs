@@ -1,4 +1,6 @@
 //! The whole agent: start, signals, changes by the server, end.
+//!
+//! - `main_loop`: start, threads, end. `signals`. `change`: what the server changes. `once`: one tick. `stepped`: an agent without threads, for the simulation.
 
 pub(crate) mod change;
 pub(crate) mod main_loop;

@@ -1,4 +1,7 @@
 //! What each program can be told.
+//!
+//! - `agent`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`: what a server may change on a node.
+//! - `command`: command lines. `variables`: mistyped variables of the environment.
 
 pub(crate) mod agent;
 pub(crate) mod client;

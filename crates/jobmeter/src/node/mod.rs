@@ -1,4 +1,6 @@
 //! Commands about this node: capture, doctor, sources, top.
+//!
+//! - `capture`: records files. `doctor`: what keeps a node from measuring. `sources_of_node`, `describe`, `probe`: sources. `agent_file`: the settings of the agent here. `top`.
 
 pub(crate) mod agent_file;
 pub(crate) mod capture;

@@ -1,4 +1,6 @@
 //! Commands that operate: up, check, backup, verify.
+//!
+//! - `up`: server and agent. `check`: a configuration. `backup`, `verify`: the data folder.
 
 pub(crate) mod backup;
 pub(crate) mod check;

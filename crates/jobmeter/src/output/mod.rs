@@ -1,4 +1,6 @@
 //! Numbers, times, tables and reports, for people and for scripts.
+//!
+//! - `show`: numbers and tables. `times`: in and out. `csv_rows`, `blank_rows`: CSV. `report`: what a job used. `names`: names in options.
 
 pub(crate) mod blank_rows;
 pub(crate) mod csv_rows;

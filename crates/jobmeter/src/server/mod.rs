@@ -1,4 +1,6 @@
 //! The server, as commands ask it; text of others made harmless, and a line on work that takes long.
+//!
+//! - `client`: requests. `unreachable`, `unknown`: why one failed, and what was meant. `plain`: text made harmless. `progress`: long work.
 
 pub(crate) mod client;
 pub(crate) mod plain;

@@ -1,4 +1,7 @@
 //! What all parts use: names of jobs, records, readers, the registry, parts of statements.
+//!
+//! - `registry`: the file, its limits. `name`, `record`, `reader`, `users`: what is asked and stored. `identity`: of this server.
+//! - `sql_parts`, `paths`: parts of statements, and the indexes they take. `stable_hash`: a hash that may be stored. `error`.
 
 pub(crate) mod error;
 pub(crate) mod identity;

@@ -1,4 +1,7 @@
 //! What nodes report becomes visits and runs.
+//!
+//! - `apply_events`: what nodes report. `store_visits`, `store_runs`: the tables. `strays`: visits that the record does not name.
+//! - `local`: jobs of `jobmeter run`. `env_requests`: what jobs ask for. `oom_kills`: tasks that were killed.
 
 pub(crate) mod apply_events;
 pub(crate) mod env_requests;

@@ -1,4 +1,6 @@
 //! Accelerators, performance counters, management controllers.
+//!
+//! - `drm`, `nvml`: accelerators. `perf`, `pmu`: performance counters. `ipmi`: the management controller.
 
 pub mod drm;
 pub mod ipmi;

@@ -1,4 +1,7 @@
 //! The machine: processors, memory, disks, file systems, load.
+//!
+//! - Processors: `cpuinfo`, `cpulist`, `stat`, `schedstat`, `softirqs`, `loadavg`, `pressure`. Memory: `meminfo`, `vmstat`.
+//! - Storage: `diskstats`, `mounts`, `statfs`. `uptime`.
 
 pub mod cpuinfo;
 pub mod cpulist;

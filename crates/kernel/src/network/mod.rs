@@ -1,4 +1,6 @@
 //! Interfaces, sockets, file systems over the network.
+//!
+//! - `net_dev`, `addresses`, `sockets`: interfaces and sockets. `nfs`, `lustre`, `beegfs`: file systems of other machines.
 
 pub mod addresses;
 pub mod beegfs;

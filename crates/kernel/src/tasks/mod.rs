@@ -1,4 +1,6 @@
 //! Tasks, processes and control groups, and what the kernel reports of them.
+//!
+//! - `process`, `taskstats`, `rusage`: what tasks used. `proc_connector`: forks. `cgroup`: control groups; `inotify`: their directories. `kmsg`: OOM kills.
 
 pub mod cgroup;
 pub mod inotify;

@@ -1,4 +1,6 @@
 //! What one job used, and how it ended.
+//!
+//! - `report`: one job. `totals`: the largest proven value of each origin (decision 0024). `ended`: how it ended.
 
 pub(crate) mod ended;
 pub(crate) mod report;

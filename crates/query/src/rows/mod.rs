@@ -1,4 +1,7 @@
 //! Samples and rollups as rows: by device, by alias, by job.
+//!
+//! - `table_rows`: rows as the tables show them. `line`: texts of a series. `slices`, `summary`: samples, and five minutes each.
+//! - `device_rows`, `alias`, `by_job`, `node_rows_filter`, `merge`: whose rows, and in which order.
 
 pub(crate) mod alias;
 pub(crate) mod by_job;

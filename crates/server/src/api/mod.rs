@@ -1,4 +1,7 @@
 //! Requests: the gate that each passes, the router, and one file for each group of operations.
+//!
+//! - `router`: which function answers which operation. `gate`: what every request passes. `batches`, `user_batches`: samples come in.
+//! - The others: one file for each group of operations.
 
 pub(crate) mod account_routes;
 pub(crate) mod audit_lines;

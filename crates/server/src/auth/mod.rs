@@ -1,4 +1,8 @@
 //! Who sends a request and what he may do: connections, certificates, tokens, groups, rights, the audit.
+//!
+//! - `authentication`: who sends a request, by `tokens`, `made_tokens`, `certificate` or the kernel (`peer`, `connection`).
+//! - `caller`: the rights that result. `access`, `staff_groups`, `name_service`: the staff. `origin_policy`: which device a sender may name.
+//! - `audit`: what was changed and read. `file_trust`: whether others can write a file. `tls`: keys and certificates of the server.
 
 pub(crate) mod access;
 pub(crate) mod audit;

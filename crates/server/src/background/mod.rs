@@ -1,4 +1,7 @@
 //! What runs beside requests until the server stops.
+//!
+//! - `demand_follower`, `rule_actions`: promotions follow jobs, and rules act. `upkeep`, `silent_jobs`: every minute and every hour.
+//! - `job_file`: follows the file of `schedulers.file`. `user_numbers`, `staff_refresh`: the name service is asked again.
 
 pub(crate) mod demand_follower;
 pub(crate) mod job_file;

@@ -1,4 +1,7 @@
 //! What everything here uses: times, counters, errors of answers, limits, tasks.
+//!
+//! - `problem`: errors of answers. `settings`: limits. `counts`: what `/metrics` shows. `tasks`: what runs until the server stops.
+//! - `clock`, `timed`: times, and streams with a time limit. `csv`, `table`: rows as text.
 
 pub(crate) mod clock;
 pub(crate) mod counts;

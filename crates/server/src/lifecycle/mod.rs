@@ -1,4 +1,7 @@
 //! The server is checked, started, and stopped; connections are accepted.
+//!
+//! - `server`: start, reload, stop. `accept`: connections. `check`: everything that start would reject. `recorded`: the runtime file.
+//! - `retention`: what is kept how long. `sql_worker`: the process that executes SQL. `store_halves`: the two sides of the store.
 
 pub(crate) mod accept;
 pub mod check;

@@ -1,4 +1,6 @@
 //! Tables' columns, errors, and the bounds of memory and of turns.
+//!
+//! - `schema`: tables and columns. `error`, `words`: errors in the words of who wrote the statement. `complexity`, `memory`, `turns`: bounds.
 
 pub(crate) mod complexity;
 pub(crate) mod error;
