@@ -15,8 +15,8 @@ function rust(folder) {
   }).join('\n');
 }
 
-const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/run')
-  + readFileSync(at('crates/agent/src/own.rs'), 'utf8');
+const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/measure/run')
+  + readFileSync(at('crates/agent/src/reading/own.rs'), 'utf8');
 
 test('every metric that the page asks for is one of a source, of the agent or of `jobmeter run`', () => {
   const asked = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));
