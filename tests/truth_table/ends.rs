@@ -94,7 +94,9 @@ pub(super) fn oom_kill_in_step(site: &mut Site) -> Vec<Row> {
     const CASE: &str = "OOM kill in the smaller step";
     let job = site.job(2100);
     job.make_step("step_1");
-    let mut large = site.load(interpreter(), &json!({"memory": 128}), &job, "step_1");
+    // Longer than the agent's period, so that what was charged to the step is read.
+    let load = json!({"cpu": 1.5, "memory": 128});
+    let mut large = site.load(interpreter(), &load, &job, "step_1");
     assert!(large.wait());
     job.remove_step("step_1");
     let limit = job.steps(FIRST).find(|dir| dir.starts_with(MEMORY)).unwrap();
