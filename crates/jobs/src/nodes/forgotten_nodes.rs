@@ -1,6 +1,7 @@
 //! Nodes that administrators removed: a list of nodes leaves them out until they send again.
 
 use crate::common::registry::lock;
+use crate::common::sql_parts::device;
 use crate::{Registry, RegistryError};
 use model::{DeviceId, Timestamp};
 use rusqlite::{TransactionBehavior, params};
@@ -51,8 +52,7 @@ impl Registry {
         let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
         let one = |row: rusqlite::Result<(String, i64)>| {
             let (name, at) = row?;
-            let device = DeviceId::new(&name).map_err(|_| RegistryError::Damaged(name))?;
-            Ok((device, Timestamp(at)))
+            Ok((device(name)?, Timestamp(at)))
         };
         rows.map(one).collect()
     }
