@@ -315,7 +315,7 @@ fn page(rows: &[Row]) -> String {
     let mut text = String::from(
         "# Truth\n\nWhat jobs used by their own account, beside what jobmeter reports of them. \
          `tests/truth_table.rs` runs these cases in `make test`, prints this table, and fails when an error is \
-         beyond its bound. Where a report states seconds that were not read (`unread_seconds`), its bound is wider by them. The figures are of one run on a virtual machine with 2 processors, Linux 6.18, cgroup \
+         beyond its bound. The figures are of one run on a virtual machine with 2 processors, Linux 6.18, cgroup \
          version 1; `UPDATE_DOCS=1` writes them.\n\n| case | quantity | truth | reported | error | bound |\n\
          |---|---|---|---|---|---|\n",
     );

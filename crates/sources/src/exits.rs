@@ -89,6 +89,13 @@ pub(crate) struct Watched {
     known: bool,
 }
 
+impl Watched {
+    /// When its cgroup was made.
+    pub(crate) const fn created(&self) -> Timestamp {
+        self.created
+    }
+}
+
 /// The ends of the machine's tasks, and the jobs they are of.
 #[derive(Debug)]
 pub(crate) struct Exits {

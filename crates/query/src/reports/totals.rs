@@ -104,7 +104,9 @@ const CPU: Origins = &[
     (EXITS, |node| {
         let ticks =
             node.both("taskstats_cpu_user_seconds_total", "taskstats_cpu_system_seconds_total");
-        node.grew("taskstats_cpu_run_virtual_seconds_total").or(ticks)
+        let tasks = node.grew("taskstats_cpu_run_virtual_seconds_total").or(ticks);
+        // The first is the larger one, but where no later agent than one that was killed read all tasks.
+        [node.grew("taskstats_job_cpu_seconds_total"), tasks].into_iter().flatten().reduce(f64::max)
     }),
     (RUN, |node| {
         let split = node.both("run_cpu_user_seconds_total", "run_cpu_system_seconds_total");
@@ -132,7 +134,7 @@ const MEMORY_PEAK: Origins = &[
 const MEMORY_CHARGED: Origins =
     &[(CGROUP, |node| node.some(CHARGED)), (KILL, |node| node.some(AT_LIMIT))];
 /// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of, and what `jobmeter run` reports of them.
-pub(crate) const USAGE_METRICS: [&str; 19] = [
+pub(crate) const USAGE_METRICS: [&str; 20] = [
     "run_report_wall_seconds",
     "run_report_cpu_seconds",
     "run_report_memory_peak_bytes",
@@ -140,6 +142,7 @@ pub(crate) const USAGE_METRICS: [&str; 19] = [
     "cgroup_cpu_user_seconds_total",
     "cgroup_cpu_system_seconds_total",
     "taskstats_cpu_run_virtual_seconds_total",
+    "taskstats_job_cpu_seconds_total",
     "taskstats_cpu_user_seconds_total",
     "taskstats_cpu_system_seconds_total",
     "run_cpu_seconds_total",
@@ -211,7 +214,8 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
     let mut is_end_covered = false;
     for (origin, reading) in if is_charged { MEMORY_CHARGED } else { origins } {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
-        is_end_covered |= !matches!(*origin, CGROUP | KILLED);
+        is_end_covered |= !matches!(*origin, CGROUP | KILLED)
+            && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
             best = Some(Won { origin, value, missed: false, cancelled: None });
         }

@@ -15,6 +15,7 @@
 mod ends;
 mod lists;
 mod moves;
+mod open_tasks;
 mod restored;
 mod waiting;
 

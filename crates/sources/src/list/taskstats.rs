@@ -31,6 +31,7 @@
 mod commands;
 mod metrics;
 mod sums;
+mod whole;
 
 use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
@@ -39,10 +40,10 @@ use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;
-use kernel::taskstats::{Answer, Asked, Query, TaskstatsError};
+use kernel::taskstats::{Asked, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
 use metrics::{
-    BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, METRICS, NOT_LOOKED_AT,
+    BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, JOB_CPU, METRICS, NOT_LOOKED_AT,
     OTHER_CPU, OVERFLOWS, RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU,
     UNREAD,
 };
@@ -181,6 +182,7 @@ impl Reader for Taskstats {
             }
         }
         (self.round.tids, self.round.place) = (before, place);
+        self.measure_joined(tids, cx);
     }
 
     fn want_all(&mut self) {
@@ -248,6 +250,7 @@ impl Taskstats {
             if self.round.place >= self.round.tids.len() {
                 self.round.turn = None;
                 self.sums.of(no).is_read = true;
+                self.measure_once(no, cx);
                 self.publish(no, self.round.tids.len(), cx, out);
             }
             let is_last = self.round.turn.is_none() && self.round.turns.is_empty();
@@ -300,25 +303,13 @@ impl Taskstats {
     }
 
     fn read_batch(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
-        let Round { tids, place, .. } = &mut self.round;
-        let end = tids.len().min(*place + BATCH);
-        let batch = tids.get(*place..end).unwrap_or_default();
-        *place = end;
-        let (tree, sums, text) = (&mut self.exits.tree, &mut self.sums, &mut self.text);
-        let asked = self.query.ask(cx.root, batch, |tid, answer| {
-            let Answer::Task(task, at_us) = answer else { return };
-            let start_us = at_us.saturating_sub(task.stats.elapsed_us);
-            let Some(reading) = tree.reading(tid, start_us, sums) else { return };
-            let counts_whole = reading.from_start && !sums.has_read(reading.no);
-            if counts_whole && reading.may_be_ending && text.is_ending(tid, cx.root) {
-                return;
-            }
-            sums.read(reading, &task.stats);
-        });
-        let asked = asked.map_err(|error| SourceError::broken(error.to_string()))?;
-        self.asked.unanswered = self.asked.unanswered.saturating_add(asked.unanswered);
-        self.asked.malformed = self.asked.malformed.saturating_add(asked.malformed);
-        Ok(())
+        let tids = std::mem::take(&mut self.round.tids);
+        let begin = self.round.place;
+        self.round.place = tids.len().min(begin + BATCH);
+        let batch = tids.get(begin..self.round.place).unwrap_or_default();
+        let asked = self.ask(batch, cx, |_| {});
+        self.round.tids = tids;
+        asked
     }
 
     /// Shows a job that has had a process, right after its tasks were read.
@@ -327,6 +318,7 @@ impl Taskstats {
         let Some(job) = cx.jobs.get(&known.key) else { return };
         let group = self.text.group_cpu_ns(job, cx.root);
         let sum = self.sums.of(no);
+        let whole_ns = sum.whole_ns(group);
         let residual_ns = group.and_then(|group_ns| sum.residual_ns(group_ns));
         let counters = sum.shared();
         let sum = *sum;
@@ -336,6 +328,10 @@ impl Taskstats {
         for row in ROWS.iter().filter(|row| delays_counted || !row.is_delay) {
             let value = row.value(counters.get(row.counter));
             out.counter(&row.metric, &[], value, known.start);
+        }
+        // A tick that is late may lie before a job that is here already.
+        if let Some(whole_ns) = whole_ns.filter(|_| known.created() <= cx.now) {
+            out.counter(&JOB_CPU, &[], whole_ns as f64 / 1e9, known.created());
         }
         out.gauge(&BEGIN, &[], begin_s as f64);
         out.gauge(&ELAPSED, &[], sum.elapsed_us as f64 / 1e6);

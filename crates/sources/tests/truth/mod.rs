@@ -100,6 +100,7 @@ impl Drop for Group {
         for _ in 0..100 {
             match fs::remove_dir(&self.path) {
                 Ok(()) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         }

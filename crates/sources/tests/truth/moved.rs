@@ -8,6 +8,7 @@ use std::process::Child;
 use std::time::Duration;
 
 const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
+const JOB_CPU: &str = "taskstats_job_cpu_seconds_total";
 const RESIDUAL: &str = "taskstats_residual_cpu_seconds";
 
 /// Waits until the process has done its phase and stopped itself.
@@ -59,8 +60,9 @@ fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&O
         observer.end(group);
         let value = observer.value(bytes, Some(group)).unwrap();
         say(&format!("{bytes}: {value} of {WRITTEN}"));
-        // Its end tells of the test's own output, too.
-        assert!((WRITTEN as f64..=WRITTEN as f64 + 4096.0).contains(&value), "{value}");
+        // Its end reports the test's own output, too, and all in whole KiB.
+        let written = WRITTEN as f64;
+        assert!((written - 1024.0..=written + 4096.0).contains(&value), "{value}");
         check(&observer, group);
     }
 }
@@ -84,4 +86,42 @@ fn the_io_of_a_process_counts_for_a_job_from_the_move_on() {
     let _alone = alone();
     // A look saw it elsewhere while it was young.
     phases("process", (73, 5), "process_write_char_bytes_total", |_, _| {});
+}
+
+#[test]
+fn what_a_process_used_before_its_move_was_noticed_counts() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside::<1>("taskstats", 75) else { return };
+    observer.collect();
+    let mut child = command("phases 3").spawn().unwrap();
+    wait_stopped(&child);
+    // A look finds it outside; then it is moved and uses a phase before the next one.
+    let mut rounds = 5;
+    observer.watch_while(|| {
+        rounds -= 1;
+        rounds >= 0
+    });
+    fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
+    go_on(&child);
+    wait_stopped(&child);
+    let mut rounds = 13;
+    observer.watch_while(|| {
+        rounds -= 1;
+        rounds >= 0
+    });
+    go_on(&child);
+    wait_stopped(&child);
+    go_on(&child);
+    while child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let truth = group.cpu_seconds();
+    fs::remove_dir(&group.path).unwrap();
+    observer.end(&group);
+    let [job, tasks] = [JOB_CPU, CPU].map(|metric| observer.value(metric, Some(&group)).unwrap());
+    say(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
+    let phase = PHASE_MS as f64 / 1000.0;
+    assert!(tasks <= truth - 0.9 * phase, "a phase was not observed: {tasks} of {truth}");
+    // It gives its memory back after the kernel reported its end.
+    assert!((0.99 * truth - 0.004..=truth).contains(&job), "{job} of {truth}");
 }

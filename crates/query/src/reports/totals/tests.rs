@@ -66,6 +66,22 @@ fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
 }
 
 #[test]
+fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
+    let cpu = |tasks: &[(&str, f64)]| {
+        let cgroup = [("cgroup_cpu_seconds_total", 4.0), (UNREAD, 0.75)];
+        let (totals, origins) = totals(&nodes(&[("n1", &[&cgroup, tasks].concat())]), 2.0);
+        (totals.cpu_seconds, origin(&origins, "cpu_seconds").note.clone())
+    };
+    // As an agent knows the tasks of a job that an earlier one, which was killed, had observed.
+    let late = ("taskstats_cpu_run_virtual_seconds_total", 1.0);
+    let missed = Some("last reading missed".to_owned());
+    assert_eq!(cpu(&[late]), (Some(4.0), missed));
+    // With the cgroup's account up to then.
+    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.5)]), (Some(4.5), None));
+    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.0)]), (Some(4.0), None));
+}
+
+#[test]
 fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
     let peak = |metrics: &[(&str, f64)]| {
         let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);

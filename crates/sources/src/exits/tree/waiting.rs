@@ -1,6 +1,7 @@
 //! Ends that wait for the place of another task to be known.
 
 use super::{TaskNo, TaskStats};
+use kernel::taskstats::Counter;
 
 /// Most ends that wait at a time.
 const WAITING_MAX: usize = 1024;
@@ -79,6 +80,12 @@ impl WaitingEnds {
         let is_old = |it: &Waiting| now_us.saturating_sub(it.since_us) > wait_us;
         let place = self.ends.iter().position(is_old)?;
         self.remove(place)
+    }
+
+    /// Nanoseconds of processor time of all of them.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        let each = self.ends.iter().map(|it| it.end.stats.counters.get(Counter::CpuRunVirtual));
+        each.fold(0, u64::saturating_add)
     }
 
     fn remove(&mut self, place: usize) -> Option<End> {

@@ -248,6 +248,13 @@ pub(super) static RESIDUAL: Metric = Metric::gauge(
      and tasks that were missed.",
 )
 .steps(NANOS);
+pub(super) static JOB_CPU: Metric = Metric::counter(
+    "taskstats_job_cpu_seconds_total",
+    Unit::Seconds,
+    "Processor time of the job: what its cgroup had counted when all its tasks were read, and what they used since. \
+     Absent where the tasks were not all read.",
+)
+.steps(NANOS);
 pub(super) static EXITS: Metric = Metric::counter(
     "taskstats_exits_total",
     Unit::Count,
@@ -300,7 +307,7 @@ pub(super) static OTHER_CPU: Metric = Metric::counter(
 .steps(NANOS);
 
 /// The metrics that are not in [`ROWS`].
-pub(super) const OTHERS: usize = 16;
+pub(super) const OTHERS: usize = 17;
 const ALL: usize = Counter::COUNT + OTHERS;
 
 /// Every metric of the source.
@@ -318,6 +325,7 @@ pub(super) static METRICS: [&Metric; ALL] = {
         &TASKS,
         &ENDED,
         &RESIDUAL,
+        &JOB_CPU,
         &COMMAND_CPU,
         &OTHER_CPU,
         &EXITS,

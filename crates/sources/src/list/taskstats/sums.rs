@@ -28,6 +28,12 @@ pub(super) struct Sum {
     pub(super) is_read: bool,
     /// What the cgroup had used when counting began, in nanoseconds.
     pub(super) group_base_ns: u64,
+    /// By how much the job's processor time exceeds that of its tasks here, in nanoseconds; `None`: not known.
+    pub(super) ahead_ns: Option<i64>,
+    /// Whether no task joined since that was measured.
+    pub(super) is_measured: bool,
+    /// The job's processor time as it was last published, in nanoseconds.
+    pub(super) whole_ns: u64,
     /// Processor time in user mode and in the kernel, as it was last published, in nanoseconds.
     pub(super) shares_ns: (u64, u64),
 }
@@ -43,8 +49,40 @@ impl Sum {
             return None;
         }
         // No less than was published before: a counter does not fall.
-        *tasks_ns = group_ns.clamp(published_ns.min(*tasks_ns), *tasks_ns);
+        let cut_ns = *tasks_ns - group_ns.clamp(published_ns.min(*tasks_ns), *tasks_ns);
+        *tasks_ns -= cut_ns;
+        self.ahead_ns = self.ahead_ns.map(|ahead_ns| ahead_ns.saturating_add_unsigned(cut_ns));
         Some(group_ns.saturating_sub(*tasks_ns))
+    }
+
+    /// The cgroup's account was read before all tasks were, and again afterwards. What it had the first time was used by
+    /// then; what the tasks add from now on was used later. So their sum is proven; it is never more than the second
+    /// reading, as far as the tasks have been read.
+    pub(super) fn measure(&mut self, [before_ns, after_ns]: [u64; 2], is_whole: bool) {
+        let tasks_ns = self.counters.get(Counter::CpuRunVirtual);
+        let ahead = |group_ns: u64| {
+            let ahead = i128::from(group_ns) - i128::from(tasks_ns);
+            i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX })
+        };
+        let (least, most) = (ahead(before_ns), ahead(after_ns.max(before_ns)));
+        // Where every task was observed from its beginning, their own account is proven, too.
+        let known = self.ahead_ns.or(is_whole.then_some(0)).unwrap_or(least);
+        self.ahead_ns = Some(known.clamp(least, most));
+        self.is_measured = true;
+    }
+
+    /// Processor time of the job: of its tasks, and what its cgroup had counted beyond them. Never more than the
+    /// cgroup has, where that can be read.
+    pub(super) fn whole_ns(&mut self, group_ns: Option<u64>) -> Option<u64> {
+        let tasks_ns = self.counters.get(Counter::CpuRunVirtual);
+        let mut whole_ns = tasks_ns.saturating_add_signed(self.ahead_ns?);
+        let most_ns = group_ns.map(|group_ns| group_ns.max(self.whole_ns));
+        if let Some(over_ns) = most_ns.and_then(|most_ns| whole_ns.checked_sub(most_ns)) {
+            whole_ns -= over_ns;
+            self.ahead_ns = self.ahead_ns.map(|ahead_ns| ahead_ns.saturating_sub_unsigned(over_ns));
+        }
+        self.whole_ns = self.whole_ns.max(whole_ns);
+        Some(self.whole_ns)
     }
 
     /// Divides the exact run time into user mode and kernel as the clock ticks of all tasks were, which are too coarse
@@ -260,6 +298,51 @@ mod tests {
         sum.shared();
         assert_eq!(sum.residual_ns(400_000_000), Some(0));
         assert_eq!(sum.counters.get(Counter::CpuRunVirtual), 900_000_000);
+    }
+
+    #[test]
+    fn the_cgroups_account_and_what_the_tasks_used_since() {
+        let (second, mut of_job) = (1_000_000_000, sum(0, 0, 0));
+        assert_eq!(of_job.whole_ns(Some(second)), None, "not measured");
+        // Moved into the job: 1 s before the move was noticed is the cgroup's alone.
+        of_job.measure([second, second + 1000], true);
+        assert_eq!(of_job.whole_ns(Some(second + 1000)), Some(second));
+        set(&mut of_job, 3 * second, 0, 0);
+        assert_eq!(of_job.whole_ns(None), Some(4 * second), "the cgroup is gone");
+        // A worse measurement takes nothing away, one that proves more adds it.
+        of_job.measure([3 * second, 5 * second], true);
+        assert_eq!(of_job.whole_ns(None), Some(4 * second));
+        of_job.measure([5 * second, 6 * second], true);
+        assert_eq!(of_job.whole_ns(None), Some(5 * second));
+    }
+
+    #[test]
+    fn a_job_never_has_more_than_its_cgroup() {
+        let second = 1_000_000_000;
+        let mut of_job = sum(3 * second, 0, 0);
+        of_job.measure([2 * second, 2 * second], true);
+        assert_eq!(of_job.whole_ns(Some(2 * second)), Some(2 * second), "used before it joined");
+        set(&mut of_job, 5 * second, 0, 0);
+        assert_eq!(of_job.whole_ns(Some(3 * second)), Some(3 * second));
+        assert_eq!(of_job.residual_ns(3 * second), Some(0), "the tasks' own sum is cut, too");
+        set(&mut of_job, 4 * second, 0, 0);
+        assert_eq!(of_job.whole_ns(None), Some(4 * second), "they used 1 s since");
+        assert_eq!(of_job.whole_ns(Some(second)), Some(4 * second), "no counter falls");
+        set(&mut of_job, 5 * second, 0, 0);
+        assert_eq!(of_job.whole_ns(None), Some(5 * second));
+    }
+
+    #[test]
+    fn what_tasks_used_before_an_agent_began_is_the_cgroups() {
+        let (second, mut of_job) = (1_000_000_000, sum(0, 0, 0));
+        set(&mut of_job, 1000, 0, 0);
+        of_job.measure([60 * second, 61 * second], false);
+        set(&mut of_job, 1000 + second, 0, 0);
+        assert_eq!(of_job.whole_ns(None), Some(61 * second));
+        // Where each task was observed from its beginning, a slow measurement takes nothing away.
+        let mut whole = sum(10 * second, 0, 0);
+        whole.measure([9 * second, 11 * second], true);
+        assert_eq!(whole.whole_ns(None), Some(10 * second));
     }
 
     #[test]
