@@ -2,6 +2,7 @@
 //! missing.
 
 use crate::line::{alone, jobmeter, node_alive};
+use crate::orders::report;
 use crate::programs::{Running, Server, get, program, root, until};
 use crate::truth::python;
 use serde_json::Value;
@@ -73,6 +74,13 @@ fn stored(url: &str, id: i64) -> [f64; 3] {
     })
 }
 
+/// The growth of a counter over the job, over all its starts.
+fn increase(url: &str, id: i64, metric: &str) -> f64 {
+    let report = report(url, &format!("local:{id}")).unwrap();
+    let line = report["lines"].as_array().unwrap().iter().find(|line| line["metric"] == metric);
+    line.and_then(|line| line["increase"].as_f64()).unwrap_or_else(|| panic!("{metric}: {report}"))
+}
+
 fn gap_causes(url: &str, source: &str) -> Vec<String> {
     let (status, body) = get(url, "/api/v1/gaps?start=0&end=now");
     assert_eq!(status, 200, "{body}");
@@ -86,7 +94,7 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
     if !root("counters_survive_restarts_and_gaps_cover_kills") {
         return;
     }
-    // `make soak` restarts 50 times.
+    // `make soak` restarts and kills 50 times.
     let restarts = std::env::var("RESTARTS").ok().and_then(|it| it.parse().ok()).unwrap_or(3);
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
@@ -115,16 +123,23 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
     assert!(clean >= 1, "a restart is reported");
 
     let load = start_load(&server.url, &second);
-    std::thread::sleep(Duration::from_millis(1500));
-    agent.kill();
-    agent = start_agent(&server.url, &spool);
-    std::thread::sleep(Duration::from_millis(1500));
-    let (id, used) = end_load(load, &second);
-    let found = stored(&server.url, id);
-    println!("a kill: stored {found:?} since, used {used:?}");
-    for (found, used) in found.iter().zip(used) {
-        assert!(*found <= used * 1.02 + 2048.0, "{found} of {used}");
+    for round in 0..restarts {
+        std::thread::sleep(Duration::from_millis(1500 + round % 7 * 130));
+        agent.kill();
+        agent = start_agent(&server.url, &spool);
     }
+    std::thread::sleep(Duration::from_millis(2500));
+    let (id, used) = end_load(load, &second);
+    stored(&server.url, id);
+    let found = METRICS.map(|metric| increase(&server.url, id, metric));
+    println!("{restarts} kills: {found:?}, used {used:?}");
+    for (found, used) in found.iter().zip(used) {
+        assert!(*found <= used * 1.01 + 2048.0, "{found} of {used}");
+    }
+    assert!(found[0] <= used[0] * 1.01 + 0.02, "no time counts twice: {found:?}, used {used:?}");
+    // With the cgroup's account of the time in which no agent observed the tasks.
+    let whole = increase(&server.url, id, "taskstats_job_cpu_seconds_total");
+    assert!((whole - used[0]).abs() <= used[0] * 0.01 + 0.02, "{whole}, used {used:?}");
     let causes = gap_causes(&server.url, "taskstats");
     assert!(causes.len() > clean && causes.contains(&"agent down".to_owned()), "{causes:?}");
     assert_eq!(agent.end(), 0, "{}", agent.errors());

@@ -320,8 +320,26 @@ fn page(rows: &[Row]) -> String {
          |---|---|---|---|---|---|\n",
     );
     rows.iter().for_each(|row| writeln!(text, "{}", row.line()).unwrap());
-    text
+    text + LIMITS
 }
+
+/// What no row holds.
+const LIMITS: &str = "
+## Limits
+
+- A task frees its memory after the kernel stated its accounting. Where the cgroup is removed at once, that time is missing:
+  below 5 ms of a process of 64 MiB.
+- A process that joins a job after a look at it and ends before the next one, at an age of 0.02, 0.1, 0.3, 1 and 3 s and then once a
+  second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
+- A process that is moved to another job counts its transfers of up to a second for the job that it left, until the agent
+  notices the move. Processor time is cut to what the job's cgroup counted.
+- Runs of one ID are told apart by their cgroups, however soon they follow. Without a record of a scheduler, two cgroups of one ID
+  within 60 s on a node are one run, which has what both used.
+- Counters of a run begin with its cgroup. A gauge belongs to the run in which it was read. Where two runs of one ID begin less than 2 s
+  apart, the records of their scheduler and the node's clock must agree within half of that time.
+- Peak memory of a step that lasts less than a second may be missed when a later step is killed. The report then states
+  `at least, by an OOM kill`.
+";
 
 /// The published page has these cases, no more and no fewer.
 fn published(rows: &[Row], table: &str) {

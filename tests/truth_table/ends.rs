@@ -5,7 +5,6 @@ use crate::orders::report;
 use crate::programs::{get, until};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::time::Duration;
 
 /// Jobs whose cgroup is removed at once.
 const REMOVED: i64 = 100;
@@ -136,8 +135,8 @@ pub(super) fn steps(site: &mut Site) -> Vec<Row> {
     vec![cpu("two steps, each removed with its last process", truth, &site.ended(&job))]
 }
 
-/// Two runs of one ID soon after each other, as of a job that is queued again. The scheduler's record states when each ran.
-/// Runs that begin within two seconds of each other are not told apart: clocks of nodes and of schedulers differ.
+/// Two runs of one ID right after each other, as of a job that is queued again: less than a second lies between their
+/// starts. The scheduler's record states when each ran.
 pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
     let runs = [("job ID used twice, first run", 0.6), ("job ID used twice, second run", 0.3)];
     let runs = runs.map(|(case, seconds)| {
@@ -147,7 +146,6 @@ pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
         assert!(load.wait());
         job.remove();
         let (id, stop) = (job.id, now());
-        std::thread::sleep(Duration::from_secs(2));
         site.record(&json!({
             "cluster": "slurm", "id": id, "submit": start, "start": start, "stop": stop,
         }));

@@ -131,6 +131,13 @@ impl Jobs {
         Self { jobs, units, generation: 1 }
     }
 
+    /// The same jobs, as what came after these.
+    #[must_use]
+    pub const fn after(mut self, earlier: &Self) -> Self {
+        self.generation = earlier.generation + 1;
+        self
+    }
+
     /// Every job, ordered by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &JobCgroup> {
         self.jobs.iter()

@@ -49,7 +49,8 @@ const LOOKS_PER_CALL_MAX: usize = 64;
 /// that it used counts.
 const CAME_WITH_JOB_US: u64 = 2_000_000;
 
-/// A job's cgroup made this much later than the one that was known is that of another run.
+/// A job's cgroup made this much later than the one that an earlier agent knew is that of another run: the age of a
+/// directory may be another one after a restart.
 const SAME_RUN_US: i64 = Timestamp::SECOND;
 
 /// The option that says how much may wait in the kernel.
@@ -339,8 +340,9 @@ impl Exits {
         self.generation = Some(cx.jobs.generation());
         let tree = &mut self.tree;
         self.jobs.retain(|known| {
-            // Another directory of the same name, made since, is another run.
-            let is_same = |job: &&JobCgroup| job.created.since(known.created) < SAME_RUN_US;
+            // A run has one start, which only a directory that is found later and was made earlier changes. A later
+            // start is that of another run, however soon it follows.
+            let is_same = |job: &&JobCgroup| job.created <= known.created;
             let job = cx.jobs.get(&known.key).filter(is_same);
             if job.is_none() {
                 tree.remove_job(known.no, account);

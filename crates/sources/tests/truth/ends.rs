@@ -70,3 +70,18 @@ fn processor_time_by_command_is_all_that_was_used() {
     // Of what a task used before it joined, the exact sum is cut by the cgroup's account.
     assert!(all > 0.8 && sum >= all - 1e-6 && sum <= all + 0.05, "{sum} of {all}");
 }
+
+#[test]
+fn two_runs_of_one_id_are_two_however_soon() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside("taskstats", 79) else { return };
+    observer.watch_child(group.start("sequence 1"));
+    observer.end(&group);
+    let ended = "taskstats_ended_tasks_total";
+    assert!(observer.value(ended, Some(&group)).is_some_and(|tasks| tasks > 0.0));
+    let mut again = group.job.clone();
+    again.created = again.created.plus(1);
+    observer.jobs = cgroups::Jobs::new(vec![again], Vec::new()).after(&observer.jobs);
+    observer.end(&group);
+    assert_eq!(observer.value(ended, Some(&group)), None, "the second run had no task yet");
+}
