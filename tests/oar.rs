@@ -241,7 +241,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     check_array(&server.url, &array);
     let asked = scheduler(&server.url);
     assert_eq!(
-        (&asked["state"], &asked["records_refused"]),
+        (&asked["state"], &asked["records_rejected"]),
         (&"good".into(), &0.into()),
         "{asked}"
     );

@@ -73,7 +73,7 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     assert!(took < TICK + 1.0, "{took}");
     let held = &list(&server, "set")[0];
     assert_eq!(
-        (&held["nodes_taken"], &held["settings"][0]),
+        (&held["nodes_applied"], &held["settings"][0]),
         (&Value::from(1), &Value::from("sources.load.period = \"200ms\""),)
     );
     let slow = until("the old rate again", Duration::from_secs(40), || {
@@ -162,9 +162,9 @@ fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
     let set = ["set", "--nodes", "n*", "--for", "5m", "--source", "load"];
     let out =
         done(&server, &[&set[..], &["--period", "1s", "--enabled", "false", "--json"]].concat());
-    let number = serde_json::from_str::<Value>(&out).unwrap()["number"].as_i64().unwrap();
+    let number = serde_json::from_str::<Value>(&out).unwrap()["id"].as_i64().unwrap();
     let why = until("a refusal", Duration::from_secs(15), || {
-        let why = &list(&server, "set")[0]["refused"][0]["why"];
+        let why = &list(&server, "set")[0]["rejected"][0]["reason"];
         why.as_str().map(str::to_owned)
     });
     assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
@@ -228,7 +228,7 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     let burst = ["set", "--nodes", "n1", "--for", "5m", "--source", "load", "--burst", "200ms"];
     done(&server, &[&burst[..], &["--keep", "20s"]].concat());
     until("the node to take it", Duration::from_secs(15), || {
-        (list(&server, "set")[0]["nodes_taken"] == 1).then_some(())
+        (list(&server, "set")[0]["nodes_applied"] == 1).then_some(())
     });
     std::thread::sleep(Duration::from_secs_f64(3.0 * TICK));
     let close = |times: &[f64]| times.windows(2).filter(|pair| pair[1] - pair[0] < 0.5).count();
@@ -294,11 +294,11 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
         (fired(&server).lines().count() == 5).then_some(())
     });
     let twice = fired(&server);
-    let audit = done(&server, &["audit", "--who", "rule hot", "--json"]);
+    let audit = done(&server, &["audit", "--actor", "rule hot", "--json"]);
     let audit: Value = serde_json::from_str(&audit).unwrap();
-    let did: Vec<_> = audit.as_array().unwrap().iter().map(|line| &line["did"]).collect();
+    let did: Vec<_> = audit.as_array().unwrap().iter().map(|line| &line["action"]).collect();
     assert_eq!(did, ["flush", "promote", "flush", "promote"]);
-    assert_eq!((&audit[0]["source"], &audit[0]["from"]), (&"load".into(), &"server".into()));
+    assert_eq!((&audit[0]["source"], &audit[0]["address"]), (&"load".into(), &"server".into()));
 
     // A node that was stopped is told from one that fell silent, after a restart of the server too.
     assert_eq!(node.end(), 0, "{}", node.errors());
@@ -334,7 +334,7 @@ fn last(server: &Server) -> Option<f64> {
 
 /// What was flushed and promoted.
 fn fired(server: &Server) -> String {
-    let select = "SELECT kind, what, who FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
+    let select = "SELECT kind, text, actor FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
     done(server, &["sql", "--format", "csv", select])
 }
 

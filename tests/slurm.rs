@@ -312,7 +312,7 @@ fn slurm_on_four_nodes_by_slurmrestd() {
             .unwrap()
             .iter()
             .filter(of)
-            .map(|job| job["spelling"].as_str().unwrap().to_owned())
+            .map(|job| job["display_id"].as_str().unwrap().to_owned())
             .collect();
         spelled.sort();
         (spelled.len() == 6).then_some(spelled)

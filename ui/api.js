@@ -10,10 +10,10 @@ import { keepValue, kept } from './storage.js';
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
  * @typedef {{device: string, alive: boolean, conflict: boolean, last_seen: number|null, period_seconds: number|null,
  *   clock_offset_seconds: number|null, agent_version: string|null,
- *   config_generation: string|null, config_refused: string|null, series: number, jobs: string[],
+ *   config_generation: string|null, config_rejected: string|null, series: number, jobs: string[],
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
- * @typedef {{cluster: string, id: number, spelling: string, user: string|null, uid: number|null,
+ * @typedef {{cluster: string, id: number, display_id: string, user: string|null, uid: number|null,
  *   account: string|null, project: string|null, name: string|null, queue: string|null, state: string,
  *   state_word: string|null, submit: number|null, start: number|null, stop: number|null,
  *   exit_code: number|null, part_of: number|null, array_index: number|null, types: string[],
@@ -27,13 +27,13 @@ import { keepValue, kept } from './storage.js';
  * @typedef {{device: string, start: number, stop: number|null}} Allocation
  * @typedef {{device: string, metric: string, labels: Record<string, string>}} SeriesRef
  * @typedef {{metric: string, unit: string, kind: string, increase: number|null,
- *   average: number|null, max: number|null, samples: number}} ReportLine
+ *   average: number|null, max: number|null, samples: number}} MetricTotal
  * @typedef {{origin: string, device: string, source: string, from: number, to: number,
  *   cause: string, detail: string}} Gap
  * @typedef {{start: number|null, submit: number|null, stop: number|null, state: string}} Run
  * @typedef {{job: Job, runs: Run[], allocations: Allocation[], nodes: NodeShare[], steps: Step[],
  *   totals: Record<string, number|null>, origins?: TotalOrigin[], coverage?: import('./coverage.js').Coverage,
- *   lines: ReportLine[], series: SeriesRef[], gaps: Gap[],
+ *   metrics: MetricTotal[], series: SeriesRef[], gaps: Gap[],
  *   end?: {cause: string, detail: string}|null, oom_kills?: OomKill[]}} JobReport
  * @typedef {{total: string, origins: string[], note: string|null, nodes: number}} TotalOrigin
  * @typedef {{device: string, time: number, task: string, pid: number, uid: number|null,
@@ -45,9 +45,9 @@ import { keepValue, kept } from './storage.js';
  *   values: Array<number|null>, seconds?: number[]}} RangeSeries
  * @typedef {{start: number, end: number, step_seconds: number, rollup_seconds: number, series: RangeSeries[],
  *   gaps: Gap[], truncated: boolean}} Range
- * @typedef {{at: number, kind: string, number: number, nodes: string, text: string, by: string|null,
+ * @typedef {{at: number, kind: string, id: number, nodes: string, text: string, actor: string|null,
  *   job: string|null}} Mark
- * @typedef {{who: string, role: string, uid: number|null, user: string|null, sees_jobs: string,
+ * @typedef {{caller: string, role: string, uid: number|null, user: string|null, sees_jobs: string,
  *   sees_nodes: string}} Me
  * @typedef {Record<string, string|number|boolean|null|undefined>} Query
  */

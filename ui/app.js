@@ -81,7 +81,7 @@ function healthSeen(health) {
  * @param {import('./api.js').Me} me
  */
 function sight(me) {
-  const who = me.role === 'nobody' ? 'you are not known here' : `you are ${me.user ?? me.who}`;
+  const who = me.role === 'nobody' ? 'you are not known here' : `you are ${me.user ?? me.caller}`;
   const jobs = { all: 'all jobs', own: 'your jobs' }[me.sees_jobs] ?? 'no jobs';
   return `${who}; you see ${jobs} and ${me.sees_nodes === 'own' ? 'their nodes while they run' : 'all nodes'}`;
 }

@@ -178,7 +178,7 @@ export class JobPage {
 
   /** @param {JobReport} report */
   rows(report) {
-    return report.lines.map((line) => {
+    return report.metrics.map((line) => {
       const value = line.kind === 'counter' ? line.increase : line.max;
       const told = show(value, quantity(line.unit));
       return {
@@ -200,7 +200,7 @@ export class JobPage {
       h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
     const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
     fill(this.facts,
-      fact('Job', `${job.cluster}:${job.spelling}`),
+      fact('Job', `${job.cluster}:${job.display_id}`),
       fact('User', job.user ?? (job.uid === null ? '–' : `uid ${job.uid}`)),
       job.account === null ? null : fact('Account', job.account),
       job.project === null ? null : fact('Project', job.project),

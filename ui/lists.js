@@ -111,7 +111,7 @@ export function wallOf(job, now) {
 }
 
 /** The job's name for people: its own, else its number. @param {Job} job */
-export const nameOf = (job) => job.name ?? `job ${job.spelling}`;
+export const nameOf = (job) => job.name ?? `job ${job.display_id}`;
 
 /** @param {string[]} devices */
 export function devicesText(devices) {
@@ -151,7 +151,7 @@ export function jobTable(now, usage, without = []) {
       id: 'job', title: 'Job', class: 'main', text: (job) => `${nameOf(job)} ${jobKey(job)}`,
       cell: (job) => [
         h('a', { href: jobHash(jobKey(job)) }, nameOf(job)), ' ',
-        h('span', { class: 'muted key' }, `${job.cluster}:${job.spelling}`),
+        h('span', { class: 'muted key' }, `${job.cluster}:${job.display_id}`),
       ],
       order: (job) => nameOf(job),
     },

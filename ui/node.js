@@ -76,7 +76,7 @@ export class NodePage {
   /** @param {import('./api.js').RangeSeries} series */
   nameOf({ cluster, job }) {
     const known = this.recent.find((one) => one.id === job && one.cluster === cluster);
-    const key = `${cluster}:${known?.spelling ?? job}`;
+    const key = `${cluster}:${known?.display_id ?? job}`;
     return known?.name ? `${known.name} ${key}` : key;
   }
 
@@ -119,7 +119,7 @@ export class NodePage {
       node.cpu_cores === null ? null : fact('Cores', String(node.cpu_cores)),
       fact('Series', String(node.series)),
       node.agent_version === null ? null : fact('Agent', node.agent_version),
-      node.config_refused === null ? null : fact('Settings refused', node.config_refused),
+      node.config_rejected === null ? null : fact('Settings refused', node.config_rejected),
       offset === null || Math.abs(offset) < CLOCK_OFF_S ? null
         : fact('Clock', `${duration(Math.abs(offset))} ${offset > 0 ? 'ahead' : 'behind'}`, 'warn'));
   }

@@ -67,10 +67,10 @@ export class Search {
       hash: nodeHash(node.device), text: node.device, note: 'node', state: node.alive ? 'alive' : 'silent',
     }));
     const jobs = orderJobs(this.jobs)
-      .filter((job) => matches(`${nameOf(job)} ${jobKey(job)} ${job.cluster}:${job.spelling} ${job.user ?? ''} ${job.account ?? ''}`))
+      .filter((job) => matches(`${nameOf(job)} ${jobKey(job)} ${job.cluster}:${job.display_id} ${job.user ?? ''} ${job.account ?? ''}`))
       .map((job) => ({
         hash: jobHash(jobKey(job)), text: nameOf(job), state: job.state,
-        note: `${job.cluster}:${job.spelling}${job.user === null ? '' : ` · ${job.user}`}`,
+        note: `${job.cluster}:${job.display_id}${job.user === null ? '' : ` · ${job.user}`}`,
       }));
     this.at = 0;
     this.show([...nodes.slice(0, FOUND_MAX / 2), ...jobs].slice(0, FOUND_MAX));

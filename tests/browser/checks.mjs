@@ -37,9 +37,9 @@ export async function lists(page, where) {
     assert.match(row, node.alive ? /alive/ : /silent since|never reported/, node.device);
   }
   const { job } = report;
-  const row = (await rows('Jobs')).find((text) => text.includes(`${job.cluster}:${job.spelling}`));
+  const row = (await rows('Jobs')).find((text) => text.includes(`${job.cluster}:${job.display_id}`));
   assert.ok(row, `${where.key} is listed`);
-  assert.ok(row.includes(job.name ?? job.spelling), 'with its name');
+  assert.ok(row.includes(job.name ?? job.display_id), 'with its name');
   assert.ok(row.includes(job.state), 'with its state');
   const tile = await page.evaluate(() =>
     [...document.querySelectorAll('.tile')].find((one) => one.innerText.startsWith('Jobs'))?.innerText);
@@ -53,7 +53,7 @@ export async function lists(page, where) {
 export async function jobPage(page, where) {
   await open(page, where, hashOf(where.key));
   const { job } = await ask(where, `api/v1/jobs/${where.key}`);
-  const heading = job.name ?? `job ${job.spelling}`;
+  const heading = job.name ?? `job ${job.display_id}`;
   await page.waitFor('the job\'s name', (name) => document.querySelector('h1').textContent === name, heading);
   assert.ok((await page.evaluate(() => document.title)).includes(heading));
   await page.waitFor('plots with values', () => window.jobmeter.plots().some((plot) =>
@@ -209,9 +209,9 @@ export async function keyboard(page, where) {
   await page.key('Escape');
   assert.ok(await page.evaluate(() => document.querySelector('dialog[open]') === null));
   await page.key('/');
-  await page.type(`${job.cluster}:${job.spelling}`);
+  await page.type(`${job.cluster}:${job.display_id}`);
   await page.waitFor('the job among the found', (text) =>
-    document.querySelector('[role="option"][aria-selected="true"]')?.innerText.includes(text), `${job.cluster}:${job.spelling}`);
+    document.querySelector('[role="option"][aria-selected="true"]')?.innerText.includes(text), `${job.cluster}:${job.display_id}`);
   await page.key('Enter');
   await shown(page, hashOf(where.key));
   await page.waitFor('the ranges', () => document.querySelector('[data-range="5m"]'));

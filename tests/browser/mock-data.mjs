@@ -137,10 +137,10 @@ export function scene(name, now) {
 
 const node = (device, cores, gib, period) => ({ device, cores, memory: gib * GIB, period });
 
-function job(cluster, id, name, user, kind, devices, cores, gib, start, stop, spelling, exit) {
+function job(cluster, id, name, user, kind, devices, cores, gib, start, stop, display_id, exit) {
   const state = stop === null ? 'running' : exit ? 'failed' : 'ended';
   return {
-    cluster, id, spelling: spelling ?? String(id), user, uid: 20000 + (user.charCodeAt(0) % 50), name, kind, devices, cores,
+    cluster, id, display_id: display_id ?? String(id), user, uid: 20000 + (user.charCodeAt(0) % 50), name, kind, devices, cores,
     account: cluster === 'local' ? null : 'climate', memory: gib * GIB, start, stop, state,
     exit_code: stop === null ? null : exit ?? 0,
   };

@@ -80,7 +80,7 @@ function api(world, started, path, query) {
   if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job` beside it');
   switch (path) {
     case 'health': return health(world, started, now);
-    case 'me': return { who: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };
+    case 'me': return { caller: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };
     case 'nodes': return world.nodes.map((node) => nodeInfo(world, node, now));
     case 'jobs': return jobs(world, query);
     case 'catalogue': return CATALOGUE;
@@ -98,7 +98,7 @@ function api(world, started, path, query) {
 /** Somebody changed the settings of node-1 ten minutes ago. */
 function marks(world, query, now) {
   const node = world.nodes[0].name ?? world.nodes[0].device;
-  const one = { at: now - 600, kind: 'set', number: 3, nodes: node, text: 'sources.load.period = "1s"', by: 'root', job: null };
+  const one = { at: now - 600, kind: 'set', id: 3, nodes: node, text: 'sources.load.period = "1s"', actor: 'root', job: null };
   return (query.get('device') ?? node).split(',').includes(node) ? [one] : [];
 }
 
@@ -123,7 +123,7 @@ function nodeInfo(world, node, now) {
   return {
     device: node.device, alive: !silent, last_seen: silent ?? t + 0.2, period_seconds: node.period,
     clock_offset_seconds: 0.004, agent_version: '0.1.0',
-    config_generation: '0', config_refused: null, series: 412,
+    config_generation: '0', config_rejected: null, series: 412,
     jobs: silent ? [] : here.map((job) => `${job.cluster}:${job.id}`),
     cpu_cores_used: known(values.cpu_user_seconds_total + values.cpu_system_seconds_total),
     cpu_cores: node.cores,
@@ -295,7 +295,7 @@ function report(world, key, start, now) {
     runs: runs.map(jobInfo).map(({ start: began, submit, stop: ended, state }) => ({ start: began, submit, stop: ended, state })),
     allocations: job.devices.map((device) => ({ device, start: job.start, stop: job.stop })),
     nodes: shares(job), steps: [],
-    totals: totals(lines, stop - job.start), lines: [...lines.values()],
+    totals: totals(lines, stop - job.start), metrics: [...lines.values()],
     series: mine.map(({ device, metric, labels }) => ({ device, metric, labels })),
     gaps: world.gaps.filter((gap) => job.devices.includes(gap.device) && gap.to > job.start && gap.from < stop),
   };

@@ -102,7 +102,7 @@ pub(super) fn network(site: &mut Site) -> Vec<Row> {
     let before = far.received();
     let sent = || {
         let report = report(&site.server.url, &job.name)?;
-        let mut lines = report["lines"].as_array()?.iter();
+        let mut lines = report["metrics"].as_array()?.iter();
         let line = lines.find(|line| line["metric"] == "network_job_transmitted_bytes_total");
         line?["increase"].as_f64()
     };

@@ -1,5 +1,5 @@
-//! What is asked of agents: other settings for a time, optional metrics, the rest of a burst; and what was
-//! asked of them before.
+//! On-demand requests to agents: setting overrides, promotions of optional metrics, flushes of bursts; and the history
+//! of such requests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,113 +9,113 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// Of which nodes: `dahu-[1-32],x[01-04],gpu-*`.
+    /// The nodes to change: `dahu-[1-32],x[01-04],gpu-*`.
     #[schemars(length(min = 1, max = 16384))]
     pub nodes: String,
-    /// For how long, in seconds; thirty days at most.
+    /// Duration of the change in seconds; 30 days at most.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub for_seconds: f64,
-    /// What of each source, by its word.
+    /// Changes by source name.
     #[serde(default)]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub sources: BTreeMap<String, SetSource>,
-    /// Of which sources the last seconds are kept at a high rate in memory.
+    /// Sources whose latest seconds the agent keeps in memory at a high rate, by source name.
     #[serde(default)]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub bursts: BTreeMap<String, SetBurst>,
 }
 
-/// The word of a source or event.
+/// Pattern of the name of a source or event.
 pub const WORD: &str = "^[a-z0-9_]{1,64}$";
 
-/// What is changed of a source; what is `null` stays.
+/// Changes to one source; `null` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetSource {
-    /// Whether it is read.
+    /// Whether the agent reads the source.
     #[serde(default)]
     pub enabled: Option<bool>,
-    /// How often, in seconds.
+    /// Period in seconds.
     #[serde(default)]
     #[schemars(range(min = 0.01, max = 86400))]
     pub period_seconds: Option<f64>,
-    /// What it counts; of `perf` only.
+    /// Events to count; `perf` only.
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(min = 1, max = 100), regex(pattern = "^[!-~]+$")))]
     pub events: Option<Vec<String>>,
 }
 
-/// How the last seconds of a source are kept.
+/// How the agent keeps the latest seconds of a source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetBurst {
-    /// How often it is read, in seconds.
+    /// Period of reading in seconds.
     #[schemars(range(min = 0.01, max = 86400))]
     pub period_seconds: f64,
-    /// How many of the last seconds are kept.
+    /// How many seconds the agent keeps.
     #[schemars(range(min = 0.1, max = 3600))]
     pub keep_seconds: f64,
-    /// What sends them beside `POST /api/v1/flushes`: `job_start`, `job_end`.
+    /// Events that send them, beside `POST /api/v1/flushes`: `job_start`, `job_end`.
     #[serde(default)]
     #[schemars(length(max = 2))]
     pub flush_on: Vec<FlushOn>,
 }
 
-/// What sends a burst.
+/// An event that sends a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlushOn {
-    /// A job begins on the node.
+    /// A job starts on the node.
     JobStart,
     /// A job ends on the node.
     JobEnd,
 }
 
-/// An element of `GET /api/v1/settings`: a change that holds.
+/// An element of `GET /api/v1/settings`: a change in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SetChange {
-    /// Its number.
-    pub number: i64,
-    /// Of which nodes.
+    /// The ID of the change.
+    pub id: i64,
+    /// The nodes that it changes.
     pub nodes: String,
-    /// What: lines such as `sources.load.period = "1s"`.
+    /// The settings: lines such as `sources.load.period = "1s"`.
     pub settings: Vec<String>,
-    /// Since when.
-    pub made: f64,
-    /// By whom.
-    pub by: String,
-    /// Until when.
+    /// When it was created.
+    pub created: f64,
+    /// The caller who created it.
+    pub created_by: String,
+    /// When it expires.
     pub until: f64,
-    /// How many of these nodes sent since the server started.
+    /// Number of these nodes that have sent a batch since the server started.
     pub nodes_known: u64,
-    /// How many of those took all of it.
-    pub nodes_taken: u64,
-    /// What nodes refused of all that they were told, and what of this change they are not told, as they take no more;
-    /// a hundred at most.
-    pub refused: Vec<SetRefused>,
+    /// Number of those that apply all of it.
+    pub nodes_applied: u64,
+    /// Settings of any change that these nodes rejected, and settings of this change that exceed a node's limits; 100 at
+    /// most.
+    pub rejected: Vec<SetRejection>,
 }
 
-/// What a node refused of what it was told.
+/// A rejection of settings by a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SetRefused {
-    /// Which node.
+pub struct SetRejection {
+    /// The node.
     pub device: String,
-    /// Why, in its words.
-    pub why: String,
+    /// The reason that the node states.
+    pub reason: String,
 }
 
-/// The answer of what was numbered: made, or ended.
+/// Answer to a request that creates or ends a change, a promotion or a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Numbered {
-    /// Its number.
-    pub number: i64,
-    /// How many of its nodes sent since the server started.
+pub struct ChangeReceipt {
+    /// The ID of the change, promotion or flush.
+    pub id: i64,
+    /// Number of its nodes that have sent a batch since the server started.
     pub nodes_known: u64,
-    /// How many of those report now: they are neither silent nor stopped.
+    /// Number of those that report now: they are neither silent nor stopped.
     pub nodes_reporting: u64,
-    /// Of a change: how many of those that sent are not told all of it, as they take no more: bursts of four sources,
-    /// and 64 KiB of settings. `refused` in `GET /api/v1/settings` says which, and of what.
-    // A server of before does not say it.
+    /// Of a change: number of known nodes that receive only a part of it, because a node accepts bursts of 4 sources and
+    /// 64 KiB of settings. `rejected` in `GET /api/v1/settings` names the nodes and the settings.
+    // An older server does not send it.
     #[serde(default)]
     #[schemars(required)]
     pub nodes_full: u64,
@@ -125,10 +125,10 @@ pub struct Numbered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlushNow {
-    /// Of which nodes: `dahu-[1-32],x[01-04],gpu-*`.
+    /// The nodes: `dahu-[1-32],x[01-04],gpu-*`.
     #[schemars(length(min = 1, max = 16384))]
     pub nodes: String,
-    /// Of which source.
+    /// The source to flush.
     #[schemars(regex(pattern = WORD))]
     pub source: String,
 }
@@ -137,62 +137,62 @@ pub struct FlushNow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Promote {
-    /// Which metrics: a regular expression that matches whole names.
+    /// The metrics: a regular expression that matches whole names.
     #[schemars(length(min = 1, max = 200))]
     pub metric: String,
-    /// On which nodes: `dahu-[1-32],x[01-04],gpu-*`; left out: on those of the job, or of the user's jobs.
+    /// The nodes: `dahu-[1-32],x[01-04],gpu-*`. Default: the nodes of the job, or of the user's jobs.
     #[serde(default)]
     #[schemars(length(min = 1, max = 16384))]
     pub nodes: Option<String>,
-    /// For this job, `[CLUSTER:]ID`: on its nodes, and until it ends.
+    /// The job, `[CLUSTER:]ID`: the promotion applies to its nodes until it ends.
     #[serde(default)]
     #[schemars(regex(pattern = crate::param::JOB))]
     pub job: Option<String>,
-    /// For how long, in seconds; an hour when left out.
+    /// Duration in seconds. Default: 3600.
     #[serde(default)]
     #[schemars(range(min = 1, max = 2_592_000))]
     pub for_seconds: Option<f64>,
 }
 
-/// An element of `GET /api/v1/promotions`: a promotion that holds.
+/// An element of `GET /api/v1/promotions`: a promotion in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Promoted {
-    /// Its number.
-    pub number: i64,
-    /// On which nodes.
+    /// The ID of the promotion.
+    pub id: i64,
+    /// Its nodes.
     pub nodes: String,
-    /// Which metrics.
+    /// Its metrics: a regular expression.
     pub metric: String,
-    /// Since when.
-    pub made: f64,
-    /// By whom.
-    pub by: String,
-    /// Until when; `null`: until its job ends, or somebody ends it.
+    /// When it was created.
+    pub created: f64,
+    /// The caller who created it.
+    pub created_by: String,
+    /// When it expires; `null`: when its job ends, or on request.
     pub until: Option<f64>,
-    /// `api`, `job`, `rule` or `hand`.
+    /// The origin: `api`, `job`, `rule` or `hand`.
     pub origin: String,
-    /// The job it is for, `CLUSTER:ID`.
+    /// The job that it applies to, `CLUSTER:ID`.
     pub job: Option<String>,
-    /// Why it promotes nothing: its expression is none.
+    /// The reason why it promotes nothing: an invalid expression.
     pub error: Option<String>,
 }
 
-/// An element of `GET /api/v1/marks`: something that was asked of nodes, or ended.
+/// An element of `GET /api/v1/marks`: the start or the end of an on-demand request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mark {
-    /// When.
+    /// The time.
     pub at: f64,
     /// `set`, `undone`, `expired`, `promoted`, `demoted` or `flushed`.
     pub kind: String,
-    /// The number of the change, promotion or flush.
-    pub number: i64,
-    /// To which nodes.
+    /// The ID of the change, promotion or flush.
+    pub id: i64,
+    /// Its nodes.
     pub nodes: String,
-    /// Settings, an expression, a source.
+    /// Its settings, expression or source.
     pub text: String,
-    /// By whom; `null` where it ended by itself, or is not this reader's to know.
-    pub by: Option<String>,
-    /// The job it is for, `CLUSTER:ID`, where this reader may see it.
+    /// The caller; `null` where it ended by itself, and for readers who may not see the caller.
+    pub actor: Option<String>,
+    /// The job that it applies to, `CLUSTER:ID`, if the reader may see it.
     pub job: Option<String>,
 }
 
@@ -201,6 +201,6 @@ pub struct Mark {
 pub struct PromotedRow {
     /// The node.
     pub device_id: String,
-    /// Which metrics, as a regular expression.
+    /// The metrics, as a regular expression.
     pub metric_id: String,
 }

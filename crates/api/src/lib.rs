@@ -7,6 +7,7 @@
 
 mod access;
 mod demand;
+mod job_update;
 mod jobs;
 mod nodes;
 mod openapi;
@@ -17,21 +18,23 @@ mod rows;
 mod samples;
 mod text;
 mod time;
-mod told;
 mod totals;
 
-pub use access::{Account, AccountChange, AccountUser, AuditLine, MadeToken, Me, NewToken, Token};
-pub use demand::{
-    FlushNow, FlushOn, Mark, Numbered, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
-    SetRefused, SetSource, WORD,
+pub use access::{
+    Account, AccountChange, AccountUser, AuditEntry, CreatedToken, Me, NewToken, Token,
 };
+pub use demand::{
+    ChangeReceipt, FlushNow, FlushOn, Mark, Promote, Promoted, PromotedRow, Set, SetBurst,
+    SetChange, SetRejection, SetSource, WORD,
+};
+pub use job_update::{Disagreement, JobUpdate};
 pub use jobs::{
-    Allocation, End, Ended, Job, JobEnd, JobReport, NodeShare, OomKill, Register, Registered,
-    ReportLine, Resources, Run, SeriesRef, Step, Totals, Usage,
+    Allocation, End, Ended, Job, JobEnd, JobReport, MetricTotal, NodeShare, OomKill, Register,
+    Registered, Resources, Run, SeriesRef, Step, Totals, Usage,
 };
 pub use nodes::{
-    Gap, Health, MetricInfo, Node, Problem, Ready, Scheduler, SchedulerState, SourceTrouble,
-    SourceUnread,
+    Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,
+    SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
@@ -46,5 +49,4 @@ pub use samples::{
 pub use text::columns::{MORE, columns};
 pub use text::csv::csv_cell;
 pub use time::{TimeError, parse_time, parse_zone};
-pub use told::{Disagreement, JobTold};
 pub use totals::{Coverage, SilentNode, TotalOrigin};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// `GET /api/v1/ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ready {
-    /// True: one that is not ready answers 503.
+    /// Always true: a server that is not ready answers 503.
     pub ready: bool,
 }
 
@@ -15,19 +15,19 @@ pub struct Ready {
 pub struct Health {
     /// Version of the server.
     pub version: String,
-    /// `release`, or `development` for a build that no figure should be taken from.
+    /// `release`, or `development` for a build without optimisation, unfit for measurements.
     pub build: String,
-    /// Whether it takes batches and answers questions.
+    /// Whether it accepts batches and answers queries.
     pub ready: bool,
     /// Seconds since its start.
     pub uptime_seconds: f64,
-    /// Its clock, so that a reader can tell how old an answer is.
+    /// Its clock, from which a reader derives the age of an answer.
     pub now: f64,
-    /// Nodes that report, of those known.
+    /// Known nodes that report.
     pub nodes_alive: u64,
-    /// Nodes known.
+    /// Known nodes.
     pub nodes: u64,
-    /// Jobs that run now.
+    /// Running jobs.
     pub jobs_running: u64,
 }
 
@@ -36,119 +36,118 @@ pub struct Health {
 pub struct Node {
     /// Its name.
     pub device: String,
-    /// Whether it reported within three of its periods, or within 6 s where they are shorter.
+    /// Whether it reported within 3 of its periods, and at least within 6 s.
     pub alive: bool,
-    /// Whether its agent said that it ends: then it is no fault that it is silent. Known since this server's
-    /// start.
+    /// Whether its agent announced its shutdown; its silence is then no fault. Known since this server's start.
     pub stopped: bool,
     /// Whether several agents send under its name, so that their samples are mixed: each node needs a `device` of its
     /// own.
-    // A server of before does not say it.
+    // An older server does not send it.
     #[serde(default)]
     #[schemars(required)]
     pub conflict: bool,
-    /// When its last batch came, by the server's clock.
+    /// When the server received its latest batch, by the server's clock.
     pub last_seen: Option<f64>,
-    /// Seconds from one of its batches to the next at the longest, as its agent said with the last; of an agent
-    /// that does not say so, as its samples came.
+    /// Longest time between two of its batches in seconds, as its agent states with the latest one; of an agent that
+    /// does not state it, as its samples arrived.
     pub period_seconds: Option<f64>,
     /// Its clock minus the server's, in seconds.
     pub clock_offset_seconds: Option<f64>,
     /// Version of its agent.
     pub agent_version: Option<String>,
-    /// The generation of the server's settings that its agent runs by; 0 for none of them. A text of
-    /// digits: it has 63 bits, and numbers of JavaScript lose all beyond 53.
+    /// The generation of the server's settings that its agent applies; 0 for none. A text of digits: it has 63 bits,
+    /// and JavaScript numbers hold 53.
     #[serde(with = "crate::text::digits")]
     #[schemars(schema_with = "crate::text::digits::schema")]
     pub config_generation: Option<u64>,
-    /// What its agent refused of them, and why.
-    pub config_refused: Option<String>,
-    /// Its sources, and parts of them, that should give samples and give none, or fewer.
-    pub troubles: Vec<SourceTrouble>,
-    /// Its sources that settings keep from being read, or from being read whole; of an agent that does not say so,
-    /// none.
-    // A server of before does not say it.
+    /// The settings of the server that its agent rejected, and the reasons.
+    pub config_rejected: Option<String>,
+    /// Sources, and parts of sources, that yield no samples or fewer than they should.
+    pub source_errors: Vec<SourceError>,
+    /// Sources that the agent does not read, or not in full, because of settings; empty for an agent that does not
+    /// report them.
+    // An older server does not send it.
     #[serde(default)]
     #[schemars(required)]
-    pub unread: Vec<SourceUnread>,
-    /// Series it sends.
+    pub sources_restricted: Vec<RestrictedSource>,
+    /// Number of its series.
     pub series: u64,
-    /// Jobs that run on it.
+    /// Jobs that run on the node.
     pub jobs: Vec<String>,
-    /// Processor time used per second, all cores together; `null` when it is not known.
+    /// Processor time used per second, over all cores; `null` if unknown.
     pub cpu_cores_used: Option<f64>,
-    /// Cores it has.
+    /// Its cores.
     pub cpu_cores: Option<f64>,
     /// Memory in use, in bytes.
     pub memory_used_bytes: Option<f64>,
-    /// Memory it has, in bytes.
+    /// Its memory, in bytes.
     pub memory_bytes: Option<f64>,
 }
 
-/// How the asking of a scheduler goes.
+/// The state of a scheduler's poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedulerState {
-    /// No round of calls has ended yet.
+    /// No poll has ended yet.
     New,
-    /// The last round did not fail.
-    Good,
-    /// The last round failed; it is asked again.
+    /// The latest poll succeeded.
+    Ok,
+    /// The latest poll failed; the server polls again.
     Failing,
 }
 
 /// An element of `GET /api/v1/schedulers`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Scheduler {
-    /// The name that its jobs bear.
+    /// The cluster of its jobs.
     pub cluster: String,
     /// `oar` or `slurm`.
     pub kind: String,
-    /// By which way it is asked: `database`, `rest` or `commands`.
-    pub way: String,
-    /// How it goes.
+    /// The interface that the server polls: `database`, `rest` or `commands`.
+    pub interface: String,
+    /// The state of the poller.
     pub state: SchedulerState,
-    /// Why the last round failed; `null` when it did not, and for who may not read everything.
-    pub trouble: Option<String>,
-    /// When the last round that did not fail ended.
-    pub last_good: Option<f64>,
-    /// Seconds from one round to the next.
+    /// The error of the latest poll; `null` if it succeeded, and for callers who may not read everything.
+    pub last_error: Option<String>,
+    /// When the latest successful poll ended.
+    pub last_success: Option<f64>,
+    /// Seconds between two polls.
     pub period_seconds: f64,
-    /// Rounds since the server's start that did not fail.
-    pub rounds: u64,
-    /// Rounds that failed.
-    pub rounds_failed: u64,
-    /// Calls, statements or programs of the rounds that did not fail.
+    /// Successful polls since the server's start.
+    pub polls: u64,
+    /// Failed polls.
+    pub polls_failed: u64,
+    /// Calls, statements or programs of the successful polls.
     pub calls: u64,
-    /// Records of jobs that the registry took; one that is told again counts again.
+    /// Job records that the registry accepted, duplicates included.
     pub records: u64,
-    /// Records that were refused, since they tell what cannot be.
-    pub records_refused: u64,
-    /// The last of them, in words, for who may read everything.
-    pub refused: Vec<String>,
+    /// Job records that the registry rejected as contradictory or malformed.
+    pub records_rejected: u64,
+    /// The latest rejections, for callers who may read everything.
+    pub rejections: Vec<String>,
 }
 
-/// A source, or a part of one, that should give samples and gives none, or fewer.
+/// A source, or a part of one, that yields no samples or fewer than it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SourceTrouble {
+pub struct SourceError {
     /// The source, or `source/part`.
     pub source: String,
-    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `slowed`: it costs more than it may, and is
-    /// read more rarely.
+    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `slowed`: it exceeds its budget of processor
+    /// time, so the agent reads it less often.
     pub state: String,
-    /// Why, and what to do.
-    pub why: String,
+    /// The reason, and what to do.
+    pub reason: String,
 }
 
-/// A source that a node does not read, or of which it does not read all, since settings say so.
+/// A source that a node does not read, or not in full, because of settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SourceUnread {
+pub struct RestrictedSource {
     /// The source.
     pub source: String,
-    /// Which: `file`, the node's own file switches it off; `server`, the server does; `optional`, the node's own
-    /// file says that it, or a part of it, is read only while a promotion asks for it, and of some none does.
-    pub why: String,
-    /// What is optional: expressions for whole names of metrics.
+    /// `file`: the node's own file switches it off. `server`: the server does. `optional`: by the node's own file the
+    /// agent reads it, or a part of it, only during a promotion, and no promotion covers all of it.
+    pub reason: String,
+    /// The optional metrics: expressions that match whole names.
     pub optional: Vec<String>,
 }
 
@@ -168,30 +167,30 @@ pub struct MetricInfo {
 /// An element of `GET /api/v1/gaps`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// Who should have sent.
+    /// The sender of the missing samples.
     pub origin: String,
-    /// Of which device.
+    /// The device.
     pub device: String,
-    /// Of which source; empty for every source.
+    /// The source; empty for all sources.
     pub source: String,
     /// The last instant with samples before it.
     pub from: f64,
     /// The first instant with samples after it.
     pub to: f64,
-    /// Why, in words.
+    /// The cause.
     pub cause: String,
-    /// More, for people.
+    /// Details, for people.
     pub detail: String,
 }
 
-/// The body of every answer that is an error.
+/// The body of every error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// A code that scripts may match: PostgREST's or PostgreSQL's where Kwollect has one.
+    /// A code for scripts: PostgREST's or PostgreSQL's where Kwollect has one.
     pub code: String,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub message: String,
-    /// More, or `null`.
+    /// Details, or `null`.
     pub details: Option<String>,
     /// A hint, or `null`.
     pub hint: Option<String>,

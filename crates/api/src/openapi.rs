@@ -111,7 +111,7 @@ fn described(
 fn security(access: Access) -> Value {
     match access {
         Access::Anyone => json!([]),
-        Access::Senders | Access::Readers | Access::Tellers => {
+        Access::Senders | Access::Readers | Access::JobReporters => {
             json!([{"bearer": []}, {"basic": []}])
         }
     }

@@ -1,4 +1,4 @@
-//! Rows as Kwollect has them. The server writes them by itself, row by row as they come.
+//! Rows in Kwollect's form. The server streams them row by row.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 /// A row of `/rpc/get_metrics`.
 #[derive(Clone, Debug, JsonSchema)]
 pub struct MetricsRow {
-    /// When, as PostgreSQL prints it in JSON, in the server's zone.
+    /// The time, as PostgreSQL prints it in JSON, in the server's time zone.
     pub timestamp: String,
     /// The device, or its alias.
     pub device_id: String,
     /// The metric.
     pub metric_id: String,
-    /// The value; `null` when there is none.
+    /// The value; `null` if there is none.
     pub value: Option<Value>,
-    /// The labels, `_job_id` and the like among them.
+    /// The labels, including those such as `_job_id`.
     pub labels: BTreeMap<String, serde_json::Value>,
 }
 
@@ -25,7 +25,7 @@ pub struct MetricsRow {
 pub enum Value {
     /// A number.
     Number(f64),
-    /// `NaN`, `Infinity` or `-Infinity`, which JSON has no numbers for.
+    /// `NaN`, `Infinity` or `-Infinity`, which JSON cannot express as numbers.
     Word(String),
 }
 
@@ -34,6 +34,6 @@ pub enum Value {
 pub struct Available {
     /// The device.
     pub device_id: String,
-    /// A metric that it has.
+    /// A metric of the device.
     pub metric_id: String,
 }

@@ -11,9 +11,9 @@ pub struct SeriesInfo {
     pub device: String,
     /// The metric.
     pub metric: String,
-    /// The job's cluster, if it was counted for a job.
+    /// The cluster of its job, if it is attributed to one.
     pub cluster: Option<String>,
-    /// The job's number.
+    /// The job ID.
     pub job: Option<i64>,
     /// The labels.
     pub labels: BTreeMap<String, String>,
@@ -23,34 +23,34 @@ pub struct SeriesInfo {
     pub kind: String,
 }
 
-/// An element of `GET /api/v1/last`: the newest value of a series.
+/// An element of `GET /api/v1/last`: the latest value of a series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Last {
     /// Which series.
     #[serde(flatten)]
     pub series: SeriesInfo,
-    /// When it was read.
+    /// When the agent read it.
     pub time: f64,
-    /// Its value; `null` when it is no number.
+    /// Its value; `null` if not a number.
     pub value: Option<f64>,
 }
 
 /// `GET /api/v1/range`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
-    /// From when, inclusive.
+    /// The start, inclusive.
     pub start: f64,
-    /// Until when, inclusive.
+    /// The end, inclusive.
     pub end: f64,
-    /// Seconds between two points; 0: every sample as it is.
+    /// Seconds between two points; 0: every sample unchanged.
     pub step_seconds: f64,
-    /// Seconds of the rollups that the points were made of: 300, 3600, or 0 where they were made of samples.
+    /// Interval of the rollups that the points were computed from: 300 or 3600; 0 if computed from samples.
     pub rollup_seconds: f64,
-    /// One for each series that has a sample in the range.
+    /// The series with a sample in the range.
     pub series: Vec<RangeSeries>,
-    /// What is missing in the range, of the devices and jobs of these series.
+    /// Gaps in the range, of the devices and jobs of these series.
     pub gaps: Vec<crate::Gap>,
-    /// Whether the limit of series or points cut the answer; ask for less to see all.
+    /// Whether the limit of series or points cut the answer. A smaller query returns everything.
     pub truncated: bool,
 }
 
@@ -60,22 +60,21 @@ pub struct RangeSeries {
     /// Which series.
     #[serde(flatten)]
     pub series: SeriesInfo,
-    /// Unit of the values: the metric's, or `UNIT/s` for a counter asked for as a rate.
+    /// Unit of the values: the metric's, or `UNIT/s` for a rate.
     pub value_unit: String,
     /// The metric's meaning.
     pub help: String,
     /// Times, ascending.
     pub times: Vec<f64>,
-    /// Values; `null` where the time has none, so that a gap is drawn as a gap.
+    /// Values; `null` where there is none, so that a plot shows the gap.
     pub values: Vec<Option<f64>>,
-    /// Rates: seconds that each value covers, so that the sum of value × seconds is the counter's increase; the
-    /// first and the last step of a range may be covered in part. 0 where there is no value. Absent for values
-    /// that are no rates.
+    /// Rates only: seconds that each value covers; the sum of value × seconds is the counter's increase. The first and
+    /// the last step of a range may be covered in part. 0 where there is no value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<f64>,
 }
 
-/// An element of `GET /api/v1/explain`: where a series comes from. What is counted is counted in the interval.
+/// An element of `GET /api/v1/explain`: the origin of a series. All counts refer to the time range of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Which series.
@@ -83,47 +82,47 @@ pub struct Explanation {
     pub series: SeriesInfo,
     /// The metric's meaning.
     pub help: String,
-    /// The source of the node's agent that reads it; `null` where the agent tells of none.
+    /// The source of the node's agent that reads it; `null` if unknown.
     pub source: Option<String>,
-    /// How often a reading of the source failed.
+    /// Number of failed readings of the source.
     pub source_errors: Option<f64>,
-    /// The last trouble that the agent told of the source since the server's start; `null` where it told of none.
+    /// The latest error of the source that the agent reported since the server's start; `null` if none.
     pub last_error: Option<LastError>,
-    /// Who sends samples of its device.
+    /// The origins that send samples of its device.
     pub senders: Vec<Sender>,
     /// Seconds between two of its samples.
     pub period_seconds: Option<f64>,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: u64,
-    /// When the newest was read.
+    /// When the agent read the latest one.
     pub time: Option<f64>,
-    /// Its value; `null` when it is no number.
+    /// Its value; `null` if not a number.
     pub value: Option<f64>,
-    /// Since when the counter counts, where it tells.
-    pub counted_from: Option<f64>,
-    /// The newest gaps of its source, 20 at most.
+    /// The start of the counter, if known.
+    pub counter_start: Option<f64>,
+    /// The latest gaps of its source, 20 at most.
     pub gaps: Vec<crate::Gap>,
-    /// How many gaps there are.
+    /// Number of gaps.
     pub gaps_count: u64,
 }
 
-/// The last trouble of a source.
+/// The latest error of a source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LastError {
-    /// When the agent told of it last, by the server's clock.
+    /// When the agent last reported it, by the server's clock.
     pub time: f64,
     /// `denied`, `broken`, `parked` (a reading does not end) or `off`.
     pub state: String,
-    /// Why, and what to do.
-    pub why: String,
+    /// The reason, and what to do.
+    pub reason: String,
 }
 
-/// Who sends samples of a device.
+/// An origin that sends samples of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sender {
     /// Its name.
     pub origin: String,
-    /// When its last batch came, by the server's clock.
+    /// When the server received its latest batch, by the server's clock.
     pub last_seen: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What the totals of a job rest on: the origin of each, and the nodes that they cover.
+//! The origin of each total of a job, and the nodes that the totals cover.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ pub struct TotalOrigin {
     pub total: String,
     /// `cgroup`: read from the job's cgroup. `exits`: the kernel's accounting of its tasks (taskstats). `kill`: charged
     /// to the job's cgroup at its limit, as the kernel stated at an OOM kill. `killed`: the killed task, or a full cgroup
-    /// below the job's. `run`: read by `jobmeter run`. `report`: what `jobmeter run` reported at the end, which holds
-    /// over the others. Several where the nodes differ: on each node the largest value counts.
+    /// below the job's. `run`: read by `jobmeter run`. `report`: reported by `jobmeter run` at the end, with precedence
+    /// over the others. Several if the nodes differ: on each node the largest value counts.
     pub origins: Vec<String>,
-    /// What restricts the value, for people: `largest task`.
+    /// A restriction of the value, for people: `largest task`.
     pub note: Option<String>,
     /// Nodes with a value.
     pub nodes: u32,
@@ -30,16 +30,16 @@ pub struct Coverage {
     pub silent: Vec<SilentNode>,
 }
 
-/// A node that the totals cover in part, or not at all.
+/// A node that the totals cover only in part, or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SilentNode {
     /// The node.
     pub device: String,
-    /// The time of its last sample of the job; `null`: it has none.
+    /// The time of its latest sample of the job; `null` if it has none.
     pub since: Option<f64>,
 }
 
-/// Silent nodes that a text names.
+/// Number of silent nodes that a text names.
 const NAMED: usize = 3;
 
 impl Coverage {

@@ -82,9 +82,9 @@ fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
             let limit = ("limit", Some(JOBS.to_string()));
             let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[limit]))?;
             // The number alone first: a colon ends a word in bash.
-            let names = jobs.iter().map(|job| job.spelling.clone());
+            let names = jobs.iter().map(|job| job.display_id.clone());
             names
-                .chain(jobs.iter().map(|job| format!("{}:{}", job.cluster, job.spelling)))
+                .chain(jobs.iter().map(|job| format!("{}:{}", job.cluster, job.display_id)))
                 .collect()
         }
         "nodes" => {

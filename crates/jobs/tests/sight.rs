@@ -84,7 +84,7 @@ fn what_an_accounts_members_see_is_what_its_managers_allow() {
     on_account(dir.path(), 3, "biology");
     let physics: AccountKey = "slurm:physics".parse().unwrap();
     let told = registry.account(&physics).unwrap().unwrap();
-    assert_eq!(told.users, [(1000, Role::Told), (2000, Role::Told)]);
+    assert_eq!(told.users, [(1000, Role::Scheduler), (2000, Role::Scheduler)]);
     let ann = || seen(&registry, Reader::User(1000));
     let own = (vec![1], vec![1], vec![All, Nothing, Nothing]);
     assert_eq!(ann(), own, "nothing, as long as nobody says otherwise");
@@ -243,7 +243,7 @@ fn members_are_those_of_whose_jobs_records_tell() {
     assert_eq!(registry.tell(&told, at(5000)).unwrap().new, 3);
     let physics: AccountKey = "slurm:physics".parse().unwrap();
     let people = registry.account(&physics).unwrap().unwrap().users;
-    assert_eq!(people, [(1000, Role::Told), (2000, Role::Told)]);
+    assert_eq!(people, [(1000, Role::Scheduler), (2000, Role::Scheduler)]);
 
     let stays = |uid| {
         let window = Window { reader: Reader::Tenant(uid), ..Window::default() };
@@ -306,7 +306,7 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     let registry = open(dir.path());
     assert_eq!(seen(&registry, Reader::User(1000)).0, [1]);
     let told = registry.account(&"slurm:physics".parse().unwrap()).unwrap().unwrap();
-    assert_eq!((told.members_see, told.users), (Sees::Nothing, vec![(1000, Role::Told)]));
+    assert_eq!((told.members_see, told.users), (Sees::Nothing, vec![(1000, Role::Scheduler)]));
     registry.keep_token(&token(1, None)).unwrap();
 }
 
@@ -338,7 +338,7 @@ fn who_has_left_an_account_sees_no_more_of_it() {
     registry.tell(&[record(2, "ann", "biology", (day, Some(day + 100)))], at(2 * day)).unwrap();
     assert_eq!(ann(), Sees::All);
     registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(2 * day)).unwrap();
-    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Told)]));
+    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Scheduler)]));
     // And back.
     registry.tell(&[record(1, "ann", "physics", (100, Some(200)))], at(2 * day)).unwrap();
     assert_eq!(ann(), Sees::All);
@@ -346,7 +346,7 @@ fn who_has_left_an_account_sees_no_more_of_it() {
     // Her last job there began before; bob's is older and still runs.
     assert_eq!(registry.leave_accounts(at(100)).unwrap(), 0);
     assert_eq!(registry.leave_accounts(at(101)).unwrap(), 1);
-    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Told)]));
+    assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Scheduler)]));
     // She is back with the next, which she keeps when an older one is corrected.
     registry.tell(&[record(4, "ann", "physics", (2 * day, None))], at(3 * day)).unwrap();
     registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(3 * day)).unwrap();

@@ -287,7 +287,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     let (status, body) = as_user(ann, "POST /api/v1/tokens", "{\"scope\": \"read\"}");
     assert_eq!(status, 200, "{}", body.escape_ascii());
     let made: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(made["kept"]["scope"], format!("read:{ann}"));
+    assert_eq!(made["info"]["scope"], format!("read:{ann}"));
     // With her token root is no more than she is.
     let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
     let (status, body) = program.ask(&format!("GET {path}"), &token, b"");

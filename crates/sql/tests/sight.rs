@@ -107,7 +107,7 @@ async fn every_table_tells_a_tenant_what_is_of_his_time_alone() {
 async fn marks_are_told_with_what_is_the_readers_to_know_and_narrowed_by_time() {
     let lab = shared();
     let sql = engine(&lab, Limits::default());
-    let all = "SELECT kind, nodes, what, who, job_id, cluster FROM marks";
+    let all = "SELECT kind, nodes, text, actor, job_id, cluster FROM marks";
     let alice = ask_as(&sql, Reader::Tenant(1000), all).await.unwrap();
     assert_eq!(alice, ["flushed n1 cpu - - -", "promoted n7 perf_.* alice 1 slurm"]);
     let narrowed = |time: &str| format!("SELECT number FROM marks WHERE timestamp {time}");

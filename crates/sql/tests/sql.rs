@@ -156,7 +156,7 @@ async fn small_tables() {
     for table in ["nodetime_per_job", "nodetime_by_job"] {
         assert_eq!(ask(&sql, &format!("SELECT * FROM {table} ORDER BY job_id")).await, node);
     }
-    let jobs = "SELECT job_id, cluster, spelling, user_name, user_id, state, stop_time IS NULL, exit_code FROM jobs ORDER BY 1";
+    let jobs = "SELECT job_id, cluster, display_id, user_name, user_id, state, stop_time IS NULL, exit_code FROM jobs ORDER BY 1";
     assert_eq!(
         ask(&sql, jobs).await,
         ["7 local 7 alice 1000 ended false -", "8 slurm 8 1001 1001 running true -"]

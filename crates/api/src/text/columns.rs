@@ -4,8 +4,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 
 /// Columns that come first, in this order; the others follow by name.
 const FIRST: [&str; 12] = [
-    "time", "cluster", "id", "number", "device", "name", "source", "user", "who", "state", "start",
-    "stop",
+    "time", "cluster", "id", "device", "name", "source", "user", "actor", "action", "state",
+    "start", "stop",
 ];
 /// The column with the fields of an element that its type does not name, as JSON.
 pub const MORE: &str = "more";
@@ -32,7 +32,7 @@ mod tests {
         let jobs = columns::<crate::Job>();
         assert_eq!(jobs[..4], ["cluster", "id", "name", "user"]);
         assert!(jobs.iter().any(|name| name == "usage"), "a field that an answer may lack");
-        let audit = columns::<crate::AuditLine>();
-        assert_eq!(audit, ["time", "who", "did", "from", "job", "owner", MORE]);
+        let audit = columns::<crate::AuditEntry>();
+        assert_eq!(audit, ["time", "actor", "action", "address", "job", "owner", MORE]);
     }
 }

@@ -32,14 +32,14 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     if new.expires_in_seconds == Some(0) {
         bail!("--for: a token is good for 1s at least; write 12h or 30d");
     }
-    let made: api::MadeToken = client.post("/api/v1/tokens", &new)?;
+    let made: api::CreatedToken = client.post("/api/v1/tokens", &new)?;
     let mut out = io::stdout().lock();
     if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&made)?))?;
     } else {
         writeln!(out, "{}", made.token)?;
-        let api::Token { id, scope, made, expires, .. } = made.kept;
-        let age = show::seconds(expires - made);
+        let api::Token { id, scope, created, expires, .. } = made.info;
+        let age = show::seconds(expires - created);
         writeln!(io::stderr(), "token {id} of `{scope}`, good for {age}; it is shown this once")?;
     }
     Ok(())
@@ -61,7 +61,8 @@ fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let health: api::Health = client.get("/api/v1/health")?;
     let tokens: Vec<api::Token> = client.get("/api/v1/tokens")?;
-    let mut table = Table::new(&["token", "scope", "state", "ends", "used", "made by", "note"]);
+    let mut table =
+        Table::new(&["token", "scope", "state", "expires", "last used", "created by", "note"]);
     for token in tokens {
         let state = match token.revoked {
             Some(_) => "revoked",
@@ -73,8 +74,8 @@ fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
             token.scope,
             state.to_owned(),
             relative(token.expires - health.now),
-            token.used.map_or_else(|| "never".to_owned(), |used| relative(used - health.now)),
-            token.made_by,
+            token.last_used.map_or_else(|| "never".to_owned(), |used| relative(used - health.now)),
+            token.created_by,
             token.note,
         ]);
     }

@@ -6,7 +6,7 @@ use crate::output::show::{self, Table};
 use crate::output::times::{Times, duration, machine, machine_value};
 use crate::server::client::{Client, escape};
 use anyhow::{Context, bail};
-use api::{FlushOn, Numbered, Promote, Promoted, Set, SetBurst, SetChange};
+use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
 use model::setting::Kind;
 use sources::Every;
@@ -52,11 +52,11 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     if matches.get_flag("list") {
         list(client, matches, &mut out)?;
     } else if let Some(number) = matches.get_one::<u64>("undo") {
-        let undone: Numbered = client.delete(&format!("/api/v1/settings/{number}"))?;
+        let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
         told(matches, &mut out, &undone, "is undone")?;
     } else {
         let set = wanted(matches)?;
-        let made: Numbered = client.post("/api/v1/settings", &set)?;
+        let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
         code = told(matches, &mut out, &made, "holds")?;
     }
     out.flush()?;
@@ -147,26 +147,26 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
         writeln!(out, "no change holds: every node runs by its own file and the server's")?;
         return Ok(());
     }
-    let mut table = Table::new(&["number", "nodes", "taken by", "ends in", "by", "what"]);
+    let mut table = Table::new(&["ID", "nodes", "taken by", "ends in", "by", "what"]);
     for change in &changes {
         table.row(vec![
-            change.number.to_string(),
+            change.id.to_string(),
             change.nodes.clone(),
             taken_by(change),
             show::seconds((change.until - health.now).max(0.0)),
-            change.by.clone(),
+            change.created_by.clone(),
             change.settings.join("; "),
         ]);
     }
     table.write(out)?;
     for change in &changes {
-        for refused in &change.refused {
+        for refused in &change.rejected {
             writeln!(
                 out,
                 "{}: {} refuses: {}",
-                change.number,
+                change.id,
                 refused.device,
-                in_flags(&refused.why)
+                in_flags(&refused.reason)
             )?;
         }
     }
@@ -175,8 +175,8 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
 
 /// How many nodes took a change, and how many rejected some of it.
 fn taken_by(change: &SetChange) -> String {
-    let rejected: BTreeSet<&str> = change.refused.iter().map(|one| &*one.device).collect();
-    let taken = format!("{} of {}", change.nodes_taken, change.nodes_known);
+    let rejected: BTreeSet<&str> = change.rejected.iter().map(|one| &*one.device).collect();
+    let taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
     if rejected.is_empty() { taken } else { format!("{taken}, rejected by {}", rejected.len()) }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     check_source(&source)?;
     check_may_burst("--source", &source)?;
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
-    let made: Numbered = client.post("/api/v1/flushes", &now)?;
+    let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
     let code = told(matches, &mut out, &made, "is asked for")?;
     if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
@@ -235,7 +235,8 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(number) = matches.get_one::<u64>("undo") {
-        let ended: Numbered = client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
+        let ended: ChangeReceipt =
+            client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
         told(matches, &mut out, &ended, "is ended")?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
@@ -276,14 +277,14 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
 }
 
 fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) -> io::Result<()> {
-    let mut table = Table::new(&["number", "nodes", "metric", "until", "by", "for"]);
+    let mut table = Table::new(&["ID", "nodes", "metric", "until", "by", "for"]);
     for one in promoted {
         table.row(vec![
-            one.number.to_string(),
+            one.id.to_string(),
             one.nodes.clone(),
             one.metric.clone(),
             one.until.map_or_else(|| "-".to_owned(), |until| times.show(until)),
-            format!("{} ({})", one.by, one.origin),
+            format!("{} ({})", one.created_by, one.origin),
             one.job.clone().unwrap_or_default(),
         ]);
     }
@@ -294,7 +295,7 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
     }
     for one in promoted {
         if let Some(error) = &one.error {
-            writeln!(out, "{}: promotes nothing: {error}", one.number)?;
+            writeln!(out, "{}: promotes nothing: {error}", one.id)?;
         }
     }
     Ok(())
@@ -330,10 +331,10 @@ fn nothing_matches(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec
 fn told(
     matches: &ArgMatches,
     out: &mut impl Write,
-    one: &Numbered,
+    one: &ChangeReceipt,
     what: &str,
 ) -> anyhow::Result<ExitCode> {
-    let Numbered { number, nodes_known, nodes_reporting, nodes_full } = one;
+    let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full } = one;
     let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
     if matches.get_flag("json") {
         writeln!(out, "{}", serde_json::to_string(one)?)?;
@@ -343,7 +344,7 @@ fn told(
         0 => String::new(),
         silent => format!(" and {silent} that are silent"),
     };
-    writeln!(out, "{number} {what}, for {}{silent}", reporting(*nodes_reporting))?;
+    writeln!(out, "{id} {what}, for {}{silent}", reporting(*nodes_reporting))?;
     if *nodes_full > 0 {
         writeln!(
             io::stderr(),
@@ -430,7 +431,10 @@ mod tests {
                 "--for: it ends sooner: `remote.time_max` is 1h",
             ),
             ("burst.exec: no burst", "--burst of exec: no burst"),
-            ("it takes no more, and is not told [x]", "it takes no more, and is not told [x]"),
+            (
+                "its limits are reached; it does not receive [x]",
+                "its limits are reached; it does not receive [x]",
+            ),
         ] {
             assert_eq!(in_flags(why), told);
         }

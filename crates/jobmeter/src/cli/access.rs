@@ -97,8 +97,8 @@ pub(super) fn audit() -> Command {
     Command::new("audit")
         .about("Lists who changed something, and who of staff read others' jobs; for administrators and staff")
         .args([
-            value("who", "WHO", "Only of this user, by name or number, or of `token 7`"),
-            value("what", "TEXT", "Only what has this in its method or path, such as tokens or POST"),
+            value("actor", "ACTOR", "Only of this user, by login name or user ID, or of `token 7`"),
+            value("action", "TEXT", "Only actions that contain this text, such as tokens or POST"),
             value("job", "CLUSTER:ID", "Only of this job; `*`: of no one job"),
             since("Only what was done from this time on [default: 1d]"),
             until("Only what was done until this time [default: now]"),

@@ -18,8 +18,8 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
     let path = path(
         "/api/v1/audit",
         &[
-            ("who", text("who")),
-            ("what", text("what")),
+            ("actor", text("actor")),
+            ("action", text("action")),
             ("job", text("job")),
             ("start", span.from.map(parameter)),
             ("end", span.to.map(parameter)),
@@ -29,7 +29,7 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(
         matches,
-        &api::columns::<api::AuditLine>(),
+        &api::columns::<api::AuditEntry>(),
         || client.text(&path, "application/json"),
         &mut out,
     )? {
@@ -39,33 +39,33 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
         writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         return Ok(out.flush()?);
     }
-    let lines: Vec<api::AuditLine> = client.get(&path)?;
-    if let Some(who) = text("who").filter(|_| lines.is_empty()) {
-        writeln!(out, "{}", nothing_by(&who))?;
+    let lines: Vec<api::AuditEntry> = client.get(&path)?;
+    if let Some(actor) = text("actor").filter(|_| lines.is_empty()) {
+        writeln!(out, "{}", nothing_by(&actor))?;
     } else {
         write(&lines, &times, &mut out)?;
     }
     Ok(out.flush()?)
 }
 
-fn nothing_by(who: &str) -> String {
+fn nothing_by(actor: &str) -> String {
     format!(
-        "no entry of that time and kind names `{who}`: --who takes the name or the number of a user (uid 1000), or \
-         words of an entry's column `who`, such as token 7"
+        "no entry of that time and kind names `{actor}`: --actor takes a login name, a user ID (uid 1000), or words of \
+         the column `actor`, such as token 7"
     )
 }
 
-fn write(lines: &[api::AuditLine], times: &Times, out: &mut impl Write) -> io::Result<()> {
+fn write(lines: &[api::AuditEntry], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if lines.is_empty() {
         return writeln!(out, "nothing of that kind was done in that time");
     }
-    let mut table = Table::new(&["when", "who", "from", "did", "job", "owner", "what"]);
+    let mut table = Table::new(&["time", "actor", "address", "action", "job", "owner", "changes"]);
     for line in lines {
         table.row(vec![
             times.show(line.time),
-            line.who.clone(),
-            line.from.clone(),
-            line.did.clone(),
+            line.actor.clone(),
+            line.address.clone(),
+            line.action.clone(),
             line.job.clone().unwrap_or_default(),
             line.owner.map(|owner| owner.to_string()).unwrap_or_default(),
             line.more
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_line_says_when_who_and_what() {
-        let line = "{\"time\": 1767657600.25, \"who\": \"uid 0\", \"from\": \"::1\", \"did\": \"POST /api/v1/flushes\",
+        let line = "{\"time\": 1767657600.25, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"POST /api/v1/flushes\",
             \"nodes\": \"n1\", \"number\": 7}";
-        let read = "{\"time\": 1767657601, \"who\": \"uid 0\", \"from\": \"::1\", \"did\": \"GET /api/v1/jobs/oar:7\",
+        let read = "{\"time\": 1767657601, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"GET /api/v1/jobs/oar:7\",
             \"job\": \"oar:7\", \"owner\": 1000}";
         let lines = [line, read].map(|line| serde_json::from_str(line).unwrap());
         let mut out = Vec::new();
@@ -104,7 +104,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let words: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(words[0], ["when", "who", "from", "did", "job", "owner", "what"]);
+        assert_eq!(words[0], ["time", "actor", "address", "action", "job", "owner", "changes"]);
         let first = ["00:00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
         assert_eq!(words[1], [&first[..], &["nodes=n1", "number=7"]].concat());
         assert_eq!(words[2][6..], ["oar:7", "1000"]);

@@ -84,10 +84,14 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
         changes.iter().filter(|change| change.settings.iter().any(|setting| is_of(setting)));
     let mut lines = Vec::new();
     for change in of_it {
-        for refused in change.refused.iter().filter(|refused| *refused.device == *one.series.device)
+        for refused in
+            change.rejected.iter().filter(|refused| *refused.device == *one.series.device)
         {
-            let why = crate::change::demand::in_flags(&refused.why);
-            lines.push(format!("{} of {} is not done as a whole: {why}", change.number, change.by));
+            let why = crate::change::demand::in_flags(&refused.reason);
+            lines.push(format!(
+                "{} of {} is not done as a whole: {why}",
+                change.id, change.created_by
+            ));
         }
     }
     lines
@@ -111,7 +115,8 @@ struct Asked {
 
 impl Asked {
     fn of<'a>(client: &Client, nodes: impl Iterator<Item = &'a api::Node>) -> anyhow::Result<Self> {
-        let unread: Vec<&str> = nodes.flat_map(|node| &node.unread).map(|one| &*one.why).collect();
+        let unread: Vec<&str> =
+            nodes.flat_map(|node| &node.sources_restricted).map(|one| &*one.reason).collect();
         let says = |why: &str| unread.contains(&why);
         let mut asked = Self::default();
         if says("server") {
@@ -160,8 +165,8 @@ fn of_node(
     if let Some(why) = unread(node, asked, metric, spec) {
         return format!("{device}: {why}");
     }
-    if let Some(trouble) = node.troubles.iter().find(|trouble| trouble.source == source) {
-        return format!("{device}: source {source} is {}: {}", trouble.state, trouble.why);
+    if let Some(error) = node.source_errors.iter().find(|error| error.source == source) {
+        return format!("{device}: source {source} is {}: {}", error.state, error.reason);
     }
     let mut told = told.iter().filter(|last| last.series.device == *device).peekable();
     if told.peek().is_none() {
@@ -189,10 +194,10 @@ fn of_node(
 /// tells of.
 fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> Option<String> {
     let (device, source) = (&node.device, spec.name);
-    let unread = node.unread.iter().find(|one| one.source == source)?;
+    let unread = node.sources_restricted.iter().find(|one| one.source == source)?;
     let set = format!("`jobmeter set --nodes {device} --source {source} --enabled true --for 1h`");
     let file = format!("`enabled = true` under [sources.{source}] there switches it on");
-    Some(match &*unread.why {
+    Some(match &*unread.reason {
         "file" if spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_))) => {
             format!(
                 "source {source} is off in the node's own file: {file}; it runs a program, so the server cannot"
@@ -203,8 +208,8 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
              `sources`"
         ),
         "server" => match (&asked.changes, asked.change(device, source)) {
-            (_, Some(api::SetChange { number, by, .. })) => format!(
-                "source {source} is switched off through the server by {by}: `jobmeter set --undo {number}` ends that"
+            (_, Some(api::SetChange { id, created_by, .. })) => format!(
+                "source {source} is switched off through the server by {created_by}: `jobmeter set --undo {id}` ends that"
             ),
             (None, None) => format!(
                 "source {source} is switched off through the server: an administrator finds by whom in `jobmeter set \
@@ -216,7 +221,7 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
             ),
         },
         _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
-        _ => match (asked.promotion(device, metric), &node.config_refused) {
+        _ => match (asked.promotion(device, metric), &node.config_rejected) {
             (None, _) => format!(
                 "{metric} is optional in the node's own file, and nothing that you may see promotes it there: `jobmeter \
                  promote {metric} --nodes {device}` does"
@@ -224,7 +229,7 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
             (Some(promotion), Some(why)) => format!(
                 "{metric} is optional in the node's own file; promotion {} of {} asks for it, and the node refused of \
                  what it was told: {why}",
-                promotion.number, promotion.by
+                promotion.id, promotion.created_by
             ),
             (Some(_), None) => return None,
         },
@@ -244,11 +249,11 @@ mod tests {
         assert_eq!(of("load"), None);
     }
     fn node(why: &str, optional: &[&str], refused: Option<&str>) -> api::Node {
-        let unread = serde_json::json!([{"source": "load", "why": why, "optional": optional}]);
+        let unread = serde_json::json!([{"source": "load", "reason": why, "optional": optional}]);
         let node = serde_json::json!({
             "device": "n1", "alive": true, "stopped": false, "last_seen": null, "period_seconds": null,
             "clock_offset_seconds": null, "agent_version": null, "config_generation": null,
-            "config_refused": refused, "troubles": [], "unread": unread, "series": 0, "jobs": [],
+            "config_rejected": refused, "source_errors": [], "sources_restricted": unread, "series": 0, "jobs": [],
             "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null,
         });
         serde_json::from_value(node).unwrap()
@@ -256,15 +261,15 @@ mod tests {
 
     fn change(number: i64, nodes: &str, setting: &str) -> api::SetChange {
         api::SetChange {
-            number,
+            id: number,
             nodes: nodes.to_owned(),
             settings: vec![setting.to_owned()],
-            made: 0.0,
-            by: "root".to_owned(),
+            created: 0.0,
+            created_by: "root".to_owned(),
             until: 1.0,
             nodes_known: 1,
-            nodes_taken: 1,
-            refused: Vec::new(),
+            nodes_applied: 1,
+            rejected: Vec::new(),
         }
     }
 
@@ -305,11 +310,11 @@ mod tests {
     #[test]
     fn what_is_optional_is_told_with_the_promotion_that_it_lacks() {
         let promotion = api::Promoted {
-            number: 4,
+            id: 4,
             nodes: "n1".to_owned(),
             metric: "load_.*".to_owned(),
-            made: 0.0,
-            by: "alice".to_owned(),
+            created: 0.0,
+            created_by: "alice".to_owned(),
             until: None,
             origin: "api".to_owned(),
             job: None,

@@ -99,7 +99,7 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
         let account = job.account.clone().or_else(|| job.project.clone());
         let cells = [
-            Some(format!("{}:{}", job.cluster, job.spelling)),
+            Some(format!("{}:{}", job.cluster, job.display_id)),
             user,
             account,
             job.queue.clone(),
@@ -266,7 +266,7 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
 }
 
 /// What a prologue says of the job that it was called for.
-fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobTold> {
+fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
     let wrong =
         || format!("`{id}` names no scheduler's job: write CLUSTER:NUMBER, such as site:42");
     let (cluster, number) = id.split_once(':').with_context(wrong)?;
@@ -276,7 +276,7 @@ fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::Job
     // A file of nodes names each as often as it has cores for the job.
     let names: std::collections::BTreeSet<String> = nodes.context("--nodes")?.into_iter().collect();
     let share = |device: String| api::NodeShare { device, ..Default::default() };
-    Ok(api::JobTold {
+    Ok(api::JobUpdate {
         cluster: cluster.to_owned(),
         id: number.parse().ok().with_context(wrong)?,
         user: text(matches, "user"),
@@ -286,7 +286,7 @@ fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::Job
         queue: text(matches, "queue"),
         start: Some(crate::clock().seconds()),
         nodes: Some(names.into_iter().map(share).collect()),
-        ..api::JobTold::default()
+        ..api::JobUpdate::default()
     })
 }
 
@@ -318,7 +318,7 @@ mod tests {
         api::Job {
             cluster: "site".to_owned(),
             id,
-            spelling: id.to_string(),
+            display_id: id.to_string(),
             user: Some("alice".to_owned()),
             uid: Some(1000),
             account: None,

@@ -56,7 +56,7 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
             node.jobs.len().to_string(),
             node.agent_version.clone().unwrap_or_default(),
             settings(node),
-            troubles(node),
+            source_states(node),
         ]);
     }
     if table.is_empty() {
@@ -68,11 +68,11 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
         if node.conflict {
             writeln!(out, "{}: {CONFLICT}", node.device)?;
         }
-        for trouble in &node.troubles {
+        for error in &node.source_errors {
             writeln!(
                 out,
                 "{}: {} is {}: {}",
-                node.device, trouble.source, trouble.state, trouble.why
+                node.device, error.source, error.state, error.reason
             )?;
         }
     }
@@ -104,17 +104,17 @@ fn state(node: &api::Node, now: f64) -> String {
     }
 }
 
-/// Which sources, or parts of them, give nothing or not all though they should, or are read more rarely.
-fn troubles(node: &api::Node) -> String {
-    let told = |word: &str, is_one: fn(&api::SourceTrouble) -> bool| {
-        let names = node.troubles.iter().filter(|trouble| is_one(trouble));
-        let names: Vec<&str> = names.map(|trouble| &*trouble.source).collect();
+/// Sources, and parts of sources, that yield too few samples or are throttled.
+fn source_states(node: &api::Node) -> String {
+    let told = |word: &str, is_one: fn(&api::SourceError) -> bool| {
+        let names = node.source_errors.iter().filter(|error| is_one(error));
+        let names: Vec<&str> = names.map(|error| &*error.source).collect();
         (!names.is_empty()).then(|| format!("{word} {}", names.join(", ")))
     };
     let all = [
-        told("without", |trouble| trouble.state != SLOWED && !trouble.source.contains('/')),
-        told("not all of", |trouble| trouble.source.contains('/')),
-        told(SLOWED, |trouble| trouble.state == SLOWED),
+        told("without", |error| error.state != SLOWED && !error.source.contains('/')),
+        told("not all of", |error| error.source.contains('/')),
+        told(SLOWED, |error| error.state == SLOWED),
     ];
     let all: Vec<String> = all.into_iter().flatten().collect();
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
@@ -122,7 +122,7 @@ fn troubles(node: &api::Node) -> String {
 
 /// What the node runs by of the settings that the server told.
 fn settings(node: &api::Node) -> String {
-    match (&node.config_refused, node.config_generation) {
+    match (&node.config_rejected, node.config_generation) {
         (Some(why), _) => format!("refused: {why}"),
         (None, None | Some(0)) => "its own".to_owned(),
         (None, Some(_)) => "the server's".to_owned(),
@@ -341,7 +341,7 @@ fn write(
         },
     )?;
     if let Some(last) = &one.last_error {
-        line("error", format!("{}, {}: {}", ago(last.time), last.state, last.why))?;
+        line("error", format!("{}, {}: {}", ago(last.time), last.state, last.reason))?;
     }
     for from in &one.senders {
         line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
@@ -354,7 +354,7 @@ fn write(
         let value = one.value.map_or_else(|| "no number".to_owned(), |value| value.to_string());
         line("newest", format!("{value}, {}", ago(time)))?;
     }
-    if let Some(from) = one.counted_from {
+    if let Some(from) = one.counter_start {
         line("counts", format!("since {}", ago(from)))?;
     }
     let hidden = one.gaps_count.saturating_sub(one.gaps.len() as u64);
@@ -382,7 +382,7 @@ mod tests {
                 "kind": "gauge", "help": "", "source": "load", "source_errors": null, "last_error": null,
                 "senders": [{"origin": "n1", "last_seen": 1}, {"origin": "n1/run-7", "last_seen": 1},
                     {"origin": "n1/run-8", "last_seen": 1}],
-                "period_seconds": null, "samples": 0, "time": null, "value": null, "counted_from": null,
+                "period_seconds": null, "samples": 0, "time": null, "value": null, "counter_start": null,
                 "gaps": [], "gaps_count": 0,
             });
             let mut one: api::Explanation = serde_json::from_value(one).unwrap();

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
     let job = &report.job;
     let name = job.name.as_deref().map_or_else(String::new, |name| format!(" {name}"));
-    writeln!(out, "job {}:{}{name}, {}", job.cluster, job.spelling, job.state)?;
+    writeln!(out, "job {}:{}{name}, {}", job.cluster, job.display_id, job.state)?;
     let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
     line(out, "user", user)?;
     told(job, out)?;
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_the_scheduler_tells() {
-        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":"alice","uid":1000,
+        let report = r#"{"job":{"cluster":"site","id":7,"display_id":"7","user":"alice","uid":1000,
             "account":"physics","project":null,"name":"solve","queue":"long","state":"waiting",
             "state_word":"PENDING","submit":100,"start":null,"stop":null,"exit_code":null,
             "part_of":5,"array_index":2,"types":["besteffort"],
@@ -257,7 +257,7 @@ mod tests {
             "used":{},"devices":["n1","pdu-1"]},"runs":[],"allocations":[],
             "nodes":[{"device":"n1","cpus":8,"gpus":1}],
             "steps":[{"id":"batch","name":"solve","state_word":"RUNNING","start":1,"stop":3,"exit_code":0}],
-            "totals":{"wall_seconds":0},"lines":[],"series":[],"gaps":[],
+            "totals":{"wall_seconds":0},"metrics":[],"series":[],"gaps":[],
             "end":{"cause":"oom kill","detail":"OUT_OF_MEMORY"},
             "oom_kills":[{"device":"n1","time":0,"task":"so\u001blve","pid":9,"uid":1000,
                 "task_bytes":9437184,"limit_bytes":8388608},
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn notes_and_silent_nodes_are_printed() {
-        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":null,"uid":null,
+        let report = r#"{"job":{"cluster":"site","id":7,"display_id":"7","user":null,"uid":null,
             "account":null,"project":null,"name":null,"queue":null,"state":"ended",
             "state_word":null,"submit":null,"start":1,"stop":3,"exit_code":null,
             "part_of":null,"array_index":null,"types":[],"requested":{},"used":{},"devices":["n1","n2"]},
             "runs":[],"allocations":[],"nodes":[],"steps":[],"totals":{"wall_seconds":2,"memory_peak_bytes":1024},
             "origins":[{"total":"memory_peak_bytes","origins":["exits"],"note":"largest task","nodes":1}],
             "coverage":{"nodes":1,"of":2,"silent":[{"device":"n2","since":2.0}]},
-            "lines":[],"series":[],"gaps":[]}"#;
+            "metrics":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let mut out = Vec::new();
         let times = Times::at(model::Timestamp::from_seconds(3), jiff::tz::TimeZone::UTC);
@@ -317,12 +317,12 @@ mod tests {
 
     #[test]
     fn how_a_job_ended_and_how_much_of_its_share_it_used() {
-        let report = r#"{"job":{"cluster":"site","id":7,"spelling":"7","user":"alice","uid":1000,
+        let report = r#"{"job":{"cluster":"site","id":7,"display_id":"7","user":"alice","uid":1000,
             "account":null,"project":null,"name":null,"queue":null,"state":"failed","state_word":null,
             "submit":null,"start":1767700000,"stop":1767700100,"exit_code":137,"part_of":null,"array_index":null,
             "types":[],"requested":{"cpus":4,"memory_bytes":8589934592},"used":{},"devices":["n1"]},"runs":[],
             "allocations":[],"nodes":[],"steps":[],"totals":{"wall_seconds":100,"cpu_seconds":100,"cores_used":1,
-            "memory_peak_bytes":2147483648},"lines":[],"series":[],"gaps":[]}"#;
+            "memory_peak_bytes":2147483648},"metrics":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
         let times =
             Times::at(model::Timestamp::from_seconds(1_767_706_500), jiff::tz::TimeZone::UTC);

@@ -12,12 +12,12 @@ use std::time::Duration;
 /// Keys of the server's JSON that hold seconds since 1970.
 const INSTANTS: [&str; 19] = [
     "at",
-    "counted_from",
+    "counter_start",
     "expires",
     "from",
-    "last_good",
+    "last_success",
     "last_seen",
-    "made",
+    "created",
     "now",
     "revoked",
     "seen",
@@ -29,7 +29,7 @@ const INSTANTS: [&str; 19] = [
     "time",
     "to",
     "until",
-    "used",
+    "last_used",
 ];
 /// Seconds since 1970 before which a number under such a key is no instant: the year 1980.
 const EARLIEST: f64 = 315_532_800.0;

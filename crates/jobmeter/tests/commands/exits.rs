@@ -112,8 +112,8 @@ fn an_option_that_a_command_lacks_is_no_value() {
 fn a_change_that_concerns_no_node_ends_with_1() {
     let url = serve(&[
         ("/api/v1/health", HEALTH),
-        ("/api/v1/settings", r#"{"number":3,"nodes_known":0,"nodes_reporting":0,"nodes_full":0}"#),
-        ("/api/v1/flushes", r#"{"number":3,"nodes_known":1,"nodes_reporting":1,"nodes_full":0}"#),
+        ("/api/v1/settings", r#"{"id":3,"nodes_known":0,"nodes_reporting":0,"nodes_full":0}"#),
+        ("/api/v1/flushes", r#"{"id":3,"nodes_known":1,"nodes_reporting":1,"nodes_full":0}"#),
     ]);
     let set = ["set", "--nodes", "vmm", "--source", "load", "--period", "1s", "--for", "1m"];
     let (code, _, error) = jobmeter(&url, &set);
@@ -126,7 +126,7 @@ fn a_change_that_concerns_no_node_ends_with_1() {
 fn a_series_with_another_label_or_of_no_job_is_told() {
     const LOAD: &str = r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"",
         "kind":"gauge","help":"","source":"load","source_errors":null,"last_error":null,"senders":[],
-        "period_seconds":null,"samples":0,"time":null,"value":null,"counted_from":null,"gaps":[],"gaps_count":0}]"#;
+        "period_seconds":null,"samples":0,"time":null,"value":null,"counter_start":null,"gaps":[],"gaps_count":0}]"#;
     let url = serve(&[
         ("/api/v1/health", HEALTH),
         ("labels=", "[]"),
@@ -202,15 +202,15 @@ fn lacking() -> String {
         (
             "/api/v1/nodes",
             r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
-                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
-                "troubles":[{"source":"perf","state":"denied","why":"events; grant CAP_PERFMON"}],
-                "unread":[{"source":"load","why":"file","optional":[]},
-                          {"source":"memory","why":"server","optional":[]},
-                          {"source":"vmstat","why":"optional","optional":["vmstat_page_.*"]}],"series":1,
+                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_rejected":null,
+                "source_errors":[{"source":"perf","state":"denied","reason":"events; grant CAP_PERFMON"}],
+                "sources_restricted":[{"source":"load","reason":"file","optional":[]},
+                          {"source":"memory","reason":"server","optional":[]},
+                          {"source":"vmstat","reason":"optional","optional":["vmstat_page_.*"]}],"series":1,
                 "jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null},
                {"device":"n2","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
-                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_refused":null,
-                "troubles":[],"unread":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_rejected":null,
+                "source_errors":[],"sources_restricted":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
         (
@@ -222,8 +222,8 @@ fn lacking() -> String {
         ),
         (
             "/api/v1/settings",
-            r#"[{"number":7,"nodes":"n[1-9]","settings":["sources.memory.enabled = false"],"made":1,"by":"root",
-                "until":2,"nodes_known":1,"nodes_taken":1,"refused":[]}]"#,
+            r#"[{"id":7,"nodes":"n[1-9]","settings":["sources.memory.enabled = false"],"created":1,"created_by":"root",
+                "until":2,"nodes_known":1,"nodes_applied":1,"rejected":[]}]"#,
         ),
         ("/api/v1/promotions", "[]"),
         (
@@ -288,7 +288,7 @@ fn a_job_of_a_user_whom_the_server_does_not_know_is_warned_about() {
 fn an_end_that_changes_nothing_says_so() {
     let url = serve(&[(
         "/end ",
-        r#"{"cluster":"slurm","id":7,"spelling":"7","user":null,"uid":null,"account":null,"project":null,
+        r#"{"cluster":"slurm","id":7,"display_id":"7","user":null,"uid":null,"account":null,"project":null,
             "name":null,"queue":null,"state":"ended","state_word":null,"submit":null,"start":null,"stop":1.0,
             "exit_code":0,"part_of":null,"array_index":null,"types":[],"requested":{},"used":{},"devices":[],
             "changed":false}"#,
@@ -305,15 +305,15 @@ fn a_node_with_two_agents_is_a_conflict() {
         (
             "/api/v1/nodes",
             r#"[{"device":"n1","alive":true,"stopped":false,"conflict":true,"last_seen":1.0,"period_seconds":5.0,
-                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_refused":null,
-                "troubles":[],"unread":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_rejected":null,
+                "source_errors":[],"sources_restricted":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
         (
             "/api/v1/explain",
             r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"","kind":"gauge",
                 "help":"","source":"load","source_errors":0.0,"last_error":null,"senders":[],"period_seconds":5.0,
-                "samples":1,"time":1.0,"value":1.0,"counted_from":null,"gaps":[],"gaps_count":0}]"#,
+                "samples":1,"time":1.0,"value":1.0,"counter_start":null,"gaps":[],"gaps_count":0}]"#,
         ),
         ("/api/v1/settings", "[]"),
     ]);
@@ -336,7 +336,7 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
         ("queue=long", "[]"),
         (
             "/api/v1/jobs?limit=1",
-            r#"[{"cluster":"slurm","id":7,"spelling":"7","user":"alice","uid":1000,"account":"physics",
+            r#"[{"cluster":"slurm","id":7,"display_id":"7","user":"alice","uid":1000,"account":"physics",
                 "project":null,"name":null,"queue":null,"state":"running","state_word":null,"submit":null,"start":1.0,
                 "stop":null,"exit_code":null,"part_of":null,"array_index":null,"types":[],"requested":{},"used":{},
                 "devices":["n10"]}]"#,

@@ -13,7 +13,7 @@ fn gap() -> Value {
 }
 
 fn job() -> Value {
-    json!({"cluster": "local", "id": 7, "spelling": "7", "user": "H", "uid": 1000, "account": "H", "project": "H",
+    json!({"cluster": "local", "id": 7, "display_id": "7", "user": "H", "uid": 1000, "account": "H", "project": "H",
         "name": "H", "queue": "H", "state": "H", "state_word": "H", "submit": 1.0, "start": 1.0, "stop": 2.0,
         "exit_code": 0, "part_of": null, "array_index": null, "types": ["H"], "requested": {}, "used": {},
         "devices": ["H"]})
@@ -25,8 +25,8 @@ fn series() -> Value {
 
 fn node() -> Value {
     json!({"device": "H", "alive": false, "stopped": false, "conflict": true, "last_seen": 1.0, "period_seconds": 5.0,
-        "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_refused": "H",
-        "troubles": [{"source": "H", "state": "H", "why": "H"}], "unread": [], "series": 1, "jobs": [],
+        "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_rejected": "H",
+        "source_errors": [{"source": "H", "state": "H", "reason": "H"}], "sources_restricted": [], "series": 1, "jobs": [],
         "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null})
 }
 
@@ -37,15 +37,15 @@ fn with(mut value: Value, more: Value) -> Value {
 
 /// The answer to a path, with `H` where hostile text stands.
 fn answer(path: &str) -> Value {
-    let token = json!({"id": 1, "scope": "H", "uid": 1, "note": "H", "made_by": "H", "made": 1.0, "expires": 2.0,
+    let token = json!({"id": 1, "scope": "H", "uid": 1, "note": "H", "created_by": "H", "created": 1.0, "expires": 2.0,
         "revoked": null, "used": null});
     let report = json!({"job": job(), "runs": [], "allocations": [], "nodes": [{"device": "H"}],
         "steps": [{"id": "H", "name": "H", "state_word": "H", "start": 1.0, "stop": 2.0, "exit_code": 0}],
-        "totals": {"wall_seconds": 1.0}, "lines": [], "series": [], "gaps": [gap()],
+        "totals": {"wall_seconds": 1.0}, "metrics": [], "series": [], "gaps": [gap()],
         "origins": [{"total": "cpu_seconds", "origins": ["H"], "note": "H", "nodes": 1}]});
     let explanation = json!({"help": "H", "source": "H", "source_errors": 1.0,
-        "last_error": {"time": 1.0, "state": "H", "why": "H"}, "senders": [{"origin": "H", "last_seen": 1.0}],
-        "period_seconds": 5.0, "samples": 1, "time": 1.0, "value": 1.0, "counted_from": null, "gaps": [gap()],
+        "last_error": {"time": 1.0, "state": "H", "reason": "H"}, "senders": [{"origin": "H", "last_seen": 1.0}],
+        "period_seconds": 5.0, "samples": 1, "time": 1.0, "value": 1.0, "counter_start": null, "gaps": [gap()],
         "gaps_count": 1});
     let known = [
         (
@@ -65,13 +65,13 @@ fn answer(path: &str) -> Value {
         ("/api/v1/explain", json!([with(series(), explanation)])),
         (
             "/api/v1/settings",
-            json!([{"number": 1, "nodes": "H", "settings": ["H"], "made": 1.0, "by": "H",
-            "until": 2.0, "nodes_known": 1, "nodes_taken": 0, "refused": [{"device": "H", "why": "H"}]}]),
+            json!([{"id": 1, "nodes": "H", "settings": ["H"], "created": 1.0, "created_by": "H",
+            "until": 2.0, "nodes_known": 1, "nodes_applied": 0, "rejected": [{"device": "H", "reason": "H"}]}]),
         ),
         (
             "/api/v1/promotions",
-            json!([{"number": 1, "metric": "H", "nodes": "H", "job": "H", "made": 1.0,
-            "by": "H", "until": 2.0, "origin": "H", "error": "H"}]),
+            json!([{"id": 1, "metric": "H", "nodes": "H", "job": "H", "created": 1.0,
+            "created_by": "H", "until": 2.0, "origin": "H", "error": "H"}]),
         ),
         ("/api/v1/tokens/", token.clone()),
         ("/api/v1/tokens", json!([token])),
@@ -82,7 +82,7 @@ fn answer(path: &str) -> Value {
         ),
         (
             "/api/v1/audit",
-            json!([{"time": 1.0, "who": "H", "from": "H", "did": "H", "job": "H", "note": "H"}]),
+            json!([{"time": 1.0, "actor": "H", "address": "H", "action": "H", "job": "H", "note": "H"}]),
         ),
         ("/api/v1/catalogue", json!([{"name": "H", "unit": "H", "kind": "H", "help": "H"}])),
         ("/api/v1/series", json!([series()])),

@@ -145,8 +145,8 @@ impl fmt::Display for AccountKey {
 /// What somebody is in an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A scheduler told a job of his, not too long ago.
-    Told,
+    /// A member by a recent job that a scheduler reported.
+    Scheduler,
     /// Somebody added him.
     Member,
     /// He says what the members see, and sees everything.
@@ -157,12 +157,12 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 4] = [Self::Told, Self::Member, Self::Manager, Self::Removed];
+    pub const ALL: [Self; 4] = [Self::Scheduler, Self::Member, Self::Manager, Self::Removed];
 
     /// The word for it.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Told => "told",
+            Self::Scheduler => "scheduler",
             Self::Member => "member",
             Self::Manager => "manager",
             Self::Removed => "removed",

@@ -121,7 +121,7 @@ impl Questions {
             samples: looked.samples,
             time: looked.times.last().map(|at| Timestamp(*at).seconds()),
             value: Some(looked.value).filter(|value| value.is_finite()),
-            counted_from: looked.start.map(Timestamp::seconds),
+            counter_start: looked.start.map(Timestamp::seconds),
             gaps_count: u64::try_from(of_it.len()).unwrap_or(u64::MAX),
             gaps: of_it.into_iter().skip(newest).collect(),
         })

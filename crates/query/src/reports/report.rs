@@ -78,7 +78,7 @@ impl Questions {
             totals,
             origins,
             coverage,
-            lines,
+            metrics: lines,
             series,
         })
     }
@@ -370,7 +370,7 @@ impl Used {
     }
 }
 
-type Finished = (ByNode, Vec<api::ReportLine>, Vec<api::SeriesRef>, BTreeMap<String, Read>);
+type Finished = (ByNode, Vec<api::MetricTotal>, Vec<api::SeriesRef>, BTreeMap<String, Read>);
 
 impl MetricSum {
     fn take(&mut self, sum: &SeriesSum, first: i64, last: i64) {
@@ -389,11 +389,11 @@ impl MetricSum {
         NodeSum { kind: self.kind, increase, max: self.sum.max }
     }
 
-    fn line(&self, metric: String, devices: u32) -> api::ReportLine {
+    fn line(&self, metric: String, devices: u32) -> api::MetricTotal {
         let (counter, sum) = (self.kind == Kind::Counter, self.sum);
         let seconds = self.last.saturating_sub(self.first) as f64 / 1e6;
         let average = if seconds > 0.0 { sum.area / seconds } else { sum.last };
-        api::ReportLine {
+        api::MetricTotal {
             metric,
             unit: self.unit.to_owned(),
             kind: self.kind.word().to_owned(),

@@ -7,7 +7,7 @@ use crate::http::params::Params;
 use crate::http::selection::{Span, wrong};
 use crate::queries::answers::json;
 use crate::queries::series::known;
-use api::{AuditLine, Operation};
+use api::{AuditEntry, Operation};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
@@ -86,11 +86,11 @@ impl Wanted {
         job: Option<String>,
         users: &Users,
     ) -> Result<Self, Refusal> {
-        let who = params.text("who")?;
+        let who = params.text("actor")?;
         let number = who.as_ref().and_then(|who| users.uid(who)).map(|uid| uid.to_string());
         Ok(Self {
             who: who.into_iter().chain(number).collect(),
-            what: params.text("what")?,
+            what: params.text("action")?,
             job,
             from: span.from.seconds(),
             to: span.to.seconds(),
@@ -98,10 +98,10 @@ impl Wanted {
         })
     }
 
-    fn wants(&self, line: &AuditLine) -> bool {
+    fn wants(&self, line: &AuditEntry) -> bool {
         (self.from..=self.to).contains(&line.time)
-            && (self.who.is_empty() || self.who.iter().any(|who| has_words(&line.who, who)))
-            && self.what.as_ref().is_none_or(|what| line.did.contains(what))
+            && (self.who.is_empty() || self.who.iter().any(|who| has_words(&line.actor, who)))
+            && self.what.as_ref().is_none_or(|what| line.action.contains(what))
             && self.job.as_ref().is_none_or(|job| line.job.as_ref() == Some(job))
     }
 }
@@ -122,7 +122,7 @@ fn read_all(
     files: &[Vec<PathBuf>],
     wanted: &Wanted,
     cancel: &Cancel,
-) -> io::Result<Vec<AuditLine>> {
+) -> io::Result<Vec<AuditEntry>> {
     let mut all = Vec::new();
     for files in files {
         all.extend(read(files, wanted, cancel)?);
@@ -132,7 +132,7 @@ fn read_all(
 }
 
 /// The newest lines that are wanted, the oldest of them first. The files come newest first.
-fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditLine>> {
+fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditEntry>> {
     let mut all = VecDeque::new();
     let mut bytes = 0;
     for file in open(files)? {
@@ -174,7 +174,7 @@ fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
 /// What one file has, the newest of it.
 #[derive(Default)]
 struct Found {
-    lines: VecDeque<(usize, AuditLine)>,
+    lines: VecDeque<(usize, AuditEntry)>,
     bytes: usize,
 }
 
@@ -192,7 +192,7 @@ impl Found {
             if cancel.check().is_err() {
                 return Ok(false);
             }
-            let Ok(told) = serde_json::from_slice::<AuditLine>(line.trim_ascii_end()) else {
+            let Ok(told) = serde_json::from_slice::<AuditEntry>(line.trim_ascii_end()) else {
                 // One that is being written has no end yet.
                 damaged += u64::from(line.ends_with(b"\n"));
                 continue;
@@ -221,12 +221,12 @@ impl Found {
 impl Found {
     /// Adds that a file has lines that are none, whatever is asked for: they may be what somebody wants to hide.
     fn note(&mut self, count: u64, time: f64, most: usize) {
-        let did = format!("{count} lines from here on cannot be decoded");
-        let line = AuditLine {
+        let action = format!("{count} lines from here on cannot be decoded");
+        let line = AuditEntry {
             time,
-            who: String::new(),
-            from: String::new(),
-            did,
+            actor: String::new(),
+            address: String::new(),
+            action,
             job: None,
             owner: None,
             more: BTreeMap::new(),
@@ -247,7 +247,9 @@ mod tests {
 
     fn line(time: u32, who: &str, did: &str, job: &str) -> String {
         let more = if job.is_empty() { String::new() } else { format!(",\"job\":\"{job}\"") };
-        format!("{{\"time\":{time},\"who\":\"{who}\",\"from\":\"::1\",\"did\":\"{did}\"{more}}}\n")
+        format!(
+            "{{\"time\":{time},\"actor\":\"{who}\",\"address\":\"::1\",\"action\":\"{did}\"{more}}}\n"
+        )
     }
 
     fn all() -> Wanted {
@@ -262,7 +264,7 @@ mod tests {
         let older = line(1, "uid 7", "POST /api/v1/tokens", "")
             + &line(2, "uid 70", "GET /api/v1/jobs/oar:7", "oar:7");
         let newer = line(3, "token 7 of `read:1000`", "GET /api/v1/jobs", "*")
-            + "{\"time\": 4, \"who"
+            + "{\"time\": 4, \"actor"
             + "\n"
             + &line(5, "uid 7", "POST /api/v1/jobs", "oar:7");
         let told = |wanted: &Wanted| {
@@ -274,7 +276,7 @@ mod tests {
         std::fs::write(&files[0], newer).unwrap();
         // Behind the third line stands what is none.
         let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
-        assert_eq!(noted.did, "1 lines from here on cannot be decoded");
+        assert_eq!(noted.action, "1 lines from here on cannot be decoded");
         assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 3, ..all() }), [3.0, 3.0, 5.0]);

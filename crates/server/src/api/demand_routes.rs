@@ -51,24 +51,25 @@ pub(crate) async fn settings(
 fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     let base = &app.live().agents;
     let mut shown = api::SetChange {
-        number: change.number,
+        id: change.number,
         nodes: change.nodes.to_string(),
         settings: change.entries.iter().map(ToString::to_string).collect(),
-        made: change.made.seconds(),
-        by: change.by.to_string(),
+        created: change.made.seconds(),
+        created_by: change.by.to_string(),
         until: change.until.seconds(),
         nodes_known: 0,
-        nodes_taken: 0,
-        refused: Vec::new(),
+        nodes_applied: 0,
+        rejected: Vec::new(),
     };
     for agent in app.agents.matching(&change.nodes) {
         shown.nodes_known += 1;
         let told = app.on_demand.told(&agent.device, base, now);
         let left_out = app.on_demand.left_out(&agent.device, change.number);
-        if !left_out.is_empty() && shown.refused.len() < LISTED_MAX {
+        if !left_out.is_empty() && shown.rejected.len() < LISTED_MAX {
             let device = agent.device.to_string();
-            let why = format!("it takes no more, and is not told [{}]", left_out.join("], ["));
-            shown.refused.push(api::SetRefused { device, why });
+            let reason =
+                format!("its limits are reached; it does not receive [{}]", left_out.join("], ["));
+            shown.rejected.push(api::SetRejection { device, reason });
         }
         if agent.generation != Some(told.generation) {
             continue;
@@ -78,12 +79,12 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         let mut is_taken = left_out.is_empty();
         for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
             is_taken = false;
-            if shown.refused.len() < LISTED_MAX {
-                let (device, why) = (agent.device.to_string(), format!("{key}: {what}"));
-                shown.refused.push(api::SetRefused { device, why });
+            if shown.rejected.len() < LISTED_MAX {
+                let (device, reason) = (agent.device.to_string(), format!("{key}: {what}"));
+                shown.rejected.push(api::SetRejection { device, reason });
             }
         }
-        shown.nodes_taken += u64::from(is_taken);
+        shown.nodes_applied += u64::from(is_taken);
     }
     shown
 }
@@ -166,7 +167,7 @@ pub(crate) async fn set(
     });
     let (number, settings, nodes_full) = number.await?.map_err(refusal)?;
     let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
-    wrote(json(&api::Numbered { nodes_full, ..numbered(number, known) })?, &more)
+    wrote(json(&api::ChangeReceipt { nodes_full, ..numbered(number, known) })?, &more)
 }
 
 /// How many nodes that sent are not told all of a change, as they take no more.
@@ -348,10 +349,10 @@ fn shown_mark(SeenMark { mark, nodes }: SeenMark) -> api::Mark {
     api::Mark {
         at: mark.at.seconds(),
         kind: mark.kind.word().to_owned(),
-        number: mark.number,
+        id: mark.number,
         nodes,
         text: mark.text,
-        by: mark.by.map(Into::into),
+        actor: mark.by.map(Into::into),
         job: mark.job.map(Into::into),
     }
 }
@@ -383,9 +384,9 @@ pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i
     number.ok_or_else(|| Refusal::malformed("the last part of the path is a number from 1 on"))
 }
 
-pub(crate) fn numbered(number: i64, nodes: Counted) -> api::Numbered {
+pub(crate) fn numbered(number: i64, nodes: Counted) -> api::ChangeReceipt {
     let Counted { known, reporting } = nodes;
-    api::Numbered { number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
+    api::ChangeReceipt { id: number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
 }
 
 /// Why something could not be asked of nodes.

@@ -196,7 +196,7 @@ fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
 }
 
 /// Somebody says what a scheduler would.
-async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobTold) -> Result<Response, Refusal> {
+async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<Response, Refusal> {
     let now = app.now();
     let said = amendment(said, now).map_err(Refusal::malformed)?;
     if !caller.rights.tells_of(&said.key.cluster) {

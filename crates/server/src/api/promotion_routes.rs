@@ -45,11 +45,11 @@ pub(crate) async fn list(
 
 fn shown(promotion: &Promotion) -> api::Promoted {
     api::Promoted {
-        number: promotion.number,
+        id: promotion.number,
         nodes: promotion.nodes.to_string(),
         metric: promotion.metric.to_string(),
-        made: promotion.made.seconds(),
-        by: promotion.by.to_string(),
+        created: promotion.made.seconds(),
+        created_by: promotion.by.to_string(),
         until: promotion.until.map(Timestamp::seconds),
         origin: promotion.origin.word().to_owned(),
         job: promotion.job.as_ref().map(ToString::to_string),

@@ -22,7 +22,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     for operation in Operation::ALL.iter().copied() {
         match operation.access() {
             Access::Readers => reading = reading.route(operation.path(), handler(operation)),
-            Access::Tellers => telling = telling.route(operation.path(), handler(operation)),
+            Access::JobReporters => telling = telling.route(operation.path(), handler(operation)),
             Access::Anyone | Access::Senders => {
                 open = open.route(operation.path(), handler(operation));
             }

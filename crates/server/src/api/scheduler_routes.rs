@@ -27,24 +27,24 @@ pub(crate) async fn schedulers(
 /// Addresses, and what other users' jobs are called, are for who may read everything.
 fn tell(course: &PollStatus, details: bool) -> api::Scheduler {
     let now = course.now();
-    let state = match (&now.trouble, now.last_good) {
+    let state = match (&now.trouble, now.last_success) {
         (Some(_), _) => api::SchedulerState::Failing,
-        (None, Some(_)) => api::SchedulerState::Good,
+        (None, Some(_)) => api::SchedulerState::Ok,
         (None, None) => api::SchedulerState::New,
     };
     api::Scheduler {
         cluster: course.cluster.as_str().to_owned(),
         kind: course.kind.to_owned(),
-        way: course.way.to_owned(),
+        interface: course.way.to_owned(),
         state,
-        trouble: now.trouble.filter(|_| details),
-        last_good: now.last_good.map(|(at, _)| at.seconds()),
+        last_error: now.trouble.filter(|_| details),
+        last_success: now.last_success.map(|(at, _)| at.seconds()),
         period_seconds: course.period.as_secs_f64(),
-        rounds: course.good.get(),
-        rounds_failed: course.failed.get(),
+        polls: course.good.get(),
+        polls_failed: course.failed.get(),
         calls: course.calls.get(),
         records: course.records(),
-        records_refused: course.refused.get(),
-        refused: if details { now.refused } else { Vec::new() },
+        records_rejected: course.refused.get(),
+        rejections: if details { now.refused } else { Vec::new() },
     }
 }

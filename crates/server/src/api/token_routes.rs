@@ -45,7 +45,7 @@ pub(crate) async fn me(
     let user =
         app.with_registry(move |app| uid.and_then(|uid| app.registry.user_name(uid))).await?;
     json(&api::Me {
-        who: caller.doer.who.to_string(),
+        caller: caller.doer.who.to_string(),
         role: caller.rights.word().to_owned(),
         uid,
         user: user.map(String::from),
@@ -115,9 +115,9 @@ pub(crate) async fn make(
         app.made_tokens.load(&app.registry).map_err(refusal)?;
         Ok::<_, Refusal>(KeptToken { id, token: new, revoked: None, used: None })
     });
-    let kept = told(&made.await??);
-    let more = serde_json::json!({"token": kept.id, "scope": kept.scope, "expires": kept.expires});
-    wrote(json(&api::MadeToken { token, kept })?, &more)
+    let info = told(&made.await??);
+    let more = serde_json::json!({"token": info.id, "scope": info.scope, "expires": info.expires});
+    wrote(json(&api::CreatedToken { token, info })?, &more)
 }
 
 /// What a caller may give to somebody who comes with a token of that scope.
@@ -223,11 +223,11 @@ fn told(kept: &KeptToken) -> api::Token {
         scope: scope.to_string(),
         uid: *uid,
         note: note.to_string(),
-        made_by: made_by.to_string(),
-        made: made.seconds(),
+        created_by: made_by.to_string(),
+        created: made.seconds(),
         expires: expires.seconds(),
         revoked: kept.revoked.map(Timestamp::seconds),
-        used: kept.used.map(Timestamp::seconds),
+        last_used: kept.used.map(Timestamp::seconds),
     }
 }
 

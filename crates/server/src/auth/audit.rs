@@ -1,7 +1,7 @@
 //! Who wrote what, and who read what is others': a line each in a file of the data folder.
 //!
 //! ```text
-//! {"did":"GET /api/v1/jobs/slurm:7","from":"127.0.0.1","job":"slurm:7","owner":1000,"time":1767657600.25,"who":"uid 0"}
+//! {"action":"GET /api/v1/jobs/slurm:7","actor":"uid 0","address":"127.0.0.1","job":"slurm:7","owner":1000,"time":1767657600.25}
 //! ```
 //!
 //! Entries of ordinary users have files of their own (`audit-users.log`), so that they never displace an
@@ -177,7 +177,8 @@ impl Audit {
 
     fn line(&self, lane: Lane, doer: &Doer, now: Timestamp, more: &Value) {
         let Doer { who, from, what, .. } = doer;
-        let mut line = json!({"time": now.seconds(), "who": who, "from": from, "did": what});
+        let mut line =
+            json!({"time": now.seconds(), "actor": who, "address": from, "action": what});
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
             line.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
@@ -348,11 +349,11 @@ mod tests {
         assert_eq!(audit.lost.get(), 0);
         drop((any, audit));
         let told = lines(&path);
-        let jobs: Vec<_> = told.iter().map(|line| (&line["who"], &line["job"])).collect();
+        let jobs: Vec<_> = told.iter().map(|line| (&line["actor"], &line["job"])).collect();
         let root: Value = "uid 0".into();
         let seven: Value = "local:7".into();
         assert_eq!(jobs, [(&root, &seven), (&root, &seven), (&"uid 5".into(), &"*".into())]);
-        assert_eq!((&told[0]["owner"], &told[0]["from"]), (&1000.into(), &"127.0.0.1".into()));
+        assert_eq!((&told[0]["owner"], &told[0]["address"]), (&1000.into(), &"127.0.0.1".into()));
     }
 
     #[test]
@@ -376,10 +377,10 @@ mod tests {
         drop(audit);
         assert_eq!(lines(&path).len(), 1, "the administrator's alone");
         let of_users = lines(&of_users(&path));
-        let of = |who: &str| of_users.iter().filter(|line| line["who"] == who).count();
+        let of = |who: &str| of_users.iter().filter(|line| line["actor"] == who).count();
         assert_eq!((of("uid 1000"), of("uid 1001")), (202, 1));
         let counted = of_users.iter().find(|line| line["count"] == 300).unwrap();
-        assert_eq!(counted["did"], "300 more changes within an hour");
+        assert_eq!(counted["action"], "300 more changes within an hour");
     }
 
     #[test]

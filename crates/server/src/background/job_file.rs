@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::auth::file_trust::believed;
 use crate::common::tasks::stopped;
 use crate::schedulers::job_update_parser::amendment;
-use api::JobTold;
+use api::JobUpdate;
 use jobs::{Amendment, Followed, IngestStats, Registry, RegistryError, StableHash};
 use model::Timestamp;
 use std::fs::File;
@@ -280,7 +280,7 @@ fn read(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 }
 
 fn said(line: &[u8], now: Timestamp) -> Result<Amendment, String> {
-    let told: JobTold = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let told: JobUpdate = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     amendment(told, now)
 }
 

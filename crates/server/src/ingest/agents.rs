@@ -1,7 +1,7 @@
 //! What agents say of themselves with each request: their version, what their clock shows, and what they
 //! took of the settings that the server told.
 
-use api::{Node, SourceTrouble, SourceUnread};
+use api::{Node, RestrictedSource, SourceError};
 use axum::http::{HeaderMap, header};
 use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
@@ -49,12 +49,12 @@ struct Agent {
     generation: Option<u64>,
     refused: Option<String>,
     /// As the header has it.
-    troubles: Option<String>,
+    source_errors: Option<String>,
     /// As the header has it.
-    unread: Option<String>,
-    /// When a request last said what the troubles are.
-    troubles_at: Timestamp,
-    /// The last trouble of each source that has none now, or another.
+    restricted: Option<String>,
+    /// When a request last said what the source_errors are.
+    source_errors_at: Timestamp,
+    /// The last error of each source that has none now, or another.
     ended: Vec<LastError>,
     wait_us: Option<i64>,
     /// When its last request came.
@@ -69,18 +69,18 @@ pub(crate) struct Counted {
     pub(crate) reporting: u64,
 }
 
-/// A trouble of a source, and when its agent told of it last.
+/// A error of a source, and when its agent told of it last.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastError {
     pub(crate) at: Timestamp,
-    pub(crate) trouble: SourceTrouble,
+    pub(crate) error: SourceError,
 }
 
 impl LastError {
-    /// As `/api/v1` tells it.
-    pub(crate) fn told(self) -> api::LastError {
-        let SourceTrouble { state, why, .. } = self.trouble;
-        api::LastError { time: self.at.seconds(), state, why }
+    /// The form of `/api/v1`.
+    pub(crate) fn shown(self) -> api::LastError {
+        let SourceError { state, reason, .. } = self.error;
+        api::LastError { time: self.at.seconds(), state, reason }
     }
 }
 
@@ -163,8 +163,8 @@ impl Agents {
         agent.offset_us = offset_us;
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
-        agent.troubled(text(SOURCES), received);
-        remember(&mut agent.unread, text(UNREAD), SOURCES_CHARS_MAX);
+        agent.note_source_errors(text(SOURCES), received);
+        remember(&mut agent.restricted, text(UNREAD), SOURCES_CHARS_MAX);
         let wait = text(WAIT).and_then(|wait| wait.parse().ok());
         agent.wait_us = wait.filter(|wait| (1..=WAIT_MAX).contains(wait));
         let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
@@ -188,7 +188,7 @@ impl Agents {
         let Some(agent) = known.get(&origin) else { return };
         node.agent_version.clone_from(&agent.version);
         node.config_generation = agent.generation;
-        node.config_refused.clone_from(&agent.refused);
+        node.config_rejected.clone_from(&agent.refused);
         node.stopped = agent.stopped;
         if let Some(wait_us) = agent.wait_us {
             node.period_seconds = Some(wait_us as f64 / 1e6);
@@ -196,21 +196,22 @@ impl Agents {
         }
         // Its last batch has just come, and none will follow.
         node.alive &= !agent.stopped;
-        node.troubles = agent.troubles.as_deref().map_or_else(Vec::new, troubles);
-        node.unread = agent.unread.as_deref().map_or_else(Vec::new, unread);
+        node.source_errors = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors);
+        node.sources_restricted =
+            agent.restricted.as_deref().map_or_else(Vec::new, restricted_sources);
         if let Some(offset) = agent.offset_us {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
     }
 
-    /// The last trouble that a node's agent told of a source, since this server's start.
+    /// The last error that a node's agent told of a source, since this server's start.
     pub(crate) fn last_error(&self, device: &str, source: &str) -> Option<LastError> {
         let origin = Origin::new(device).ok()?;
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let agent = known.get(&origin)?;
-        let now = agent.troubles.as_deref().map_or_else(Vec::new, troubles).into_iter();
-        let now = now.map(|trouble| LastError { at: agent.troubles_at, trouble });
-        now.chain(agent.ended.iter().cloned()).find(|last| last.trouble.source == source)
+        let now = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors).into_iter();
+        let now = now.map(|error| LastError { at: agent.source_errors_at, error });
+        now.chain(agent.ended.iter().cloned()).find(|last| last.error.source == source)
     }
 }
 
@@ -221,16 +222,16 @@ impl Agent {
         !self.stopped && now.since(self.seen) as f64 / 1e6 <= query::patience(wait)
     }
 
-    /// Takes what a request says of sources; what was said before of others is kept as their last trouble.
-    fn troubled(&mut self, said: Option<&str>, received: Timestamp) {
-        let at = std::mem::replace(&mut self.troubles_at, received);
-        let before = self.troubles.clone();
-        if !remember(&mut self.troubles, said, SOURCES_CHARS_MAX) {
+    /// Takes what a request says of sources; what was said before of others is kept as their last error.
+    fn note_source_errors(&mut self, said: Option<&str>, received: Timestamp) {
+        let at = std::mem::replace(&mut self.source_errors_at, received);
+        let before = self.source_errors.clone();
+        if !remember(&mut self.source_errors, said, SOURCES_CHARS_MAX) {
             return;
         }
-        for trouble in before.as_deref().map_or_else(Vec::new, troubles) {
-            self.ended.retain(|last| last.trouble.source != trouble.source);
-            self.ended.push(LastError { at, trouble });
+        for error in before.as_deref().map_or_else(Vec::new, source_errors) {
+            self.ended.retain(|last| last.error.source != error.source);
+            self.ended.push(LastError { at, error });
         }
         let over = self.ended.len().saturating_sub(SOURCES_MAX);
         self.ended.drain(..over);
@@ -238,24 +239,24 @@ impl Agent {
 }
 
 /// What an agent says of its sources: `perf denied: counters; grant CAP_PERFMON | exec broken: …`.
-fn troubles(text: &str) -> Vec<SourceTrouble> {
+fn source_errors(text: &str) -> Vec<SourceError> {
     let one = |text: &str| {
         let (words, why) = text.split_once(": ").unwrap_or((text, ""));
         let (source, state) = words.trim().split_once(' ')?;
         let (source, state, why) = (source.to_owned(), state.to_owned(), why.to_owned());
-        Some(SourceTrouble { source, state, why })
+        Some(SourceError { source, state, reason: why })
     };
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
 
 /// What an agent says that it does not read: `load file | process optional process_io_.*`. What an agent of another
 /// version means by another word is passed over.
-fn unread(text: &str) -> Vec<SourceUnread> {
+fn restricted_sources(text: &str) -> Vec<RestrictedSource> {
     let one = |text: &str| {
         let mut words = text.split_ascii_whitespace().map(str::to_owned);
         let (source, why) = words.next().zip(words.next())?;
         let is_known = matches!(&*why, "file" | "server" | "optional");
-        is_known.then(|| SourceUnread { source, why, optional: words.collect() })
+        is_known.then(|| RestrictedSource { source, reason: why, optional: words.collect() })
     };
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
@@ -305,9 +306,9 @@ mod tests {
             clock_offset_seconds: Some(-9.0),
             agent_version: None,
             config_generation: None,
-            config_refused: None,
-            troubles: Vec::new(),
-            unread: Vec::new(),
+            config_rejected: None,
+            source_errors: Vec::new(),
+            sources_restricted: Vec::new(),
             series: 0,
             jobs: Vec::new(),
             cpu_cores_used: None,
@@ -345,13 +346,13 @@ mod tests {
             agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
             let mut node = node();
             agents.tell(&mut node, Timestamp(0));
-            (node.alive, node.stopped, node.troubles)
+            (node.alive, node.stopped, node.source_errors)
         };
-        let (alive, stopped, troubles) =
+        let (alive, stopped, source_errors) =
             told(SOURCES, "perf denied: counters; grant CAP_PERFMON | exec broken: a: b | x");
-        assert_eq!((alive, stopped, troubles.len()), (true, false, 2));
-        assert_eq!((&*troubles[0].source, &*troubles[0].state), ("perf", "denied"));
-        assert_eq!((&*troubles[1].source, &*troubles[1].why), ("exec", "a: b"));
+        assert_eq!((alive, stopped, source_errors.len()), (true, false, 2));
+        assert_eq!((&*source_errors[0].source, &*source_errors[0].state), ("perf", "denied"));
+        assert_eq!((&*source_errors[1].source, &*source_errors[1].reason), ("exec", "a: b"));
         assert_eq!(told(STOP, "1"), (false, true, Vec::new()));
         assert_eq!(told(NOW, "1"), (true, false, Vec::new()), "it is back");
     }
@@ -364,8 +365,9 @@ mod tests {
             agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
             let mut node = node();
             agents.tell(&mut node, Timestamp(0));
-            let one = |it: SourceUnread| format!("{} {} {:?}", it.source, it.why, it.optional);
-            node.unread.into_iter().map(one).collect::<Vec<_>>()
+            let one =
+                |it: RestrictedSource| format!("{} {} {:?}", it.source, it.reason, it.optional);
+            node.sources_restricted.into_iter().map(one).collect::<Vec<_>>()
         };
         let text =
             "load file | ipmi server | process optional process_io_(a|b).* x{1,3} | x | y later | ";
@@ -434,7 +436,7 @@ mod tests {
         };
         let last = |source: &str| {
             let last = agents.last_error("n1", source)?;
-            Some((last.trouble.state, last.trouble.why, last.at.seconds()))
+            Some((last.error.state, last.error.reason, last.at.seconds()))
         };
         let told = |why: &str, at: f64| Some(("broken".to_owned(), why.to_owned(), at));
         say(1, Some("exec broken: a"));
@@ -466,7 +468,7 @@ mod tests {
             agents.met(&n1, &headers, Timestamp(0));
             let mut node = node();
             agents.tell(&mut node, Timestamp(0));
-            (node.config_generation, node.config_refused)
+            (node.config_generation, node.config_rejected)
         };
         let why = "sources.disk.period_ms: 10ms is below 1s".to_owned();
         assert_eq!(told("3", Some(&why)), (Some(3), Some(why)));

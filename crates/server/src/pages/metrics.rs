@@ -284,7 +284,7 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
     let name = "jobmeter_scheduler_age_seconds";
     page.head(name, "gauge", "Seconds since the last round that did not fail, if there was one.");
     for course in courses {
-        if let Some((_, at)) = course.now().last_good {
+        if let Some((_, at)) = course.now().last_success {
             page.sample(name, &labels(course), at.elapsed().as_secs_f64());
         }
     }

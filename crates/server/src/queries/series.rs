@@ -97,7 +97,7 @@ pub(crate) async fn explain(
             let last = one.source.as_ref().and_then(|it| agents.agents.last_error(device, it));
             // A trouble is the node's, and was told at an instant.
             let is_seen = |at| sight.at(at, |node| node == device).is_none_or(|it| !it.is_empty());
-            one.last_error = last.filter(|last| is_seen(last.at)).map(LastError::told);
+            one.last_error = last.filter(|last| is_seen(last.at)).map(LastError::shown);
         }
         Ok(explained)
     })

@@ -1,6 +1,6 @@
 //! What an administrator, or a file, says of schedulers' jobs.
 
-use api::JobTold;
+use api::JobUpdate;
 use jobs::{Amendment, NodeShare, Step};
 use model::{
     ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources, Timestamp, expand_hosts,
@@ -13,7 +13,7 @@ const LIST_BYTES_MAX: usize = 16 * 1024;
 const NODES_MAX: usize = 65_536;
 
 /// What a line or a body says, checked; the error says what is wrong with it.
-pub(crate) fn amendment(told: JobTold, now: Timestamp) -> Result<Amendment, String> {
+pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
     let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
     if cluster == ClusterId::local() {
         return Err("`cluster` names a scheduler; `local` jobs are told without one".to_owned());
@@ -30,7 +30,7 @@ pub(crate) fn amendment(told: JobTold, now: Timestamp) -> Result<Amendment, Stri
     };
     Ok(Amendment {
         submit: time("submit", told.submit)?,
-        spelling: told.spelling.map(Box::from),
+        spelling: told.display_id.map(Box::from),
         part_of: told.part_of,
         array_index: told.array_index,
         user: told.user.map(Box::from),
@@ -144,7 +144,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_767_706_500_000_000);
 
     fn said(text: &str) -> Result<Amendment, String> {
-        let told: JobTold = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let told: JobUpdate = serde_json::from_str(text).map_err(|error| error.to_string())?;
         amendment(told, NOW)
     }
 

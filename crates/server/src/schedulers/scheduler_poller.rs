@@ -68,7 +68,7 @@ pub(crate) struct PollStatus {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Now {
     /// When the last round that did not fail ended, by the wall clock and by one that never goes back.
-    pub(crate) last_good: Option<(Timestamp, Instant)>,
+    pub(crate) last_success: Option<(Timestamp, Instant)>,
     /// Why the last round failed, if it did.
     pub(crate) trouble: Option<String>,
     /// What was last refused of what the scheduler said.
@@ -225,7 +225,7 @@ impl Rounds {
     fn went_well(&mut self, refused: Vec<String>) {
         let PollStatus { cluster, kind, way, .. } = &*self.course;
         let mut now = self.course.lock();
-        match (self.failed_in_a_row, now.last_good) {
+        match (self.failed_in_a_row, now.last_success) {
             (0, None) => log::info!("{kind} ({cluster}): it tells its jobs, by its {way}"),
             (0, Some(_)) => {}
             (failed, _) => log::info!(
@@ -237,7 +237,7 @@ impl Rounds {
         {
             log::warn!("{kind} ({cluster}): some of what it says is no job: {first}");
         }
-        now.last_good = Some((crate::common::clock::now(), Instant::now()));
+        now.last_success = Some((crate::common::clock::now(), Instant::now()));
         now.trouble = None;
         if !refused.is_empty() {
             now.refused = refused;
@@ -419,7 +419,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert_eq!(course.now().trouble.as_deref(), Some("oar: refused"));
-            assert!(course.now().last_good.is_none());
+            assert!(course.now().last_success.is_none());
             while course.good.get() == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

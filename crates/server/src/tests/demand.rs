@@ -105,16 +105,16 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert_eq!(n1.sends(&took, Vec::new()), (generation, String::new()));
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
     assert_eq!(listed[0]["settings"][0], "sources.load.period = \"1s\"");
-    assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_taken"]), (&json!(1), &json!(0)));
+    assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_applied"]), (&json!(1), &json!(0)));
     let why = "sources.load.period: `sources.load.period` is too fast";
-    assert_eq!(listed[0]["refused"][0], json!({"device": "n1", "why": why}));
+    assert_eq!(listed[0]["rejected"][0], json!({"device": "n1", "reason": why}));
     // It outlives the server.
     let seq = n1.seq.clone();
     let folder = site.stop();
     let site = Site::within(folder, Limits::default(), &[]);
     let n1 = Node { site: &site, name: "n1", seq };
     assert_eq!(n1.sends("", Vec::new()).0, generation);
-    let undo = format!("DELETE /api/v1/settings/{}", made["number"]);
+    let undo = format!("DELETE /api/v1/settings/{}", made["id"]);
     good(&site, ADMIN, &undo, &Value::Null);
     assert_eq!(n1.sends("", Vec::new()).0, file);
     assert_eq!(refused(&site, ADMIN, &undo, &Value::Null).0, 404);
@@ -167,7 +167,7 @@ fn only_administrators_change_settings_and_flush() {
     let burst = json!({"nodes": "n1", "for_seconds": 60, "bursts":
         {"cpu": {"period_seconds": 0.1, "keep_seconds": 60, "flush_on": ["job_start"]}}});
     good(&site, ADMIN, SET, &burst);
-    let number = good(&site, ADMIN, "POST /api/v1/flushes", &flush)["number"].clone();
+    let number = good(&site, ADMIN, "POST /api/v1/flushes", &flush)["id"].clone();
     let text = n1.told();
     assert!(text.contains("[burst.cpu]\nflush_on = [\"job_start\"]\nkeep = \"60s\"\n"), "{text}");
     let flushed = format!("[[flush]]\nnumber = {number}\nsource = \"cpu\"\n");
@@ -198,13 +198,16 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     assert!(status == 507 && why.contains("2 hold already"), "{why}");
     let seen = |token| good(&site, token, PROMOTIONS, &Value::Null).as_array().unwrap().len();
     assert_eq!((seen(USER), seen(OTHER), seen(ADMIN)), (2, 0, 2));
-    let end = format!("DELETE /api/v1/promotions/{}", made[0]["number"]);
+    let end = format!("DELETE /api/v1/promotions/{}", made[0]["id"]);
     assert_eq!(refused(&site, OTHER, &end, &Value::Null).0, 404);
     good(&site, USER, &end, &Value::Null);
     assert!(!n1.told().contains("perf_") && n1.told().contains("\"y\""));
     // Its marks are for the user and for administrators: their texts say what the user measures.
     let marks = |token| good(&site, token, "GET /api/v1/marks?device=n1", &Value::Null);
-    assert_eq!((&marks(USER)[0]["by"], &marks(USER)[0]["job"]), (&json!("1234"), &json!("oar:7")));
+    assert_eq!(
+        (&marks(USER)[0]["actor"], &marks(USER)[0]["job"]),
+        (&json!("1234"), &json!("oar:7"))
+    );
     assert_eq!(marks(OTHER), json!([]));
     assert_eq!(marks(ADMIN).as_array().unwrap().len(), marks(USER).as_array().unwrap().len());
 
@@ -235,12 +238,12 @@ fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
     assert!(on_n1.contains("[burst.memory]") && !on_n1.contains("[burst.numa]"), "{on_n1}");
     assert!(!on_n2.contains("[burst.memory]") && on_n2.contains("[burst.numa]"), "{on_n2}");
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
-    let why = "it takes no more, and is not told [burst.numa]";
-    assert_eq!(listed[2]["refused"], json!([{"device": "n1", "why": why}]));
-    assert_eq!((&listed[0]["refused"], &listed[1]["refused"]), (&json!([]), &json!([])));
+    let why = "its limits are reached; it does not receive [burst.numa]";
+    assert_eq!(listed[2]["rejected"], json!([{"device": "n1", "reason": why}]));
+    assert_eq!((&listed[0]["rejected"], &listed[1]["rejected"]), (&json!([]), &json!([])));
     assert!(site.metric("jobmeter_settings_cut_total") > 0.0);
     // One that ends makes room.
-    good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["number"]), &Value::Null);
+    good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["id"]), &Value::Null);
     assert!(n1.told().contains("[burst.numa]"));
 
     // However long the lists of events are, what holds already is told, and all of it can be read.
@@ -346,7 +349,7 @@ fn no_user_takes_the_room_of_an_administrator() {
     let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);
     let number = |metric: &str| {
         let found = held.as_array().unwrap().iter().find(|one| one["metric"] == metric);
-        found.unwrap()["number"].clone()
+        found.unwrap()["id"].clone()
     };
     let end = |metric: &str| format!("DELETE /api/v1/promotions/{}", number(metric));
     assert_eq!(refused(&site, USER, &end("zzz"), &Value::Null).0, 404);

@@ -120,7 +120,7 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
     let ends = || {
         let audit = audit();
         let lines = audit.as_array().unwrap().iter();
-        lines.filter(|line| line["did"].as_str().unwrap().ends_with("/end")).count()
+        lines.filter(|line| line["action"].as_str().unwrap().ends_with("/end")).count()
     };
     super::until("the end is told", || ends() > 0);
     assert_eq!(ends(), 1);
@@ -198,7 +198,7 @@ fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() 
     let make = |scope: &str| {
         let body = serde_json::json!({"scope": scope}).to_string();
         let made = ask("token-of-admins", "POST /api/v1/tokens", &body).json();
-        assert_eq!(made["kept"]["scope"], scope);
+        assert_eq!(made["info"]["scope"], scope);
         made["token"].as_str().unwrap().to_owned()
     };
     let (slurms, anys) = (make("jobs:slurm"), make("jobs"));

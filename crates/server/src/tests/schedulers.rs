@@ -15,13 +15,13 @@ fn one_that_does_not_answer_is_said_with_why_to_who_may_read_everything() {
     until("a round has failed", || site.metric(failed) >= 1.0);
     let list = |headers| site.ask("GET /api/v1/schedulers", headers, b"").json()[0].clone();
     let told = list(ADMIN);
-    assert_eq!((&told["kind"], &told["way"]), (&"oar".into(), &"database".into()), "{told}");
-    assert_eq!((&told["state"], &told["rounds"]), (&"failing".into(), &0.into()), "{told}");
-    assert_eq!(told["last_good"], serde_json::Value::Null);
-    let trouble = told["trouble"].as_str().unwrap();
+    assert_eq!((&told["kind"], &told["interface"]), (&"oar".into(), &"database".into()), "{told}");
+    assert_eq!((&told["state"], &told["polls"]), (&"failing".into(), &0.into()), "{told}");
+    assert_eq!(told["last_success"], serde_json::Value::Null);
+    let trouble = told["last_error"].as_str().unwrap();
     let whom = "OAR's database (oar2 at /no/such/folder): ";
     assert!(trouble.starts_with(whom) && trouble.contains("No such file"), "{trouble}");
-    assert_eq!(list(USER)["trouble"], serde_json::Value::Null);
+    assert_eq!(list(USER)["last_error"], serde_json::Value::Null);
     let page = site.get("/metrics");
     assert!(!page.text().contains("jobmeter_scheduler_age_seconds{"), "there was no good round");
 }

@@ -213,9 +213,9 @@ fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() 
     let site = site(&[("access.nodes", "own")]);
     let make = |token: &str, body: &str| asks(&site, token, "POST /api/v1/tokens", body.as_bytes());
     let made = make("token-of-ann", "{\"scope\": \"read\", \"note\": \"laptop\"}").json();
-    let (secret, id) = (made["token"].as_str().unwrap().to_owned(), made["kept"]["id"].clone());
+    let (secret, id) = (made["token"].as_str().unwrap().to_owned(), made["info"]["id"].clone());
     assert!(secret.starts_with("jobmeter_") && secret.len() > 50, "{secret}");
-    assert_eq!(made["kept"]["scope"], "read:1000");
+    assert_eq!(made["info"]["scope"], "read:1000");
     let me = asks(&site, &secret, "GET /api/v1/me", b"").json();
     assert_eq!(
         (&me["role"], &me["uid"], &me["sees_nodes"]),
@@ -282,7 +282,7 @@ fn members_of_an_account_see_what_its_manager_allows() {
         assert_eq!([&*jobs, &*of_bob, &*range, &*sql], [list, report, nodes, nodes], "{sees}");
     }
     let ann = asks(&site, "token-of-ann", "GET /api/v1/accounts", b"").json();
-    assert_eq!((&ann[0]["name"], &ann[0]["role"]), (&"physics".into(), &"told".into()));
+    assert_eq!((&ann[0]["name"], &ann[0]["role"]), (&"physics".into(), &"scheduler".into()));
     assert!(ann[0]["users"].is_null() && ann.as_array().unwrap().len() == 1);
 }
 
@@ -444,7 +444,7 @@ fn what_is_written_and_what_staff_reads_of_others_is_told_in_the_audit() {
         .iter()
         .map(|line| {
             let of = |key: &str| line[key].to_string().replace('"', "");
-            format!("{} {} {} {}", of("who"), of("did"), of("job"), of("owner"))
+            format!("{} {} {} {}", of("actor"), of("action"), of("job"), of("owner"))
         })
         .collect();
     assert_eq!(
@@ -471,5 +471,5 @@ fn what_is_written_and_what_staff_reads_of_others_is_told_in_the_audit() {
         (&lines[2]["promotions"][0]["job"], &lines[5]["nodes"]),
         (&"slurm:2".into(), &"bobs-node".into())
     );
-    assert!(lines.iter().all(|line| line["from"] == "127.0.0.1" && line["time"].is_f64()));
+    assert!(lines.iter().all(|line| line["address"] == "127.0.0.1" && line["time"].is_f64()));
 }

@@ -153,7 +153,7 @@ const NODETIME: Columns = &[
 const JOBS: Columns = &[
     ("job_id", Number, false),
     ("cluster", Text, false),
-    ("spelling", Text, false),
+    ("display_id", Text, false),
     ("user_name", Text, true),
     ("user_id", Number, true),
     ("account", Text, true),
@@ -221,10 +221,10 @@ const COUNTER_STARTS: Columns = &[
 const MARKS: Columns = &[
     ("timestamp", Time, false),
     ("kind", Text, false),
-    ("number", Number, false),
+    ("id", Number, false),
     ("nodes", Text, false),
-    ("what", Text, false),
-    ("who", Text, true),
+    ("text", Text, false),
+    ("actor", Text, true),
     ("job_id", Number, true),
     ("cluster", Text, true),
 ];

@@ -1,4 +1,4 @@
-//! Numbered batches: what each holds, so that of any store it can be told what should be in it.
+//! ChangeReceipt batches: what each holds, so that of any store it can be told what should be in it.
 //!
 //! Batch `n` has a sample of each of eight series, a minute after batch `n - 1` by the store's own clock,
 //! which goes as fast as batches come: a second of writing is many hours of a store's life.

@@ -212,7 +212,7 @@ fn row_of_job(view: &View, job: &api::Job, answer: &Answer) -> Row {
     let key = key_of(job);
     let name = job.name.clone().filter(|name| !name.is_empty());
     let mut row = Row {
-        name: name.unwrap_or_else(|| job.spelling.clone()),
+        name: name.unwrap_or_else(|| job.display_id.clone()),
         user: job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string())).unwrap_or_default(),
         ..Row::default()
     };

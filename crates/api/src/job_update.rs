@@ -1,4 +1,4 @@
-//! What somebody in a scheduler's place says of a job.
+//! Job updates from scripts and files that stand in for a scheduler, and disagreements between scheduler and nodes.
 
 use crate::param::{CLUSTER, JOB_STATES, NAME_LENGTH_MAX};
 use crate::{NodeShare, Register, Resources, Step};
@@ -6,48 +6,48 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/v1/jobs` for a job that is not `local`, and a line of the file `schedulers.file`: a job
-/// is submitted, starts, ends, or is corrected. Who may: administrators, and tokens of
-/// scope `jobs`, of their cluster where they name one.
+/// is submitted, starts, ends, or is corrected. Allowed for administrators and for tokens of scope `jobs`, within their
+/// cluster if they name one.
 ///
-/// What is left out, or `null`, stays as it was said before. Without `submit` the newest submission of the
-/// number is meant, unless that ended before this `start`: then the number was given again. Without `state`
-/// the job is over when `stop` is said, runs when `start` is, and else is what it was, at first waiting.
-/// Times are seconds since 1970, from 2000 to a day from now.
+/// A field that is left out or `null` keeps its earlier value. Without `submit` the update applies to the latest
+/// submission of the job ID, unless that ended before this `start`: then the ID was reused. Without `state` a job with
+/// `stop` has ended, a job with `start` runs, and any other keeps its state, which is `waiting` at first.
+/// Times are seconds since 1970, from the year 2000 to a day from now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct JobTold {
-    /// Whose number: a name for the scheduler, but not `local`.
+pub struct JobUpdate {
+    /// The cluster: a name for the scheduler, but not `local`.
     #[schemars(length(min = 1, max = NAME_LENGTH_MAX), regex(pattern = CLUSTER))]
     pub cluster: String,
-    /// The number.
+    /// The numeric job ID.
     #[schemars(range(min = 1))]
     pub id: i64,
     /// When it was submitted.
     #[schemars(range(min = 946_684_800.0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submit: Option<f64>,
-    /// The number as the scheduler writes it, such as `123_4`.
+    /// The job ID as the scheduler displays it, such as `123_4`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spelling: Option<String>,
-    /// The number of the array, or of the heterogeneous job, that it is a part of.
+    pub display_id: Option<String>,
+    /// The ID of the array, or of the heterogeneous job, that it is a part of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part_of: Option<i64>,
-    /// Which element of its array.
+    /// Its index in the array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array_index: Option<i64>,
     /// Login name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The user's number; that of the login name on the server when left out.
+    /// The user ID. Default: that of the login name on the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Who pays.
+    /// The account that pays for the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// The project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// What the user called it.
+    /// The name that the user gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The queue or partition.
@@ -57,7 +57,7 @@ pub struct JobTold {
     #[schemars(schema_with = "state")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The scheduler's own word for that.
+    /// The state as the scheduler names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_word: Option<String>,
     /// When it started.
@@ -71,16 +71,16 @@ pub struct JobTold {
     /// Exit code, or 128 plus a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Words that it was submitted with.
+    /// Types given at submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
-    /// What was asked for.
+    /// Requested resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<Resources>,
-    /// What was used.
+    /// Used resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<Resources>,
-    /// Where: all of its devices, also those that are no nodes, such as a power meter.
+    /// All of its devices, also those that are not nodes, such as a power meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeShare>>,
     /// All of its steps.
@@ -95,27 +95,28 @@ fn state(_: &mut SchemaGenerator) -> Schema {
 
 /// The body of `POST /api/v1/jobs`.
 pub(crate) fn posted(generator: &mut SchemaGenerator) -> Schema {
-    let (told, own) = (generator.subschema_for::<JobTold>(), generator.subschema_for::<Register>());
-    schemars::json_schema!({"anyOf": [told, own]})
+    let (update, own) =
+        (generator.subschema_for::<JobUpdate>(), generator.subschema_for::<Register>());
+    schemars::json_schema!({"anyOf": [update, own]})
 }
 
-/// An element of `GET /api/v1/jobs/check`: what a scheduler and a node say differently of a job of now.
+/// An element of `GET /api/v1/jobs/check`: a disagreement between a scheduler and a node about a present job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Disagreement {
-    /// Whose number.
+    /// The cluster.
     pub cluster: String,
-    /// The number.
+    /// The job ID.
     pub id: i64,
-    /// On which device.
+    /// The device.
     pub device: String,
-    /// `not_seen`: it runs there, says the scheduler, and the node has no cgroup of it. The node has one:
-    /// `not_known`: the scheduler knows no such job; `not_running`: it says that the job is over or waits;
-    /// `other_node`: it gave the job other nodes; `other_user`: the job is another user's.
+    /// `not_seen`: the scheduler reports that the job runs there, but the node has no cgroup of it. If the node has one:
+    /// `not_known`: the scheduler has no such job; `not_running`: the scheduler reports that it waits or has ended;
+    /// `other_node`: the scheduler gave it other nodes; `other_user`: the scheduler reports another owner.
     pub difference: String,
-    /// Since when.
+    /// When the disagreement began.
     pub since: f64,
-    /// What the scheduler says.
+    /// The scheduler's report.
     pub scheduler: String,
-    /// What the node says.
+    /// The node's report.
     pub node: String,
 }
