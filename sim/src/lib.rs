@@ -1,8 +1,8 @@
 //! A cluster in one thread: a hundred agents and a server, whose clocks, network, disks and deaths are all
 //! drawn from one seed, so that a failure can be had again by its number.
 //!
-//! The parts are those of the programs: the agent's sealing, keeping, spool and sending
-//! ([`agent::Stepped`]), the wire, and the store on a disk in memory ([`memdisk::MemDisk`]). The spools lie in
+//! The parts are those of the programs: sealing, keeping, spool and sending
+//! ([`delivery::Stepped`]), the wire, and the store on a disk in memory ([`memdisk::MemDisk`]). The spools lie in
 //! a real folder. What is simulated: time, the network, the disk under the store, and when anybody dies.
 //!
 //! The store has two threads of its own. Each call of it is waited for before anything else happens and it

@@ -1,15 +1,15 @@
 //! A node: its clock, its spool and the agent that runs there, start after start.
 
 use crate::chance::{Chance, mix};
-use agent::{Failure, Sent, Stepped};
 use config::{AgentConfig, Bytes, Spool};
-use model::{Boot, DeviceId, Metric, Timestamp, Unit};
+use delivery::{Failure, Sent, Stepped};
+use model::{Boot, DeviceId, Metric, Origin, Timestamp, Unit};
 use sources::Sink;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
-use wire::{Decoder, Frames};
+use wire::{Answer, Decoder, Frames};
 
 /// Series of each node.
 pub(crate) const SERIES: usize = 3;
@@ -37,6 +37,27 @@ pub(crate) struct Made {
     pub(crate) start: Timestamp,
 }
 
+/// An agent that runs: what its source pushes, and the delivery of that.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    sink: Sink,
+    /// The next tick, by its clock.
+    due: Timestamp,
+    pub(crate) delivery: Stepped,
+}
+
+impl Agent {
+    /// Takes the instant that is due, if one is; instants that have passed are not made up for.
+    fn take_due(&mut self, now: Timestamp, period_us: i64) -> Option<Timestamp> {
+        let late = now.since(self.due);
+        (late >= 0).then(|| {
+            let at = self.due.plus(late - late % period_us);
+            self.due = at.plus(period_us);
+            at
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) number: usize,
@@ -45,7 +66,7 @@ pub(crate) struct Node {
     dir: Option<PathBuf>,
     /// How far its clock is ahead.
     skew_us: i64,
-    pub(crate) agent: Option<Stepped>,
+    pub(crate) agent: Option<Agent>,
     /// Grows with each start.
     pub(crate) life: u64,
     start: Timestamp,
@@ -126,7 +147,7 @@ impl Node {
 
     /// When the next tick is, by the world's clock.
     pub(crate) fn next_tick(&self) -> Option<i64> {
-        self.agent.as_ref().map(|agent| agent.due().0 - self.skew_us)
+        self.agent.as_ref().map(|agent| agent.due.0 - self.skew_us)
     }
 
     /// Starts the agent.
@@ -136,40 +157,50 @@ impl Node {
         self.start = self.wall(now);
         let drawn = mix(self.life << 32 | u64::try_from(self.number).unwrap());
         self.boot = Boot(u128::from(drawn).to_le_bytes());
-        let agent = Stepped::start(&self.config, self.device.clone(), self.boot, self.start, now);
-        self.agent = Some(agent.unwrap());
+        let (device, origin) = (self.device.clone(), Origin::new(self.device.as_str()).unwrap());
+        let (settings, period) = (&self.config.spool, self.config.sampling.period);
+        let identity = (origin, self.boot);
+        let delivery = Stepped::start(settings, identity, device.clone(), self.start, now).unwrap();
+        let early = (-self.start.0).rem_euclid(micros(period));
+        let due = self.start.plus(early);
+        delivery.note_down(due, period);
+        self.agent = Some(Agent { sink: Sink::new(device), due, delivery });
         (self.asked, self.rests_until) = (None, 0);
     }
 
     /// The tick, if its instant has come.
     pub(crate) fn tick(&mut self, now: i64) {
         let (wall, number, life, start) = (self.wall(now), self.number, self.life, self.start);
-        let (Some(agent), made) = (&mut self.agent, &mut self.made) else { return };
-        agent.tick(wall, now, |at, sink| {
-            made.push(Made { at, life, start });
-            fill(sink, number, made[made.len() - 1]);
-        });
+        let period_us = micros(self.config.sampling.period);
+        let Some(agent) = &mut self.agent else { return };
+        if let Some(at) = agent.take_due(wall, period_us) {
+            let made = Made { at, life, start };
+            self.made.push(made);
+            agent.sink.begin(at);
+            fill(&mut agent.sink, number, made);
+        }
+        agent.delivery.seal(wall, now, &mut agent.sink);
     }
 
     /// Seals what waits, without a tick.
     pub(crate) fn seal(&mut self, now: i64) {
         let wall = self.wall(now);
         if let Some(agent) = &mut self.agent {
-            agent.seal(wall, now);
+            agent.delivery.seal(wall, now, &mut agent.sink);
         }
     }
 
     pub(crate) fn keep(&mut self, now: i64) {
         let wall = self.wall(now);
         if let Some(agent) = &mut self.agent {
-            agent.keep(wall, now);
+            agent.delivery.keep(wall, now);
         }
     }
 
     /// The next request, unless the agent rests.
     pub(crate) fn send(&mut self, now: i64) -> Option<Sent> {
         let wall = self.wall(now);
-        self.agent.as_mut().filter(|_| now >= self.rests_until)?.send(wall, now)
+        self.agent.as_mut().filter(|_| now >= self.rests_until)?.delivery.send(wall, now)
     }
 
     /// What became of its request. Tells how long it rests.
@@ -177,15 +208,18 @@ impl Node {
         let wall = self.wall(now);
         self.asked = None;
         let Some(agent) = &mut self.agent else { return 0 };
-        let wait = agent.answered(wall, now, answer);
-        let wait = i64::try_from(wait.as_micros()).unwrap();
+        let none = |e| Failure::Unreached(format!("its answer is none: {e}"));
+        let answer = answer.and_then(|bytes| Answer::decode(bytes).map_err(none));
+        let wait = micros(agent.delivery.answered(wall, now, answer));
         self.rests_until = now + wait;
         wait
     }
 
     /// Whether everything is sent.
     pub(crate) fn is_drained(&self) -> bool {
-        self.agent.as_ref().is_some_and(Stepped::is_drained)
+        self.agent
+            .as_ref()
+            .is_some_and(|agent| agent.sink.is_empty() && agent.delivery.is_drained())
     }
 
     pub(crate) const fn period(&self) -> Duration {
@@ -196,9 +230,10 @@ impl Node {
     pub(crate) fn end(&mut self, now: i64) {
         let wall = self.wall(now);
         self.asked = None;
-        if let Some(agent) = self.agent.take() {
+        if let Some(mut agent) = self.agent.take() {
             self.note(now, "ends");
-            agent.end(wall, now);
+            agent.delivery.seal(wall, now, &mut agent.sink);
+            agent.delivery.end(wall, now);
             self.date_spool(now);
         }
     }
@@ -262,6 +297,10 @@ impl Node {
             File::options().append(true).open(path).unwrap().set_modified(written).unwrap();
         }
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap()
 }
 
 fn fill(sink: &mut Sink, number: usize, made: Made) {

@@ -4,8 +4,8 @@ use crate::chance::Chance;
 use crate::check::{Told, check};
 use crate::node::{Node, SpoolFate};
 use crate::server::{DIR, Reply, Server};
-use agent::Failure;
 use config::{ConfigFile, Given};
+use delivery::Failure;
 use memdisk::Fault;
 use model::Timestamp;
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ impl World {
     fn new(seed: u64, spools: &Path) -> Self {
         let mut chance = Chance::new(seed);
         let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
-        let mut config = config::load_agent(&given, &agent::source_settings()).unwrap().config;
+        let mut config = config::load_agent(&given, &[]).unwrap().config;
         config.sampling.period = Duration::from_secs(chance.of(&[1, 2, 5]));
         config.spool.spool_send_bytes_per_second.0 = chance.of(&[1 << 10, 16 << 10, 4 << 20]);
         let nodes = (0..NODES).map(|number| Node::new(number, config.clone(), spools, &mut chance));

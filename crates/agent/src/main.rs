@@ -1,8 +1,9 @@
 //! `jobmeter-agent`: samples this node and sends what it finds.
 
-use agent::{StartError, environment};
+use agent::StartError;
 use clap::ArgMatches;
 use config::{Flags, Given, place};
+use delivery::environment;
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a real program in real time")]
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+#[path = "../../delivery/tests/server/mod.rs"]
 mod server;
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -12,12 +12,12 @@ mod operate;
 mod output;
 mod server;
 
-use agent::wall as clock;
 use anyhow::Context;
 use clap::ArgMatches;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use config::place;
+use delivery::wall as clock;
 use kernel::Root;
 use model::DeviceId;
 use server::client::Client;

@@ -3,14 +3,12 @@
 //! The file `accounting` beside the spool is written at a clean end and removed by the next start, so that no
 //! state is used twice. See `docs/decisions/0022-accounting-state.md` for the format.
 
-use crate::common::files::crc32c;
-use crate::reading::own::Counters;
+use delivery::crc32c;
 use kernel::Root;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 /// First bytes of the file, with the version of the format.
 const MAGIC: &[u8] = b"jobmeter accounting 1\n";
@@ -28,16 +26,15 @@ pub(crate) struct Accounting {
 }
 
 impl Accounting {
-    /// Takes the state of the last clean end, and removes it. One that is rejected is logged and counted.
+    /// Takes the state of the last clean end, and removes it. One that is rejected is logged; returns how many are.
     /// `None` where the machine's boot has no ID.
-    pub(crate) fn open(dir: &Path, root: &Root, counters: &Counters) -> Option<(Self, States)> {
+    pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, (States, u64))> {
         let (accounting, states) = Self::try_open(dir, root)?;
-        let states = states.unwrap_or_else(|e| {
+        let left = states.map(|states| (states, 0)).unwrap_or_else(|e| {
             log::warn!("accounting state rejected, counters of jobs begin anew: {e}");
-            counters.states_rejected.fetch_add(1, Ordering::Relaxed);
-            States::new()
+            (States::new(), 1)
         });
-        Some((accounting, states))
+        Some((accounting, left))
     }
 
     fn try_open(dir: &Path, root: &Root) -> Option<(Self, Result<States, String>)> {
@@ -163,9 +160,7 @@ mod tests {
     fn a_rejected_state_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let (_one, root) = machine("one\n");
-        let counters = Counters::default();
         fs::write(dir.path().join("accounting"), "garbage").unwrap();
-        assert_eq!(Accounting::open(dir.path(), &root, &counters).unwrap().1, vec![]);
-        assert_eq!(counters.states_rejected.load(Ordering::Relaxed), 1);
+        assert_eq!(Accounting::open(dir.path(), &root).unwrap().1, (vec![], 1));
     }
 }

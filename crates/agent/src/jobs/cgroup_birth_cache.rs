@@ -62,7 +62,7 @@ impl BirthCache {
             writeln!(text, "{inode} {}", made.0).ok();
         }
         let beside = self.path.with_extension("new");
-        crate::common::files::write_private(&beside, text.as_ref())?;
+        delivery::write_private(&beside, text.as_ref())?;
         std::fs::rename(beside, &self.path)
     }
 }

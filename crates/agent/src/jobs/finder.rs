@@ -2,8 +2,9 @@
 
 use crate::jobs::cgroup_birth_cache::Directories;
 use cgroups::{Config, Discovery, Hierarchy, Jobs};
+use delivery::WantedJobs;
 use kernel::Root;
-use model::{DeviceId, JobEvent, JobId, JobKey, Timestamp};
+use model::{DeviceId, JobEvent, JobKey, Timestamp};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,17 +17,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SETTLED_US: i64 = 5 * Timestamp::SECOND;
 /// Most jobs remembered whose end was told.
 const GONE_MAX: usize = 4096;
-
-/// What the server says of the node's jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WantedJobs {
-    /// Jobs of users that it registered, by number and user.
-    pub(crate) local: Vec<(JobId, u32)>,
-    /// Jobs that are here as far as it was told, and since when.
-    pub(crate) open: Vec<(JobKey, Timestamp)>,
-    /// The identity of the server.
-    pub(crate) server: String,
-}
 
 /// What finds jobs.
 #[derive(Debug)]

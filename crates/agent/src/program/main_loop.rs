@@ -1,37 +1,22 @@
 //! The whole agent: its threads, its signals, its end.
 
-use crate::batches::notes::Notes;
-use crate::common::backoff::{Backoff, FIRST};
-use crate::common::clock::{Clock, MachineClock};
 use crate::common::schedule::Schedule;
 use crate::common::start_error::StartError;
-use crate::common::threads::thread;
-use crate::connection::connect::Connect;
-use crate::delivery::durable_watermark::Kept;
-use crate::delivery::keeper::Keeper;
-use crate::delivery::outbox::{Folders, Outbox};
-use crate::delivery::queue::{End, queue};
-use crate::delivery::refused::Refused;
-use crate::delivery::sender::{Order, Sender, Wanted};
-use crate::delivery::spool::{Spool, SpoolLimits};
 use crate::jobs::accounting::Accounting;
 use crate::jobs::cgroup_birth_cache::BirthCache;
 use crate::program::change::Changes;
 use crate::program::signals::{Signal, Signals};
-use crate::reading::own::Counters;
 use crate::reading::plan::plan;
 use crate::reading::unread::unread;
 use crate::sampling::context::Site;
 use crate::sampling::reader_thread::Sampling;
 use crate::sampling::sampler::Sampler;
-use config::{AgentConfig, ConfigErrors, SpoolSettings};
-use model::{Boot, Cause, Timestamp};
+use config::{AgentConfig, ConfigErrors};
+use delivery::{Clock, Delivery, Folders, MachineClock, Order, Settings, Wanted};
+use model::Timestamp;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use wire::Encoder;
 
 /// How long the main thread sleeps at most: what repeats is told of by it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -48,12 +33,7 @@ struct Program {
     config: AgentConfig,
     reload: Reload,
     sampling: Sampling,
-    outbox: Arc<Outbox>,
-    keeper: JoinHandle<()>,
-    queue: End,
-    orders: SyncSender<Order>,
-    wanted: Receiver<Wanted>,
-    connect: Arc<Connect>,
+    delivery: Delivery,
     clock: Arc<dyn Clock>,
     changes: Changes,
     known: Option<BirthCache>,
@@ -93,18 +73,22 @@ impl Program {
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let site = Site::open(&config)?;
         let Site { boot, notes, counters, .. } = &site;
-        let folders = folders(&config.spool, notes, counters)?;
+        let folders = Folders::open(&config.spool, notes, counters)?;
         let first = Schedule::new(config.sampling.period, clock.wall()).due();
         let kept_until = folders.kept_until;
-        tell_down(kept_until, first, &config, notes);
-        let dir = folders.spool.as_ref().map(Spool::dir);
+        notes.add_down(kept_until, first, config.sampling.period);
+        let dir = folders.dir();
         let (known, directories) = dir.and_then(|dir| BirthCache::open(dir, &site.root)).unzip();
-        let left = dir.and_then(|dir| Accounting::open(dir, &site.root, counters));
-        let (accounting, states) = left.unzip();
-        let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
+        let left = dir.and_then(|dir| Accounting::open(dir, &site.root));
+        let (accounting, left) = left.unzip();
         let plan = plan(&config, None).map_err(StartError::Machine)?;
-        let (inlet, batches) = queue();
-        let queue = inlet.end();
+        let (delivery, inlet) = Delivery::start(
+            Settings::from(&config),
+            folders,
+            (notes, counters, &clock),
+            (boot, config.sampling.period),
+            waker,
+        )?;
         let mut sampler = site.sampler(
             &config,
             Arc::clone(&clock),
@@ -112,32 +96,7 @@ impl Program {
             Box::new(inlet),
             (directories.unwrap_or_default(), kept_until),
         )?;
-        sampler.resume(states.unwrap_or_default(), kept_until);
-
-        let connect = Arc::new(Connect::new(&config));
-        let (orders, take_orders) = sync_channel(16);
-        let (want, wanted) = sync_channel(4);
-        let sender = Sender::new(
-            Arc::clone(&outbox),
-            Arc::clone(counters),
-            Arc::clone(&clock),
-            (take_orders, want, waker),
-            Arc::clone(&connect),
-            Backoff::new(FIRST, chance(boot)),
-            phase(config.sampling.period, chance(boot)),
-        );
-        let keeper = Keeper {
-            batches,
-            outbox: Arc::clone(&outbox),
-            notes: Arc::clone(notes),
-            counters: Arc::clone(counters),
-            clock: Arc::clone(&clock),
-            encoder: Encoder::default(),
-            bytes: Vec::new(),
-        };
-        let keeper = thread("keep", move || keeper.run())?;
-        // Not joined: it may wait for an answer for as long as the settings allow.
-        drop(thread("send", move || sender.run())?);
+        sampler.resume(left.unwrap_or_default(), kept_until);
         let sampling = Sampling::start(sampler).map_err(|e| StartError::machine("reading", &e))?;
         log::info!(
             "agent {} samples {} every {:?}",
@@ -149,12 +108,7 @@ impl Program {
             config,
             reload,
             sampling,
-            outbox,
-            keeper,
-            queue,
-            orders,
-            wanted,
-            connect,
+            delivery,
             clock,
             changes: Changes::default(),
             known,
@@ -184,14 +138,12 @@ impl Program {
         let troubles = self.sampling.look(Sampler::troubles);
         if troubles != self.troubles {
             self.troubles.clone_from(&troubles);
-            self.order(Order::Troubles(troubles));
+            self.delivery.order(Order::Troubles(troubles));
         }
-        match self.wanted.try_recv() {
-            Ok(Wanted::Config { generation, text }) => self.take_change(generation, &text),
-            Ok(Wanted::Jobs(jobs)) => {
-                self.sampling.with(|sampler| sampler.set_jobs(jobs));
-            }
-            Err(_) => {}
+        match self.delivery.wanted() {
+            Some(Wanted::Config { generation, text }) => self.take_change(generation, &text),
+            Some(Wanted::Jobs(jobs)) => self.sampling.with(|sampler| sampler.set_jobs(jobs)),
+            None => {}
         }
         if self.changes.expire(self.clock.wall()) {
             log::info!("something that the server changed has ended");
@@ -210,7 +162,7 @@ impl Program {
     fn take_change(&mut self, generation: u64, text: &[u8]) {
         let taken = self.changes.take(generation, text, &self.config, self.clock.wall());
         let refused = taken.refused.join("; ");
-        self.order(Order::Generation { generation, refused });
+        self.delivery.order(Order::Generation { generation, refused });
         self.apply();
         for source in &taken.flushes {
             self.sampling.with(|sampler| sampler.flush(source));
@@ -228,17 +180,14 @@ impl Program {
                 return;
             }
         };
-        if let Err(e) = config::log::set(&config.log, crate::common::clock::wall) {
+        if let Err(e) = config::log::set(&config.log, delivery::wall) {
             log::error!("the log goes on as before: {e}");
         }
         if config.spool.spool != self.config.spool.spool || config.run != self.config.run {
             log::warn!("another spool, root or way to run needs a new start of the agent");
         }
         self.config = config;
-        self.connect.set(&self.config);
-        self.order(Order::Renew);
-        let limits = spool_limits(&self.config.spool);
-        self.outbox.with_spool(|spool| spool.set_limits(limits));
+        self.delivery.set(Settings::from(&self.config));
         self.sampling.with(Sampler::forgive);
         self.apply();
         log::warn!("the configuration was read anew");
@@ -256,20 +205,13 @@ impl Program {
 
     /// Which sources are not read by the settings that hold is said with each batch from now on.
     fn tell_unread(&self) {
-        self.order(Order::Unread(unread(&self.config, self.changes.change())));
-    }
-
-    fn order(&self, order: Order) {
-        if self.orders.try_send(order).is_err() {
-            log::error!("the sending thread does not listen");
-        }
-        self.outbox.ring();
+        self.delivery.order(Order::Unread(unread(&self.config, self.changes.change())));
     }
 
     /// Seals what was read, gives the server a moment to take it, and spools the rest.
     fn end(self) {
         // First, so that the last batch goes with the word that the agent ends.
-        self.order(Order::End);
+        self.delivery.order(Order::End);
         self.sampling.end(LAST_READING);
         if let Some(accounting) = &self.accounting
             && let Err(e) = accounting.write(&self.sampling.with(Sampler::states))
@@ -280,102 +222,11 @@ impl Program {
         }
         // A thread that still reads holds what it started.
         kernel::command::kill_all();
-        self.queue.end();
-        if self.keeper.join().is_err() {
-            log::error!("the keeping thread fell; what was in memory is lost");
-        }
+        self.delivery.end();
         log::info!("agent ends");
     }
 }
 
-/// A number that is another at each start.
-pub(crate) fn chance(boot: &Boot) -> u64 {
-    boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))
-}
-
-/// How long after its batch this agent sends: somewhere in a tenth of its period, and of 500 ms at most, so
-/// that a cluster's agents, which tick together, do not come to the server together.
-fn phase(period: Duration, chance: u64) -> Duration {
-    let longest = u64::try_from(period.as_micros() / 10).unwrap_or(u64::MAX).min(500_000);
-    Duration::from_micros(chance % (longest + 1))
-}
-
 fn root_words(config: &AgentConfig) -> &'static str {
     if config.run.root.is_empty() { "this machine" } else { "a recorded machine" }
-}
-
-/// Between what an earlier start kept and the first tick the agent did not run. An agent that does not
-/// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
-/// batch, lets the gap begin there if it is longer than that.
-pub(crate) fn tell_down(
-    kept_until: Option<Timestamp>,
-    first: Timestamp,
-    config: &AgentConfig,
-    notes: &Notes,
-) {
-    let period = i64::try_from(config.sampling.period.as_micros()).unwrap_or(i64::MAX);
-    let from = kept_until.unwrap_or(Timestamp(period));
-    if first.since(from) > period {
-        notes.add("", (from, first), Cause::AgentDown, "");
-    }
-}
-
-const fn spool_limits(settings: &SpoolSettings) -> SpoolLimits {
-    let age = settings.spool_age_max.as_micros();
-    #[expect(clippy::cast_possible_truncation, reason = "a year at most, by the setting's bounds")]
-    let age_max_us = age as i64;
-    SpoolLimits { bytes_max: settings.spool_bytes_max.0, age_max_us, sync: settings.spool_sync }
-}
-
-/// Opens the folders. The default one may be missing, one that is named may not.
-pub(crate) fn folders(
-    settings: &SpoolSettings,
-    notes: &Arc<Notes>,
-    counters: &Arc<Counters>,
-) -> Result<Folders, StartError> {
-    if matches!(settings.spool, Some(config::Spool::None)) {
-        return Ok(Folders::default());
-    }
-    let named = settings.spool.is_some();
-    let Some(dir) = crate::connection::endpoints::spool_dir(settings) else {
-        log::warn!("no place for a spool: what the server does not take is lost; give `spool`");
-        return Ok(Folders::default());
-    };
-    let open = || {
-        let limits = spool_limits(settings);
-        let spool = Spool::open(&dir, limits, Arc::clone(notes), Arc::clone(counters))?;
-        let (kept, kept_until) = Kept::open(&dir)?;
-        let refused = Refused::open(&dir, settings.refused_bytes_max.0)?;
-        let (spool, kept, refused) = (Some(spool), Some(kept), Some(refused));
-        Ok(Folders { spool, kept, kept_until, refused })
-    };
-    match open() {
-        Ok(folders) => Ok(folders),
-        Err(e) if named || kernel::trust::is_untrusted(&e) => {
-            let e: std::io::Error = e;
-            Err(StartError::machine(&format!("spool {}", dir.display()), &e))
-        }
-        Err(e) => {
-            log::warn!(
-                "no spool in {}: {e}; what the server does not take is lost; give `spool`",
-                dir.display()
-            );
-            Ok(Folders::default())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn agents_send_at_instants_of_their_own() {
-        let of = |seconds, chance| phase(Duration::from_secs(seconds), chance);
-        assert!((0..1000).all(|n| of(1, n * 7919) <= Duration::from_millis(100)));
-        assert!((0..1000).all(|n| of(60, n * 104_729) <= Duration::from_millis(500)));
-        assert!((0..1000).any(|n| of(5, n * 7919) > Duration::from_millis(450)));
-        assert_eq!(phase(Duration::from_micros(5), 3), Duration::ZERO);
-        assert_ne!(chance(&Boot([1; 16])), chance(&Boot([2; 16])));
-    }
 }

@@ -1,9 +1,8 @@
 //! The whole agent: start, signals, changes by the server, end.
 //!
-//! - `main_loop`: start, threads, end. `signals`. `change`: what the server changes. `once`: one tick. `stepped`: an agent without threads, for the simulation.
+//! - `main_loop`: start, threads, end. `signals`. `change`: what the server changes. `once`: one tick.
 
 pub(crate) mod change;
 pub(crate) mod main_loop;
 pub(crate) mod once;
 pub(crate) mod signals;
-pub(crate) mod stepped;

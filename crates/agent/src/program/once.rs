@@ -1,13 +1,11 @@
 //! `--once`: one tick of each given machine, with no thread and no clock but the given one.
 
-use crate::common::clock::{Clock, GivenClock, MachineClock};
 use crate::common::start_error::StartError;
-use crate::connection::http::{Http, Said};
-use crate::delivery::sealed::Sealed;
 use crate::reading::plan::plan;
 use crate::sampling::context::Site;
 use crate::sampling::sampler::{Sampler, Step};
 use config::AgentConfig;
+use delivery::{Clock, GivenClock, Http, MachineClock, Sealed, StatusHeaders};
 use model::Batch;
 use std::sync::Arc;
 use wire::{AckStatus, Encoder};
@@ -77,7 +75,7 @@ fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
     }
     let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
     let answer = http
-        .post(&frames, &Said { now: MachineClock.wall(), ..Said::default() })
+        .post(&frames, &StatusHeaders { now: MachineClock.wall(), ..StatusHeaders::default() })
         .map_err(|e| StartError::machine("the server does not take the batches", &e))?;
     let taken = [AckStatus::Stored, AckStatus::Duplicate];
     match answer.acks.iter().find(|ack| !taken.contains(&ack.status)) {

@@ -80,16 +80,6 @@ pub fn boot_of(root: &Root) -> Result<Timestamp, StartError> {
     seconds.map(Timestamp::from_seconds).ok_or_else(|| wrong(&"/proc/stat has no btime"))
 }
 
-/// Whether this process is root's.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// The environment, as the configuration wants it; what is not UTF-8 is not there.
-pub fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

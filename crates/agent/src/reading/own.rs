@@ -1,15 +1,14 @@
 //! The agent's own metrics: what each source costs, and what waits to be sent. A source like the others
 //! to its readers; it reads nothing of the machine, so it is taken by the tick itself.
 
-use crate::batches::seal::SealCounts;
-use crate::common::clock::process_cpu_us;
 use crate::common::schedule::Schedule;
 use crate::reading::plan::Plan;
 use crate::reading::source_state::{Entry, State};
+use delivery::{Counters, SealCounts, process_cpu_us};
 use model::{DeviceId, Metric, Timestamp, Unit};
 use sources::{Every, Open, Sink, Source, SourceError, SourceSpec};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The agent's own metrics as a source: for the manual, the name checks and the configuration.
@@ -200,29 +199,6 @@ fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     ))
 }
 
-/// What the parts behind the tick count; each is set by one of them and read by the tick.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) unsent_bytes: AtomicU64,
-    pub(crate) spool_bytes: AtomicU64,
-    pub(crate) spool_segments: AtomicU64,
-    /// Instant of the oldest sample that is not acknowledged; 0 if all are.
-    pub(crate) oldest_unacked_us: AtomicI64,
-    pub(crate) sent_batches: AtomicU64,
-    pub(crate) refused_batches: AtomicU64,
-    pub(crate) refused_samples: AtomicU64,
-    pub(crate) dropped_samples: AtomicU64,
-    pub(crate) states_rejected: AtomicU64,
-    /// Until the next batch at the longest, by what was sealed last; 0 before that.
-    pub(crate) wait_us: AtomicI64,
-}
-
-impl Counters {
-    pub(crate) fn get(value: &AtomicU64) -> f64 {
-        value.load(Ordering::Relaxed) as f64
-    }
-}
-
 /// The agent's own metrics.
 #[derive(Debug)]
 pub(crate) struct Own {
@@ -231,12 +207,15 @@ pub(crate) struct Own {
     counters: Arc<Counters>,
     start: Timestamp,
     pub(crate) clock_steps: u64,
+    /// Accounting states of an earlier start that were rejected.
+    pub(crate) states_rejected: u64,
 }
 
 impl Own {
     /// Of a device, by an agent that started at this instant.
     pub(crate) fn new(device: DeviceId, counters: Arc<Counters>, start: Timestamp) -> Self {
-        Self { sink: Sink::new(device), schedule: None, counters, start, clock_steps: 0 }
+        let sink = Sink::new(device);
+        Self { sink, schedule: None, counters, start, clock_steps: 0, states_rejected: 0 }
     }
 
     pub(crate) fn planned(mut self, plan: &Plan, now: Timestamp) -> Self {
@@ -295,7 +274,7 @@ impl Own {
         for entry in entries.iter().filter(|entry| entry.enabled) {
             self.source(entry);
         }
-        let rejected = entries.iter().map(|entry| entry.stats.states_rejected).sum();
+        let rejected = entries.iter().map(|entry| entry.stats.states_rejected).sum::<u64>();
         self.agent(now, sealed, rejected);
     }
 
@@ -337,27 +316,31 @@ impl Own {
         let (counters, start) = (&*self.counters, self.start);
         let mut out = self.sink.of_device();
         out.counter(&CPU, &[], process_cpu_us() as f64 / 1e6, start);
-        let dropped = sealed.dropped as f64 + Counters::get(&counters.dropped_samples);
+        let dropped = sealed.dropped as f64 + count(&counters.dropped_samples);
         for (metric, value) in [
             (&BATCHES, sealed.batches as f64),
             (&DROPPED, dropped),
             (&GAPS, sealed.gaps as f64),
             (&CLOCK_STEPS, self.clock_steps as f64),
             (&CUT_WALKS, cgroups::cut_walks() as f64),
-            (&SENT, Counters::get(&counters.sent_batches)),
-            (&REFUSED, Counters::get(&counters.refused_batches)),
-            (&REFUSED_BY_SERVER, Counters::get(&counters.refused_samples)),
-            (&STATES_REJECTED, rejected as f64 + Counters::get(&counters.states_rejected)),
+            (&SENT, count(&counters.sent_batches)),
+            (&REFUSED, count(&counters.refused_batches)),
+            (&REFUSED_BY_SERVER, count(&counters.refused_samples)),
+            (&STATES_REJECTED, (rejected + self.states_rejected) as f64),
         ] {
             out.counter(metric, &[], value, start);
         }
-        out.gauge(&UNSENT_BYTES, &[], Counters::get(&counters.unsent_bytes));
-        out.gauge(&SPOOL_BYTES, &[], Counters::get(&counters.spool_bytes));
-        out.gauge(&SPOOL_SEGMENTS, &[], Counters::get(&counters.spool_segments));
+        out.gauge(&UNSENT_BYTES, &[], count(&counters.unsent_bytes));
+        out.gauge(&SPOOL_BYTES, &[], count(&counters.spool_bytes));
+        out.gauge(&SPOOL_SEGMENTS, &[], count(&counters.spool_segments));
         let age = match counters.oldest_unacked_us.load(Ordering::Relaxed) {
             0 => 0,
             oldest => now.since(Timestamp(oldest)).max(0),
         };
         out.gauge(&ACK_AGE, &[], age as f64 / 1e6);
     }
+}
+
+fn count(value: &AtomicU64) -> f64 {
+    value.load(Ordering::Relaxed) as f64
 }

@@ -4,13 +4,13 @@ mod demand;
 mod drains;
 mod holes;
 
-use crate::batches::notes::Notes;
 use crate::common::schedule::{Due, Schedule};
 use crate::reading::burst::Burst;
 use crate::reading::pace::{Change, Pace};
 use crate::reading::part_status::Parts;
 use crate::reading::plan::SourcePlan;
 use crate::reading::work::{Outcome, Read, Slot, Task, drop_source};
+use delivery::Notes;
 pub(crate) use demand::BETWEEN;
 use drains::Drains;
 use holes::{Hole, cause};

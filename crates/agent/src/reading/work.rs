@@ -1,9 +1,9 @@
 //! One reading of one source: the part of a tick that may hang or panic. It owns all it touches, so that
 //! the rest of the agent can go on without it.
 
-use crate::common::clock::Clock;
 use crate::common::schedule::stamp;
 use cgroups::Jobs;
+use delivery::Clock;
 use kernel::Root;
 use model::{JobKey, Metric, Timestamp};
 use sources::{Context, Keep, Mark, Open, Options, Sink, Source, SourceError, SourceSpec};

@@ -1,20 +1,16 @@
 //! Who samples what: the machine, its name, and what every part of the agent shares.
 
-use crate::batches::notes::Notes;
-use crate::batches::seal::{Outlet, Sealer};
-use crate::common::clock::Clock;
-use crate::common::print::Printer;
 use crate::common::start_error::StartError;
 use crate::jobs::cgroup_birth_cache::Directories;
 use crate::jobs::finder::Finder;
 use crate::reading::machine::{device_of, machine, recorded};
-use crate::reading::own::{Counters, Own};
+use crate::reading::own::Own;
 use crate::reading::plan::{Plan, discovery};
 use crate::sampling::sampler::Sampler;
 use config::AgentConfig;
+use delivery::{Clock, Counters, Notes, Outlet, Printer, Sealer, draw_boot};
 use kernel::Root;
 use model::{Boot, DeviceId, Origin, Timestamp};
-use rustls::crypto::ring;
 use std::sync::Arc;
 
 /// The machine, and the agent's start on it.
@@ -69,12 +65,4 @@ impl Site {
         let finder = Finder::discovering(discovery(config).map_err(StartError::Machine)?, known);
         Ok(Sampler::new(clock, machine(self.root.clone(), now), plan, finder, own, sealer))
     }
-}
-
-/// 128 random bits.
-pub(crate) fn draw_boot() -> Result<Boot, StartError> {
-    let mut bits = [0; 16];
-    let drawn = ring::default_provider().secure_random.fill(&mut bits);
-    drawn.map_err(|_| StartError::Machine("the kernel gives no random bits".to_owned()))?;
-    Ok(Boot(bits))
 }

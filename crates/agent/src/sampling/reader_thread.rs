@@ -1,11 +1,10 @@
 //! The thread that reads, and the watch over it: when a source is slow, another thread goes on with the
 //! rest of the tick.
 
-use crate::common::clock::Clock;
-use crate::common::threads::or_end;
 use crate::reading::queues::Queues;
 use crate::sampling::sampler::{Sampler, Step};
 use crate::sampling::waiter::{Bell, Waiter};
+use delivery::{Clock, or_end};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

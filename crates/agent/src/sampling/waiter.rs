@@ -95,7 +95,7 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::clock::{Clock, MachineClock};
+    use delivery::{Clock, MachineClock};
 
     #[test]
     fn until_the_instant() {

@@ -7,7 +7,7 @@
 mod jobs;
 mod large;
 mod rates;
-#[path = "../server/mod.rs"]
+#[path = "../../../delivery/tests/server/mod.rs"]
 mod server;
 
 use server::{Reply, Server};

@@ -120,8 +120,10 @@ impl Logger {
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // The libraries below us say a lot, and TLS what is on its wire: only when all is asked for.
-        let ours =
-            ["agent", "config", "server", "store", "jobs", "query", "api", "sql", "jobmeter"];
+        let ours = [
+            "agent", "delivery", "config", "server", "store", "jobs", "query", "api", "sql",
+            "jobmeter",
+        ];
         let target = metadata.target().split("::").next().unwrap_or_default();
         let ours = ours.iter().any(|name| target.starts_with(name))
             || matches!(target, "sources" | "cgroups" | "kernel" | "wire");

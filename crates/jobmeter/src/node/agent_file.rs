@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// The file that `--agent` names, else the agent's own, and what it and the environment say.
 pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
-    let environment = |name: &str| agent::environment(name);
+    let environment = |name: &str| delivery::environment(name);
     let named = matches.get_one::<String>("agent").cloned();
     let named = named.or_else(|| environment("JOBMETER_AGENT_FILE")).map(PathBuf::from);
     let shown = named.clone().unwrap_or_else(|| PathBuf::from(place::AGENT_FILE));

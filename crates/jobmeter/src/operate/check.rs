@@ -189,13 +189,13 @@ impl Files<'_> {
             errors.push(error("token_file", &why.to_string()));
         }
         if self.ca.is_some()
-            && let Err(why) = agent::tls(self.ca.as_deref(), None, None)
+            && let Err(why) = delivery::tls(self.ca.as_deref(), None, None)
         {
             errors.push(error("ca", &why.to_string()));
         }
         if self.cert.is_some()
             && self.key.is_some()
-            && let Err(why) = agent::tls(None, self.cert.as_deref(), self.key.as_deref())
+            && let Err(why) = delivery::tls(None, self.cert.as_deref(), self.key.as_deref())
         {
             errors.push(error("cert", &why.to_string()));
         }

@@ -90,9 +90,9 @@ impl Client {
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(5)))
             .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
-            .tls_config(agent::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
+            .tls_config(delivery::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
             .build();
-        let connector = agent::connector(server.host(), &ask.server_uids);
+        let connector = delivery::connector(server.host(), &ask.server_uids);
         let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
         Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
     }

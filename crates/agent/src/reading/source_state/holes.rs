@@ -1,7 +1,7 @@
 //! What a source fails to give, as gaps.
 
 use super::Entry;
-use crate::batches::notes::Notes;
+use delivery::Notes;
 use model::{Cause, Timestamp};
 use sources::SourceError;
 

@@ -1,17 +1,14 @@
 //! Tests of the sampling.
 
 use super::*;
-use crate::batches::notes::Notes;
-use crate::batches::seal::Sealer;
-use crate::common::clock::MachineClock;
-use crate::delivery::queue::{Batches, queue};
 use crate::jobs::finder::Finder;
 use crate::reading::machine::machine;
-use crate::reading::own::{Counters, Own};
+use crate::reading::own::Own;
 use crate::reading::plan::{
     BurstPlan, Plan, SourcePlan, may_burst, plan as plan_of, source_settings,
 };
 use config::{ConfigFile, FlushOn, Given};
+use delivery::{Counters, MachineClock, Notes, Queued, Sealer, queue};
 use kernel::Root;
 use kernel::allocations::{CountingAllocator, on_this_thread};
 use model::{Batch, Boot, Cause, DeviceId, Metric, Origin, Timestamp, Unit};
@@ -60,7 +57,7 @@ source!(HANGS, "hangs", HANGING, |cx| {
 source!(PANICS, "panics", PANICKING, |_| panic!("told to"));
 source!(WORKS, "works", STEADY, |_| Ok(()));
 
-fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Batches) {
+fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Queued) {
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
     let notes = Arc::new(Notes::new(origin.clone(), device.clone()));

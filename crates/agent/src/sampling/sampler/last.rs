@@ -14,7 +14,12 @@ impl Sampler {
     }
 
     /// Gives sources what an earlier start left for them, of which samples exist until then.
-    pub(crate) fn resume(&mut self, mut states: States, until: Option<Timestamp>) {
+    pub(crate) fn resume(
+        &mut self,
+        (mut states, rejected): (States, u64),
+        until: Option<Timestamp>,
+    ) {
+        self.own.states_rejected = rejected;
         for entry in &mut self.entries {
             let Some(slot) = &mut entry.slot else { continue };
             let period_us = entry.schedule.period_us();

@@ -6,13 +6,10 @@ mod jobs;
 mod pace;
 
 use super::*;
-use crate::batches::notes::Notes;
-use crate::common::clock::GivenClock;
-use crate::delivery::sealed::Sealed;
 use crate::reading::machine::machine;
-use crate::reading::own::Counters;
 use crate::reading::plan::SourcePlan;
 use crate::reading::source_state::{PARKS_MAX, State};
+use delivery::{Counters, GivenClock, Notes, Sealed};
 use kernel::Root;
 use model::{Batch, Boot, Cause, Gap, JobEvent, Metric, Origin, Unit};
 use sources::{Context, Every, Open, Source, SourceError, SourceSpec};

@@ -2,7 +2,7 @@
 
 use super::measure::Measure;
 use crate::server::client::Client;
-use agent::Batches;
+use delivery::Batches;
 use model::{DeviceId, JobKey, Origin};
 use wire::{AckStatus, Answer, Encoder};
 

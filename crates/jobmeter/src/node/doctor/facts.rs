@@ -2,9 +2,9 @@
 
 use crate::node::probe::State;
 use crate::output::show::bytes;
-use agent::Failure;
 use cgroups::{Hierarchies, Hierarchy};
 use config::{AgentConfig, SpoolSettings};
+use delivery::Failure;
 use kernel::{Root, clock};
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use serde::Serialize;
@@ -268,12 +268,12 @@ fn agent_runs(root: &Root) -> Fact {
 
 fn server(config: &AgentConfig) -> Fact {
     let name = "server";
-    let Some(url) = agent::server_asked(&config.server) else {
+    let Some(url) = delivery::server_asked(&config.server) else {
         let what = "none is named, and none runs here".to_owned();
         return Fact::not(name, State::Absent, what, "give `server` in the agent's settings");
     };
     let shown = url.as_str();
-    match agent::knock(&url, &config.server) {
+    match delivery::knock(&url, &config.server) {
         Ok(()) => Fact::ok(name, format!("{shown} takes batches from here")),
         Err(Failure::Later { status: status @ (401 | 403), reason, .. }) => {
             let what = format!("{shown} answers {status}: {}", reason.trim());
@@ -286,7 +286,7 @@ fn server(config: &AgentConfig) -> Fact {
         }
         Err(failure) => {
             // What a server left behind that was killed is no fault of the node.
-            if let Some(record) = agent::stale_record(&config.server) {
+            if let Some(record) = delivery::stale_record(&config.server) {
                 let what = format!(
                     "none is named; {} records {shown}, which runs no more",
                     record.display()
@@ -321,7 +321,7 @@ const fn rejected(status: u16, has_token: bool) -> &'static str {
 
 fn spool(settings: &SpoolSettings) -> Fact {
     let name = "spool";
-    let Some(dir) = agent::spool_dir(settings) else {
+    let Some(dir) = delivery::spool_dir(settings) else {
         let what = "none: what the server does not take is lost".to_owned();
         return Fact::not(name, State::Absent, what, "give `spool` in the agent's settings");
     };

@@ -1,0 +1,222 @@
+//! What a program's parts note beside samples, until a batch carries it: gaps, and jobs that came or went.
+
+use model::{Batch, Cause, DeviceId, Gap, JobEvent, Origin, Timestamp};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most gaps that wait; beyond, the two oldest of one source and cause become one.
+const WAITING_MAX: usize = 4096;
+/// Most events of jobs that wait; beyond, the oldest goes: it is told again at the next start.
+const JOBS_MAX: usize = 16_384;
+
+/// What waits for a batch.
+#[derive(Debug)]
+pub struct Notes {
+    origin: Origin,
+    device: DeviceId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Gap>,
+    jobs: VecDeque<JobEvent>,
+    /// For each batch with gaps that is on its way to the thread that keeps: where the first begins.
+    carried: VecDeque<Timestamp>,
+}
+
+impl Notes {
+    /// None yet.
+    pub fn new(origin: Origin, device: DeviceId) -> Self {
+        Self { origin, device, state: Mutex::default() }
+    }
+
+    /// Notes that samples of `source` (all, if empty) between two instants are missing.
+    pub fn add(
+        &self,
+        source: &str,
+        (from, to): (Timestamp, Timestamp),
+        cause: Cause,
+        detail: &str,
+    ) {
+        let (origin, device) = (self.origin.clone(), self.device.clone());
+        let (source, detail) = (source.into(), detail.into());
+        self.put(Gap { origin, device, source, from, to, cause, detail });
+    }
+
+    /// Notes the time between what an earlier start kept and the first tick that no program ran. One that does not
+    /// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
+    /// batch, lets the gap begin there if it is longer than that.
+    pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
+        let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
+        let from = kept_until.unwrap_or(Timestamp(period));
+        if first.since(from) > period {
+            self.add("", (from, first), Cause::AgentDown, "");
+        }
+    }
+
+    /// Notes a gap.
+    pub fn put(&self, gap: Gap) {
+        log::debug!(
+            "gap: {} of {}, from {} to {}: {}",
+            gap.cause.words(),
+            if gap.source.is_empty() { "every source" } else { &gap.source },
+            gap.from,
+            gap.to,
+            gap.detail
+        );
+        let waiting = &mut self.state().waiting;
+        // The common long hole is told in pieces that touch: one gap says the same.
+        let touches = |old: &&mut Gap| {
+            (&old.source, old.cause, &old.device) == (&gap.source, gap.cause, &gap.device)
+                && old.to == gap.from
+        };
+        if let Some(old) = waiting.iter_mut().rev().find(touches) {
+            old.to = gap.to;
+            old.detail = gap.detail;
+            return;
+        }
+        if waiting.len() >= WAITING_MAX {
+            merge_two(waiting);
+        }
+        waiting.push_back(gap);
+    }
+
+    /// Notes that a job came or went.
+    pub fn put_job(&self, event: JobEvent) {
+        let mut state = self.state();
+        if state.jobs.len() >= JOBS_MAX {
+            log::warn!("more jobs come and go than can be told of");
+            state.jobs.pop_front();
+        }
+        state.jobs.push_back(event);
+    }
+
+    /// Moves what waits, oldest first and as far as there is room, into a batch on its way to the thread
+    /// that keeps.
+    pub(crate) fn take(&self, batch: &mut Batch) {
+        let mut state = self.state();
+        let count = state.waiting.len().min(wire::GAPS_MAX);
+        batch.gaps.extend(state.waiting.drain(..count));
+        let count = state.jobs.len().min(wire::JOBS_MAX);
+        batch.jobs.extend(state.jobs.drain(..count));
+        if let Some(first) = batch.gaps.iter().map(|gap| gap.from).min() {
+            state.carried.push_back(first);
+        }
+    }
+
+    /// Takes back what was moved last: the batch had no room on its way.
+    pub(crate) fn take_back(&self, batch: &mut Batch) {
+        if !batch.gaps.is_empty() {
+            self.state().carried.pop_back();
+        }
+        self.put_all(std::mem::take(&mut batch.gaps), std::mem::take(&mut batch.jobs));
+    }
+
+    /// Notes again what a batch carried that is lost.
+    pub(crate) fn put_all(&self, gaps: Vec<Gap>, jobs: Vec<JobEvent>) {
+        gaps.into_iter().for_each(|gap| self.put(gap));
+        jobs.into_iter().for_each(|event| self.put_job(event));
+    }
+
+    /// A batch with gaps has come to the thread that keeps.
+    pub(crate) fn arrived(&self) {
+        self.state().carried.pop_front();
+    }
+
+    /// Where the first gap begins that nobody keeps yet.
+    pub(crate) fn earliest(&self) -> Option<Timestamp> {
+        let state = self.state();
+        let waiting = state.waiting.iter().map(|gap| gap.from);
+        waiting.chain(state.carried.iter().copied()).min()
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.waiting.is_empty() && state.jobs.is_empty()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes room: the oldest gap takes in the next one of its source and cause, or, if it is the only one,
+/// the next of any: what is missing is said too widely rather than not at all.
+fn merge_two(waiting: &mut VecDeque<Gap>) {
+    let Some(oldest) = waiting.pop_front() else { return };
+    let alike =
+        waiting.iter_mut().find(|gap| (&gap.source, gap.cause) == (&oldest.source, oldest.cause));
+    match alike {
+        Some(gap) => gap.from = gap.from.min(oldest.from),
+        None => {
+            if let Some(next) = waiting.front_mut() {
+                next.source = "".into();
+                next.from = next.from.min(oldest.from);
+                next.to = next.to.max(oldest.to);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes() -> Notes {
+        Notes::new(Origin::new("n").unwrap(), DeviceId::new("n").unwrap())
+    }
+
+    fn taken(notes: &Notes) -> Vec<Gap> {
+        let mut all = Vec::new();
+        while !notes.is_empty() {
+            let mut batch = crate::batches::seal::tests::batch(0);
+            notes.take(&mut batch);
+            notes.arrived();
+            assert!(batch.gaps.len() <= wire::GAPS_MAX);
+            all.append(&mut batch.gaps);
+        }
+        all
+    }
+
+    #[test]
+    fn pieces_that_touch_become_one() {
+        let notes = notes();
+        notes.add("x", (Timestamp(1), Timestamp(2)), Cause::SourceTimeout, "a");
+        notes.add("y", (Timestamp(1), Timestamp(2)), Cause::SourceTimeout, "a");
+        notes.add("x", (Timestamp(2), Timestamp(5)), Cause::SourceTimeout, "b");
+        notes.add("x", (Timestamp(7), Timestamp(8)), Cause::SourceTimeout, "c");
+        let all = taken(&notes);
+        assert_eq!(all.len(), 3);
+        assert_eq!((all[0].from, all[0].to, &*all[0].detail), (Timestamp(1), Timestamp(5), "b"));
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn bounded_without_losing_an_instant() {
+        let notes = notes();
+        for i in 0..3 * i64::try_from(WAITING_MAX).unwrap() {
+            notes.add("x", (Timestamp(10 * i), Timestamp(10 * i + 1)), Cause::SourceBroken, "");
+        }
+        let all = taken(&notes);
+        assert_eq!(all.len(), WAITING_MAX);
+        assert!(all.iter().any(|gap| gap.from == Timestamp(0)));
+    }
+
+    #[test]
+    fn what_nobody_keeps_yet_holds_back_how_far_everything_is_kept() {
+        let notes = notes();
+        assert_eq!(notes.earliest(), None);
+        notes.add("x", (Timestamp(5), Timestamp(6)), Cause::SourceBroken, "");
+        let mut batch = crate::batches::seal::tests::batch(0);
+        notes.take(&mut batch);
+        assert_eq!(notes.earliest(), Some(Timestamp(5)));
+        notes.take_back(&mut batch);
+        assert_eq!(notes.earliest(), Some(Timestamp(5)));
+        notes.take(&mut batch);
+        notes.arrived();
+        assert_eq!(notes.earliest(), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! The samples of all sinks as batches.
+
+use crate::batches::frames::Span;
+use crate::batches::notes::Notes;
+use crate::batches::print::Printer;
+use crate::batches::tables::Tables;
+use model::{Batch, Boot, Cause, Origin, SAMPLES_PER_BATCH_MAX, SeriesTable, Tick};
+use sources::Sink;
+use std::sync::Arc;
+
+/// Where sealed batches go.
+pub trait Outlet: Send {
+    /// Takes a batch, or gives it back: there is no room.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>>;
+
+    /// A batch that nobody needs any more, for its memory.
+    fn spare(&mut self) -> Option<Batch>;
+}
+
+/// The sinks of all sources; one that is away, because its source is being read, is `None`.
+pub trait Sinks {
+    /// Shows each, in an order that stays.
+    fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>));
+}
+
+impl Sinks for Sink {
+    fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>)) {
+        show(Some(self));
+    }
+}
+
+impl Sinks for Vec<&mut Sink> {
+    fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>)) {
+        self.iter_mut().for_each(|sink| show(Some(sink)));
+    }
+}
+
+/// Makes batches.
+pub struct Sealer {
+    origin: Origin,
+    boot: Boot,
+    seq: u64,
+    notes: Arc<Notes>,
+    outlet: Box<dyn Outlet>,
+    printer: Option<Printer>,
+    tables: Tables,
+    /// One batch being filled for each table.
+    filling: Vec<Batch>,
+    spare: Vec<Batch>,
+    nothing: Arc<SeriesTable>,
+    /// What was sealed since the start.
+    pub counts: SealCounts,
+}
+
+/// What was sealed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SealCounts {
+    /// Batches.
+    pub batches: u64,
+    /// Their samples.
+    pub samples: u64,
+    /// Samples for which there was no room.
+    pub dropped: u64,
+    /// Their gaps.
+    pub gaps: u64,
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealer").field("seq", &self.seq).finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    /// Makes batches of an origin, numbered from 0, with what `notes` has, and hands them to the outlet.
+    pub fn new(
+        origin: Origin,
+        boot: Boot,
+        notes: Arc<Notes>,
+        outlet: Box<dyn Outlet>,
+        printer: Option<Printer>,
+    ) -> Self {
+        Self {
+            origin,
+            boot,
+            seq: 0,
+            notes,
+            outlet,
+            printer,
+            tables: Tables::default(),
+            filling: Vec::new(),
+            spare: Vec::new(),
+            nothing: Arc::default(),
+            counts: SealCounts::default(),
+        }
+    }
+
+    /// What waits for the next batch.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Empties the sinks into batches and hands these on.
+    pub fn seal(&mut self, sinks: &mut dyn Sinks) {
+        self.update_tables(sinks);
+        let mut place = 0;
+        sinks.each(&mut |sink| {
+            if let Some(sink) = sink {
+                sink.take_gaps().into_iter().for_each(|gap| self.notes.put(gap));
+                sink.take_events().into_iter().for_each(|event| self.notes.put_job(event));
+                self.print(sink);
+                self.append(place, sink);
+                sink.sealed();
+            }
+            place += 1;
+        });
+        self.flush_printer();
+        while let Some(batch) = self.filling.pop() {
+            if batch.values.is_empty() {
+                self.spare.push(batch);
+            } else {
+                self.put(batch);
+            }
+        }
+        while !self.notes.is_empty() {
+            let batch = self.new_batch(Arc::clone(&self.nothing));
+            if !self.put(batch) {
+                break;
+            }
+        }
+    }
+
+    /// Hands on a batch without samples: the status headers go with it.
+    pub fn seal_empty(&mut self) {
+        let batch = self.new_batch(Arc::clone(&self.nothing));
+        self.put(batch);
+    }
+
+    fn update_tables(&mut self, sinks: &mut dyn Sinks) {
+        let (mut place, mut same) = (0, true);
+        let tables = &mut self.tables;
+        sinks.each(&mut |sink| {
+            if let Some(sink) = sink {
+                same &= !sink.table_changed() && !tables.lacks(place, sink.series());
+            }
+            place += 1;
+        });
+        if !same {
+            tables.build(sinks);
+        }
+    }
+
+    fn print(&mut self, sink: &Sink) {
+        if let Some(printer) = &mut self.printer {
+            sink.samples().for_each(|(entry, at, value)| printer.add(entry, at, value));
+        }
+    }
+
+    fn flush_printer(&mut self) {
+        if let Some(printer) = &mut self.printer
+            && let Err(e) = printer.print()
+        {
+            log::error!("samples are no longer printed: {e}");
+            self.printer = None;
+        }
+    }
+
+    /// Appends the samples of a sink to the batches of its tables.
+    fn append(&mut self, sink_place: usize, sink: &Sink) {
+        let (ticks, index, values) = sink.columns();
+        let mut samples = index.iter().zip(values);
+        for tick in ticks {
+            let count = usize::try_from(tick.samples).unwrap_or(usize::MAX);
+            for (place, value) in samples.by_ref().take(count) {
+                let place = usize::try_from(*place).unwrap_or(usize::MAX);
+                let places = self.tables.places(sink_place);
+                let Some(place) = places.get(place).copied() else { continue };
+                let table = usize::try_from(place.table).unwrap_or(usize::MAX);
+                let Some(batch) = self.batch_of(table) else { continue };
+                batch.index.push(place.entry);
+                batch.values.push(*value);
+                match batch.ticks.last_mut() {
+                    Some(last) if last.at == tick.at => last.samples += 1,
+                    _ => batch.ticks.push(Tick { at: tick.at, samples: 1 }),
+                }
+            }
+        }
+    }
+
+    /// The batch being filled of a table, with room for a sample.
+    fn batch_of(&mut self, table: usize) -> Option<&mut Batch> {
+        while self.filling.len() <= table {
+            let of = Arc::clone(self.tables.tables.get(self.filling.len())?);
+            let batch = self.new_batch(of);
+            self.filling.push(batch);
+        }
+        if self.filling.get(table)?.values.len() >= SAMPLES_PER_BATCH_MAX {
+            self.put_filled(table);
+        }
+        self.filling.get_mut(table)
+    }
+
+    /// Hands on a batch being filled, and puts an empty one in its place.
+    fn put_filled(&mut self, at: usize) {
+        let Some(table) = self.filling.get(at).map(|batch| Arc::clone(&batch.table)) else {
+            return;
+        };
+        let empty = self.new_batch(table);
+        if let Some(batch) = self.filling.get_mut(at) {
+            let full = std::mem::replace(batch, empty);
+            self.put(full);
+        }
+    }
+
+    fn new_batch(&mut self, table: Arc<SeriesTable>) -> Batch {
+        let Some(mut batch) = self.spare.pop().or_else(|| self.outlet.spare()) else {
+            return Batch {
+                origin: self.origin.clone(),
+                boot: self.boot,
+                seq: 0,
+                table,
+                ticks: Vec::new(),
+                index: Vec::new(),
+                values: Vec::new(),
+                gaps: Vec::new(),
+                jobs: Vec::new(),
+            };
+        };
+        empty(&mut batch);
+        batch.table = table;
+        batch
+    }
+
+    /// Numbers a batch and hands it on, if there is room; else its samples are a gap.
+    fn put(&mut self, mut batch: Batch) -> bool {
+        batch.seq = self.seq;
+        self.notes.take(&mut batch);
+        let (samples, gaps) = (batch.values.len(), batch.gaps.len());
+        let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        match self.outlet.put(batch) {
+            Ok(()) => {
+                self.seq += 1;
+                self.counts.batches += 1;
+                self.counts.samples += number(samples);
+                self.counts.gaps += number(gaps);
+                true
+            }
+            Err(mut batch) => {
+                self.counts.dropped += number(samples);
+                self.notes.take_back(&mut batch);
+                if let Some(hole) = Span::of(&batch).map(Span::outside) {
+                    let why =
+                        "the queue to the spool is full: the disk or the processor is too slow";
+                    self.notes.add("", hole, Cause::BatchesLost, why);
+                    log::error!("samples lost: {why}");
+                }
+                self.spare.push(*batch);
+                false
+            }
+        }
+    }
+}
+
+/// Empties a batch, keeping its memory.
+fn empty(batch: &mut Batch) {
+    batch.ticks.clear();
+    batch.index.clear();
+    batch.values.clear();
+    batch.gaps.clear();
+    batch.jobs.clear();
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,108 @@
+//! Which server, and what is shown to it: shared by the thread that reads the settings and the one that
+//! sends.
+
+use crate::connection::endpoints::server_asked;
+use crate::connection::http::Http;
+use config::{AgentConfig, ServerSettings, ServerUrl, SpoolSettings};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How and where a program delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// The server, and what is shown to it.
+    pub server: &'a ServerSettings,
+    /// The spool's limits.
+    pub spool: &'a SpoolSettings,
+    /// Whether samples stay here, so that no server is looked for.
+    pub local: bool,
+}
+
+impl<'a> From<&'a AgentConfig> for Settings<'a> {
+    fn from(AgentConfig { server, spool, local, .. }: &'a AgentConfig) -> Self {
+        Self { server, spool, local: *local }
+    }
+}
+
+/// The settings of the connection.
+#[derive(Debug)]
+pub(crate) struct Connect {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    settings: ServerSettings,
+    spool_bytes_per_second: u64,
+    /// Whether samples stay here, so that no server is looked for.
+    local: bool,
+    /// Where the last client sends to.
+    used: Option<ServerUrl>,
+}
+
+impl Connect {
+    pub(crate) fn new(settings: Settings<'_>) -> Self {
+        Self { state: Mutex::new(State::new(settings, None)) }
+    }
+
+    /// Takes other settings.
+    pub(crate) fn set(&self, settings: Settings<'_>) {
+        let mut state = self.state();
+        *state = State::new(settings, state.used.take());
+    }
+
+    /// How fast the spool may be sent.
+    pub(crate) fn spool_bytes_per_second(&self) -> u64 {
+        self.state().spool_bytes_per_second
+    }
+
+    /// A new client; its token and certificates are read anew. `None`, and said why, if there is no
+    /// server or something of it cannot be read.
+    pub(crate) fn client(&self) -> Option<Http> {
+        let mut state = self.state();
+        let Some(url) = state.url() else {
+            if state.local {
+                log::info!("samples stay here; `--server` on the command line sends them");
+                return None;
+            }
+            log::warn!("no server: none is set and none runs here; give `server`");
+            return None;
+        };
+        match Http::new(&url, &state.settings) {
+            Ok(http) => {
+                if state.used.as_ref() != Some(&url) {
+                    log::info!("batches go to {}", http.url());
+                    if url.is_plain() && !url.is_local() && state.settings.token_file.is_some() {
+                        log::warn!("everyone on the way can read the token: {}", http.url());
+                    }
+                }
+                state.used = Some(url);
+                Some(http)
+            }
+            Err(why) => {
+                log::error!("batches wait: {why}");
+                None
+            }
+        }
+    }
+
+    /// Whether the server that runs here is at another address than the one last used.
+    pub(crate) fn has_moved(&self) -> bool {
+        let state = self.state();
+        state.url() != state.used
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn new(Settings { server, spool, local }: Settings<'_>, used: Option<ServerUrl>) -> Self {
+        let spool_bytes_per_second = spool.spool_send_bytes_per_second.0;
+        Self { settings: server.clone(), spool_bytes_per_second, local, used }
+    }
+
+    fn url(&self) -> Option<ServerUrl> {
+        if self.local { None } else { server_asked(&self.settings) }
+    }
+}

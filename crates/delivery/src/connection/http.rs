@@ -1,0 +1,318 @@
+//! Frames to a server and its answer back, over HTTP.
+
+use crate::connection::loopback::connector;
+use crate::connection::resolve::Addresses;
+use config::{ServerSettings, ServerUrl, Token};
+use model::Timestamp;
+use rustls::crypto::ring;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use ureq::http::{HeaderMap, StatusCode};
+use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use wire::Answer;
+
+/// Longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+/// Longest reason that is kept of an answer that is none.
+const REASON_BYTES_MAX: u64 = 300;
+/// Longest text in a header.
+const HEADER_CHARS_MAX: usize = 1000;
+/// A connection needs little: frames are sent from the sender's own memory.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// The bundles of certificates that distributions keep.
+const SYSTEM_ROOTS: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A server, as one connection after another.
+#[derive(Debug)]
+pub struct Http {
+    agent: ureq::Agent,
+    addresses: Addresses,
+    url: String,
+    authorization: Option<Authorization>,
+    user_agent: String,
+}
+
+/// What a program reports of itself with a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StatusHeaders<'a> {
+    /// What its clock shows.
+    pub now: Timestamp,
+    /// The generation of the server's configuration that it runs by.
+    pub generation: u64,
+    /// What it refused of that.
+    pub refused: &'a str,
+    /// Its sources that should give samples and give none, or fewer.
+    pub troubles: &'a str,
+    /// Its sources that are not read, or not all of, and whose word that is.
+    pub unread: &'a str,
+    /// Microseconds until its next batch at the longest; 0 when it does not know.
+    pub wait_us: i64,
+    /// It ends: what it has left comes with this request.
+    pub stops: bool,
+}
+
+/// The header's text; never shown.
+struct Authorization(String);
+
+impl std::fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authorization(...)")
+    }
+}
+
+/// Why frames were not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The server was not reached, or its answer makes no sense.
+    Unreached(String),
+    /// It does not take them now.
+    Later {
+        /// The status of its answer.
+        status: u16,
+        /// What it says.
+        reason: String,
+        /// How long it asks to wait, if it does.
+        after: Option<Duration>,
+    },
+    /// It will never take them as they are.
+    Never {
+        /// The status of its answer.
+        status: u16,
+        /// What it says.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreached(why) => f.write_str(why),
+            Self::Later { status, reason, .. } | Self::Never { status, reason } => {
+                write!(f, "it answers {status}: {reason}")
+            }
+        }
+    }
+}
+
+impl Http {
+    /// A client of a server; nothing is sent yet. `None` for `url`: of the one that runs here.
+    ///
+    /// # Errors
+    /// A certificate, key or token cannot be read: which, and why.
+    pub fn new(url: &ServerUrl, settings: &ServerSettings) -> Result<Self, String> {
+        let token = settings.token_file.as_deref().map(Token::read).transpose();
+        let token = token.map_err(|e| e.to_string())?;
+        let mut builder = ureq::Agent::config_builder()
+            .timeout_connect(Some(settings.connect_time_max))
+            .timeout_global(Some(settings.answer_time_max))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .max_idle_connections(1)
+            .max_idle_connections_per_host(1)
+            .input_buffer_size(BUFFER_BYTES)
+            .output_buffer_size(BUFFER_BYTES);
+        if !url.is_plain() {
+            let ServerSettings { ca, cert, key, .. } = settings;
+            let tls = client_tls(ca.as_deref(), cert.as_deref(), key.as_deref())?;
+            builder = builder.tls_config(tls);
+        }
+        let addresses = Addresses::default();
+        let connector = connector(url.host(), &settings.server_uids);
+        Ok(Self {
+            agent: ureq::Agent::with_parts(builder.build(), connector, addresses.clone()),
+            addresses,
+            url: format!("{}/v1/batches", url.as_str()),
+            authorization: token.map(|token| Authorization(format!("Bearer {}", token.secret()))),
+            user_agent: format!("jobmeter-agent/{}", env!("CARGO_PKG_VERSION")),
+        })
+    }
+
+    /// Where it sends to.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks whether batches would be taken, and sends none: the server looks at who asks first, then at the
+    /// kind of the body, and refuses this one as no kind that it knows, without counting anything.
+    ///
+    /// # Errors
+    /// It is not reached, or does not take batches from here.
+    pub(crate) fn knock(&self) -> Result<(), Failure> {
+        let mut request = self.agent.post(&self.url).header("User-Agent", &self.user_agent);
+        if let Some(Authorization(text)) = &self.authorization {
+            request = request.header("Authorization", text);
+        }
+        let request = request.header("Content-Type", "application/x-jobmeter-knock");
+        let unreached =
+            |why: &dyn std::fmt::Display| Failure::Unreached(format!("{}: {why}", self.url));
+        let mut response = request.send(&[][..]).map_err(|e| unreached(&e))?;
+        let (status, after) = (response.status(), retry_after(response.headers()));
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return Ok(());
+        }
+        let mut body = Vec::new();
+        let mut reader = response.body_mut().as_reader().take(REASON_BYTES_MAX);
+        reader.read_to_end(&mut body).map_err(|e| unreached(&e))?;
+        if status.is_success() {
+            return Err(unreached(&"it is no server of jobmeter"));
+        }
+        Err(refusal(status, &body, after))
+    }
+
+    /// Sends frames, with what the agent says of itself, and waits for the answer.
+    ///
+    /// # Errors
+    /// They were not taken.
+    pub fn post(&self, frames: &[u8], status: &StatusHeaders<'_>) -> Result<Answer, Failure> {
+        let mut request = self
+            .agent
+            .post(&self.url)
+            .header("Content-Type", "application/x-jobmeter-batches")
+            .header("User-Agent", &self.user_agent)
+            .header("X-Jobmeter-Now", status.now.0)
+            .header("X-Jobmeter-Config", status.generation);
+        for (name, text) in [
+            ("X-Jobmeter-Refused", status.refused),
+            ("X-Jobmeter-Sources", status.troubles),
+            ("X-Jobmeter-Unread", status.unread),
+        ] {
+            if !text.is_empty() {
+                request = request.header(name, header_text(text));
+            }
+        }
+        if status.wait_us > 0 {
+            request = request.header("X-Jobmeter-Wait", status.wait_us);
+        }
+        if status.stops {
+            request = request.header("X-Jobmeter-Stop", "1");
+        }
+        if let Some(Authorization(text)) = &self.authorization {
+            request = request.header("Authorization", text);
+        }
+        let mut response = request.send(frames).map_err(|e| {
+            self.addresses.doubt();
+            Failure::Unreached(format!("{}: {e}", self.url))
+        })?;
+        let (code, after) = (response.status(), retry_after(response.headers()));
+        let most = if code.is_success() { ANSWER_BYTES_MAX } else { REASON_BYTES_MAX };
+        let mut body = Vec::new();
+        let read = response.body_mut().as_reader().take(most).read_to_end(&mut body);
+        if !code.is_success() {
+            return Err(refusal(code, &body, after));
+        }
+        read.map_err(|e| Failure::Unreached(format!("{}: its answer: {e}", self.url)))?;
+        Answer::decode(&body)
+            .map_err(|e| Failure::Unreached(format!("{}: its answer is none: {e}", self.url)))
+    }
+}
+
+/// What a status other than success means for the frames.
+fn refusal(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure {
+    let reason = String::from_utf8_lossy(body).trim().to_owned();
+    let reason = if reason.is_empty() {
+        status.canonical_reason().unwrap_or("no reason").to_owned()
+    } else {
+        reason
+    };
+    let status = status.as_u16();
+    match status {
+        400 | 413 | 415 | 422 => Failure::Never { status, reason },
+        _ => Failure::Later { status, reason, after },
+    }
+}
+
+/// A text that a header may hold.
+fn header_text(text: &str) -> String {
+    let safe = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+    text.chars().map(safe).take(HEADER_CHARS_MAX).collect()
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get("Retry-After")?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// What keeps a connection from being trusted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TlsError(String);
+
+/// TLS to a server: by the certificates of `ca` or the system's, showing `cert` with `key` if given.
+///
+/// # Errors
+/// A file cannot be read or does not hold what it should: which, and why.
+pub fn tls(
+    ca: Option<&Path>,
+    cert: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<TlsConfig, TlsError> {
+    client_tls(ca, cert, key).map_err(TlsError)
+}
+
+fn client_tls(
+    ca: Option<&Path>,
+    cert: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<TlsConfig, String> {
+    let roots = match ca {
+        Some(path) => certificates(path)?,
+        None => system_roots()?,
+    };
+    let client = match (cert, key) {
+        (Some(cert), Some(key)) => Some(client_certificate(cert, key)?),
+        _ => None,
+    };
+    Ok(TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .client_cert(client)
+        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
+        .build())
+}
+
+fn system_roots() -> Result<Vec<Certificate<'static>>, String> {
+    let there = |path: &&&str| Path::new(path).try_exists().unwrap_or(false);
+    match SYSTEM_ROOTS.iter().find(there) {
+        Some(path) => certificates(Path::new(path)),
+        None => Err(format!(
+            "no certificates to check the server by: none of {} is there; give `ca`",
+            SYSTEM_ROOTS.join(", ")
+        )),
+    }
+}
+
+fn items(path: &Path) -> Result<Vec<PemItem<'static>>, String> {
+    let pem = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
+    items.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let certificates = items(path)?.into_iter().filter_map(|item| match item {
+        PemItem::Certificate(certificate) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<_> = certificates.collect();
+    if certificates.is_empty() {
+        return Err(format!("{}: holds no certificate in PEM", path.display()));
+    }
+    Ok(certificates)
+}
+
+fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
+    let chain = certificates(cert)?;
+    let key_item = items(key)?.into_iter().find_map(|item| match item {
+        PemItem::PrivateKey(key) => Some(key),
+        _ => None,
+    });
+    let key = key_item.ok_or_else(|| format!("{}: holds no private key in PEM", key.display()))?;
+    Ok(ClientCert::new_with_certs(&chain, key))
+}

@@ -1,0 +1,77 @@
+//! The folders behind the memory, as the settings name them.
+
+use crate::batches::notes::Notes;
+use crate::common::counters::Counters;
+use crate::common::error::DeliveryError;
+use crate::connection::endpoints::spool_dir;
+use crate::disk::durable_watermark::Kept;
+use crate::disk::refused::Refused;
+use crate::disk::spool::{Spool, SpoolLimits};
+use config::SpoolSettings;
+use model::Timestamp;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The folders behind the memory, if there are any.
+#[derive(Debug, Default)]
+pub struct Folders {
+    pub(crate) spool: Option<Spool>,
+    pub(crate) kept: Option<Kept>,
+    /// How far an earlier start kept everything.
+    pub kept_until: Option<Timestamp>,
+    pub(crate) refused: Option<Refused>,
+}
+
+impl Folders {
+    /// Opens the folders. The default one may be missing, one that is named may not.
+    ///
+    /// # Errors
+    /// The folder that the settings name cannot be used, or others may write in it.
+    pub fn open(
+        settings: &SpoolSettings,
+        notes: &Arc<Notes>,
+        counters: &Arc<Counters>,
+    ) -> Result<Self, DeliveryError> {
+        if matches!(settings.spool, Some(config::Spool::None)) {
+            return Ok(Self::default());
+        }
+        let named = settings.spool.is_some();
+        let Some(dir) = spool_dir(settings) else {
+            log::warn!("no place for a spool: what the server does not take is lost; give `spool`");
+            return Ok(Self::default());
+        };
+        let open = || {
+            let limits = spool_limits(settings);
+            let spool = Spool::open(&dir, limits, Arc::clone(notes), Arc::clone(counters))?;
+            let (kept, kept_until) = Kept::open(&dir)?;
+            let refused = Refused::open(&dir, settings.refused_bytes_max.0)?;
+            let (spool, kept, refused) = (Some(spool), Some(kept), Some(refused));
+            Ok(Self { spool, kept, kept_until, refused })
+        };
+        match open() {
+            Ok(folders) => Ok(folders),
+            Err(why) if named || kernel::trust::is_untrusted(&why) => {
+                Err(DeliveryError::Spool { dir, why })
+            }
+            Err(why) => {
+                log::warn!(
+                    "no spool in {}: {why}; what the server does not take is lost; give `spool`",
+                    dir.display()
+                );
+                Ok(Self::default())
+            }
+        }
+    }
+
+    /// The spool's folder.
+    pub fn dir(&self) -> Option<&Path> {
+        self.spool.as_ref().map(Spool::dir)
+    }
+}
+
+pub(crate) const fn spool_limits(settings: &SpoolSettings) -> SpoolLimits {
+    let age = settings.spool_age_max.as_micros();
+    #[expect(clippy::cast_possible_truncation, reason = "a year at most, by the setting's bounds")]
+    let age_max_us = age as i64;
+    SpoolLimits { bytes_max: settings.spool_bytes_max.0, age_max_us, sync: settings.spool_sync }
+}

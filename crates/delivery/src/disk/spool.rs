@@ -1,0 +1,307 @@
+//! What the server has not acknowledged, on the disk.
+//!
+//! ```text
+//! DIR/lock                       held by the agent that writes here
+//! DIR/kept                       how far everything is acknowledged or in the spool: see `durable_watermark.rs`
+//! DIR/known                      when the directories of jobs were made: see `known.rs`
+//! DIR/000000000017-1767706500000000.jmb
+//! DIR/refused/                   what the server refused for good: see `refused.rs`
+//! ```
+//!
+//! A segment `NUMBER-TIME.jmb` is frames of the wire, one after another and nothing else: `NUMBER` counts
+//! up over all starts of the agent, `TIME` is that of its oldest sample in microseconds since 1970. One
+//! segment is written at a time, at its end only; a frame whose writing fails is cut off again. Segments
+//! are sent oldest first, and a segment is removed when the server has all of it: after a restart its
+//! frames are sent again from its start, and the server knows those that it has.
+//!
+//! A write survives a crash of the agent; one of the node only with `spool_sync`. What is found damaged,
+//! does not fit or is too old becomes a gap.
+
+mod segment;
+
+use crate::batches::frames::{self, Span};
+use crate::batches::notes::Notes;
+use crate::common::counters::Counters;
+use model::{Cause, Timestamp};
+use rustix::fs::{FlockOperation, flock};
+pub(crate) use segment::Piece;
+use segment::Segment;
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Length at which a segment is closed and the next one begun.
+const SEGMENT_BYTES: u64 = 512 << 10;
+/// Most frames remembered that the server acknowledged while they were being spooled.
+const DONE_MAX: usize = 4096;
+
+/// Limits of the spool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpoolLimits {
+    /// Most bytes; the oldest segment goes first.
+    pub(crate) bytes_max: u64,
+    /// Oldest sample, in microseconds.
+    pub(crate) age_max_us: i64,
+    /// Whether each write is forced to the disk.
+    pub(crate) sync: bool,
+}
+
+/// Where a frame stands in the spool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Spot {
+    segment: u64,
+    offset: u64,
+}
+
+/// The spool.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    dir: PathBuf,
+    limits: SpoolLimits,
+    /// Held as long as this lives: one agent a folder.
+    _lock: File,
+    /// Oldest first; the last one is written if `writing` has it open.
+    segments: VecDeque<Segment>,
+    writing: Option<File>,
+    next_number: u64,
+    /// Frames that the server has, though they are here.
+    done: HashSet<Spot>,
+    notes: Arc<Notes>,
+    counters: Arc<Counters>,
+}
+
+impl Spool {
+    /// Opens a spool, made if it is not there, with what earlier starts left in it.
+    ///
+    /// # Errors
+    /// The folder cannot be made, read or locked.
+    pub(crate) fn open(
+        dir: &Path,
+        limits: SpoolLimits,
+        notes: Arc<Notes>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
+        kernel::trust::make_own_folder(dir, 0o700)?;
+        let lock = File::options().create(true).append(true).mode(0o600).open(dir.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            rustix::io::Errno::WOULDBLOCK => io::Error::other("another agent writes there"),
+            e => e.into(),
+        })?;
+        let mut segments: Vec<Segment> = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            if let Some(segment) = Segment::found(&entry?)? {
+                segments.push(segment);
+            }
+        }
+        segments.sort_by_key(|segment| segment.number);
+        let spool = Self {
+            dir: dir.to_owned(),
+            limits,
+            _lock: lock,
+            next_number: segments.last().map_or(0, |last| last.number + 1),
+            segments: segments.into(),
+            writing: None,
+            done: HashSet::new(),
+            notes,
+            counters,
+        };
+        spool.tell_counters();
+        Ok(spool)
+    }
+
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Changes the limits.
+    pub(crate) const fn set_limits(&mut self, limits: SpoolLimits) {
+        self.limits = limits;
+    }
+
+    /// Bytes of all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Time of the oldest sample, if there is any.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.segments.front().map(|segment| segment.first)
+    }
+
+    /// Appends a frame. Where there is no room, the oldest segment becomes a gap.
+    ///
+    /// # Errors
+    /// The disk fails, or is full with nothing of ours left on it to remove.
+    pub(crate) fn append(&mut self, frame: &[u8], span: Span) -> io::Result<Spot> {
+        let bytes = u64::try_from(frame.len()).unwrap_or(u64::MAX);
+        while self.bytes().saturating_add(bytes) > self.limits.bytes_max
+            && !self.segments.is_empty()
+        {
+            self.drop_oldest("the spool is full");
+        }
+        let mut spot = self.write(frame, span);
+        while let Err(e) = &spot
+            && e.kind() == io::ErrorKind::StorageFull
+            && !self.segments.is_empty()
+        {
+            self.drop_oldest("the disk is full");
+            spot = self.write(frame, span);
+        }
+        self.tell_counters();
+        spot
+    }
+
+    fn write(&mut self, frame: &[u8], span: Span) -> io::Result<Spot> {
+        let closed_at = SEGMENT_BYTES.min(self.limits.bytes_max / 4);
+        if self.segments.back().is_none_or(|last| last.bytes >= closed_at) {
+            self.writing = None;
+        }
+        let file = match self.writing.take() {
+            Some(file) => file,
+            None => self.begin_segment(span)?,
+        };
+        let Some(last) = self.segments.back_mut() else {
+            return Err(io::Error::other("the segment being written is gone"));
+        };
+        let spot = Spot { segment: last.number, offset: last.bytes };
+        last.append(&file, frame, span, self.limits.sync)?;
+        self.writing = Some(file);
+        Ok(spot)
+    }
+
+    fn begin_segment(&mut self, span: Span) -> io::Result<File> {
+        let segment = Segment::new(self.next_number, span.first);
+        let path = self.dir.join(segment.name());
+        let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
+        if self.limits.sync {
+            File::open(&self.dir)?.sync_all()?;
+        }
+        self.next_number += 1;
+        self.segments.push_back(segment);
+        Ok(file)
+    }
+
+    /// The next frames to be sent, oldest first, about so many bytes of them. Damage found on the way
+    /// becomes gaps.
+    pub(crate) fn next(&mut self, bytes: usize) -> Option<Piece> {
+        loop {
+            let piece = self.read_oldest(bytes)?;
+            match piece {
+                Some(piece) if !piece.frames.is_empty() => return Some(piece),
+                Some(piece) => self.forget(piece.segment, piece.end),
+                None => self.remove_oldest(),
+            }
+        }
+    }
+
+    /// Reads on in the oldest segment: `None` if there is none, `Some(None)` if nothing is left in it.
+    fn read_oldest(&mut self, bytes: usize) -> Option<Option<Piece>> {
+        let next_first = self.segments.get(1).map(|next| next.first);
+        let oldest = self.segments.front_mut()?;
+        let (number, done) = (oldest.number, &self.done);
+        let is_done = |offset| done.contains(&Spot { segment: number, offset });
+        let (piece, damage) = match oldest.read(&self.dir, bytes, is_done) {
+            Ok(read) => read,
+            Err(e) => {
+                log::error!("spool segment {} cannot be read: {e}", oldest.name());
+                (None, Some(oldest.rest()))
+            }
+        };
+        if let Some((from, to)) = damage {
+            let to = to.or(next_first).unwrap_or(oldest.last()).max(from.plus(1));
+            let what = "a segment of the spool was damaged, or its end was not written";
+            log::warn!("{what}: between {from} and {to}");
+            self.notes.add("", (from, to), Cause::SpoolDamaged, what);
+        }
+        Some(piece)
+    }
+
+    /// The server has a segment up to here, or will never take it.
+    pub(crate) fn forget(&mut self, segment: u64, end: u64) {
+        let Some(oldest) = self.segments.front_mut().filter(|oldest| oldest.number == segment)
+        else {
+            return;
+        };
+        oldest.sent = oldest.sent.max(end);
+        let sent = oldest.sent;
+        self.done.retain(|spot| spot.segment != segment || spot.offset >= sent);
+        if oldest.is_read() {
+            self.remove_oldest();
+        }
+        self.tell_counters();
+    }
+
+    /// The server has this frame, which was spooled while it was being sent.
+    pub(crate) fn mark_done(&mut self, spot: Spot) {
+        // Beyond the limit a frame is sent twice, and known by the server.
+        if self.done.len() < DONE_MAX {
+            self.done.insert(spot);
+        }
+    }
+
+    /// Removes what is too old.
+    pub(crate) fn drop_aged(&mut self, now: Timestamp) {
+        let oldest_kept = now.plus(-self.limits.age_max_us);
+        while self.segments.front().is_some_and(|oldest| oldest.last() < oldest_kept) {
+            self.drop_oldest("older than `spool_age_max`");
+        }
+        self.tell_counters();
+    }
+
+    /// Removes the oldest segment; what the server has not got of it becomes a gap, and so do the gaps
+    /// that were on their way in it.
+    fn drop_oldest(&mut self, why: &str) {
+        let Some(number) = self.segments.front().map(|oldest| oldest.number) else { return };
+        let mut lost: Option<Span> = None;
+        let mut samples = 0;
+        while let Some(Some(piece)) = self.read_oldest(usize::MAX) {
+            for frame in piece.frames() {
+                let Some(inside) = frames::inside(frame) else { continue };
+                samples += inside.samples;
+                lost = match (lost, inside.span) {
+                    (Some(a), Some(b)) => Some(a.and(b)),
+                    (a, b) => a.or(b),
+                };
+                self.notes.put_all(inside.gaps, inside.jobs);
+            }
+            match self.segments.front_mut().filter(|oldest| oldest.number == number) {
+                Some(oldest) => oldest.sent = piece.end,
+                None => break,
+            }
+        }
+        if let Some(lost) = lost {
+            log::error!("{samples} samples lost, from {} to {}: {why}", lost.first, lost.last);
+            self.notes.add("", lost.outside(), Cause::SpoolFull, why);
+        }
+        self.counters.dropped_samples.fetch_add(samples, Ordering::Relaxed);
+        self.remove_oldest();
+    }
+
+    fn remove_oldest(&mut self) {
+        let Some(oldest) = self.segments.pop_front() else { return };
+        if self.segments.is_empty() {
+            self.writing = None;
+        }
+        self.done.retain(|spot| spot.segment != oldest.number);
+        if let Err(e) = std::fs::remove_file(self.dir.join(oldest.name()))
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            log::error!("spool segment {} cannot be removed: {e}", oldest.name());
+        }
+        self.tell_counters();
+    }
+
+    fn tell_counters(&self) {
+        let count = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
+        self.counters.spool_bytes.store(self.bytes(), Ordering::Relaxed);
+        self.counters.spool_segments.store(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The two threads of a delivery: one keeps what is sealed, one sends it.
+
+use crate::batches::notes::Notes;
+use crate::common::backoff::{Backoff, FIRST};
+use crate::common::boot::chance;
+use crate::common::clock::Clock;
+use crate::common::counters::Counters;
+use crate::common::error::DeliveryError;
+use crate::common::threads::thread;
+use crate::connection::connect::{Connect, Settings};
+use crate::disk::folders::{Folders, spool_limits};
+use crate::sending::keeper::Keeper;
+use crate::sending::outbox::Outbox;
+use crate::sending::queue::{End, Inlet, queue};
+use crate::sending::sender::{Order, Sender, Wanted};
+use model::Boot;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The threads that deliver what is sealed.
+#[derive(Debug)]
+pub struct Delivery {
+    outbox: Arc<Outbox>,
+    keeper: JoinHandle<()>,
+    queue: End,
+    orders: SyncSender<Order>,
+    wanted: Receiver<Wanted>,
+    connect: Arc<Connect>,
+}
+
+impl Delivery {
+    /// Starts both threads. The inlet is where sealed batches go. `period`: how often they are sealed. `waker`
+    /// gets a byte when the server wants something.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start(
+        settings: Settings<'_>,
+        folders: Folders,
+        (notes, counters, clock): (&Arc<Notes>, &Arc<Counters>, &Arc<dyn Clock>),
+        (boot, period): (&Boot, Duration),
+        waker: UnixStream,
+    ) -> Result<(Self, Inlet), DeliveryError> {
+        let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
+        let (inlet, batches) = queue();
+        let connect = Arc::new(Connect::new(settings));
+        let (orders, take_orders) = sync_channel(16);
+        let (want, wanted) = sync_channel(4);
+        let chance = chance(boot);
+        let sender = Sender::new(
+            Arc::clone(&outbox),
+            Arc::clone(counters),
+            Arc::clone(clock),
+            (take_orders, want, waker),
+            Arc::clone(&connect),
+            Backoff::new(FIRST, chance),
+            phase(period, chance),
+        );
+        let keeper = Keeper::new(batches, &outbox, notes, counters, clock);
+        let keeper = thread("keep", move || keeper.run())?;
+        // Not joined: it may wait for an answer for as long as the settings allow.
+        drop(thread("send", move || sender.run())?);
+        let queue = inlet.end();
+        Ok((Self { outbox, keeper, queue, orders, wanted, connect }, inlet))
+    }
+
+    /// Gives an order to the thread that sends.
+    pub fn order(&self, order: Order) {
+        if self.orders.try_send(order).is_err() {
+            log::error!("the sending thread does not listen");
+        }
+        self.outbox.ring();
+    }
+
+    /// What the server wants, if it wants something new.
+    pub fn wanted(&self) -> Option<Wanted> {
+        self.wanted.try_recv().ok()
+    }
+
+    /// Takes other settings; the token and the certificates are read again.
+    pub fn set(&self, settings: Settings<'_>) {
+        self.connect.set(settings);
+        self.order(Order::Renew);
+        let limits = spool_limits(settings.spool);
+        self.outbox.with_spool(|spool| spool.set_limits(limits));
+    }
+
+    /// Ends after everything that was sealed is kept: the server is given a moment to take it, and the rest goes
+    /// to the spool.
+    pub fn end(self) {
+        self.queue.end();
+        if self.keeper.join().is_err() {
+            log::error!("the keeping thread fell; what was in memory is lost");
+        }
+    }
+}
+
+/// How long after its batch this program sends: somewhere in a tenth of its period, and of 500 ms at most, so
+/// that a cluster's agents, which tick together, do not come to the server together.
+fn phase(period: Duration, chance: u64) -> Duration {
+    let longest = u64::try_from(period.as_micros() / 10).unwrap_or(u64::MAX).min(500_000);
+    Duration::from_micros(chance % (longest + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_send_at_instants_of_their_own() {
+        let of = |seconds, chance| phase(Duration::from_secs(seconds), chance);
+        assert!((0..1000).all(|n| of(1, n * 7919) <= Duration::from_millis(100)));
+        assert!((0..1000).all(|n| of(60, n * 104_729) <= Duration::from_millis(500)));
+        assert!((0..1000).any(|n| of(5, n * 7919) > Duration::from_millis(450)));
+        assert_eq!(phase(Duration::from_micros(5), 3), Duration::ZERO);
+        assert_ne!(chance(&Boot([1; 16])), chance(&Boot([2; 16])));
+    }
+}

@@ -1,0 +1,131 @@
+//! What is sent next, what an answer means for it, and how long to wait after: the decisions of the thread
+//! that sends, without its thread, its clock and its connection.
+
+use crate::common::backoff::Backoff;
+use crate::common::counters::Counters;
+use crate::connection::http::Failure;
+use crate::sending::outbox::{Fate, Outbox, Request};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::Answer;
+
+/// Most frames of one request, before any was refused.
+const FRAMES_MAX: usize = 512;
+/// How often the spool may send where its rate allows more bytes than one request has.
+const SPOOL_EVERY_US: i64 = 1_000_000;
+
+/// Decides what is sent.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    outbox: Arc<Outbox>,
+    counters: Arc<Counters>,
+    backoff: Backoff,
+    frames_max: usize,
+    spool_from_us: i64,
+    reached: bool,
+}
+
+impl Dispatch {
+    pub(crate) fn new(outbox: Arc<Outbox>, counters: Arc<Counters>, backoff: Backoff) -> Self {
+        let (frames_max, spool_from_us, reached) = (FRAMES_MAX, 0, false);
+        Self { outbox, counters, backoff, frames_max, spool_from_us, reached }
+    }
+
+    /// Waits for a request, `most` at most; the spool has its turn only when its rate allows it, and none
+    /// when the agent ends.
+    pub(crate) fn next(&self, now_us: i64, most: Duration, ending: bool) -> Option<Request> {
+        // Until the spool's turn comes, and no longer where there is no such turn.
+        let left_us = self.spool_from_us.saturating_sub(now_us);
+        let left = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
+        let patience = if left_us > 0 { most.min(left) } else { most };
+        self.outbox.next(patience, left_us <= 0 && !ending)
+    }
+
+    /// Keeps of a request what may be sent at once.
+    pub(crate) fn cut(&self, request: &mut Request) {
+        request.cut(self.frames_max.max(1));
+    }
+
+    /// The next failure is the first again: the server may be another.
+    pub(crate) const fn renew(&mut self) {
+        self.backoff.reset();
+    }
+
+    /// The server answered: what it has is forgotten. A wait if it wants one.
+    pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Option<Duration> {
+        if !self.reached {
+            log::info!("the server takes batches");
+            self.reached = true;
+        }
+        let fates: Vec<Fate> = answer.acks.iter().map(Fate::from).collect();
+        self.outbox.settle(request, &fates);
+        for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
+            let (count, why) = (ack.samples_refused, &ack.samples_reason);
+            log::warn!("the server refused {count} samples of a batch: {why}");
+            self.counters.refused_samples.fetch_add(u64::from(count), Ordering::Relaxed);
+        }
+        self.frames_max = (self.frames_max * 2).min(FRAMES_MAX);
+        let later = answer.acks.iter().find(|ack| Fate::from(*ack) == Fate::Later);
+        match later {
+            Some(ack) => {
+                log::warn!("the server takes a batch later: {}", ack.reason);
+                Some(self.backoff.failed(None))
+            }
+            None => {
+                self.backoff.reset();
+                None
+            }
+        }
+    }
+
+    /// The spool waits for as long as the bytes of its request take at its rate, so that live frames get
+    /// through.
+    pub(crate) fn pace_spool(&mut self, request: &Request, bytes: usize, rate: u64, now_us: i64) {
+        if !matches!(request, Request::Spooled(_)) {
+            return;
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let takes_us = bytes.saturating_mul(1_000_000) / rate.max(1);
+        let takes_us = i64::try_from(takes_us).unwrap_or(SPOOL_EVERY_US);
+        self.spool_from_us = now_us.saturating_add(takes_us);
+    }
+
+    /// The server did not take the frames: how long to wait before the next try.
+    pub(crate) fn failed(&mut self, request: &Request, failure: &Failure) -> Duration {
+        if let Failure::Never { reason, .. } = failure {
+            if request.count() > 1 {
+                // One of them is bad, or all are too many at once: fewer, down to one.
+                self.frames_max = request.count() / 2;
+                self.outbox.settle(request, &[]);
+                return Duration::ZERO;
+            }
+            self.outbox.settle(request, &[Fate::Refused(reason.clone())]);
+            return Duration::ZERO;
+        }
+        self.outbox.settle(request, &[]);
+        log::warn!("batches wait, as the server does not take them: {failure}");
+        self.reached = false;
+        let asked = if let Failure::Later { after, .. } = failure { *after } else { None };
+        self.backoff.failed(asked)
+    }
+}
+
+/// Checks that an answer is one to this request.
+pub(crate) fn matching(answer: Answer, request: &Request) -> Result<Answer, Failure> {
+    let right = answer.acks.len() == request.count()
+        && match request {
+            Request::Live(frames) => frames
+                .iter()
+                .zip(&answer.acks)
+                .all(|((_, frame), ack)| (frame.boot, frame.seq) == (ack.boot, ack.seq)),
+            Request::Spooled(_) => true,
+        };
+    if right {
+        return Ok(answer);
+    }
+    let (acks, frames) = (answer.acks.len(), request.count());
+    let why =
+        format!("its answer is to other batches ({acks} of them) than the {frames} that were sent");
+    Err(Failure::Unreached(why))
+}

@@ -1,0 +1,90 @@
+//! The thread that makes frames of batches and sees to it that they are kept.
+
+use crate::batches::frames::Span;
+use crate::batches::notes::Notes;
+use crate::common::clock::Clock;
+use crate::common::counters::Counters;
+use crate::sending::outbox::{LiveFrame, Outbox};
+use crate::sending::queue::Queued;
+use model::{Batch, Cause};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::Encoder;
+
+/// How long the server is given at the end to take what is in memory.
+const LAST_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The keeping thread's own.
+pub(crate) struct Keeper {
+    batches: Queued,
+    outbox: Arc<Outbox>,
+    notes: Arc<Notes>,
+    counters: Arc<Counters>,
+    clock: Arc<dyn Clock>,
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        batches: Queued,
+        outbox: &Arc<Outbox>,
+        notes: &Arc<Notes>,
+        counters: &Arc<Counters>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let (outbox, notes) = (Arc::clone(outbox), Arc::clone(notes));
+        let (counters, clock) = (Arc::clone(counters), Arc::clone(clock));
+        Self {
+            batches,
+            outbox,
+            notes,
+            counters,
+            clock,
+            encoder: Encoder::default(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Keeps until the queue ends.
+    pub(crate) fn run(mut self) {
+        let mut patience = Some(Duration::ZERO);
+        while let Some(most) = patience {
+            patience = self.step(most);
+        }
+        self.outbox.end(LAST_PATIENCE);
+    }
+
+    /// Keeps the next batch, if one comes in time, and sees to those kept before. Tells how long the next
+    /// call may wait; `None`: the queue has ended.
+    pub(crate) fn step(&mut self, patience: Duration) -> Option<Duration> {
+        if let Some(batch) = self.batches.next(patience).ok()? {
+            self.keep(&batch);
+            self.batches.give_back(batch);
+        }
+        Some(self.outbox.tend(self.clock.wall(), self.clock.steady_us()))
+    }
+
+    fn keep(&mut self, batch: &Batch) {
+        let Self { encoder, bytes, .. } = self;
+        bytes.clear();
+        let span = Span::of(batch);
+        let samples = u64::try_from(batch.values.len()).unwrap_or(u64::MAX);
+        let gaps_from = batch.gaps.iter().map(|gap| gap.from).min();
+        if let Err(e) = encoder.encode(batch, bytes) {
+            log::error!("samples lost: a batch cannot be encoded: {e}");
+            if gaps_from.is_some() {
+                self.notes.arrived();
+            }
+            if let Some(span) = span {
+                self.notes.add("", span.outside(), Cause::BatchesLost, &e.to_string());
+            }
+            self.counters.dropped_samples.fetch_add(samples, Ordering::Relaxed);
+            return;
+        }
+        let (boot, seq, bytes) = (batch.boot, batch.seq, Arc::from(&**bytes));
+        let frame = LiveFrame { boot, seq, bytes, span, samples, gaps_from };
+        self.outbox.push(frame, self.clock.steady_us());
+    }
+}

@@ -1,0 +1,449 @@
+//! What is to be sent: frames in memory, and the spool behind them.
+//!
+//! A frame is in memory until the server has it, for two seconds at most; then it is in the spool. The
+//! thread that keeps ([`Outbox::push`], [`Outbox::tend`]) and the thread that sends ([`Outbox::next`],
+//! [`Outbox::settle`]) meet here.
+
+use crate::batches::frames::{Span, inside};
+use crate::batches::notes::Notes;
+use crate::common::counters::Counters;
+use crate::disk::durable_watermark::Kept;
+use crate::disk::folders::Folders;
+use crate::disk::refused::Refused;
+use crate::disk::spool::{Piece, Spool, Spot};
+use model::{Boot, Cause, Timestamp};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use wire::{Ack, AckStatus};
+
+/// How long a frame waits in memory for its acknowledgement.
+const LIVE_US: i64 = 2_000_000;
+/// Most bytes of frames in memory.
+const LIVE_BYTES_MAX: usize = 1 << 20;
+/// About how many bytes of the spool are sent in one request.
+const PIECE_BYTES: usize = 256 << 10;
+/// How often what is kept is written down, and old segments are looked for.
+const TEND_US: i64 = 500_000;
+
+/// A batch as bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveFrame {
+    pub(crate) boot: Boot,
+    pub(crate) seq: u64,
+    pub(crate) bytes: Arc<[u8]>,
+    /// `None`: it has gaps only.
+    pub(crate) span: Option<Span>,
+    pub(crate) samples: u64,
+    /// Where the first of its gaps begins.
+    pub(crate) gaps_from: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Live {
+    frame: LiveFrame,
+    /// The order of sealing.
+    id: u64,
+    since_us: i64,
+    /// Everything up to here was kept before this frame, and it tells of no gap before.
+    before: Option<Timestamp>,
+}
+
+/// Frames for one request.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// From memory: each with the order of its sealing.
+    Live(Vec<(u64, LiveFrame)>),
+    /// From the spool.
+    Spooled(Piece),
+}
+
+impl Request {
+    /// How many frames.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::Live(frames) => frames.len(),
+            Self::Spooled(piece) => piece.frames.len(),
+        }
+    }
+
+    /// The frames' bytes, one after another.
+    pub(crate) fn body(&self, body: &mut Vec<u8>) {
+        body.clear();
+        match self {
+            Self::Live(frames) => frames.iter().for_each(|(_, f)| body.extend_from_slice(&f.bytes)),
+            Self::Spooled(piece) => piece.frames().for_each(|f| body.extend_from_slice(f)),
+        }
+    }
+
+    /// Keeps the first frames only.
+    pub(crate) fn cut(&mut self, count: usize) {
+        match self {
+            Self::Live(frames) => frames.truncate(count),
+            Self::Spooled(piece) => piece.cut(count),
+        }
+    }
+}
+
+/// What became of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The server has it.
+    Stored,
+    /// The server will never take it, and says why.
+    Refused(String),
+    /// Not now.
+    Later,
+}
+
+impl From<&Ack> for Fate {
+    fn from(ack: &Ack) -> Self {
+        match ack.status {
+            AckStatus::Stored | AckStatus::Duplicate => Self::Stored,
+            AckStatus::RefusedForGood => Self::Refused(ack.reason.clone()),
+            AckStatus::RefusedForNow => Self::Later,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    live: VecDeque<Live>,
+    next_id: u64,
+    /// The last sample that was sealed.
+    last: Option<Timestamp>,
+    /// Frames of a request on its way that were spooled meanwhile.
+    moved: Vec<(u64, Spot)>,
+    sending: Vec<u64>,
+    spool: Option<Spool>,
+    kept: Option<Kept>,
+    refused: Option<Refused>,
+    live_turn: bool,
+    /// Whoever waits for something to send is to look around.
+    rung: bool,
+    /// The last request failed.
+    failed: bool,
+    /// Nothing more will be sent.
+    no_sender: bool,
+    tended_us: i64,
+    ending: bool,
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    ready: Condvar,
+    settled: Condvar,
+    notes: Arc<Notes>,
+    counters: Arc<Counters>,
+}
+
+impl Outbox {
+    pub(crate) fn new(folders: Folders, notes: Arc<Notes>, counters: Arc<Counters>) -> Self {
+        let Folders { spool, kept, kept_until, refused } = folders;
+        let state = State {
+            live: VecDeque::new(),
+            next_id: 0,
+            last: kept_until,
+            moved: Vec::new(),
+            sending: Vec::new(),
+            spool,
+            kept,
+            refused,
+            live_turn: true,
+            rung: false,
+            failed: false,
+            no_sender: false,
+            tended_us: 0,
+            ending: false,
+        };
+        let (ready, settled) = (Condvar::new(), Condvar::new());
+        Self { state: Mutex::new(state), ready, settled, notes, counters }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame to be sent. Where memory is full, the oldest go to the spool.
+    pub(crate) fn push(&self, frame: LiveFrame, now_us: i64) {
+        let mut state = self.state();
+        let first = frame.span.map(|span| span.first.plus(-1));
+        let before = state.last.into_iter().chain(first).chain(frame.gaps_from).min();
+        if frame.gaps_from.is_some() {
+            self.notes.arrived();
+        }
+        if let Some(span) = frame.span {
+            state.last = Some(state.last.map_or(span.last, |last| last.max(span.last)));
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.live.push_back(Live { frame, id, since_us: now_us, before });
+        while state.live_bytes() > LIVE_BYTES_MAX && state.live.len() > 1 {
+            self.spill_oldest(&mut state, "memory is full");
+        }
+        state.draw_kept_back(&self.notes);
+        self.tell_counters(&state);
+        drop(state);
+        self.ready.notify_all();
+    }
+
+    /// Moves to the spool what has waited too long. Tells when it wants to be called again.
+    pub(crate) fn tend(&self, now: Timestamp, now_us: i64) -> Duration {
+        let mut state = self.state();
+        // Without a spool a frame waits in memory for as long as there is room.
+        while state.spool.is_some()
+            && state
+                .live
+                .front()
+                .is_some_and(|live| now_us.saturating_sub(live.since_us) >= LIVE_US)
+        {
+            self.spill_oldest(&mut state, "the server is away");
+        }
+        if now_us.saturating_sub(state.tended_us) >= TEND_US {
+            state.tended_us = now_us;
+            state.write_kept(&self.notes);
+            if let Some(spool) = &mut state.spool {
+                spool.drop_aged(now);
+            }
+        }
+        state.draw_kept_back(&self.notes);
+        self.tell_counters(&state);
+        let oldest = state.live.front().filter(|_| state.spool.is_some());
+        let left_us = oldest.map_or(i64::MAX, |live| live.since_us + LIVE_US - now_us);
+        Duration::from_micros(u64::try_from(left_us).unwrap_or(0))
+            .clamp(Duration::from_millis(10), Duration::from_secs(2))
+    }
+
+    /// Waits for something to send, until `patience` is over; from the spool only if `spool_too`.
+    pub(crate) fn next(&self, patience: Duration, spool_too: bool) -> Option<Request> {
+        let mut state = self.state();
+        let nothing = |state: &mut State| {
+            let spooled = spool_too && state.spool.as_ref().is_some_and(|spool| spool.bytes() > 0);
+            state.live.is_empty() && !spooled && !state.ending && !state.rung
+        };
+        if nothing(&mut state) {
+            state = match self.ready.wait_timeout_while(state, patience, nothing) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        let state = &mut *state;
+        if std::mem::take(&mut state.rung) {
+            return None;
+        }
+        let spooled = |state: &mut State| {
+            let spool = state.spool.as_mut().filter(|_| spool_too)?;
+            spool.next(PIECE_BYTES).map(Request::Spooled)
+        };
+        let live = |state: &mut State| {
+            state.sending = state.live.iter().map(|live| live.id).collect();
+            let frames = state.live.iter().map(|live| (live.id, live.frame.clone()));
+            let frames: Vec<_> = frames.collect();
+            (!frames.is_empty()).then_some(Request::Live(frames))
+        };
+        state.live_turn = !state.live_turn;
+        let request = if state.live_turn {
+            live(state).or_else(|| spooled(state))
+        } else {
+            spooled(state).or_else(|| live(state))
+        };
+        state.draw_kept_back(&self.notes);
+        request
+    }
+
+    /// Ends the wait of [`Self::next`]: there is an order to the sender.
+    pub(crate) fn ring(&self) {
+        self.state().rung = true;
+        self.ready.notify_all();
+    }
+
+    /// Whether no more will come and nothing is left in memory: the sender may end.
+    pub(crate) fn is_ended(&self) -> bool {
+        let state = self.state();
+        state.ending && state.live.is_empty()
+    }
+
+    /// Takes back what became of each frame of a request.
+    pub(crate) fn settle(&self, request: &Request, fates: &[Fate]) {
+        let mut state = self.state();
+        state.failed = fates.iter().all(|fate| *fate == Fate::Later);
+        match request {
+            Request::Live(frames) => {
+                for ((id, frame), fate) in frames.iter().zip(fates) {
+                    if let Fate::Refused(reason) = fate {
+                        self.refuse(&mut state, &frame.bytes, reason);
+                    }
+                    if *fate != Fate::Later {
+                        state.done(*id);
+                        self.count_sent(fate);
+                    }
+                }
+                state.sending.clear();
+                state.moved.clear();
+            }
+            Request::Spooled(piece) => {
+                let mut end = None;
+                for ((bytes, (_, frame_end)), fate) in piece.frames().zip(&piece.frames).zip(fates)
+                {
+                    match fate {
+                        Fate::Later => break,
+                        Fate::Refused(reason) => self.refuse(&mut state, bytes, reason),
+                        Fate::Stored => {}
+                    }
+                    self.count_sent(fate);
+                    end = Some(*frame_end);
+                }
+                if let (Some(end), Some(spool)) = (end, &mut state.spool) {
+                    spool.forget(piece.segment, end);
+                }
+            }
+        }
+        state.draw_kept_back(&self.notes);
+        self.tell_counters(&state);
+        drop(state);
+        self.settled.notify_all();
+    }
+
+    /// No more will be sent.
+    pub(crate) fn no_sender(&self) {
+        self.state().no_sender = true;
+        self.settled.notify_all();
+    }
+
+    /// No more will come. What the server does not take within `patience`, or before the next request fails, goes
+    /// to the spool.
+    pub(crate) fn end(&self, patience: Duration) {
+        let mut state = self.state();
+        state.ending = true;
+        // One more request is worth a try, the first one of a new connection too.
+        state.failed = false;
+        self.ready.notify_all();
+        let unsent =
+            |state: &mut State| !state.live.is_empty() && !state.failed && !state.no_sender;
+        let mut state = match self.settled.wait_timeout_while(state, patience, unsent) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+        while !state.live.is_empty() {
+            self.spill_oldest(&mut state, "the agent ends");
+        }
+        state.write_kept(&self.notes);
+        self.tell_counters(&state);
+        self.ready.notify_all();
+    }
+
+    /// Changes the limits of the spool.
+    pub(crate) fn with_spool(&self, change: impl FnOnce(&mut Spool)) {
+        if let Some(spool) = &mut self.state().spool {
+            change(spool);
+        }
+    }
+
+    /// Moves the oldest frame in memory to the spool; without one, or when the disk refuses, its samples
+    /// are a gap.
+    fn spill_oldest(&self, state: &mut State, now: &str) {
+        let Some(Live { frame, id, .. }) = state.live.pop_front() else { return };
+        let last = state.last.unwrap_or_default();
+        let span = frame.span.unwrap_or(Span { first: last, last });
+        let why = match state.spool.as_mut().map(|spool| spool.append(&frame.bytes, span)) {
+            Some(Ok(spot)) => {
+                if state.sending.contains(&id) {
+                    state.moved.push((id, spot));
+                }
+                return;
+            }
+            Some(Err(e)) => format!("the spool cannot be written: {e}"),
+            None => format!("{now}, and there is no spool"),
+        };
+        log::error!("samples lost: {why}");
+        if let Some(span) = frame.span {
+            self.notes.add("", span.outside(), Cause::SpoolFull, &why);
+        }
+        if let Some(inside) = inside(&frame.bytes) {
+            self.notes.put_all(inside.gaps, inside.jobs);
+        }
+        self.counters.dropped_samples.fetch_add(frame.samples, Ordering::Relaxed);
+    }
+
+    fn refuse(&self, state: &mut State, frame: &[u8], reason: &str) {
+        log::error!("the server refused a batch for good: {reason}");
+        if let Some(refused) = &mut state.refused
+            && let Err(e) = refused.keep(frame, reason)
+        {
+            log::error!("the refused batch cannot be set aside: {e}");
+        }
+        let Some(inside) = inside(frame) else { return };
+        // Its gaps and jobs are told again, unless they are all it has: they may be what is refused.
+        if let Some(span) = inside.span {
+            self.notes.add("", span.outside(), Cause::Refused, reason);
+            self.notes.put_all(inside.gaps, inside.jobs);
+        }
+        self.counters.dropped_samples.fetch_add(inside.samples, Ordering::Relaxed);
+    }
+
+    fn count_sent(&self, fate: &Fate) {
+        let counter = match fate {
+            Fate::Stored => &self.counters.sent_batches,
+            Fate::Refused(_) => &self.counters.refused_batches,
+            Fate::Later => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn tell_counters(&self, state: &State) {
+        let bytes = u64::try_from(state.live_bytes()).unwrap_or(u64::MAX);
+        self.counters.unsent_bytes.store(bytes, Ordering::Relaxed);
+        let live = state.live.iter().find_map(|live| live.frame.span).map(|span| span.first);
+        let spooled = state.spool.as_ref().and_then(Spool::oldest);
+        let oldest = live.into_iter().chain(spooled).min().map_or(0, |oldest| oldest.0);
+        self.counters.oldest_unacked_us.store(oldest, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn live_bytes(&self) -> usize {
+        self.live.iter().map(|live| live.frame.bytes.len()).sum()
+    }
+
+    /// The server has the frame, or never will.
+    fn done(&mut self, id: u64) {
+        if let Some(at) = self.live.iter().position(|live| live.id == id) {
+            self.live.remove(at);
+        } else if let Some((_, spot)) = self.moved.iter().find(|(moved, _)| *moved == id)
+            && let Some(spool) = &mut self.spool
+        {
+            spool.mark_done(*spot);
+        }
+    }
+
+    /// How far everything is acknowledged or in the spool.
+    fn kept_until(&self, notes: &Notes) -> Option<Timestamp> {
+        let live = self.live.iter().filter_map(|live| live.before);
+        live.chain(self.last).chain(notes.earliest()).min()
+    }
+
+    /// Writes at once that less is kept than was written: the spool lost what it had, or the server refused
+    /// it, and a kill now would leave nobody who tells that gap.
+    fn draw_kept_back(&mut self, notes: &Notes) {
+        let written = self.kept.as_ref().and_then(Kept::written);
+        if self.kept_until(notes).zip(written).is_some_and(|(until, written)| until < written) {
+            self.write_kept(notes);
+        }
+    }
+
+    /// Writes how far everything is kept.
+    fn write_kept(&mut self, notes: &Notes) {
+        let until = self.kept_until(notes);
+        if let (Some(until), Some(kept)) = (until, &mut self.kept)
+            && let Err(e) = kept.write(until)
+        {
+            log::error!("how far samples are kept cannot be written: {e}");
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,265 @@
+//! The thread that sends: live frames as they come, the spool beside them at a bounded rate, oldest first.
+
+use crate::common::backoff::Backoff;
+use crate::common::clock::Clock;
+use crate::common::counters::Counters;
+use crate::connection::connect::Connect;
+use crate::connection::http::{Failure, Http, StatusHeaders};
+use crate::sending::dispatch::{Dispatch, matching};
+use crate::sending::outbox::{Outbox, Request};
+use model::{JobId, JobKey, Timestamp};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::time::Duration;
+use wire::Answer;
+
+/// How long the sender waits for something to send before it looks around.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the sender is told.
+#[derive(Debug)]
+pub enum Order {
+    /// The settings are others.
+    Renew,
+    /// The generation of the server's configuration that the node has taken, and what it refused of it.
+    Generation {
+        /// Which.
+        generation: u64,
+        /// What it refused.
+        refused: String,
+    },
+    /// Which sources should give samples and give none, and why.
+    Troubles(String),
+    /// Which sources are not read, or not all of, and whose word that is.
+    Unread(String),
+    /// End when memory is empty.
+    End,
+}
+
+/// What the server wants of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Another configuration.
+    Config {
+        /// Its generation.
+        generation: u64,
+        /// Its TOML.
+        text: Vec<u8>,
+    },
+    /// That these jobs be known.
+    Jobs(WantedJobs),
+}
+
+/// What the server says of the node's jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedJobs {
+    /// Jobs of users that it registered, by number and user.
+    pub local: Vec<(JobId, u32)>,
+    /// Jobs that are here as far as it was told, and since when.
+    pub open: Vec<(JobKey, Timestamp)>,
+    /// The identity of the server.
+    pub server: String,
+}
+
+/// The sending thread's own.
+pub(crate) struct Sender {
+    outbox: Arc<Outbox>,
+    clock: Arc<dyn Clock>,
+    orders: Receiver<Order>,
+    wanted: SyncSender<Wanted>,
+    waker: UnixStream,
+    connect: Arc<Connect>,
+    http: Option<Http>,
+    dispatch: Dispatch,
+    counters: Arc<Counters>,
+    phase: Duration,
+    generation: u64,
+    refused: String,
+    troubles: String,
+    unread: String,
+    jobs: WantedJobs,
+    ending: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(
+        outbox: Arc<Outbox>,
+        counters: Arc<Counters>,
+        clock: Arc<dyn Clock>,
+        (orders, wanted, waker): (Receiver<Order>, SyncSender<Wanted>, UnixStream),
+        connect: Arc<Connect>,
+        backoff: Backoff,
+        phase: Duration,
+    ) -> Self {
+        Self {
+            dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
+            counters,
+            outbox,
+            clock,
+            orders,
+            wanted,
+            waker,
+            connect,
+            http: None,
+            phase,
+            generation: 0,
+            refused: String::new(),
+            troubles: String::new(),
+            unread: String::new(),
+            jobs: WantedJobs::default(),
+            ending: false,
+        }
+    }
+
+    /// Sends until an order ends it.
+    pub(crate) fn run(mut self) {
+        self.send_on();
+        self.outbox.no_sender();
+    }
+
+    fn send_on(&mut self) {
+        let mut body = Vec::new();
+        loop {
+            self.take_orders();
+            if self.ending && self.outbox.is_ended() {
+                return;
+            }
+            if self.http.is_none() {
+                self.http = self.connect.client();
+            }
+            if self.http.is_none() {
+                if !self.rest(PATIENCE) {
+                    return;
+                }
+                continue;
+            }
+            let now_us = self.clock.steady_us();
+            let request = self.dispatch.next(now_us, PATIENCE, self.ending);
+            let Some(mut request) = request else { continue };
+            // All nodes seal at the same instants: each sends at one of its own.
+            if matches!(request, Request::Live(_)) && !self.phase.is_zero() && !self.ending {
+                self.rest(self.phase);
+            }
+            let Some(http) = &self.http else { continue };
+            self.dispatch.cut(&mut request);
+            request.body(&mut body);
+            let status = StatusHeaders {
+                now: self.clock.wall(),
+                generation: self.generation,
+                refused: &self.refused,
+                troubles: &self.troubles,
+                unread: &self.unread,
+                wait_us: self.counters.wait_us.load(Ordering::Relaxed),
+                stops: self.ending,
+            };
+            let answer = http.post(&body, &status);
+            let answer = answer.and_then(|answer| matching(answer, &request));
+            let wait = match answer {
+                Ok(answer) => self.settle(&request, &answer, body.len()),
+                Err(failure) => Some(self.failed(&request, &failure)),
+            };
+            if let Some(wait) = wait
+                && !self.rest(wait)
+            {
+                return;
+            }
+        }
+    }
+
+    fn take_orders(&mut self) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => self.obey(order),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.ending = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Renew => {
+                self.http = None;
+                self.dispatch.renew();
+            }
+            Order::Generation { generation, refused } => {
+                self.generation = generation;
+                self.refused = refused;
+            }
+            Order::Troubles(troubles) => self.troubles = troubles,
+            Order::Unread(unread) => self.unread = unread,
+            Order::End => self.ending = true,
+        }
+    }
+
+    /// Waits, but for an order; false when there is nothing more to do.
+    fn rest(&mut self, wait: Duration) -> bool {
+        if self.ending {
+            return false;
+        }
+        match self.orders.recv_timeout(wait) {
+            Ok(order) => self.obey(order),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.ending = true,
+        }
+        true
+    }
+
+    /// The server answered. A wait if it wants one.
+    fn settle(&mut self, request: &Request, answer: &Answer, bytes: usize) -> Option<Duration> {
+        let wait = self.dispatch.answered(request, answer);
+        let rate = self.connect.spool_bytes_per_second();
+        self.dispatch.pace_spool(request, bytes, rate, self.clock.steady_us());
+        self.tell_wanted(answer);
+        wait
+    }
+
+    fn tell_wanted(&mut self, answer: &Answer) {
+        let generation = answer.config_generation;
+        if generation != self.generation && (generation == 0 || !answer.config.is_empty()) {
+            self.want(Wanted::Config { generation, text: answer.config.clone() });
+        }
+        let Answer { local_jobs, open_jobs, server, .. } = answer;
+        let have = &self.jobs;
+        if (local_jobs, open_jobs, server) != (&have.local, &have.open, &have.server) {
+            let (local, open) = (local_jobs.clone(), open_jobs.clone());
+            let jobs = WantedJobs { local, open, server: server.clone() };
+            if self.want(Wanted::Jobs(jobs.clone())) {
+                self.jobs = jobs;
+            }
+        }
+    }
+
+    fn want(&self, wanted: Wanted) -> bool {
+        // Full: the server will say it again with its next answer.
+        let told = self.wanted.try_send(wanted).is_ok();
+        if told {
+            // A full pipe wakes already.
+            (&self.waker).write_all(&[0]).ok();
+        }
+        told
+    }
+
+    /// The server did not take the frames: how long to wait before the next try.
+    fn failed(&mut self, request: &Request, failure: &Failure) -> Duration {
+        match failure {
+            Failure::Never { .. } => {}
+            // The token file may have another token by now.
+            Failure::Later { status: 401 | 403, .. } => self.http = None,
+            Failure::Later { .. } => {}
+            // `jobmeter up` may have come back at another address.
+            Failure::Unreached(_) if self.connect.has_moved() => self.http = None,
+            Failure::Unreached(_) => {}
+        }
+        self.dispatch.failed(request, failure)
+    }
+}
+
+#[cfg(test)]
+mod tests;

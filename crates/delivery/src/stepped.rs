@@ -1,0 +1,259 @@
+//! A delivery without threads, clock and connection: the way of a sample from its sink to the server's ack,
+//! one step at a time. Its caller gives the time, carries the requests and may stop anywhere, as
+//! a kill does. [`Delivery`](crate::Delivery) runs the same parts in threads.
+
+use crate::batches::notes::Notes;
+use crate::batches::seal::{Sealer, Sinks};
+use crate::common::backoff::{Backoff, FIRST};
+use crate::common::boot::chance;
+use crate::common::clock::{Clock, GivenClock};
+use crate::common::counters::Counters;
+use crate::common::error::DeliveryError;
+use crate::connection::http::Failure;
+use crate::disk::folders::Folders;
+use crate::sending::dispatch::{Dispatch, matching};
+use crate::sending::keeper::Keeper;
+use crate::sending::outbox::{Outbox, Request};
+use crate::sending::queue::queue;
+use config::SpoolSettings;
+use model::{Boot, DeviceId, Origin, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::Answer;
+
+/// One start of a delivery.
+pub struct Stepped {
+    clock: Arc<GivenClock>,
+    sealer: Sealer,
+    keeper: Keeper,
+    /// Batches that the keeper has taken from its queue.
+    kept: u64,
+    kept_until: Option<Timestamp>,
+    outbox: Arc<Outbox>,
+    notes: Arc<Notes>,
+    counters: Arc<Counters>,
+    dispatch: Dispatch,
+    spool_bytes_per_second: u64,
+    sending: Option<Request>,
+    body: Vec<u8>,
+}
+
+/// What was sent and is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The frames, one after another.
+    pub body: Vec<u8>,
+    /// Whether they come from the spool.
+    pub spooled: bool,
+}
+
+impl std::fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stepped").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+impl Stepped {
+    /// Starts with what the spool holds of earlier starts. `device`: the one whose samples are missing where a gap
+    /// names no other. `steady_us`: microseconds of a clock that is never set.
+    ///
+    /// # Errors
+    /// The spool cannot be opened.
+    pub fn start(
+        settings: &SpoolSettings,
+        (origin, boot): (Origin, Boot),
+        device: DeviceId,
+        now: Timestamp,
+        steady_us: i64,
+    ) -> Result<Self, DeliveryError> {
+        let given = Arc::new(GivenClock::new(now));
+        given.show(now, steady_us);
+        let clock = Arc::clone(&given) as Arc<dyn Clock>;
+        let notes = Arc::new(Notes::new(origin.clone(), device));
+        let counters = Arc::new(Counters::default());
+        let folders = Folders::open(settings, &notes, &counters)?;
+        let kept_until = folders.kept_until;
+        let outbox = Arc::new(Outbox::new(folders, Arc::clone(&notes), Arc::clone(&counters)));
+        let (inlet, batches) = queue();
+        let backoff = Backoff::new(FIRST, chance(&boot));
+        Ok(Self {
+            clock: given,
+            sealer: Sealer::new(origin, boot, Arc::clone(&notes), Box::new(inlet), None),
+            keeper: Keeper::new(batches, &outbox, &notes, &counters, &clock),
+            kept: 0,
+            kept_until,
+            dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
+            spool_bytes_per_second: settings.spool_send_bytes_per_second.0,
+            outbox,
+            notes,
+            counters,
+            sending: None,
+            body: Vec::new(),
+        })
+    }
+
+    /// Reports as a gap the time between what an earlier start kept and the first tick of this one.
+    pub fn note_down(&self, first: Timestamp, period: Duration) {
+        self.notes.add_down(self.kept_until, first, period);
+    }
+
+    /// Empties the sinks into batches, with what waits beside samples.
+    pub fn seal(&mut self, now: Timestamp, steady_us: i64, sinks: &mut dyn Sinks) {
+        self.clock.show(now, steady_us);
+        self.sealer.seal(sinks);
+    }
+
+    /// The turn of the thread that keeps: takes every batch that was sealed, and moves to the spool what
+    /// has waited too long.
+    pub fn keep(&mut self, now: Timestamp, steady_us: i64) {
+        self.clock.show(now, steady_us);
+        let sealed = self.sealer.counts.batches;
+        // At least once: what was kept before is seen to, though nothing new came.
+        loop {
+            self.keeper.step(Duration::ZERO);
+            if self.kept >= sealed {
+                return;
+            }
+            self.kept += 1;
+        }
+    }
+
+    /// The turn of the thread that sends: the next request, if there is something to send and none is
+    /// unanswered.
+    pub fn send(&mut self, now: Timestamp, steady_us: i64) -> Option<Sent> {
+        self.clock.show(now, steady_us);
+        if self.sending.is_some() {
+            return None;
+        }
+        let mut request = self.dispatch.next(steady_us, Duration::ZERO, false)?;
+        self.dispatch.cut(&mut request);
+        request.body(&mut self.body);
+        let spooled = matches!(request, Request::Spooled(_));
+        self.sending = Some(request);
+        Some(Sent { body: self.body.clone(), spooled })
+    }
+
+    /// What became of the request: the server's answer, or why there is none. Returns how long
+    /// to wait before the next one.
+    pub fn answered(
+        &mut self,
+        now: Timestamp,
+        steady_us: i64,
+        answer: Result<Answer, Failure>,
+    ) -> Duration {
+        self.clock.show(now, steady_us);
+        let Some(request) = self.sending.take() else { return Duration::ZERO };
+        match answer.and_then(|answer| matching(answer, &request)) {
+            Ok(answer) => {
+                let wait = self.dispatch.answered(&request, &answer);
+                let (bytes, rate) = (self.body.len(), self.spool_bytes_per_second);
+                self.dispatch.pace_spool(&request, bytes, rate, steady_us);
+                wait.unwrap_or_default()
+            }
+            Err(failure) => self.dispatch.failed(&request, &failure),
+        }
+    }
+
+    /// Whether nothing is left to be reported or sent of what was sealed.
+    pub fn is_drained(&self) -> bool {
+        let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        self.notes.is_empty()
+            && self.kept == self.sealer.counts.batches
+            && self.sending.is_none()
+            && counted(&self.counters.unsent_bytes) == 0
+            && counted(&self.counters.spool_bytes) == 0
+    }
+
+    /// Ends as a program that is told to: what is sealed and the server has not got goes to the spool.
+    pub fn end(mut self, now: Timestamp, steady_us: i64) {
+        self.keep(now, steady_us);
+        self.outbox.end(Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Bytes, ConfigFile, Given, Spool};
+    use model::{Metric, Unit};
+    use sources::Sink;
+    use std::path::Path;
+    use wire::{Ack, AckStatus, Decoder, Frames};
+
+    static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
+
+    const PERIOD: Duration = Duration::from_secs(5);
+
+    struct Agent {
+        stepped: Stepped,
+        sink: Sink,
+    }
+
+    fn start(spool: &Path, boot: u8, second: i64) -> Agent {
+        let given =
+            Given { file: ConfigFile::None, environment: &|_| None, flags: Default::default() };
+        let mut settings = config::load_agent(&given, &[]).unwrap().config.spool;
+        settings.spool = Some(Spool::Folder(spool.to_owned()));
+        settings.spool_send_bytes_per_second = Bytes(1 << 20);
+        let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
+        let at = Timestamp::from_seconds(second);
+        let boot = Boot([boot; 16]);
+        let stepped = Stepped::start(&settings, (origin, boot), device.clone(), at, 0).unwrap();
+        stepped.note_down(at, PERIOD);
+        Agent { stepped, sink: Sink::new(device) }
+    }
+
+    fn tick(agent: &mut Agent, second: i64, steady_us: i64) {
+        let at = Timestamp::from_seconds(second);
+        agent.sink.begin(at);
+        agent.sink.of_device().gauge(&LOAD, &[], 1.0);
+        agent.stepped.seal(at, steady_us, &mut agent.sink);
+        agent.stepped.keep(at, steady_us);
+    }
+
+    fn stored(body: &[u8]) -> Answer {
+        let mut decoder = Decoder::default();
+        let frames = Frames::of(body).map(|frame| decoder.decode(&frame.unwrap()).unwrap());
+        let ack = |batch: wire::Decoded| Ack {
+            boot: batch.boot,
+            seq: batch.seq,
+            status: AckStatus::Stored,
+            reason: String::new(),
+            samples_refused: 0,
+            samples_reason: String::new(),
+        };
+        Answer { acks: frames.map(ack).collect(), ..Answer::default() }
+    }
+
+    #[test]
+    fn a_tick_is_sent_once_and_then_nothing_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut agent = start(dir.path(), 1, 1000);
+        tick(&mut agent, 1000, 0);
+        let (agent, now) = (&mut agent.stepped, Timestamp::from_seconds(1001));
+        let sent = agent.send(now, 0).unwrap();
+        assert!(!sent.spooled && agent.send(now, 0).is_none());
+        assert_eq!(agent.answered(now, 0, Ok(stored(&sent.body))), Duration::ZERO);
+        assert!(agent.is_drained());
+    }
+
+    #[test]
+    fn what_waits_goes_to_the_spool_and_to_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut agent = start(dir.path(), 1, 1000);
+        for second in [0, 5, 10] {
+            tick(&mut agent, 1000 + second, second * 1_000_000);
+        }
+        let mut agent = agent.stepped;
+        let now = Timestamp::from_seconds(1012);
+        agent.send(now, 12_000_000).unwrap();
+        let wait = agent.answered(now, 12_000_000, Err(Failure::Unreached("away".to_owned())));
+        assert!(wait > Duration::ZERO && !agent.is_drained());
+        drop(agent);
+        let mut again = start(dir.path(), 2, 1021).stepped;
+        let sent = again.send(Timestamp::from_seconds(1021), 21_000_000).unwrap();
+        assert_eq!((sent.spooled, Frames::of(&sent.body).count()), (true, 2));
+        assert!(!again.is_drained(), "it tells since when it was down");
+    }
+}
