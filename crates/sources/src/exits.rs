@@ -80,7 +80,8 @@ pub(crate) struct Watched {
     pub(crate) start: Timestamp,
     /// Whether it is older than the listener.
     pub(crate) is_old: bool,
-    created: Timestamp,
+    /// When its cgroup was made.
+    pub(crate) created: Timestamp,
     populated: bool,
     /// Whether it waits for its first list, or for that after its first process came.
     is_new: bool,
@@ -88,13 +89,6 @@ pub(crate) struct Watched {
     listed: bool,
     /// Whether it has been listed since forks were last lost.
     known: bool,
-}
-
-impl Watched {
-    /// When its cgroup was made.
-    pub(crate) const fn created(&self) -> Timestamp {
-        self.created
-    }
 }
 
 /// The ends of the machine's tasks, and the jobs they are of.

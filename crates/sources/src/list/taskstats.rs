@@ -330,8 +330,8 @@ impl Taskstats {
             out.counter(&row.metric, &[], value, known.start);
         }
         // A tick that is late may lie before a job that is here already.
-        if let Some(whole_ns) = whole_ns.filter(|_| known.created() <= cx.now) {
-            out.counter(&JOB_CPU, &[], whole_ns as f64 / 1e9, known.created());
+        if let Some(whole_ns) = whole_ns.filter(|_| known.created <= cx.now) {
+            out.counter(&JOB_CPU, &[], whole_ns as f64 / 1e9, known.created);
         }
         out.gauge(&BEGIN, &[], begin_s as f64);
         out.gauge(&ELAPSED, &[], sum.elapsed_us as f64 / 1e6);
