@@ -3,6 +3,7 @@
 use crate::bounds;
 use crate::encode::unzigzag;
 use crate::frame::{Frame, FrameError};
+use crate::head::{Head, Opened};
 use crate::limits::{self, LimitError};
 use crate::message;
 use model::{
@@ -12,6 +13,7 @@ use model::{
 };
 use prost::Message;
 use std::sync::Arc;
+use zstd::zstd_safe::{self, DCtx, InBuffer, OutBuffer, ResetDirective};
 
 /// Why bytes are no batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,10 +65,15 @@ pub struct Decoded {
     pub jobs: Vec<JobEvent>,
 }
 
+/// Bytes of a longer payload that are decompressed to read its head.
+const HEAD_BYTES: usize = 1024;
+/// The longest block of zstd, and so what is decompressed at least. A payload as short is decompressed at once.
+const BLOCK_BYTES: usize = 128 << 10;
+
 /// Reads frames, reusing its memory.
 #[derive(Default)]
 pub struct Decoder {
-    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+    decompressor: Option<DCtx<'static>>,
     payload: Vec<u8>,
 }
 
@@ -82,42 +89,92 @@ impl Decoder {
     /// # Errors
     /// The frame's payload is no batch, or passes a limit.
     pub fn decode(&mut self, frame: &Frame<'_>) -> Result<Decoded, DecodeError> {
-        self.decode_within(frame, limits::PAYLOAD_BYTES_MAX)
+        self.open(frame, limits::PAYLOAD_BYTES_MAX)?.decode()
     }
 
-    /// As [`Self::decode`], of a payload that has so many bytes at most when it is decompressed.
+    /// Reads the head of a frame, of a payload that has so many bytes at most when it is decompressed.
+    /// Decompresses one block of zstd for it.
     ///
     /// # Errors
-    /// As [`Self::decode`], or the payload is longer.
-    pub fn decode_within(
-        &mut self,
-        frame: &Frame<'_>,
+    /// The frame's payload begins with no head, or is longer.
+    pub fn open<'a>(
+        &'a mut self,
+        frame: &Frame<'a>,
         payload_bytes_max: usize,
+    ) -> Result<Opened<'a>, DecodeError> {
+        let payload = frame.payload;
+        let size = zstd_safe::get_frame_content_size(payload)
+            .map_err(|_| DecodeError::Compressed("not zstd".to_owned()))?
+            .ok_or_else(|| DecodeError::Compressed("it tells no size".to_owned()))?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        limits::bytes("payload", size, payload_bytes_max.min(limits::PAYLOAD_BYTES_MAX))?;
+        self.payload.clear();
+        self.payload.resize(if size <= BLOCK_BYTES { size } else { HEAD_BYTES }, 0);
+        let written = decompress_start(payload, &mut self.decompressor, &mut self.payload)?;
+        self.payload.truncate(written);
+        let head = Head::read(&self.payload)?;
+        Ok(Opened { decoder: self, payload, size, head })
+    }
+
+    /// The rest of an opened frame.
+    pub(crate) fn decode_rest(
+        &mut self,
+        payload: &[u8],
+        size: usize,
     ) -> Result<Decoded, DecodeError> {
-        self.decompress(frame.payload, payload_bytes_max.min(limits::PAYLOAD_BYTES_MAX))?;
+        // One that was short enough is there as a whole.
+        if self.payload.len() != size {
+            self.payload.clear();
+            self.payload.reserve_exact(size);
+            let context = context(&mut self.decompressor)?;
+            context.decompress(&mut self.payload, payload).map_err(compressed)?;
+        }
         bounds::check(&self.payload, bounds::BATCH)?;
         let message = message::Batch::decode(&*self.payload)?;
         decoded(message).map_err(DecodeError::from)
     }
 
-    fn decompress(&mut self, payload: &[u8], bytes_max: usize) -> Result<(), DecodeError> {
-        let wrong = |what: &dyn std::fmt::Display| DecodeError::Compressed(what.to_string());
-        let size = zstd::zstd_safe::get_frame_content_size(payload)
-            .map_err(|_| wrong(&"not zstd"))?
-            .ok_or_else(|| wrong(&"it tells no size"))?;
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        limits::bytes("payload", size, bytes_max)?;
-        let decompressor = match &mut self.decompressor {
-            Some(decompressor) => decompressor,
-            None => {
-                let new = zstd::bulk::Decompressor::new().map_err(|e| wrong(&e))?;
-                self.decompressor.insert(new)
-            }
-        };
-        self.payload.clear();
-        self.payload.reserve(size);
-        decompressor.decompress_to_buffer(payload, &mut self.payload).map_err(|e| wrong(&e))?;
-        Ok(())
+    /// Bytes of the last payload that were decompressed.
+    #[cfg(test)]
+    pub(crate) const fn decompressed(&self) -> usize {
+        self.payload.len()
+    }
+}
+
+fn context<'a>(kept: &'a mut Option<DCtx<'static>>) -> Result<&'a mut DCtx<'static>, DecodeError> {
+    match kept {
+        Some(context) => Ok(context),
+        None => {
+            let new = DCtx::try_create();
+            let new = new.ok_or_else(|| DecodeError::Compressed("no memory".to_owned()))?;
+            Ok(kept.insert(new))
+        }
+    }
+}
+
+fn compressed(code: zstd_safe::ErrorCode) -> DecodeError {
+    DecodeError::Compressed(zstd_safe::get_error_name(code).to_owned())
+}
+
+/// Decompresses the beginning of a payload, as much as there is place for. Gives how many bytes that is.
+fn decompress_start(
+    payload: &[u8],
+    kept: &mut Option<DCtx<'static>>,
+    place: &mut [u8],
+) -> Result<usize, DecodeError> {
+    let context = context(kept)?;
+    context.reset(ResetDirective::SessionOnly).map_err(compressed)?;
+    let (mut input, mut output) = (InBuffer::around(payload), OutBuffer::around(place));
+    loop {
+        let before = (input.pos(), output.pos());
+        let left = context.decompress_stream(&mut output, &mut input).map_err(compressed)?;
+        let is_full = output.pos() == output.capacity();
+        if left == 0 && input.pos() < payload.len() {
+            return Err(DecodeError::Compressed("bytes follow its end".to_owned()));
+        }
+        if left == 0 || is_full || before == (input.pos(), output.pos()) {
+            return Ok(output.pos());
+        }
     }
 }
 

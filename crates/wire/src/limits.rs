@@ -32,6 +32,9 @@ pub const GAP_SOURCE_BYTES_MAX: usize = 64;
 /// A field beyond its limit, or nonsense in one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
+    /// Another origin, boot or number than the payload begins with, or none there.
+    #[error("the batch does not begin with its origin, boot and number, or has two of one")]
+    Head,
     /// `boot` is not 16 bytes.
     #[error("the boot has {0} bytes; 16 make one")]
     Boot(usize),

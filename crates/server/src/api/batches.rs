@@ -1,38 +1,35 @@
 //! `POST /v1/batches`: frames in, an ack for each out, once the batch is on this machine's disk.
 
+use crate::api::admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use crate::api::user_batches;
 use crate::app::App;
 use crate::auth::authentication::nobody;
 use crate::auth::caller::{Caller, Rights};
-use crate::auth::origin_policy::Tells;
 use crate::common::counts;
 use crate::common::problem::{Refusal, Why};
+use crate::control::value_rule::When;
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::ingest::agents;
-use crate::ingest::decoding::{OfUser, Read, USER_REQUEST_BYTES_MAX};
+use crate::ingest::decoding::{OfUser, USER_REQUEST_BYTES_MAX};
 use crate::ingest::node_jobs_cache::DeviceJobs;
-use crate::ingest::send_limits::TooFast;
+use crate::ingest::senders::Senders;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jobs::RegistryError;
-use model::{Boot, DeviceId, JobEvent, Origin, Timestamp};
+use model::{DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Incoming, NotNow, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use wire::{Ack, AckStatus, Answer, Decoded};
+use wire::{Ack, AckStatus, Answer};
 
 /// The content type of a body of frames.
 const FRAMES: &str = "application/x-jobmeter-batches";
 /// The content type of an answer.
 const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
-
-/// After so many frames that the caller may not send, the rest of a request is refused unseen: each of a user is a
-/// lookup in the registry.
-const FORBIDDEN_MAX: usize = 16;
 
 /// What has become of a request's frames so far.
 #[derive(Debug, Default)]
@@ -135,12 +132,22 @@ async fn take(
     mut progress: Progress,
 ) -> Result<Progress, Refusal> {
     let (mut next, mut user) = (Some(0), user(caller));
+    let senders = Arc::new(Senders::of(caller.rights.clone()));
     while let Some(at) = next {
         let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
         if left == 0 {
             break;
         }
-        let slice = app.decoding.slice(&body, at, left, user).await;
+        let sending = Sending {
+            rights: caller.rights.clone(),
+            senders: Arc::clone(&senders),
+            received,
+            forbidden: progress.forbidden,
+            rules: Arc::clone(&app.live().when),
+        };
+        let to_admit = Arc::clone(app);
+        let admit = move |frames| (admit(&to_admit, &sending, frames), sending.rules);
+        let slice = app.decoding.slice(&body, (at, left), user, &senders, admit).await;
         let mut slice = slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
         let bytes_left = slice.bytes_left.ok_or_else(|| {
             let mib = USER_REQUEST_BYTES_MAX >> 20;
@@ -150,11 +157,21 @@ async fn take(
         })?;
         next = slice.next;
         user = user.map(|user| OfUser { bytes_left, ..user });
-        let frames = std::mem::take(&mut slice.frames);
-        store(app, caller, frames, received, &mut progress).await?;
+        let undecided = slice.undecided.take();
+        if let Some(admitted) = slice.made.take() {
+            store(app, admitted, received, &mut progress).await?;
+        }
         drop(slice);
         if progress.later.is_some() {
             break;
+        }
+        match (undecided, user) {
+            (Some(_), _) if progress.forbidden >= FORBIDDEN_MAX => senders.close(),
+            (Some(origin), Some(OfUser { uid, .. })) => {
+                let decision = user_batches::job_start(app, uid, &origin).await?;
+                senders.decide(origin, decision);
+            }
+            _ => {}
         }
     }
     Ok(progress)
@@ -163,43 +180,15 @@ async fn take(
 /// Stores the batches of a slice, and says what became of each frame.
 async fn store(
     app: &Arc<App>,
-    caller: &Caller,
-    frames: Vec<Read>,
+    (admitted, rules): (Admitted, Arc<[When]>),
     received: Timestamp,
     progress: &mut Progress,
 ) -> Result<(), Refusal> {
-    let mut acks = Vec::with_capacity(frames.len());
-    let (mut batches, mut events, mut places) = (Vec::new(), Vec::new(), Vec::new());
-    let (rules, mut readings) = (Arc::clone(&app.live().when), Vec::new());
-    for frame in frames {
-        match frame {
-            Read::Bad { why, later } => {
-                app.counts.frames.add(counts::Frame::Malformed, 1);
-                progress.settled |= !later;
-                acks.push(refused(Boot([0; 16]), 0, later, why));
-            }
-            Read::Batch(decoded, bytes) => {
-                match admit(app, caller, &decoded, (received, progress.forbidden)).await? {
-                    Err(Rejected { fate, why, later }) => {
-                        progress.forbidden += usize::from(matches!(fate, counts::Frame::Forbidden));
-                        app.counts.frames.add(fate, 1);
-                        progress.settled |= !later;
-                        acks.push(refused(decoded.boot, decoded.seq, later, why));
-                    }
-                    Ok(()) => {
-                        debug(&decoded);
-                        places.push(acks.len());
-                        acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
-                        progress.origins.insert(decoded.origin.clone());
-                        events.push(decoded.jobs.clone());
-                        readings.push(app.watching.readings(&rules, &decoded, received));
-                        let decoded = *decoded;
-                        batches.push(Incoming { frame: bytes, decoded, received });
-                    }
-                }
-            }
-        }
-    }
+    let Admitted { mut acks, batches, places, events, readings, mut origins, forbidden, settled } =
+        admitted;
+    progress.origins.append(&mut origins);
+    progress.forbidden = forbidden;
+    progress.settled |= settled;
     let outcomes = append(app, batches).await?;
     apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
     for (readings, outcome) in readings.iter().zip(&outcomes) {
@@ -218,69 +207,6 @@ async fn store(
     }
     progress.acks.append(&mut acks);
     Ok(())
-}
-
-/// A batch that is not handed to the store.
-struct Rejected {
-    fate: counts::Frame,
-    why: String,
-    /// Whether its sender should send it again.
-    later: bool,
-}
-
-/// Whether this batch is one that its caller may send, and within the caller's limits.
-async fn admit(
-    app: &Arc<App>,
-    caller: &Caller,
-    batch: &Decoded,
-    (received, forbidden): (Timestamp, usize),
-) -> Result<Result<(), Rejected>, Refusal> {
-    if forbidden >= FORBIDDEN_MAX {
-        let why =
-            format!("{FORBIDDEN_MAX} batches before this one may not be sent; send this one again");
-        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later: true }));
-    }
-    if let Err((why, later)) = may_send(app, caller, batch).await? {
-        return Ok(Err(Rejected { fate: counts::Frame::Forbidden, why, later }));
-    }
-    let user = user(caller).map(|user| user.uid);
-    if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
-        && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
-    {
-        return Ok(Err(Rejected { fate: counts::Frame::Limited, why, later: false }));
-    }
-    let sender =
-        user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
-    let taken = app.send_limits.take_samples(&sender, batch, received);
-    Ok(taken.map_err(|TooFast { why, later }| {
-        app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
-        Rejected { fate: counts::Frame::Limited, why, later }
-    }))
-}
-
-/// Whether the caller may send this batch; else why not, and whether it may be sent again.
-async fn may_send(
-    app: &Arc<App>,
-    caller: &Caller,
-    batch: &Decoded,
-) -> Result<Result<(), (String, bool)>, Refusal> {
-    let again = |why: String| (why, true);
-    if caller.rights.appends_of(&batch.origin) {
-        return Ok(match caller.rights {
-            Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny).map_err(again),
-            Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn).map_err(again),
-            _ => Ok(()),
-        });
-    }
-    match &caller.rights {
-        Rights::User(uid) | Rights::StaffUser(uid) => {
-            user_batches::may_send(app, *uid, batch).await
-        }
-        _ => Ok(Err(again(format!(
-            "this token or certificate is not that of origin {}",
-            batch.origin
-        )))),
-    }
 }
 
 /// Hands batches to the store and waits until each is on the disk or refused.
@@ -374,12 +300,6 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
     }
 }
 
-fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
-    let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
-    let (samples_refused, samples_reason) = (0, String::new());
-    Ack { boot, seq, status, reason, samples_refused, samples_reason }
-}
-
 /// The answer: the acks, and what the server wants of the sender.
 async fn answer(
     app: &Arc<App>,
@@ -431,20 +351,4 @@ fn full_or_busy(not_now: &NotNow) -> Refusal {
 
 fn stopping() -> Refusal {
     full_or_busy(&NotNow::Closing)
-}
-
-fn debug(batch: &Decoded) {
-    if log::log_enabled!(log::Level::Debug) {
-        let series: BTreeSet<u32> = batch.index.iter().copied().collect();
-        log::debug!(
-            "batch {} of {} (boot {}): {} samples of {} series, {} gaps, {} job events",
-            batch.seq,
-            batch.origin,
-            batch.boot,
-            batch.index.len(),
-            series.len(),
-            batch.gaps.len(),
-            batch.jobs.len()
-        );
-    }
 }

@@ -1,9 +1,11 @@
 //! Requests: the gate that each passes, the router, and one file for each group of operations.
 //!
-//! - `router`: which function answers which operation. `gate`: what every request passes. `batches`, `user_batches`: samples come in.
+//! - `router`: which function answers which operation. `gate`: what every request passes. `batches`, `user_batches`: samples come in;
+//!   `admission`: which of them are stored.
 //! - The others: one file for each group of operations.
 
 pub(crate) mod account_routes;
+pub(crate) mod admission;
 pub(crate) mod audit_lines;
 pub(crate) mod batches;
 pub(crate) mod demand_routes;

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::common::problem::Refusal;
 use crate::ingest::decoding::may_be_newer;
 use jobs::Window;
-use model::{Cause, ClusterId, DeviceId, JobKey, SeriesTable, Timestamp};
+use model::{Cause, ClusterId, DeviceId, JobKey, Origin, SeriesTable, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{JobSelector, Selector};
@@ -29,32 +29,38 @@ const PROCESSORS_MAX: f64 = 8192.0;
 /// What clocks and readings may differ by.
 const SLACK_SECONDS: f64 = 60.0;
 
-/// Whether a user may send a batch; else why not, and whether it may be sent again. It must come from the origin `DEVICE/run-ID` of a local
-/// job that the server registered for him on that device, and hold nothing but samples of that job there
-/// and gaps of that device that `jobmeter run` notes.
-pub(crate) async fn may_send(
+/// When the job began of which a user sends a batch by its origin; else why the user may not send it. It must be the
+/// origin `DEVICE/run-ID` of a local job that the server registered for the user on that device.
+pub(crate) async fn job_start(
     app: &Arc<App>,
     uid: u32,
-    batch: &Decoded,
-) -> Result<Result<(), (String, bool)>, Refusal> {
-    let again = |why: String| Ok(Err((why, true)));
-    let Some((device, id)) = batch.origin.as_run() else {
-        return again(format!(
-            "a user sends only what was counted for his own jobs, and {} is no origin of `jobmeter run`",
-            batch.origin
-        ));
+    origin: &Origin,
+) -> Result<Result<Timestamp, String>, Refusal> {
+    let Some((device, id)) = origin.as_run() else {
+        return Ok(Err(format!(
+            "a user sends only what was counted for his own jobs, and {origin} is no origin of `jobmeter run`"
+        )));
     };
     let key = JobKey { cluster: ClusterId::local(), id };
     let window = Window { job: Some(key.clone()), uid: Some(uid), ..Window::default() };
     let stays = app.with_registry(move |app| app.registry.intervals(&window)).await?;
     let stays = stays.map_err(|error| Refusal::fault(&error))?;
     if !stays.iter().any(|stay| stay.device.as_str() == device) {
-        return again(format!("user {uid} has no job {key} on {device}"));
+        return Ok(Err(format!("user {uid} has no job {key} on {device}")));
     }
-    let table = match batch.table_of_printable() {
-        Ok(table) => table,
-        Err(error) => return Ok(Err((error.to_string(), may_be_newer(&error)))),
+    Ok(Ok(stays.iter().map(|stay| stay.start).min().unwrap_or(app.now())))
+}
+
+/// Whether a user's batch of a job that began at `start` holds nothing but samples of that job on its device, and gaps
+/// of that device that `jobmeter run` notes; else why not, and whether it may be sent again.
+pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), (String, bool)> {
+    let again = |why: String| Err((why, true));
+    let Some((device, id)) = batch.origin.as_run() else {
+        return again(format!("{} is no origin of `jobmeter run`", batch.origin));
     };
+    let key = JobKey { cluster: ClusterId::local(), id };
+    let table =
+        batch.table_of_printable().map_err(|error| (error.to_string(), may_be_newer(&error)))?;
     let own = |entry: &model::SeriesEntry| {
         entry.device.as_str() == device && entry.job.as_ref() == Some(&key)
     };
@@ -62,18 +68,17 @@ pub(crate) async fn may_send(
         let name = &other.metric.name;
         return again(format!("{name} of {} is not counted for job {key}", other.device));
     }
-    let start = stays.iter().map(|stay| stay.start).min().unwrap_or(app.now());
     if let Some(why) = absurd(&table, batch, start, processors(app, device)) {
-        return Ok(Err((why, false)));
+        return Err((why, false));
     }
     if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
         return again("a user tells of no jobs, and of gaps of his job's device only".to_owned());
     }
     if let Some(gap) = batch.gaps.iter().find(|gap| !Cause::OF_RUNS.contains(&gap.cause)) {
         let why = format!("`jobmeter run` notes no gap `{}`", gap.cause.words());
-        return Ok(Err((why, false)));
+        return Err((why, false));
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// Why a batch states more processor time than there was since its job started, if it does.

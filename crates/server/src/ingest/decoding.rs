@@ -1,10 +1,12 @@
 //! Frames as batches, on threads that may be busy: so many at a time, with decoders that keep their
 //! memory.
 
+use crate::ingest::senders::{Access, Senders};
+use model::Origin;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, LimitError};
+use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, Head, LimitError};
 
 /// Decompressed bytes that are decoded before the batches are handed to the store: bounds what one
 /// request holds, whatever its body expands to.
@@ -42,16 +44,21 @@ pub(crate) struct Decoding {
 pub(crate) enum Read {
     /// A batch, and the bytes it came as.
     Batch(Box<Decoded>, Vec<u8>),
+    /// A batch that the caller may not send, of which nothing but the head was read; why.
+    Forbidden(Head, String),
     /// No batch. `later`: a newer server would read it.
     Bad { why: String, later: bool },
 }
 
 /// Some frames of a body that were read together.
 #[derive(Debug)]
-pub(crate) struct Slice {
-    pub(crate) frames: Vec<Read>,
+pub(crate) struct Slice<T> {
+    /// What was made of the frames.
+    pub(crate) made: Option<T>,
     /// Where the body goes on; `None`: it was read to its end.
     pub(crate) next: Option<usize>,
+    /// The origin of the next frame, where the registry decides whether the caller may send for it.
+    pub(crate) undecided: Option<Origin>,
     /// Memory for the batches, given back with it.
     _share: OwnedSemaphorePermit,
     /// To how many bytes the rest of a user's request may be decompressed; `None`: the next frame is beyond it.
@@ -65,6 +72,7 @@ pub(crate) struct Slice {
 struct Taken {
     frames: Vec<Read>,
     next: Option<usize>,
+    undecided: Option<Origin>,
     /// What the frames take in memory.
     bytes: usize,
     bytes_left: Option<usize>,
@@ -83,35 +91,46 @@ impl Decoding {
         }
     }
 
-    /// Reads the frames of a body from `at` on, `most` at most, until they make a slice. Waits for its turn, and for
-    /// memory until the batches of others are stored.
-    pub(crate) async fn slice(
+    /// Reads the frames of a body from `at` on, `most` at most, until they make a slice. Of a frame that the caller
+    /// may not send, it reads the head alone. Waits for its turn, and for memory until the batches of others are stored.
+    /// `make` works in the same turn, on the thread that decodes.
+    pub(crate) async fn slice<T: Send + 'static>(
         &self,
         body: &Arc<Vec<u8>>,
-        at: usize,
-        most: usize,
+        (at, most): (usize, usize),
         user: Option<OfUser>,
-    ) -> Option<Slice> {
+        senders: &Arc<Senders>,
+        make: impl FnOnce(Vec<Read>) -> T + Send + 'static,
+    ) -> Option<Slice<T>> {
         let of_user = match user {
             Some(user) => Some(self.of_user(user.uid).acquire_owned().await.ok()?),
             None => None,
         };
         let turns = if user.is_some() { &self.user_turns } else { &self.turns };
         let turn = Arc::clone(turns).acquire_owned().await.ok()?;
-        let (body, idle) = (Arc::clone(body), Arc::clone(&self.idle));
+        let (body, idle, senders) = (Arc::clone(body), Arc::clone(&self.idle), Arc::clone(senders));
         let read = tokio::task::spawn_blocking(move || {
             let pop = || idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut decoder = pop().unwrap_or_default();
-            let read = slice(&mut decoder, &body, (at, most), user.map(|user| user.bytes_left));
+            let bytes_left = user.map(|user| user.bytes_left);
+            let mut read = slice(&mut decoder, &body, (at, most), bytes_left, &senders);
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
-            read
+            let made = make(std::mem::take(&mut read.frames));
+            (made, read)
         });
-        let Taken { frames, next, bytes, bytes_left } = read.await.ok()?;
+        let (made, Taken { next, undecided, bytes, bytes_left, .. }) = read.await.ok()?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.memory_max);
         // The turn is held meanwhile: while the store is behind, nobody decodes more.
         let share = Arc::clone(&self.memory).acquire_many_owned(bytes).await.ok()?;
         drop(turn);
-        Some(Slice { frames, next, _share: share, bytes_left, _of_user: of_user })
+        Some(Slice {
+            made: Some(made),
+            next,
+            undecided,
+            _share: share,
+            bytes_left,
+            _of_user: of_user,
+        })
     }
 
     fn of_user(&self, uid: u32) -> Arc<Semaphore> {
@@ -128,38 +147,77 @@ impl Decoding {
 }
 
 /// Reads frames, of a user until they were decompressed to `bytes_left`: also one that is refused took its time.
+/// Ends before a frame of an origin that is not decided.
 fn slice(
     decoder: &mut Decoder,
     body: &[u8],
     (at, most): (usize, usize),
     bytes_left: Option<usize>,
+    senders: &Senders,
 ) -> Taken {
     let rest = body.get(at..).unwrap_or_default();
     let payload_max = bytes_left.map_or(wire::PAYLOAD_BYTES_MAX, |_| USER_FRAME_BYTES_MAX);
     let mut taken = Taken { bytes_left: bytes_left.or(Some(usize::MAX)), ..Taken::default() };
     for frame in Frames::of(rest) {
         let payload = frame.as_ref().map_or(0, payload_bytes);
+        let next = at.saturating_add(place(&frame));
         if taken.bytes >= SLICE_BYTES_MAX || taken.frames.len() >= most {
-            taken.next = Some(at.saturating_add(place(&frame)));
+            taken.next = Some(next);
             return taken;
         }
         // A longer one is not decompressed at all.
+        let mut left = taken.bytes_left;
         if payload <= payload_max && bytes_left.is_some() {
-            taken.bytes_left = taken.bytes_left.and_then(|left| left.checked_sub(payload));
-            if taken.bytes_left.is_none() {
+            left = left.and_then(|left| left.checked_sub(payload));
+            if left.is_none() {
+                taken.bytes_left = None;
                 return taken;
             }
         }
-        let read = frame.map_err(DecodeError::from).and_then(|frame| {
-            let batch = decoder.decode_within(&frame, payload_max)?;
-            let samples = batch.index.len().saturating_mul(SAMPLE_BYTES);
-            let bytes = payload.saturating_add(frame.bytes.len()).saturating_add(samples);
-            taken.bytes = taken.bytes.saturating_add(bytes);
-            Ok(Read::Batch(Box::new(batch), frame.bytes.to_vec()))
-        });
-        taken.frames.push(read.unwrap_or_else(|error| bad(&error)));
+        let read = frame.map_err(DecodeError::from);
+        let read = read.and_then(|frame| one(decoder, &frame, payload_max, senders));
+        match read.unwrap_or_else(|error| One::Read(bad(&error), 0)) {
+            One::Read(read, bytes) => {
+                taken.bytes = taken.bytes.saturating_add(bytes);
+                taken.frames.push(read);
+            }
+            One::Undecided(origin) => {
+                (taken.next, taken.undecided) = (Some(next), Some(origin));
+                return taken;
+            }
+        }
+        taken.bytes_left = left;
     }
     taken
+}
+
+/// One frame.
+enum One {
+    /// What was read of it, and how much memory that takes.
+    Read(Read, usize),
+    /// Of this origin, for which nobody decided yet whether the caller may send.
+    Undecided(Origin),
+}
+
+/// Reads the head of a frame, and the rest if the caller may send for its origin.
+fn one(
+    decoder: &mut Decoder,
+    frame: &Frame<'_>,
+    payload_max: usize,
+    senders: &Senders,
+) -> Result<One, DecodeError> {
+    let opened = decoder.open(frame, payload_max)?;
+    match senders.access(&opened.head().origin) {
+        Access::Allowed => {}
+        Access::Forbidden(why) => {
+            return Ok(One::Read(Read::Forbidden(opened.head().clone(), why), 0));
+        }
+        Access::Undecided => return Ok(One::Undecided(opened.head().origin.clone())),
+    }
+    let batch = opened.decode()?;
+    let samples = batch.index.len().saturating_mul(SAMPLE_BYTES);
+    let bytes = payload_bytes(frame).saturating_add(frame.bytes.len()).saturating_add(samples);
+    Ok(One::Read(Read::Batch(Box::new(batch), frame.bytes.to_vec()), bytes))
 }
 
 fn place(frame: &Result<Frame<'_>, FrameError>) -> usize {
@@ -197,6 +255,7 @@ pub(crate) fn may_be_newer(error: &DecodeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::caller::Rights;
     use model::{
         Batch, Boot, DeviceId, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick, Timestamp,
         Unit,
@@ -227,6 +286,14 @@ mod tests {
         bytes
     }
 
+    fn agents() -> Arc<Senders> {
+        Arc::new(Senders::of(Rights::Agent(None)))
+    }
+
+    fn all(frames: Vec<Read>) -> Vec<Read> {
+        frames
+    }
+
     fn run<F: Future>(work: F) -> F::Output {
         tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap().block_on(work)
     }
@@ -237,13 +304,14 @@ mod tests {
         *damaged.last_mut().unwrap() ^= 1;
         let body = [frame(0, 1), damaged, frame(2, 1), b"JMB2....".to_vec()].concat();
         let decoding = Decoding::new(1, 1 << 20);
-        let slice = run(decoding.slice(&Arc::new(body), 0, 9, None)).unwrap();
-        let told: Vec<_> = slice
-            .frames
+        let slice = run(decoding.slice(&Arc::new(body), (0, 9), None, &agents(), all)).unwrap();
+        let frames = slice.made.unwrap();
+        let told: Vec<_> = frames
             .iter()
             .map(|read| match read {
                 Read::Batch(batch, _) => Ok(batch.seq),
                 Read::Bad { later, .. } => Err(*later),
+                Read::Forbidden(_, why) => panic!("{why}"),
             })
             .collect();
         assert_eq!(told, [Ok(0), Err(false), Ok(2), Err(true)]);
@@ -258,23 +326,28 @@ mod tests {
         assert!(body.len() < 100_000, "{}", body.len());
         let decoding = Decoding::new(2, 12 << 20);
         run(async {
-            let first = decoding.slice(&body, 0, 99, None).await.unwrap();
+            let first = decoding.slice(&body, (0, 99), None, &agents(), all).await.unwrap();
             let next = first.next.unwrap();
-            assert!((2..12).contains(&first.frames.len()), "{}", first.frames.len());
+            assert!(
+                (2..12).contains(&first.made.as_ref().unwrap().len()),
+                "{}",
+                first.made.as_ref().unwrap().len()
+            );
+            let senders = agents();
             let second = tokio::time::timeout(
                 std::time::Duration::from_millis(100),
-                decoding.slice(&body, next, 99, None),
+                decoding.slice(&body, (next, 99), None, &senders, all),
             );
             assert!(second.await.is_err(), "memory for both is not there");
-            let mut all = first.frames.len();
+            let mut total = first.made.as_ref().unwrap().len();
             drop(first);
             let mut at = Some(next);
             while let Some(from) = at {
-                let slice = decoding.slice(&body, from, 3, None).await.unwrap();
-                all += slice.frames.len();
+                let slice = decoding.slice(&body, (from, 3), None, &agents(), all).await.unwrap();
+                total += slice.made.as_ref().unwrap().len();
                 at = slice.next;
             }
-            assert_eq!(all, 12);
+            assert_eq!(total, 12);
         });
     }
 
@@ -291,7 +364,7 @@ mod tests {
     #[test]
     fn a_users_request_is_decompressed_to_so_much() {
         let read = |body: Vec<u8>, user| {
-            let taken = slice(&mut Decoder::default(), &body, (0, 99), user);
+            let taken = slice(&mut Decoder::default(), &body, (0, 99), user, &agents());
             (taken.frames.len(), taken.next, taken.bytes_left)
         };
         let user = Some(USER_REQUEST_BYTES_MAX);
@@ -308,19 +381,20 @@ mod tests {
         let body = Arc::new(frame(0, 1));
         let of = |uid| Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX });
         run(async {
-            let first = decoding.slice(&body, 0, 9, of(1)).await.unwrap();
-            let second = decoding.slice(&body, 0, 9, of(1));
+            let first = decoding.slice(&body, (0, 9), of(1), &agents(), all).await.unwrap();
+            let senders = agents();
+            let second = decoding.slice(&body, (0, 9), of(1), &senders, all);
             tokio::pin!(second);
             let soon = std::time::Duration::from_millis(100);
             assert!(
                 tokio::time::timeout(soon, &mut second).await.is_err(),
                 "the first is not stored"
             );
-            decoding.slice(&body, 0, 9, of(2)).await.unwrap();
+            decoding.slice(&body, (0, 9), of(2), &agents(), all).await.unwrap();
             let turn = Arc::clone(&decoding.user_turns).acquire_owned().await.unwrap();
-            decoding.slice(&body, 0, 9, None).await.unwrap();
+            decoding.slice(&body, (0, 9), None, &agents(), all).await.unwrap();
             drop((turn, first));
-            assert_eq!(second.await.unwrap().frames.len(), 1);
+            assert_eq!(second.await.unwrap().made.unwrap().len(), 1);
         });
     }
 }

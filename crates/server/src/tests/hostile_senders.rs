@@ -290,3 +290,59 @@ fn a_request_ends_at_so_many_forbidden_frames() {
     assert_eq!(statuses(&post(&site, USER, &own)), [Stored]);
     assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"forbidden\"}"), 81.0);
 }
+
+/// A frame whose head is good and whose samples are no samples, so that it cannot be decoded.
+fn of_damaged_samples(origin: &str, seq: u64) -> Vec<u8> {
+    let text = |tag: u8, bytes: &[u8]| {
+        [&[tag << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+    };
+    let samples = 60_000_usize;
+    let septet = |at: usize| u8::try_from(samples >> (7 * at) & 0x7f).unwrap();
+    let length = [septet(0) | 0x80, septet(1) | 0x80, septet(2)];
+    let refs = [&[7 << 3 | 2][..], &length, &vec![0; samples]].concat();
+    let seq = [3 << 3, u8::try_from(seq).unwrap()];
+    let message = [text(1, origin.as_bytes()), text(2, &[7; 16]), seq.to_vec(), refs].concat();
+    let payload = zstd::bulk::compress(&message, 1).unwrap();
+    let mut frame = b"JMB1".to_vec();
+    frame.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+    frame.extend(crc32c::crc32c(&payload).to_le_bytes());
+    frame.extend(payload);
+    frame
+}
+
+#[test]
+fn samples_are_decoded_only_of_a_sender_who_may_send() {
+    let site = Site::start();
+    let (_, origin) = job(&site);
+    let frames = |outcome: &str| {
+        site.metric(&format!("jobmeter_ingest_frames_total{{outcome=\"{outcome}\"}}"))
+    };
+    let reason = |token: &str, origin: &str| {
+        let answer = post(&site, token, &of_damaged_samples(origin, 3));
+        wire::Answer::decode(&answer.body).unwrap().acks.remove(0).reason
+    };
+    let other = "Authorization: Bearer token-of-77\r\n";
+    // The access error, though no decoder could read the samples.
+    for (token, origin, why) in [
+        (NODE, "n2", "not that of origin n2"),
+        (USER, "n1", "n1 is no origin of `jobmeter run`"),
+        (USER, "n1/run-99", "user 1234 has no job"),
+        (other, &*origin, "user 77 has no job"),
+    ] {
+        let reason = reason(token, origin);
+        assert!(reason.contains(why), "{origin}: {reason}");
+    }
+    assert_eq!((frames("forbidden"), frames("malformed")), (4.0, 0.0));
+    // Who may send is told what is wrong with them.
+    for (token, origin) in [(NODE, "n1"), (USER, &*origin)] {
+        let reason = reason(token, origin);
+        assert!(reason.contains("ticks of 0 samples"), "{reason}");
+    }
+    assert_eq!((frames("forbidden"), frames("malformed")), (4.0, 2.0));
+    // Of many in one request, too; each has its answer.
+    let many: Vec<u8> =
+        (0..40).flat_map(|n| of_damaged_samples(&format!("n1/run-{}", 90 + n), 3)).collect();
+    let answer = post(&site, USER, &many);
+    assert_eq!(statuses(&answer), [RefusedForNow; 40]);
+    assert_eq!((frames("forbidden"), frames("malformed")), (44.0, 2.0));
+}

@@ -1,0 +1,177 @@
+//! Which of a request's batches are handed to the store. Runs where batches are decoded, and never on the threads that
+//! accept requests: it reads each table that is new.
+
+use crate::api::user_batches;
+use crate::app::App;
+use crate::auth::caller::Rights;
+use crate::auth::origin_policy::Tells;
+use crate::common::counts;
+use crate::control::value_rule::When;
+use crate::control::watch::Reading;
+use crate::ingest::decoding::Read;
+use crate::ingest::send_limits::TooFast;
+use crate::ingest::senders::Senders;
+use model::{Boot, JobEvent, Origin, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::Incoming;
+use wire::{Ack, AckStatus, Decoded};
+
+/// After so many frames that the caller may not send, the rest of a request is refused unseen: each of a user is a
+/// lookup in the registry.
+pub(crate) const FORBIDDEN_MAX: usize = 16;
+
+/// The caller of a request, as far as its batches depend on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    pub(crate) rights: Rights,
+    pub(crate) senders: Arc<Senders>,
+    pub(crate) received: Timestamp,
+    /// Frames before these that the caller may not send.
+    pub(crate) forbidden: usize,
+    pub(crate) rules: Arc<[When]>,
+}
+
+/// The frames of a slice: those for the store, and the acks of all.
+#[derive(Debug, Default)]
+pub(crate) struct Admitted {
+    /// One of each frame; of those for the store a refusal until the store says otherwise.
+    pub(crate) acks: Vec<Ack>,
+    pub(crate) batches: Vec<Incoming>,
+    /// The place of each batch's ack.
+    pub(crate) places: Vec<usize>,
+    pub(crate) events: Vec<Vec<JobEvent>>,
+    pub(crate) readings: Vec<Vec<Reading>>,
+    pub(crate) origins: BTreeSet<Origin>,
+    /// Frames that the caller may not send.
+    pub(crate) forbidden: usize,
+    /// Whether one frame is settled: the sender need not send it again.
+    pub(crate) settled: bool,
+}
+
+/// A batch that is not handed to the store.
+struct Rejected {
+    fate: counts::Frame,
+    why: String,
+    /// Whether its sender should send it again.
+    later: bool,
+}
+
+/// Decides on the frames of a slice.
+pub(crate) fn admit(app: &App, sending: &Sending, frames: Vec<Read>) -> Admitted {
+    let mut admitted = Admitted { forbidden: sending.forbidden, ..Admitted::default() };
+    for frame in frames {
+        match frame {
+            Read::Bad { why, later } => {
+                let rejected = Rejected { fate: counts::Frame::Malformed, why, later };
+                admitted.reject(app, (Boot([0; 16]), 0), rejected);
+            }
+            Read::Forbidden(head, why) => {
+                let rejected = too_many(admitted.forbidden).unwrap_or_else(|| forbidden(why, true));
+                admitted.reject(app, (head.boot, head.seq), rejected);
+            }
+            Read::Batch(decoded, bytes) => {
+                match check(app, sending, &decoded, admitted.forbidden) {
+                    Err(rejected) => admitted.reject(app, (decoded.boot, decoded.seq), rejected),
+                    Ok(()) => admitted.take(app, sending, *decoded, bytes),
+                }
+            }
+        }
+    }
+    admitted
+}
+
+impl Admitted {
+    fn reject(&mut self, app: &App, (boot, seq): (Boot, u64), rejected: Rejected) {
+        let Rejected { fate, why, later } = rejected;
+        self.forbidden += usize::from(matches!(fate, counts::Frame::Forbidden));
+        app.counts.frames.add(fate, 1);
+        self.settled |= !later;
+        self.acks.push(refused(boot, seq, later, why));
+    }
+
+    fn take(&mut self, app: &App, sending: &Sending, decoded: Decoded, frame: Vec<u8>) {
+        debug(&decoded);
+        let received = sending.received;
+        self.places.push(self.acks.len());
+        self.acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
+        self.origins.insert(decoded.origin.clone());
+        self.events.push(decoded.jobs.clone());
+        self.readings.push(app.watching.readings(&sending.rules, &decoded, received));
+        self.batches.push(Incoming { frame, decoded, received });
+    }
+}
+
+fn forbidden(why: String, later: bool) -> Rejected {
+    Rejected { fate: counts::Frame::Forbidden, why, later }
+}
+
+/// Why a frame is refused unseen, after so many that the caller may not send.
+fn too_many(before: usize) -> Option<Rejected> {
+    (before >= FORBIDDEN_MAX).then(|| {
+        let why =
+            format!("{FORBIDDEN_MAX} batches before this one may not be sent; send this one again");
+        forbidden(why, true)
+    })
+}
+
+/// Whether this batch is one that its caller may send, and within the caller's limits.
+fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result<(), Rejected> {
+    too_many(before).map_or(Ok(()), Err)?;
+    may_hold(app, sending, batch).map_err(|(why, later)| forbidden(why, later))?;
+    let user = match sending.rights {
+        Rights::User(uid) | Rights::StaffUser(uid) => Some(uid),
+        _ => None,
+    };
+    let received = sending.received;
+    if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
+        && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
+    {
+        return Err(Rejected { fate: counts::Frame::Limited, why, later: false });
+    }
+    let sender =
+        user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
+    let taken = app.send_limits.take_samples(&sender, batch, received);
+    taken.map_err(|TooFast { why, later }| {
+        app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
+        Rejected { fate: counts::Frame::Limited, why, later }
+    })
+}
+
+/// Whether the caller, who may send for the batch's origin, may send what the batch holds; else why not, and whether
+/// it may be sent again.
+fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String, bool)> {
+    let again = |why: String| (why, true);
+    match sending.rights {
+        Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny).map_err(again),
+        Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn).map_err(again),
+        Rights::Admin(_) => Ok(()),
+        _ => match sending.senders.job_start(&batch.origin) {
+            Some(start) => user_batches::check(app, batch, start),
+            None => Err(again(format!("{} is no origin of this caller", batch.origin))),
+        },
+    }
+}
+
+/// The ack of a batch that is not stored.
+fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
+    let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
+    let (samples_refused, samples_reason) = (0, String::new());
+    Ack { boot, seq, status, reason, samples_refused, samples_reason }
+}
+
+fn debug(batch: &Decoded) {
+    if log::log_enabled!(log::Level::Debug) {
+        let series: BTreeSet<u32> = batch.index.iter().copied().collect();
+        log::debug!(
+            "batch {} of {} (boot {}): {} samples of {} series, {} gaps, {} job events",
+            batch.seq,
+            batch.origin,
+            batch.boot,
+            batch.index.len(),
+            series.len(),
+            batch.gaps.len(),
+            batch.jobs.len()
+        );
+    }
+}
