@@ -91,6 +91,57 @@ fn a_named_node_opens_no_other_time_of_a_recorded_run() {
 }
 
 #[test]
+fn a_named_node_moves_no_time_of_a_recorded_run() {
+    let job = |registry: &Registry| {
+        let job = registry.job(&key(7)).unwrap().unwrap();
+        (job.start, job.stop, job.state)
+    };
+    let honest = |stop| of(2000, "n2", 900_002, stop);
+    let lies = [
+        of(2000, "n1", 5, None),
+        of(2000, "n1", 900_001, None),
+        of(2000, "n1", 900_001, Some(990_000)),
+        of(2000, "n1", 899_500, Some(990_000)),
+    ];
+    let nodes = ["n1", "n2"];
+    for lie in &lies {
+        for record_comes_last in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let registry = open(&dir);
+            let tell =
+                |stop| registry.tell(&[record(7, 900_000, stop, &nodes)], at(995_000)).unwrap();
+            if !record_comes_last {
+                tell(None);
+            }
+            registry.apply(&[honest(None)], at(900_003)).unwrap();
+            registry.apply(std::slice::from_ref(lie), at(995_000)).unwrap();
+            if record_comes_last {
+                tell(None);
+            }
+            let (start, stop, state) = job(&registry);
+            let start = start.unwrap();
+            assert!(start >= at(899_940), "{lie:?} moves the start to {start}");
+            assert_eq!((stop, state), (None, JobState::Running), "{lie:?}");
+            registry.apply(&[honest(Some(905_000))], at(905_001)).unwrap();
+            tell(Some(905_001));
+            let (start, stop, state) = job(&registry);
+            assert!(start.unwrap() >= at(899_940), "{lie:?}");
+            assert_eq!((stop, state), (Some(at(905_001)), JobState::Ended), "{lie:?}");
+            // It binds its own allocation, which the node's own samples show.
+            let stays = registry.allocations(&key(7), start.unwrap()).unwrap();
+            assert_eq!(stays.iter().filter(|stay| stay.device.as_str() == "n1").count(), 1);
+        }
+    }
+    // Nodes that agree with the record by a minute are believed: they see the first and the last process.
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.tell(&[record(7, 900_000, Some(905_000), &nodes)], at(905_100)).unwrap();
+    registry.apply(&[of(2000, "n1", 899_980, Some(905_030))], at(905_100)).unwrap();
+    let times = (Some(at(899_980)), Some(at(905_030)), JobState::Ended);
+    assert_eq!(job(&registry), times);
+}
+
+#[test]
 fn a_start_in_the_future_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);

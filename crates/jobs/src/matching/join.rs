@@ -46,6 +46,14 @@ pub(crate) fn within(run: Span, record: Span, clock_us: i64) -> Span {
     Span { start, stop: run.stop.into_iter().chain(latest).min() }
 }
 
+/// When a run is shown to have begun and ended: as its nodes report, cut to [`within`] of its record. An end beyond that,
+/// or none although the record has one, is the record's. So no node moves the time of a job that others were on too.
+pub(crate) fn shown(run: Span, record: Span, clock_us: i64) -> Span {
+    let cut = within(run, record, clock_us);
+    let stop = if cut.stop == run.stop { run.stop } else { record.stop };
+    Span { start: cut.start, stop: stop.map(|stop| stop.max(cut.start)) }
+}
+
 /// The place of the record that a run has; `records` of `None` never started.
 pub(crate) fn pick(run: Span, records: &[Option<Span>]) -> Option<usize> {
     let rank = |record: &Span| {
@@ -89,12 +97,26 @@ pub(crate) struct Joined {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JoinedRun {
     pub(crate) run: Run,
-    /// Its start, or a microsecond after the start of the run before it: an ID and a start name one run.
+    /// When it is shown to have begun, or a microsecond after the start of the run before it: an ID and a start name
+    /// one run.
     pub(crate) start: Timestamp,
+    /// When it is shown to have ended.
+    pub(crate) stop: Option<Timestamp>,
     /// The place of its record.
     pub(crate) place: Option<usize>,
-    /// Whether the visits alone would make other runs.
+    /// Whether the visits alone would make other runs, or other times of this one.
     pub(crate) merged: bool,
+}
+
+impl JoinedRun {
+    /// Works out when the run is shown to have begun and ended.
+    fn set_times(&mut self, records: &[RecordSpan]) {
+        let run = Span { start: self.run.start(), stop: self.run.stop() };
+        let record = self.place.and_then(|place| records.get(place)?.span);
+        let times = record.map_or(run, |record| shown(run, record, self.run.clock_us()));
+        self.merged |= times != run;
+        (self.start, self.stop) = (times.start, times.stop);
+    }
 }
 
 /// The record of one visit.
@@ -137,22 +159,23 @@ pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
                     first.merged = true;
                 }
                 None => {
-                    let (run, start) = (Run { stays }, Timestamp(0));
-                    joined.push(JoinedRun { run, start, place, merged: several });
+                    let (run, start, stop) = (Run { stays }, Timestamp(0), None);
+                    joined.push(JoinedRun { run, start, stop, place, merged: several });
                 }
             }
         }
     }
-    for JoinedRun { run, .. } in &mut joined {
-        run.stays.sort_unstable_by(|a, b| a.visit.cmp(&b.visit));
+    for one in &mut joined {
+        one.run.stays.sort_unstable_by(|a, b| a.visit.cmp(&b.visit));
+        one.set_times(records);
     }
     joined.sort_by(|a, b| {
-        (a.run.start(), &a.run.stays.first().map(|stay| &stay.visit))
-            .cmp(&(b.run.start(), &b.run.stays.first().map(|stay| &stay.visit)))
+        (a.start, &a.run.stays.first().map(|stay| &stay.visit))
+            .cmp(&(b.start, &b.run.stays.first().map(|stay| &stay.visit)))
     });
     let mut before = Timestamp(i64::MIN);
     for one in &mut joined {
-        one.start = one.run.start().max(before.plus(1));
+        one.start = one.start.max(before.plus(1));
         before = one.start;
     }
     Joined { runs: joined, strays }

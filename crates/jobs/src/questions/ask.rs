@@ -172,14 +172,17 @@ impl Registry {
         let span = Span { start, stop: run.stop };
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
-            "SELECT told_start, told_stop, clock_us FROM runs
-             WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND told_start IS NOT NULL",
+            "SELECT o.start, o.stop, r.clock_us FROM runs r JOIN records o ON o.record = r.record
+             WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3 AND o.start IS NOT NULL",
         )?;
         let place = params![run.key.cluster.as_str(), run.key.id.get(), start.0];
         let recorded = find
             .query_row(place, |row| {
                 let stop = row.get::<_, Option<i64>>(1)?.map(Timestamp);
-                Ok(within(span, Span { start: Timestamp(row.get(0)?), stop }, row.get(2)?))
+                let record = Span { start: Timestamp(row.get(0)?), stop };
+                // Where the record's end is shown, nodes stated a later one, or none.
+                let span = Span { stop: span.stop.filter(|_| span.stop != stop), ..span };
+                Ok(within(span, record, row.get(2)?))
             })
             .optional()?;
         let Span { start, stop } = recorded.unwrap_or(span);

@@ -6,7 +6,7 @@
 use crate::RegistryError;
 use crate::common::registry::AskUsers;
 use crate::common::sql_parts::device;
-use crate::matching::join::{JoinedRun, RecordSpan, Span, join, pick};
+use crate::matching::join::{JoinedRun, RecordSpan, Span, join, pick, shown};
 use crate::matching::visits::{Said, Visit};
 use crate::runs::store_visits::{Who, who};
 use crate::runs::strays;
@@ -33,12 +33,14 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
         return work_out(db, key, users);
     }
     let mut picks = Vec::new();
-    for (run, span, merged) in seen(db, key)? {
-        let place = pick(span, &spans);
+    for Seen { run, span, clock_us, merged } in seen(db, key)? {
+        let place = pick(span.by_the_server(clock_us), &spans);
         let shared = place.is_some() && picks.iter().any(|(_, other)| *other == place);
         let record = place.and_then(|place| recorded.get(place)).map(|recorded| recorded.record);
         let strays = record.is_some_and(|record| strays::in_run(db, run, record).unwrap_or(true));
-        if merged || shared || strays {
+        let record = place.and_then(|place| spans.get(place).copied().flatten());
+        let is_cut = record.is_some_and(|record| shown(span, record, clock_us) != span);
+        if merged || shared || strays || is_cut {
             return work_out(db, key, users);
         }
         picks.push((run, place));
@@ -101,8 +103,17 @@ fn devices(db: &Connection, record: i64) -> Result<BTreeSet<DeviceId>, RegistryE
     Ok(devices)
 }
 
-/// The runs that nodes saw, and whether records made them one.
-fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<(i64, Span, bool)>> {
+/// A run that nodes saw.
+struct Seen {
+    run: i64,
+    /// By the clock of its nodes.
+    span: Span,
+    clock_us: i64,
+    /// Whether records made it of several, or cut its time.
+    merged: bool,
+}
+
+fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Seen>> {
     let mut find = db.prepare_cached(
         "SELECT run, start, stop, merged, clock_us FROM runs
          WHERE cluster = ?1 AND id = ?2 AND visits > 0 ORDER BY start, run",
@@ -110,7 +121,7 @@ fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<(i64, Span, bool)
     let seen = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let stop: Option<i64> = row.get(2)?;
         let span = Span { start: Timestamp(row.get(1)?), stop: stop.map(Timestamp) };
-        Ok((row.get(0)?, span.by_the_server(row.get(4)?), row.get(3)?))
+        Ok(Seen { run: row.get(0)?, span, clock_us: row.get(4)?, merged: row.get(3)? })
     })?;
     seen.collect()
 }
@@ -142,13 +153,13 @@ fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
 fn write_run(
     db: &Connection,
     key: &JobKey,
-    JoinedRun { run, start, merged, .. }: &JoinedRun,
+    JoinedRun { run, start, stop, merged, .. }: &JoinedRun,
     who: &Who,
 ) -> Result<i64, RegistryError> {
     let number = insert_run(db, key, (start.0, run.clock_us()), who)?;
     let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
     db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
-        .execute(params![number, run.stop().map(|stop| stop.0), last_start, merged])?;
+        .execute(params![number, stop.map(|stop| stop.0), last_start, merged])?;
     let mut insert = db.prepare_cached(
         "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -190,7 +201,8 @@ pub(crate) fn insert_run(
 
 /// Writes which run has which record, and a run for each record that no node saw. A record's number is not put beside
 /// the name of another whom the node names. A record's name takes its number from a scheduler or the name service, never
-/// from a node: it would say whose the job is on other nodes.
+/// from a node: it would say whose the job is on other nodes. `told_start` and `told_stop` reach from the first to the last
+/// of what the record and the visits say, also of a run that is shown as shorter: indexes find its visits by them.
 fn link(
     db: &Connection,
     key: &JobKey,
@@ -205,7 +217,12 @@ fn link(
                  ELSE coalesce(o.user, node_user) END,
              uid = CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, node_uid) END,
              account = o.account, project = o.project, name = o.name, queue = o.queue,
-             exit_code = o.exit_code, told_start = o.start, told_stop = o.stop
+             exit_code = o.exit_code,
+             told_start = CASE merged WHEN 0 THEN o.start
+                 ELSE min(o.start, (SELECT min(v.start) FROM visits v WHERE v.run = ?1)) END,
+             told_stop = CASE merged WHEN 0 THEN o.stop
+                 ELSE (SELECT CASE WHEN count(*) = count(v.stop) THEN max(o.stop, max(v.stop)) END
+                     FROM visits v WHERE v.run = ?1) END
          FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",
     )?;
     for (run, place) in picks {

@@ -391,3 +391,6 @@ fn words(error: &tokio_postgres::Error) -> String {
         None => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;
