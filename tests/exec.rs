@@ -140,11 +140,11 @@ fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_
     let exec = "[sources.exec]\ncommand = [\"/bin/true\"]\n";
     assert_eq!(check(exec), (0, String::new()));
     for (more, place, told) in [
-        ("pattern = \"(\"", "agent.toml:3:11: ", "it is no regular expression"),
+        ("pattern = \"(\"", "agent.toml:3:11: ", "not a regular expression"),
         ("metric = \"exec_value_wats\"", "agent.toml:3:10: ", "is `exec_value_watts` meant?"),
         ("nam = \"x\"", "agent.toml:3:1: ", "is `sources.exec.name` meant?"),
         ("user = \"nobdy\"", "agent.toml:3:8: ", "is `nobody` meant?"),
-        ("user = \"root\"", "agent.toml:3:8: ", "no program is run as root"),
+        ("user = \"root\"", "agent.toml:3:8: ", "programs do not run as root"),
         ("[sources.perf]\nevents = [\"nosuch/x/\"]", "agent.toml:4:10: ", "has no PMU `nosuch`"),
     ] {
         let (code, errors) = check(&format!("{exec}{more}\n"));

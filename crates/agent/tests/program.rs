@@ -319,7 +319,8 @@ fn it_says_which_sources_give_nothing_and_why_until_they_do() {
         fs::write(zone.join("temp"), temperature).unwrap();
     }
     agent.signal(Signal::HUP);
-    let expected = "thermal/zones broken: /sys/class/thermal/thermal_zone1/temp: it is no number";
+    let expected =
+        "thermal/zones broken: /sys/class/thermal/thermal_zone1/temp: it is not a number";
     until("the trouble of a part", || said(&server.posts()).is_some_and(|text| text == expected));
     agent.end();
 }

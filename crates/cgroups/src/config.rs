@@ -1,33 +1,32 @@
-//! What is looked for, and where.
+//! Configuration of discovery: schedulers, layouts and directories.
 
 use crate::Pattern;
 use model::ClusterId;
 use std::time::Duration;
 
-/// What [`crate::Discovery`] looks for. The default finds OAR's, Slurm's and `jobmeter run`'s jobs
-/// where they are by the schedulers' own defaults, and systemd's units on a machine without a
-/// scheduler.
+/// Configuration of [`crate::Discovery`]. The default finds jobs of OAR, Slurm and `jobmeter run` in the
+/// schedulers' default directories, and systemd's units on a machine without a scheduler.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// OAR, if it is looked for.
+    /// OAR; `None` finds no jobs of it.
     pub oar: Option<LayoutConfig>,
-    /// Slurm, if it is looked for.
+    /// Slurm; `None` finds no jobs of it.
     pub slurm: Option<LayoutConfig>,
-    /// Jobs of `jobmeter run`, if they are looked for: of which cluster they are.
+    /// The cluster of `jobmeter run` jobs; `None` finds no such jobs.
     pub local: Option<ClusterId>,
-    /// Whether jobs count that `jobmeter run` reports itself (`run_N@SERVER`): for those who show jobs and report none.
+    /// Whether to include jobs that `jobmeter run` reports itself (`run_N@SERVER`): for programs that
+    /// show jobs without reporting them.
     pub runs: bool,
     /// A site's own layouts.
     pub patterns: Vec<Pattern>,
-    /// Users beside root who may own the directories of jobs and those above them. OAR's own
-    /// account `oar` is found in `/etc/passwd`; a scheduler's account that is not there has to be
-    /// given.
+    /// Users besides root that may own the directories of jobs and their parents. OAR's own account `oar` is
+    /// found in `/etc/passwd`; another scheduler account must be configured.
     pub scheduler_uids: Vec<u32>,
-    /// Whether systemd's services and sessions are shown on a machine without a scheduler.
+    /// Whether to report systemd's services and sessions on a machine without a scheduler.
     pub units: bool,
-    /// How often everything is looked at again even if nothing was noted.
+    /// Interval of full scans, independent of events.
     pub rescan: Duration,
-    /// How often version 1's jobs are asked whether they still have a process; see
+    /// Interval at which jobs of version 1 are checked for processes; see
     /// [`crate::Discovery::update`].
     pub presence: Duration,
 }
@@ -35,16 +34,16 @@ pub struct Config {
 /// One scheduler.
 #[derive(Clone, Debug)]
 pub struct LayoutConfig {
-    /// Whose jobs these are.
+    /// The cluster of the jobs.
     pub cluster: ClusterId,
-    /// Directories in which the jobs' directories lie (for Slurm's version 1: those of its users),
-    /// such as `/dev/oar_cgroups_links/cpuset/oar`. They replace the default places. Links in them
-    /// are followed if they are root's. The same place is looked at in every hierarchy.
+    /// Parent directories of the jobs' directories (for Slurm's version 1: of its users' directories),
+    /// such as `/dev/oar_cgroups_links/cpuset/oar`. They replace the default ones. Links in these paths
+    /// are followed if root owns them. The same relative path is used in every hierarchy.
     pub roots: Vec<String>,
 }
 
 impl LayoutConfig {
-    /// A scheduler at its default places.
+    /// A scheduler with its default directories.
     pub const fn new(cluster: ClusterId) -> Self {
         Self { cluster, roots: Vec::new() }
     }

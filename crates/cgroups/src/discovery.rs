@@ -1,9 +1,9 @@
-//! Which jobs are on this node, kept up to date.
+//! Keeps the list of jobs on this node up to date.
 
 use crate::directories::facts::Facts;
-use crate::directories::tree::{Claim, Looking, Tree, judge};
+use crate::directories::tree::{Claim, ScanContext, Tree, judge};
 use crate::places::{Fingerprint, Places, fingerprint};
-use crate::runs::{Changes, Checking, Runs};
+use crate::runs::{Changes, CheckContext, Runs};
 use crate::{
     Config, Counts, Hierarchies, JobCgroup, JobDir, Jobs, REFUSED_SHOWN_MAX, Refused, Report,
     UnitCgroup,
@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Most units shown.
+/// Maximum number of units reported.
 pub const UNITS_MAX: usize = 512;
 
-/// Between two tries to learn a SLUID's job, while the job is new.
+/// Interval between attempts to resolve a SLUID of a new job.
 const SLUID_TRY: Duration = Duration::from_millis(250);
 
-/// Tries at that pace; afterwards one with each full look.
+/// Number of attempts at that interval; afterwards one with each full scan.
 const SLUID_TRIES: u32 = 240;
 
-/// Finds jobs, and notices when they start, run empty and end.
+/// Finds jobs, and detects their start, their last process and their end.
 #[derive(Debug)]
 pub struct Discovery {
     config: Config,
@@ -61,7 +61,7 @@ impl Changes {
 }
 
 impl Discovery {
-    /// Finds nothing yet; see [`Self::update`].
+    /// A discovery without results; see [`Self::update`].
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -86,19 +86,19 @@ impl Discovery {
         }
     }
 
-    /// What becomes readable when something comes, goes or changes: time for an update. `None`
-    /// before the first update, for a recorded machine, and where the kernel gave none.
+    /// A descriptor that becomes readable after a change: time for an update. `None` before the first update,
+    /// on a recorded machine, and if the kernel provides no inotify.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.notify.as_ref().map(AsFd::as_fd)
     }
 
-    /// Directories that are known to be a job's, though not of which.
+    /// Number of job directories with an unknown job ID.
     pub const fn unresolved(&self) -> usize {
         self.unresolved
     }
 
-    /// The users' own jobs: which numbers the server registered for whom. A directory of `jobmeter
-    /// run` that belongs to a user counts only for one of these.
+    /// Sets the users' own jobs: job IDs that the server registered, with their users. A user's directory of
+    /// `jobmeter run` counts only if it is registered.
     pub fn set_registered(&mut self, mut registered: Vec<(JobId, u32)>) {
         registered.sort_unstable();
         if self.registered != registered {
@@ -108,8 +108,8 @@ impl Discovery {
         }
     }
 
-    /// The identity of the server: a directory of `jobmeter run` with another one is no job of it. Before the first
-    /// call the jobs of every server count.
+    /// Sets the identity of the server: directories of `jobmeter run` with another identity do not count.
+    /// Before the first call, the jobs of every server count.
     pub fn set_server(&mut self, server: &str) {
         if self.server.as_deref() != Some(server) {
             self.server = Some(server.into());
@@ -118,15 +118,15 @@ impl Discovery {
         }
     }
 
-    /// Tells what an earlier run of the program knew of directories, by inode number, since the
-    /// same boot. Without it a directory's age may be underrated after a restart, and its counters
-    /// seem to have begun later.
+    /// Restores the creation times of directories, by inode number, from an earlier run of the program since
+    /// the same boot. Without them, the age of a directory may be underestimated after a restart, and its
+    /// counters seem to start later.
     pub fn recall(&mut self, made: impl IntoIterator<Item = (u64, Timestamp)>) {
         self.facts.recall(made);
     }
 
-    /// What the next run of the program should be told by [`Self::recall`]: the directories of jobs
-    /// and units, by inode number, and when they were made.
+    /// The state for [`Self::recall`] in the next run of the program: creation times of the directories of
+    /// jobs and units, by inode number.
     pub fn known(&self) -> impl Iterator<Item = (u64, Timestamp)> {
         let of_interest =
             |node: &crate::directories::tree::Node| node.what.claim.is_some() || node.what.unit;
@@ -138,11 +138,10 @@ impl Discovery {
 
     /// Brings `jobs` up to date.
     ///
-    /// To be called whenever [`Self::fd`] is readable, and at least every [`Config::presence`]
-    /// while version 1's jobs run: of these the kernel does not tell when their last process ends,
-    /// so each call after that time asks them, at the price of one small file or one `stat` a job.
-    /// Without new events, and between the full looks of every [`Config::rescan`], a call reads
-    /// nothing else and allocates nothing.
+    /// Call it whenever [`Self::fd`] is readable, and at least every [`Config::presence`] while jobs of
+    /// version 1 run: the kernel sends no event when their last process ends, so a call after that interval
+    /// checks them, at the cost of one small file or one `stat` per job. Without new events, and between the
+    /// full scans of every [`Config::rescan`], a call reads nothing else and allocates nothing.
     pub fn update(&mut self, root: &Root, now: Timestamp, jobs: &mut Jobs) -> Changes {
         let mut changes = Changes::default();
         let mut changed = self.runs.forget_ended();
@@ -168,13 +167,13 @@ impl Discovery {
             self.last_presence = Some(now);
         }
         let notify = self.notify.as_ref();
-        let checking = Checking { root, notify, due: presence, full, now };
+        let cx = CheckContext { root, notify, due: presence, full, now };
         let moved = self.tree.take_changed();
         if moved || changed {
             let mounts = self.hierarchies.mounts();
-            changed |= self.runs.regroup(&checking, &mut self.tree, mounts, &mut changes);
+            changed |= self.runs.regroup(&cx, &mut self.tree, mounts, &mut changes);
         }
-        changed |= self.runs.check(&checking, &mut self.tree, &mut changes);
+        changed |= self.runs.check(&cx, &mut self.tree, &mut changes);
         if moved || changed {
             self.count();
         }
@@ -186,20 +185,20 @@ impl Discovery {
         changes
     }
 
-    /// Opens what tells of changes, once, on the machine itself.
+    /// Opens the sources of events, once, on a live machine.
     fn begin(&mut self, root: &Root) {
         if self.began {
             return;
         }
         self.began = true;
         if root.is_live() {
-            // Without these everything is looked at again and again.
+            // Without them, every update scans everything.
             self.notify = Inotify::new().ok();
             self.mounts_file = MountsFile::open(root).ok();
         }
     }
 
-    /// Takes the kernel's events; true if some are lost.
+    /// Handles the kernel's events; true if some are lost.
     fn drain(&mut self, root: &Root) -> bool {
         let Some(notify) = &self.notify else { return false };
         let (tree, runs, counts) = (&mut self.tree, &mut self.runs, &mut self.counts);
@@ -235,7 +234,7 @@ impl Discovery {
         lost || drained.is_err()
     }
 
-    /// Looks where the hierarchies are and where jobs may be; begins anew if that is not as it was.
+    /// Rereads the hierarchies and the layout roots; restarts the tree if they changed.
     fn survey(&mut self, root: &Root, remounted: bool) {
         let given = [&self.config.oar, &self.config.slurm].into_iter().flatten();
         let has_roots = given.into_iter().any(|layout| !layout.roots.is_empty());
@@ -257,7 +256,7 @@ impl Discovery {
     }
 
     fn scan(&mut self, root: &Root, now: Timestamp) {
-        let mut looking = Looking {
+        let mut cx = ScanContext {
             root,
             now,
             mounts: self.hierarchies.mounts(),
@@ -270,10 +269,10 @@ impl Discovery {
             server: self.server.as_deref(),
             counts: &mut self.counts,
         };
-        self.tree.scan(&mut looking);
+        self.tree.scan(&mut cx);
     }
 
-    /// Asks Slurm's daemons for the numbers of jobs that are known by their SLUIDs alone.
+    /// Resolves SLUIDs to job IDs by Slurm's daemons.
     fn resolve_sluids(&mut self, root: &Root, now: Timestamp, full: bool) {
         let new = self.tree.is_changed();
         if (self.unresolved == 0 && !new)
@@ -304,7 +303,7 @@ impl Discovery {
         }
     }
 
-    /// Counts what was refused and what is unresolved, and whether a scheduler was seen.
+    /// Counts rejected and unresolved directories, and detects a scheduler.
     fn count(&mut self) {
         let (mut refused, mut unresolved, mut scheduler) = (0, 0, false);
         for (_, node) in self.tree.nodes() {
@@ -318,7 +317,7 @@ impl Discovery {
         self.scheduler_seen |= scheduler;
     }
 
-    /// Writes the units into `jobs`; true if they are others.
+    /// Writes the units into `jobs`; true if they changed.
     fn publish_units(&mut self, jobs: &mut Jobs) -> bool {
         let mut units: BTreeMap<&str, UnitCgroup> = BTreeMap::new();
         self.counts.units_refused = 0;
@@ -362,7 +361,7 @@ impl Discovery {
         jobs.generation = self.generation;
     }
 
-    /// What was found, refused and done so far.
+    /// State and counters of the discovery.
     pub fn report(&self) -> Report {
         let nodes = || self.tree.nodes();
         let refused = nodes().filter_map(|(path, node)| {
@@ -380,18 +379,18 @@ impl Discovery {
         }
     }
 
-    /// What was done so far.
+    /// Counters since the start.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The hierarchies, as they were last looked at.
+    /// The hierarchies as of the last survey.
     pub const fn hierarchies(&self) -> &Hierarchies {
         &self.hierarchies
     }
 }
 
-/// Whether so much time has passed, or the clock was set back.
+/// Whether this time has passed, or the clock was set back.
 fn is_due(last: Option<Timestamp>, now: Timestamp, after: Duration) -> bool {
     last.is_none_or(|last| u128::from(now.since(last).unsigned_abs()) >= after.as_micros())
 }

@@ -1,10 +1,10 @@
-//! Which trees of cgroups this machine has, and where they are mounted.
+//! The cgroup hierarchies of this machine and their mount points.
 
 use crate::Hierarchy;
 use kernel::cgroup::{CgroupMount, CgroupVersion, cgroup_mounts};
 use kernel::{ReadError, Root};
 
-/// The version 1 controllers that a job may be found by, by their mount options.
+/// Version 1 controllers that can contain jobs, by their mount options.
 const CONTROLLERS: [(&str, Hierarchy); 9] = [
     ("cpu", Hierarchy::Cpu),
     ("cpuacct", Hierarchy::Cpuacct),
@@ -17,26 +17,26 @@ const CONTROLLERS: [(&str, Hierarchy); 9] = [
     ("perf_event", Hierarchy::PerfEvent),
 ];
 
-/// A mounted tree.
+/// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where, under the machine's root and without a leading `/`.
+    /// Mount point, under the machine's root and without a leading `/`.
     pub path: String,
-    /// What is mounted there: one hierarchy, or several version 1 controllers together.
+    /// One hierarchy, or several version 1 controllers mounted together.
     pub hierarchies: Vec<Hierarchy>,
 }
 
-/// The mounted trees, each hierarchy once.
+/// The mounted hierarchies, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
     mounts: Vec<Mount>,
 }
 
 impl Hierarchies {
-    /// Reads them from `/proc/self/mounts`, or `/proc/mounts` where a recorded machine lacks that.
+    /// Reads them from `/proc/self/mounts`, or from `/proc/mounts` if a recorded machine lacks it.
     ///
     /// # Errors
-    /// Neither file can be read.
+    /// Neither file is readable.
     pub fn read(root: &Root) -> Result<Self, ReadError> {
         let mut text = Vec::new();
         match root.read("proc/self/mounts", &mut text) {
@@ -46,8 +46,7 @@ impl Hierarchies {
         Ok(Self::of(cgroup_mounts(&text)))
     }
 
-    /// Of several mounts of one hierarchy the first below `/sys/fs/cgroup` is taken, else the
-    /// first.
+    /// Of several mounts of one hierarchy, uses the first below `/sys/fs/cgroup`, else the first.
     fn of(mut found: Vec<CgroupMount>) -> Self {
         found.sort_by_key(|mount| !mount.point.starts_with("sys/fs/cgroup"));
         let mut mounts: Vec<Mount> = Vec::new();
@@ -61,20 +60,19 @@ impl Hierarchies {
         Self { mounts }
     }
 
-    /// The mounted trees.
+    /// The mounted hierarchies.
     pub fn mounts(&self) -> &[Mount] {
         &self.mounts
     }
 
-    /// Whether version 2 is mounted and no version 1 controller is, so that a job's one directory
-    /// says all.
+    /// Whether version 2 is mounted without any version 1 controller, so that a job has only one directory.
     pub fn is_unified(&self) -> bool {
         let mut all = self.mounts.iter().flat_map(|mount| &mount.hierarchies).peekable();
         all.peek().is_some() && all.all(|h| matches!(h, Hierarchy::Unified | Hierarchy::Named))
     }
 
-    /// The part of a path below the tree that it lies in, without a leading `/`; empty for the
-    /// tree's root.
+    /// A path relative to the mount point of its hierarchy, without a leading `/`; empty for the
+    /// mount point itself.
     pub(crate) fn below_mount<'a>(&self, path: &'a str) -> Option<&'a str> {
         self.mounts.iter().find_map(|mount| {
             let rest = path.strip_prefix(mount.path.as_str())?;
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_alone_and_nothing_at_all() {
+    fn version_2_only_and_no_hierarchy() {
         assert!(of("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n").is_unified());
         let none = of("proc /proc proc rw 0 0\n");
         assert!(none.mounts().is_empty() && !none.is_unified());

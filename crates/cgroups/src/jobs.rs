@@ -1,18 +1,18 @@
-//! The jobs on this node, as their cgroups show.
+//! The jobs on this node, by their cgroups.
 
 use model::{ClusterId, JobKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// Most directories of all jobs of one user that a source looks at in a round. A user may make any number of them where a
-/// cgroup is the user's, and each costs the agent three system calls.
+/// Maximum number of directories over all jobs of one user that a source reads per round. A user can create
+/// any number of directories in their own cgroups, and each costs the agent three system calls.
 pub const USER_DIRECTORIES_MAX: usize = 1024;
 
-/// What a job has of them at least: a scheduler lets only so many jobs onto a node, and its steps have up to 8 directories
-/// each. A user starts up to 512 jobs with `jobmeter run`.
+/// Minimum per job: a scheduler limits the number of jobs on a node, and their steps have up to 8 directories
+/// each. A user can start up to 512 jobs with `jobmeter run`.
 const JOB_DIRECTORIES_MIN: usize = 32;
 const LOCAL_JOB_DIRECTORIES_MIN: usize = 2;
 
-/// A tree of cgroups: one for each controller in version 1, one for all in version 2.
+/// A cgroup hierarchy: one for each controller in version 1, one for all in version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hierarchy {
     /// Version 2, alone or beside version 1.
@@ -42,32 +42,31 @@ pub enum Hierarchy {
 /// A directory of a job in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobDir {
-    /// In which tree.
+    /// The hierarchy.
     pub hierarchy: Hierarchy,
-    /// Where, under the machine's root and without a leading `/`:
-    /// `sys/fs/cgroup/cpuset/oar/alice_12`.
+    /// Path under the machine's root, without a leading `/`: `sys/fs/cgroup/cpuset/oar/alice_12`.
     pub path: String,
 }
 
-/// A job that has a cgroup on this node.
+/// A job with a cgroup on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobCgroup {
-    /// Which job.
+    /// The job.
     pub key: JobKey,
-    /// Its number as the scheduler spells it.
+    /// Its ID as written by the scheduler.
     pub spelling: Box<str>,
-    /// Login name, where the layout tells (OAR 2).
+    /// Login name, if the layout contains it (OAR 2).
     pub user: Option<Box<str>>,
-    /// The user's number, where the layout tells (Slurm, OAR 3).
+    /// User ID, if the layout contains it (Slurm, OAR 3).
     pub uid: Option<u32>,
-    /// Its directories, sorted, at most one for each hierarchy; none once it has ended and they are
-    /// gone.
+    /// Its directories, sorted, at most one per hierarchy; empty once the job has ended and they are
+    /// removed.
     pub dirs: Vec<JobDir>,
-    /// When its first directory was made.
+    /// Creation time of its first directory.
     pub created: Timestamp,
-    /// Whether it has or had a process. Until then it is known and gives no sample.
+    /// Whether it has or had a process. Before that, it gives no samples.
     pub populated: bool,
-    /// Most of its directories that a source looks at: its part of [`USER_DIRECTORIES_MAX`].
+    /// Maximum number of its directories that a source reads: its part of [`USER_DIRECTORIES_MAX`].
     pub directories_max: usize,
 }
 
@@ -78,7 +77,8 @@ impl JobCgroup {
     }
 }
 
-/// Gives the jobs of each user equal parts of the directories that are looked at. A job of an unknown user has its own.
+/// Divides the limit of directories among the jobs of each user. A job of an unknown user has a limit of
+/// its own.
 pub(crate) fn divide_directories(jobs: &mut [&mut JobCgroup]) {
     let mut counts: BTreeMap<Owner, usize> = BTreeMap::new();
     for job in &*jobs {
@@ -93,37 +93,37 @@ pub(crate) fn divide_directories(jobs: &mut [&mut JobCgroup]) {
     }
 }
 
-/// The user of a job by number and name.
+/// User ID and name of a job's user.
 type Owner = (Option<u32>, Option<Box<str>>);
 
 fn owner(job: &JobCgroup) -> Owner {
     (job.uid, job.user.clone())
 }
 
-/// A cgroup that is no job: a systemd service or session, shown as a part of the device.
+/// A cgroup that is not a job: a systemd service or session, reported as a part of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitCgroup {
     /// `ssh.service`, `session-2.scope`.
     pub name: Box<str>,
-    /// Its directories, as a job's.
+    /// Its directories, like those of a job.
     pub dirs: Vec<JobDir>,
-    /// When its first directory was made.
+    /// Creation time of its first directory.
     pub created: Timestamp,
 }
 
 /// The jobs on this node now.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs {
-    /// Ordered by key.
+    /// Sorted by key.
     pub(crate) jobs: Vec<JobCgroup>,
-    /// Ordered by name; empty where a scheduler has jobs here.
+    /// Sorted by name; empty if a scheduler has jobs on this node.
     pub(crate) units: Vec<UnitCgroup>,
-    /// Grows whenever a job or unit comes, goes or changes.
+    /// Increases whenever a job or unit is added, removed or changed.
     pub(crate) generation: u64,
 }
 
 impl Jobs {
-    /// A set of jobs put together by hand, for tests and for `jobmeter run`.
+    /// Builds a list of jobs, for tests and for `jobmeter run`.
     pub fn new(mut jobs: Vec<JobCgroup>, mut units: Vec<UnitCgroup>) -> Self {
         jobs.sort_by(|a, b| a.key.cmp(&b.key));
         divide_directories(&mut jobs.iter_mut().collect::<Vec<_>>());
@@ -131,30 +131,30 @@ impl Jobs {
         Self { jobs, units, generation: 1 }
     }
 
-    /// The same jobs, as what came after these.
+    /// The same jobs, as a later state than `earlier`.
     #[must_use]
     pub const fn after(mut self, earlier: &Self) -> Self {
         self.generation = earlier.generation + 1;
         self
     }
 
-    /// Every job, ordered by key.
+    /// All jobs, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &JobCgroup> {
         self.jobs.iter()
     }
 
-    /// The job of a key.
+    /// The job with this key.
     pub fn get(&self, key: &JobKey) -> Option<&JobCgroup> {
         let place = self.jobs.binary_search_by(|job| job.key.cmp(key)).ok()?;
         self.jobs.get(place)
     }
 
-    /// Every unit, ordered by name.
+    /// All units, sorted by name.
     pub fn units(&self) -> &[UnitCgroup] {
         &self.units
     }
 
-    /// Another number means that something came, went or changed since.
+    /// Changes whenever a job or unit is added, removed or changed.
     pub const fn generation(&self) -> u64 {
         self.generation
     }

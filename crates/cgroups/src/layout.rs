@@ -1,9 +1,8 @@
-//! How schedulers name the cgroups of their jobs: one file each.
+//! Naming of the schedulers' job cgroups: one file per layout.
 //!
-//! A layout says of a directory, by the names on the way from the hierarchy's root, whether it is a
-//! job's, may have jobs below it, or is none of its business. It decides by the whole way, never by
-//! a part of it: `…/user.slice/…/job_1` is no Slurm job. Who owns the directories is checked
-//! elsewhere, for all layouts.
+//! A layout classifies a directory by its path from the hierarchy's root: it is a job's, may contain jobs, or
+//! is irrelevant. The whole path decides, never a part of it: `…/user.slice/…/job_1` is not a Slurm job. The
+//! ownership of directories is checked elsewhere, for all layouts.
 
 mod local;
 mod oar;
@@ -16,69 +15,69 @@ pub(crate) use slurm::title_job;
 
 use model::{ClusterId, JobId};
 
-/// Deepest directory that is looked at, counted from the hierarchy's root.
+/// Maximum depth of directories, counted from the hierarchy's root.
 pub(crate) const DEPTH_MAX: usize = 16;
 
-/// What a directory is to a layout.
+/// Classification of a directory by a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
-    /// Nothing.
+    /// Irrelevant.
     No,
-    /// Jobs may lie below; `own` if only its scheduler has such a directory.
+    /// May contain jobs; `own` if only its scheduler creates such a directory.
     Passage { own: bool },
-    /// A job's.
+    /// A job's directory.
     Job(Name<'a>),
-    /// A Slurm job's, named by its SLUID.
+    /// A Slurm job's directory, named by its SLUID.
     Sluid,
-    /// A systemd service's, scope's or session's.
+    /// A systemd service, scope or session.
     Unit,
 }
 
-/// What a directory's name says of its job.
+/// Properties of a job in its directory's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
-    /// The scheduler's number.
+    /// Job ID.
     pub(crate) id: JobId,
-    /// The number as written.
+    /// Job ID as written.
     pub(crate) spelling: &'a str,
     /// Login name.
     pub(crate) user: Option<&'a str>,
-    /// The user's number.
+    /// User ID.
     pub(crate) uid: Option<u32>,
-    /// The identity of the server that numbered it.
+    /// Identity of the server that assigned the ID.
     pub(crate) server: Option<&'a str>,
 }
 
-/// A layout at a place of the hierarchies.
+/// A layout with its start in the hierarchies.
 #[derive(Clone, Debug)]
 pub(crate) struct LayoutRoot {
-    /// Whose jobs.
+    /// The cluster of the jobs.
     pub(crate) cluster: ClusterId,
-    /// The way from each hierarchy's root to where the layout begins.
+    /// Path from each hierarchy's root to the start of the layout.
     pub(crate) prefix: Vec<Box<str>>,
-    /// Which layout.
+    /// The layout.
     pub(crate) rule: Rule,
 }
 
 /// A layout.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// OAR; below a slice, the word with which the slices' names begin.
+    /// OAR. `stem`: in a slice, the prefix of the slices' names.
     Oar { stem: Option<Box<str>> },
-    /// Slurm from the hierarchy's root.
+    /// Slurm, from the hierarchy's root.
     Slurm,
-    /// Slurm from the directory that holds its users or jobs.
+    /// Slurm, from the directory of its users or jobs.
     SlurmInside,
-    /// `jobmeter run`; with the jobs that no agent reports, or without them.
+    /// `jobmeter run`; `runs` includes the jobs that no agent reports.
     Local { runs: bool },
-    /// A site's own.
+    /// A site's own layout.
     Pattern(Pattern),
-    /// systemd's services and sessions, which are no jobs.
+    /// systemd's services and sessions, which are not jobs.
     Units,
 }
 
 impl LayoutRoot {
-    /// What a directory is, by the names from the hierarchy's root.
+    /// Classifies a directory by its path from the hierarchy's root.
     pub(crate) fn step<'a>(&self, parts: &[&'a str]) -> Step<'a> {
         let on_the_way = parts.iter().zip(&self.prefix).all(|(part, name)| **part == **name);
         if parts.is_empty() || !on_the_way {
@@ -101,18 +100,18 @@ impl LayoutRoot {
     }
 }
 
-/// A job number: digits alone, not beginning with 0, so that each number has one spelling.
+/// Parses a job ID: digits without a leading 0, so that each ID has one spelling.
 fn job_id(digits: &str) -> Option<JobId> {
     if digits.starts_with('0') { None } else { digits.parse().ok() }
 }
 
-/// A user's number.
+/// Parses a user ID.
 fn uid(digits: &str) -> Option<u32> {
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if plain { digits.parse().ok() } else { None }
 }
 
-/// The name without systemd's ending of a slice or scope, and whether it had one.
+/// The name without systemd's suffix of a slice or scope, and whether it had one.
 fn unit_stem(name: &str) -> (&str, bool) {
     let stem = name.strip_suffix(".slice").or_else(|| name.strip_suffix(".scope"));
     stem.map_or((name, false), |stem| (stem, true))
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_a_job_is_passable_and_nothing_below_it_is_another() {
+    fn parents_of_a_job_are_passages_and_its_children_are_not_jobs() {
         for path in JOBS {
             assert!(is_job(path), "{path}");
             let parts: Vec<_> = path.split('/').collect();
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_elsewhere_is_none() {
+    fn a_path_elsewhere_is_not_a_job() {
         for path in JOBS {
             for before in
                 ["user.slice", "user.slice/user-1000.slice/user@1000.service", "x", "oar", "slurm"]
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_one_spelling() {
+    fn ids_have_one_spelling() {
         for digits in ["", "0", "012", "+1", "-1", "1_0", "9223372036854775808", "x"] {
             assert_eq!(job_id(digits), None, "{digits}");
         }

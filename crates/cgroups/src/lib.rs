@@ -1,9 +1,9 @@
-//! Which cgroup is which job: the hierarchies of a machine, the layouts of its schedulers, and what
-//! comes and goes. No input or output but through [`kernel::Root`] and [`kernel::inotify`].
+//! Maps cgroups to jobs: the hierarchies of a machine, the layouts of its schedulers, and the starts and ends
+//! of jobs. All input and output uses [`kernel::Root`] and [`kernel::inotify`].
 //!
-//! [`Discovery`] watches the directories that lead to jobs and keeps [`Jobs`] up to date;
-//! [`processes`] and [`tasks`] list who is in a job. What is a job is decided by the whole way from
-//! the hierarchy's root, and by who owns it: see [`Config`] and [`Refusal`].
+//! [`Discovery`] watches the directories that can contain jobs and keeps [`Jobs`] up to date; [`processes`]
+//! and [`tasks`] list the members of a job. The whole path from the hierarchy's root and the owner decide
+//! what is a job: see [`Config`] and [`Refusal`].
 
 mod config;
 mod directories;

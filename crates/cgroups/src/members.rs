@@ -1,8 +1,8 @@
 //! The processes and tasks of a job.
 //!
-//! They may lie in any directory below the job's: version 2 allows processes only in leaves, Slurm
-//! puts them in `step_N/user/task_N`. The files are opened, read and closed each time: version 1's
-//! show a kept descriptor a list up to a second old (kernel/cgroup/cgroup-v1.c,
+//! They may be in any directory below the job's: version 2 permits processes only in leaves, Slurm
+//! uses `step_N/user/task_N`. The files are opened, read and closed each time, because version 1
+//! returns a list up to 1 s old on an open descriptor (kernel/cgroup/cgroup-v1.c,
 //! `CGROUP_PIDLIST_DESTROY_DELAY`).
 
 use crate::directories::paths::{PathStack, join};
@@ -11,16 +11,16 @@ use kernel::parse::ParseError;
 use kernel::{NodeKind, ReadError, Root, cgroup};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Walks that ended at their limit, by all of this program.
+/// Number of walks that ended at their limit, over the whole program.
 static CUT_WALKS: AtomicU64 = AtomicU64::new(0);
 
-/// How often not every directory of a job was looked at, as its user has too many.
+/// Number of walks that did not read every directory of a job, because its user has too many.
 pub fn cut_walks() -> u64 {
     CUT_WALKS.load(Ordering::Relaxed)
 }
 
-/// In which hierarchy processes are looked for: version 2's list is always new and needs no sorting
-/// by the kernel.
+/// Hierarchies in the order in which they are searched: version 2's list is always current and the kernel
+/// need not sort it.
 const ORDER: [Hierarchy; 11] = [
     Hierarchy::Unified,
     Hierarchy::Cpuacct,
@@ -35,8 +35,8 @@ const ORDER: [Hierarchy; 11] = [
     Hierarchy::Named,
 ];
 
-/// The numbers found by [`processes`] or [`tasks`], in memory that is used again: a list no longer
-/// than an earlier one costs no memory.
+/// The IDs found by [`processes`] or [`tasks`], in reused memory: a list no longer than an earlier one
+/// allocates nothing.
 #[derive(Debug, Default)]
 pub struct Members {
     ids: Vec<u32>,
@@ -44,7 +44,7 @@ pub struct Members {
     waiting: PathStack,
     dir: String,
     file: String,
-    /// Directories that were looked at.
+    /// Number of directories read.
     looked: usize,
     cut: bool,
 }
@@ -57,22 +57,22 @@ enum What {
 }
 
 impl Members {
-    /// The numbers, in the kernel's order within each directory; version 2 may list one twice.
+    /// The IDs, in the kernel's order within each directory; version 2 may list an ID twice.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// How many directories were looked at.
+    /// Number of directories read.
     pub const fn looked(&self) -> usize {
         self.looked
     }
 
-    /// Whether the job has more directories than may be looked at ([`JobCgroup::directories_max`]).
+    /// Whether the job has more directories than the limit ([`JobCgroup::directories_max`]).
     pub const fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// A process of these directories, if there is any.
+    /// One process of these directories, if any.
     pub(crate) fn first(
         &mut self,
         root: &Root,
@@ -83,7 +83,7 @@ impl Members {
         Ok(self.ids.first().copied())
     }
 
-    /// Looks in the hierarchies until one has somebody.
+    /// Searches the hierarchies until one has a member.
     fn find(
         &mut self,
         root: &Root,
@@ -135,7 +135,7 @@ impl Members {
             join(&mut self.file, &self.dir, file);
             match self.read(root) {
                 Ok(()) => {}
-                // A step that ended since its directory was listed.
+                // The step ended after its directory was listed.
                 Err(error) if error.is_absent() => {}
                 Err(error) => failed = failed.and(Err(error)),
             }
@@ -157,8 +157,8 @@ impl Members {
     }
 
     fn read(&mut self, root: &Root) -> Result<(), ReadError> {
-        // Nothing to read in a cgroup that went, and in a threaded one: the domain above it has the
-        // processes.
+        // A removed cgroup and a threaded one have no processes: the domain above a threaded one has
+        // them.
         if !cgroup::read(&root.open(&self.file)?, &self.file, &mut self.text)? {
             return Ok(());
         }
@@ -170,12 +170,12 @@ impl Members {
     }
 }
 
-/// Finds every process of a job. Processes outside our pid namespace have no number and are left
+/// Finds every process of a job. Processes outside of our PID namespace have no ID and are left
 /// out.
 ///
 /// # Errors
-/// A list cannot be read or makes no sense; what the others have is in `into`. A job that ended is
-/// no error.
+/// A list is not readable or invalid; `into` has the IDs of the other lists. A job that ended is not
+/// an error.
 pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
     into.find(root, (&job.dirs, job.directories_max), What::Processes)
 }

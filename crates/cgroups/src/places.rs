@@ -1,4 +1,4 @@
-//! Where the layouts begin, from the configuration and from the links that OAR makes.
+//! Start directories of the layouts, by the configuration and the links that OAR creates.
 
 use crate::directories::facts::Facts;
 use crate::layout::{LayoutRoot, Rule};
@@ -7,13 +7,13 @@ use kernel::parse::{lines, number};
 use kernel::{NodeKind, NodeStat, Root};
 use model::ClusterId;
 
-/// Most links on the way to one root.
+/// Maximum number of links in one path.
 const LINKS_MAX: usize = 40;
 
-/// Where OAR 2 puts links to the hierarchies, one for each controller.
+/// Directory of OAR 2's links to the hierarchies, one per controller.
 const OAR_LINKS: &str = "dev/oar_cgroups_links";
 
-/// The places, what to tell of them, and who beside root is trusted.
+/// The layouts with their start directories, the places to report, and the trusted users besides root.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     pub(crate) places: Vec<LayoutRoot>,
@@ -21,8 +21,8 @@ pub(crate) struct Places {
     pub(crate) trusted: Vec<u32>,
 }
 
-/// What the places hang on beside the configuration and the hierarchies: as long as it stays the
-/// same, so do they.
+/// The state that the places depend on besides the configuration and the hierarchies: while it is unchanged,
+/// so are they.
 pub(crate) type Fingerprint = [Option<NodeStat>; 3];
 
 /// The state of OAR's links and of the accounts.
@@ -31,7 +31,7 @@ pub(crate) fn fingerprint(root: &Root) -> Fingerprint {
 }
 
 impl Places {
-    /// Finds them; the machine's links may have changed since the last time.
+    /// Finds the places; the machine's links may have changed since the last call.
     pub(crate) fn find(
         config: &Config,
         root: &Root,
@@ -91,14 +91,15 @@ impl Places {
             Rule::Oar { .. } | Rule::SlurmInside | Rule::Units => prefix.join("/"),
         };
         let looked = Looked { cluster: cluster.clone(), path, in_hierarchy: true };
-        // Several links to one place, and one place in several hierarchies, are one.
+        // Several links to one directory, and one path in several hierarchies, are one place.
         if !self.looked.contains(&looked) {
             self.looked.push(looked);
             self.places.push(LayoutRoot { cluster: cluster.clone(), prefix: prefix.into(), rule });
         }
     }
 
-    /// The way to a given root below its hierarchy's root, or `None` and a word about it.
+    /// The path of a configured root below its hierarchy's root; `None`, after adding it to `looked`,
+    /// if it is outside.
     fn given(
         &mut self,
         cluster: &ClusterId,
@@ -118,7 +119,7 @@ impl Places {
 
 fn oar_links(root: &Root, facts: &Facts, hierarchies: &Hierarchies) -> Vec<Vec<Box<str>>> {
     let mut links = vec!["dev/cpuset".to_owned()];
-    // Not there on most machines.
+    // Most machines lack this directory.
     root.list(OAR_LINKS, |entry| links.push(format!("{OAR_LINKS}/{}", entry.name))).ok();
     links.sort_unstable();
     links
@@ -127,7 +128,7 @@ fn oar_links(root: &Root, facts: &Facts, hierarchies: &Hierarchies) -> Vec<Vec<B
         .collect()
 }
 
-/// The way to a directory below its hierarchy's root, whether or not it is there.
+/// The path of a directory below its hierarchy's root, whether or not it exists.
 fn prefix(
     path: &str,
     root: &Root,
@@ -139,7 +140,7 @@ fn prefix(
     Some(below.split('/').filter(|part| !part.is_empty()).map(Into::into).collect())
 }
 
-/// A path without its links; what is not there stays as it is. A link that is not root's is not
+/// Resolves the links of a path; missing components are kept. Links that root does not own are not
 /// followed.
 fn resolve(path: &str, root: &Root, facts: &Facts) -> Option<String> {
     let mut waiting: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
@@ -173,7 +174,7 @@ fn resolve(path: &str, root: &Root, facts: &Facts) -> Option<String> {
     Some(done)
 }
 
-/// The number of an account in `/etc/passwd`.
+/// The user ID of an account in `/etc/passwd`.
 fn account(root: &Root, name: &str) -> Option<u32> {
     let mut text = Vec::new();
     root.read("etc/passwd", &mut text).ok()?;
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_users_and_endless_ones_are_not_followed() {
+    fn links_of_users_and_loops_are_not_followed() {
         let (_dir, root) = tree();
         for given in ["/home/users/oar", "/home/loop/oar"] {
             assert_eq!(oar_places(&[given], &root), [(given.to_owned(), false)], "{given}");
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slices_word_is_that_of_their_root() {
+    fn the_prefix_of_slices_is_that_of_their_root() {
         let (_dir, root) = tree();
         let mut config = Config::default();
         config.oar.as_mut().unwrap().roots = vec!["/sys/fs/cgroup/cpuset/site.slice".to_owned()];

@@ -1,9 +1,9 @@
 //! Whether a job has a process now, and whether it ever had one.
 //!
-//! Version 2 keeps `populated` in `cgroup.events` and notes each change. Version 1 keeps nothing of
-//! the kind, so it is asked often, at a price that does not grow with the job: `pids.current` where
-//! the job has a directory in the `pids` hierarchy, else whether one process known to be the job's
-//! is still alive; only when that one is gone are the processes listed again.
+//! Version 2 has `populated` in `cgroup.events` and sends an event for each change. Version 1 has no such
+//! file, so it is polled, at a cost that does not grow with the job: `pids.current` if the job has a
+//! directory in the `pids` hierarchy, else whether one known process of the job is still alive. Only when
+//! that process has ended are the processes listed again.
 
 use crate::directories::paths::join;
 use crate::members::Members;
@@ -11,7 +11,7 @@ use crate::{Hierarchy, JobCgroup, JobDir};
 use kernel::{Root, cgroup};
 use std::fmt::Write as _;
 
-/// Memory for asking, used again.
+/// Reused memory for reading.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     members: Members,
@@ -20,8 +20,8 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Whether the directories of a job, or those below them, have a process now. What cannot be
-    /// read counts as no process: the job is about to end.
+    /// Whether the directories of a job, or those below them, have a process now. An unreadable file
+    /// counts as no process: the job is about to end.
     pub(crate) fn occupied(
         &mut self,
         root: &Root,
@@ -31,7 +31,7 @@ impl Presence {
         let dirs = &job.dirs;
         if let Some(unified) = dir(dirs, Hierarchy::Unified) {
             let populated = self.read(root, unified, "cgroup.events").and_then(cgroup::populated);
-            // In a hybrid machine the processes may be in version 1's directories alone.
+            // On a hybrid machine the processes may be only in version 1's directories.
             let only = dirs.len() == 1;
             match populated {
                 Some(true) => return true,
@@ -56,7 +56,7 @@ impl Presence {
         witness.is_some()
     }
 
-    /// Whether the kernel has counted any processor time for the job, so that it had a process.
+    /// Whether the kernel has counted processor time for the job, so that it had a process.
     pub(crate) fn ever_ran(&mut self, root: &Root, dirs: &[JobDir]) -> bool {
         let v1 = dir(dirs, Hierarchy::Cpuacct)
             .and_then(|cpuacct| self.read(root, cpuacct, "cpuacct.usage").and_then(cgroup::single));
@@ -74,7 +74,7 @@ impl Presence {
     }
 }
 
-/// The text of a file, if it could be read.
+/// The text of a file, if it was readable.
 struct Text<'a>(Option<&'a [u8]>);
 
 impl<'a> Text<'a> {
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn version_2_says_it_itself() {
+    fn version_2_has_a_populated_file() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
         let job = of(&[(Hierarchy::Unified, "u/job_1")]);
         tree.write("u/job_1/cgroup.events", "populated 1\nfrozen 0\n");
         assert!(presence.occupied(&tree.root, &job, &mut witness));
         tree.write("u/job_1/cgroup.events", "populated 0\nfrozen 0\n");
-        // A list that is out of date does not count against the kernel's word.
+        // The kernel's `populated` takes precedence over an outdated list.
         tree.write("u/job_1/cgroup.procs", "12\n");
         assert!(!presence.occupied(&tree.root, &job, &mut witness));
         assert!(!presence.ever_ran(&tree.root, &job.dirs));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_by_a_witness() {
+    fn version_1_by_a_known_process() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
         let job = of(&[(Hierarchy::Cpuacct, "c/job_1"), (Hierarchy::Memory, "m/job_1")]);
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(witness, Some(12));
         tree.write("c/job_1/step_0/task_0/cgroup.procs", "");
         tree.write("proc/12/stat", "");
-        assert!(presence.occupied(&tree.root, &job, &mut witness), "the witness lives");
+        assert!(presence.occupied(&tree.root, &job, &mut witness), "the known process is alive");
         std::fs::remove_dir_all(tree.dir.path().join("proc/12")).unwrap();
         tree.write("m/job_1/cgroup.procs", "14\n");
         assert!(presence.occupied(&tree.root, &job, &mut witness));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_by_its_count() {
+    fn version_1_by_pids_current() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
         let job = of(&[(Hierarchy::Pids, "p/job_1")]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_hybrid_machine_both_count() {
+    fn on_a_hybrid_machine_both_versions_count() {
         let tree = Tree::new();
         let (mut presence, mut witness) = (Presence::default(), None);
         let job = of(&[(Hierarchy::Unified, "u/job_1"), (Hierarchy::Cpuset, "s/job_1")]);

@@ -1,104 +1,103 @@
-//! What discovery found, refused and did, for `jobmeter doctor` and the agent's own metrics.
+//! Results and counters of discovery, for `jobmeter doctor` and the agent's own metrics.
 
 use crate::Mount;
 use model::ClusterId;
 
-/// Why a directory with a job's name is no job.
+/// Why a directory with a job's name is not a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It belongs neither to root nor to the scheduler.
     #[error(
-        "belongs to user {0}, who is neither root nor the scheduler; give the scheduler's account with `scheduler_uids`"
+        "belongs to user {0}, neither root nor the scheduler; if {0} is the scheduler's account, add it to `scheduler_uids`"
     )]
     Owner(u32),
-    /// A directory of `jobmeter run` belongs to a user for whom the server has not registered the
-    /// number.
-    #[error("belongs to user {0}, for whom the server registered no such job")]
+    /// A directory of `jobmeter run` belongs to a user without a registration of this job ID at the server.
+    #[error("belongs to user {0}; the server has registered no such job for this user")]
     Unregistered(u32),
-    /// It was started by `jobmeter run` of another server, or names none.
+    /// `jobmeter run` of another server created it, or its name has no server.
     #[error("belongs to `jobmeter run` of another server, or names no server")]
     OtherServer,
     /// It is a symbolic link or a file.
-    #[error("is no directory")]
+    #[error("is not a directory")]
     NoDirectory,
     /// The job has another directory in the same hierarchy, as with several slurmd on one machine.
     #[error(
-        "is a second directory of the job in one hierarchy; the first in the order of names is measured"
+        "is a second directory of the job in one hierarchy; only the first by name is measured"
     )]
     Second,
-    /// The job ended, and this directory was left behind.
+    /// The job ended but its directory remained.
     #[error("was left behind by a job that ended")]
     LeftBehind,
-    /// There are too many.
-    #[error("is past the limit of {0} jobs")]
+    /// There are too many jobs.
+    #[error("exceeds the limit of {0} jobs")]
     TooMany(usize),
 }
 
-/// A directory that was refused.
+/// A rejected directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which, with its leading `/`.
+    /// Its path, with a leading `/`.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub why: Refusal,
 }
 
-/// A place where jobs are looked for.
+/// A place where discovery looks for jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// Whose jobs.
+    /// The cluster of the jobs.
     pub cluster: ClusterId,
-    /// The way below each hierarchy's root, or a given root that lies in no hierarchy yet.
+    /// Path below each hierarchy's root, or a configured root that is not in a hierarchy yet.
     pub path: String,
-    /// Whether it lies in a hierarchy, so that it is watched or waited for.
+    /// Whether it is in a hierarchy, so that it is watched.
     pub in_hierarchy: bool,
 }
 
-/// Most refused directories that a report names; all are counted.
+/// Maximum number of rejected directories in a report; all are counted.
 pub const REFUSED_SHOWN_MAX: usize = 64;
 
 /// The state of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The trees of cgroups.
+    /// The cgroup hierarchies.
     pub mounts: Vec<Mount>,
-    /// Where jobs are looked for.
+    /// Places where discovery looks for jobs.
     pub places: Vec<Looked>,
-    /// Directories with a job's name that are none, [`REFUSED_SHOWN_MAX`] at most.
+    /// Rejected directories, at most [`REFUSED_SHOWN_MAX`].
     pub refused: Vec<Refused>,
-    /// Slurm's directories whose job's number nothing on this node tells, with their leading `/`.
+    /// Slurm's directories with a job ID that is unknown on this node, with a leading `/`.
     pub unresolved: Vec<String>,
-    /// Whether a scheduler was seen, so that systemd's units are not shown.
+    /// Whether a scheduler was detected, so that systemd's units are not reported.
     pub scheduler_seen: bool,
-    /// What was done.
+    /// Counters.
     pub counts: Counts,
 }
 
-/// What discovery did since it began.
+/// Counters of discovery since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times that everything was looked at.
+    /// Full scans.
     pub rescans: u64,
     /// Directories listed.
     pub listed: u64,
-    /// Events noted by the kernel.
+    /// Events received from the kernel.
     pub events: u64,
-    /// Times that the kernel's queue of events was full, so that everything was looked at again.
+    /// Overflows of the kernel's event queue, each followed by a full scan.
     pub overflows: u64,
-    /// Watches that could not be set (`fs.inotify.max_user_watches`); these are looked at with each
+    /// Failed watches (`fs.inotify.max_user_watches`); their directories are scanned at each
     /// update.
     pub watches_failed: u64,
-    /// Directories with a job's name that were gone before they could be looked at: jobs too short
-    /// to be seen.
+    /// Directories with a job's name that were removed before they could be read: jobs too short
+    /// to be observed.
     pub too_short: u64,
-    /// Directories that could not be listed for another reason than being gone.
+    /// Directories that could not be listed for a reason other than their removal.
     pub unreadable: u64,
-    /// Passages not entered, as [`crate::PASSAGES_MAX`] are watched already.
+    /// Passages not entered because [`crate::PASSAGES_MAX`] are already watched.
     pub passages_refused: u64,
-    /// Units not shown, as [`crate::UNITS_MAX`] are.
+    /// Units not reported because of [`crate::UNITS_MAX`].
     pub units_refused: u64,
-    /// Directories refused now.
+    /// Directories rejected at present.
     pub refused: u64,
-    /// Directories now that have a SLUID whose job is not known.
+    /// Directories with an unresolved SLUID at present.
     pub unresolved: u64,
 }

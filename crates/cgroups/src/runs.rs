@@ -1,9 +1,9 @@
-//! Runs of jobs: what belongs together of the directories found, and how it came and went.
+//! Runs of jobs: groups directories by job, and tracks their start and end.
 //!
-//! Version 1 makes and removes a job's directories one hierarchy after another. A run begins with
-//! its first directory. It ends with its last; or when one is gone and the job has no process, for
-//! a directory that could not be removed would keep it for ever; or when one was removed and made
-//! again, for then the scheduler has started the same number anew.
+//! Version 1 creates and removes a job's directories one hierarchy after another. A run starts with its first
+//! directory. It ends in one of three cases: its last directory is removed; one directory is removed and the
+//! job has no process, because a directory that could not be removed would keep it for ever; or one was
+//! removed and recreated, because then the scheduler has reused the job ID.
 
 use crate::directories::tree::{Claim, Tree, end_watch};
 use crate::jobs::divide_directories;
@@ -14,40 +14,40 @@ use kernel::inotify::{Inotify, Watch};
 use model::{ClusterId, JobKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What changed with an update.
+/// Changes by an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Jobs that are new in [`crate::Jobs`].
     pub started: Vec<JobKey>,
-    /// Jobs that got their first process.
+    /// Jobs with a first process.
     pub populated: Vec<JobKey>,
-    /// Jobs whose last process ended. Their cgroups are still there, though the scheduler may
-    /// remove them at any moment: this is the time to read them. A job may get a process again.
+    /// Jobs with an ended last process. Their cgroups still exist, but the scheduler may remove them at any
+    /// moment: this is the time to read them. A job may start a process again.
     pub emptied: Vec<JobKey>,
-    /// Jobs that ended. They are in [`crate::Jobs`] until the next update, with what is left of their
+    /// Jobs that ended. They remain in [`crate::Jobs`] until the next update, with their remaining
     /// directories.
     pub ended: Vec<JobKey>,
-    /// When the last process ended of those in `ended` that `jobmeter run` started: its cgroup outlives it.
+    /// For jobs of `jobmeter run` in `ended`: end of the last process, because their cgroup outlives it.
     pub last_processes: Vec<(JobKey, Timestamp)>,
-    /// Whether the units are others.
+    /// Whether the units changed.
     pub units: bool,
 }
 
-/// `jobmeter run` reads and removes its cgroup when the command has ended. One that has been empty for so
-/// long was left behind: the program was killed.
+/// `jobmeter run` reads and removes its cgroup when the command has ended. A cgroup that is empty for
+/// this time was left behind: the program was killed.
 const ABANDONED_US: i64 = 10 * Timestamp::SECOND;
 
-/// Most jobs on a node at once.
+/// Maximum number of simultaneous jobs on a node.
 pub const JOBS_MAX: usize = 4096;
 
 /// All runs on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// Ordered by key.
+    /// Sorted by key.
     runs: Vec<Run>,
-    /// Directories left behind by runs that ended.
+    /// Directories left behind by ended runs.
     left: BTreeSet<(String, u64)>,
-    /// When the last run of a number began, of those that ended.
+    /// Start of the last ended run, by job.
     earlier: BTreeMap<JobKey, Timestamp>,
     watches: BTreeMap<Watch, JobKey>,
     presence: Presence,
@@ -56,17 +56,17 @@ pub(crate) struct Runs {
 #[derive(Debug)]
 struct Run {
     job: JobCgroup,
-    /// Of each directory, in the same order.
+    /// Inodes of the directories, in the same order.
     identities: Vec<u64>,
-    /// A process of it, by which version 1 is asked.
+    /// A known process of the job, for polling version 1.
     witness: Option<u32>,
     watch: Option<Watch>,
-    /// The kernel noted a change of `populated`.
+    /// The kernel reported a change of `populated`.
     noted: bool,
     occupied: bool,
-    /// Since when a local job that had processes has none.
+    /// Time since which a local job that had processes has none.
     empty_since: Option<Timestamp>,
-    /// A directory is gone.
+    /// A directory was removed.
     lost: bool,
     ended: bool,
 }
@@ -78,24 +78,24 @@ struct Group {
     made: Timestamp,
 }
 
-/// What checking needs to know.
-pub(crate) struct Checking<'a> {
+/// Parameters of a check.
+pub(crate) struct CheckContext<'a> {
     pub(crate) root: &'a Root,
     pub(crate) notify: Option<&'a Inotify>,
-    /// Jobs of which the kernel notes nothing are asked too.
+    /// Whether to check jobs without events from the kernel.
     pub(crate) due: bool,
-    /// All are asked.
+    /// Whether to check all jobs.
     pub(crate) full: bool,
     pub(crate) now: Timestamp,
 }
 
 impl Runs {
-    /// The jobs, ordered by key; those told as ended are still among them.
+    /// The jobs, sorted by key, including those reported as ended.
     pub(crate) fn jobs(&self) -> impl ExactSizeIterator<Item = &JobCgroup> {
         self.runs.iter().map(|run| &run.job)
     }
 
-    /// Forgets the runs whose end was told; true if there were any.
+    /// Drops the runs that were reported as ended; true if there were any.
     pub(crate) fn forget_ended(&mut self) -> bool {
         if self.runs.iter().all(|run| !run.ended) {
             return false;
@@ -109,7 +109,7 @@ impl Runs {
         true
     }
 
-    /// Takes note that a watched file changed.
+    /// Records that a watched file changed.
     pub(crate) fn noted(&mut self, watch: Watch) {
         let Some(key) = self.watches.get(&watch) else { return };
         if let Ok(place) = self.runs.binary_search_by(|run| run.job.key.cmp(key))
@@ -119,7 +119,7 @@ impl Runs {
         }
     }
 
-    /// Forgets a watch that the kernel has ended.
+    /// Removes a watch that the kernel has ended.
     pub(crate) fn unwatched(&mut self, watch: Watch) {
         self.watches.remove(&watch);
         if let Some(run) = self.runs.iter_mut().find(|run| run.watch == Some(watch)) {
@@ -127,10 +127,10 @@ impl Runs {
         }
     }
 
-    /// Compares the runs with the directories that are there; true if any run changed.
+    /// Compares the runs with the present directories; true if any run changed.
     pub(crate) fn regroup(
         &mut self,
-        checking: &Checking<'_>,
+        cx: &CheckContext<'_>,
         tree: &mut Tree,
         mounts: &[Mount],
         changes: &mut Changes,
@@ -144,15 +144,14 @@ impl Runs {
                 Compared::Same => {}
                 Compared::Changed => {
                     changed = true;
-                    let occupied =
-                        self.presence.occupied(checking.root, &run.job, &mut run.witness);
+                    let occupied = self.presence.occupied(cx.root, &run.job, &mut run.witness);
                     if run.lost && !occupied {
-                        self.end(place, tree, checking.notify, changes);
+                        self.end(place, tree, cx.notify, changes);
                     }
                 }
                 Compared::Another => {
                     changed = true;
-                    self.end(place, tree, checking.notify, changes);
+                    self.end(place, tree, cx.notify, changes);
                 }
             }
         }
@@ -160,13 +159,13 @@ impl Runs {
             changed |= self.begin(group, tree, changes);
         }
         for run in &mut self.runs {
-            run.watch_events(checking.notify, &mut self.watches);
+            run.watch_events(cx.notify, &mut self.watches);
         }
         divide_directories(&mut self.runs.iter_mut().map(|run| &mut run.job).collect::<Vec<_>>());
         changed
     }
 
-    /// The directories found, job by job, but for those left behind and those that a job has twice.
+    /// Groups the directories by job, except directories left behind and second ones of a job.
     fn groups(&mut self, tree: &mut Tree, mounts: &[Mount]) -> BTreeMap<JobKey, Group> {
         let mut groups: BTreeMap<JobKey, Group> = BTreeMap::new();
         let mut refused = Vec::new();
@@ -213,11 +212,11 @@ impl Runs {
         groups
     }
 
-    /// Begins a run; false if there are too many.
+    /// Starts a run; false if there are too many.
     fn begin(&mut self, group: Group, tree: &mut Tree, changes: &mut Changes) -> bool {
         let key = group.claim.key;
         let Err(place) = self.runs.binary_search_by(|run| run.job.key.cmp(&key)) else {
-            // The earlier run of this number is being told as ended; this one begins with the next
+            // The earlier run of this job is being reported as ended; this run starts with the next
             // update.
             return false;
         };
@@ -230,7 +229,7 @@ impl Runs {
             return false;
         }
         changes.started.push(key.clone());
-        // The kernel's times have steps of some milliseconds; two runs have two starts.
+        // The kernel's times have steps of some milliseconds; two runs must have different starts.
         let after = self.earlier.get(&key).map(|earlier| earlier.plus(1));
         let created = after.map_or(group.made, |after| group.made.max(after));
         let (dirs, identities) = group.dirs.into_iter().unzip();
@@ -242,7 +241,7 @@ impl Runs {
             dirs,
             created,
             populated: false,
-            // Until `regroup` gives it its part.
+            // Set by `regroup`.
             directories_max: 0,
         };
         let run = Run {
@@ -260,8 +259,8 @@ impl Runs {
         true
     }
 
-    /// Ends a run. What is left of its directories stays known, so that it begins no other; those
-    /// that are gone are taken from the job, as the same paths may be another run's by now.
+    /// Ends a run. Its remaining directories stay known, so that they start no other run. Removed
+    /// directories are removed from the job, because the same paths may belong to another run now.
     fn end(
         &mut self,
         place: usize,
@@ -292,25 +291,25 @@ impl Runs {
         }
     }
 
-    /// Asks whether the jobs have processes; true if any job got its first.
+    /// Checks which jobs have processes; true if any job got its first.
     pub(crate) fn check(
         &mut self,
-        checking: &Checking<'_>,
+        cx: &CheckContext<'_>,
         tree: &mut Tree,
         changes: &mut Changes,
     ) -> bool {
         let mut changed = false;
         for place in 0..self.runs.len() {
             let Some(run) = self.runs.get_mut(place).filter(|run| !run.ended) else { continue };
-            let told_by_kernel = run.watch.is_some() && run.job.dirs.len() == 1;
-            if !(run.noted || checking.full || (checking.due && !told_by_kernel)) {
+            let is_watched = run.watch.is_some() && run.job.dirs.len() == 1;
+            if !(run.noted || cx.full || (cx.due && !is_watched)) {
                 continue;
             }
             run.noted = false;
             let dirs = &run.job.dirs;
-            let occupied = self.presence.occupied(checking.root, &run.job, &mut run.witness);
+            let occupied = self.presence.occupied(cx.root, &run.job, &mut run.witness);
             let came_and_went =
-                !occupied && !run.job.populated && self.presence.ever_ran(checking.root, dirs);
+                !occupied && !run.job.populated && self.presence.ever_ran(cx.root, dirs);
             if !run.job.populated && (occupied || came_and_went) {
                 run.job.populated = true;
                 changed = true;
@@ -321,33 +320,33 @@ impl Runs {
             }
             run.occupied = occupied;
             run.empty_since = match (occupied, run.job.populated) {
-                (false, true) => run.empty_since.or(Some(checking.now)),
+                (false, true) => run.empty_since.or(Some(cx.now)),
                 _ => None,
             };
             if run.lost && !occupied {
                 changed = true;
-                self.end(place, tree, checking.notify, changes);
+                self.end(place, tree, cx.notify, changes);
             }
         }
-        changed | self.end_abandoned(checking, tree, changes)
+        changed | self.end_abandoned(cx, tree, changes)
     }
 
-    /// Ends the local jobs whose `jobmeter run` was killed.
+    /// Ends local jobs after their `jobmeter run` was killed.
     fn end_abandoned(
         &mut self,
-        checking: &Checking<'_>,
+        cx: &CheckContext<'_>,
         tree: &mut Tree,
         changes: &mut Changes,
     ) -> bool {
         let mut changed = false;
         for place in 0..self.runs.len() {
             let abandoned = self.runs.get(place).is_some_and(|run| {
-                let long = |since| checking.now.since(since) >= ABANDONED_US;
+                let long = |since| cx.now.since(since) >= ABANDONED_US;
                 !run.ended && run.is_local() && run.empty_since.is_some_and(long)
             });
             if abandoned {
                 changed = true;
-                self.end(place, tree, checking.notify, changes);
+                self.end(place, tree, cx.notify, changes);
             }
         }
         changed
@@ -357,7 +356,7 @@ impl Runs {
 enum Compared {
     Same,
     Changed,
-    /// These are not this run's directories.
+    /// The directories belong to another run.
     Another,
 }
 
@@ -366,7 +365,7 @@ impl Run {
         self.job.key.cluster.as_str() == ClusterId::LOCAL
     }
 
-    /// Takes what the run's directories are now.
+    /// Compares the run with its present directories, and adopts them.
     fn compare(&mut self, group: Option<Group>) -> Compared {
         let Some(group) = group else { return Compared::Another };
         let known = |hierarchy| {
@@ -392,15 +391,15 @@ impl Run {
         Compared::Changed
     }
 
-    /// Watches version 2's `cgroup.events`, if there is one that is not watched.
+    /// Watches version 2's `cgroup.events`, if it exists and is not watched.
     fn watch_events(&mut self, notify: Option<&Inotify>, watches: &mut BTreeMap<Watch, JobKey>) {
         let (None, false, Some(notify)) = (self.watch, self.ended, notify) else { return };
         let Some(dir) = self.job.dir(crate::Hierarchy::Unified) else { return };
-        // Where none can be set, the job is asked as version 1's are.
+        // If no watch can be set, the job is polled like those of version 1.
         if let Ok(Some(watch)) = notify.watch_file(&format!("/{dir}/cgroup.events")) {
             self.watch = Some(watch);
             watches.insert(watch, self.job.key.clone());
-            // What changed before the watch was set has not been noted.
+            // A change before the watch was set caused no event.
             self.noted = true;
         }
     }

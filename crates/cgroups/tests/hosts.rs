@@ -1,6 +1,6 @@
-//! The recorded machines of `testdata/hosts`: which jobs and units each has at its two ticks.
+//! Jobs and units of the recorded machines of `testdata/hosts` at their two ticks.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use cgroups::{Config, Discovery, Jobs, Refusal, Report};
 use kernel::Root;
@@ -9,12 +9,12 @@ use std::path::Path;
 
 const FIRST_TICK: Timestamp = Timestamp(1_767_706_500_000_000);
 
-/// What a tick found: jobs with their users and ages in seconds, units, and what happened.
+/// Result of a tick: jobs with their users and ages in seconds, units, and changes.
 #[derive(Debug, PartialEq)]
 struct Found {
     jobs: Vec<String>,
     units: Vec<String>,
-    happened: String,
+    changes: String,
 }
 
 fn found(host: &str) -> ([Found; 2], Report) {
@@ -22,14 +22,14 @@ fn found(host: &str) -> ([Found; 2], Report) {
     let mut root = Root::recorded(&hosts.join("1")).unwrap();
     let (mut discovery, mut jobs) = (Discovery::new(Config::default()), Jobs::default());
     let mut tick = |root: &Root, now: Timestamp| {
-        let changes = discovery.update(root, now, &mut jobs);
+        let update = discovery.update(root, now, &mut jobs);
         let lists = [
-            ("+", &changes.started),
-            ("!", &changes.populated),
-            ("0", &changes.emptied),
-            ("-", &changes.ended),
+            ("+", &update.started),
+            ("!", &update.populated),
+            ("0", &update.emptied),
+            ("-", &update.ended),
         ];
-        let happened = lists
+        let changes = lists
             .iter()
             .flat_map(|(sign, keys)| keys.iter().map(move |key| format!("{sign}{key}")));
         let job = |job: &cgroups::JobCgroup| {
@@ -47,7 +47,7 @@ fn found(host: &str) -> ([Found; 2], Report) {
         Found {
             jobs: jobs.iter().map(job).collect(),
             units: jobs.units().iter().map(|unit| unit.name.to_string()).collect(),
-            happened: happened.collect::<Vec<_>>().join(" "),
+            changes: changes.collect::<Vec<_>>().join(" "),
         }
     };
     let first = tick(&root, FIRST_TICK);
@@ -56,9 +56,9 @@ fn found(host: &str) -> ([Found; 2], Report) {
     ([first, second], discovery.report())
 }
 
-fn of(jobs: &[&str], happened: &str) -> Found {
+fn of(jobs: &[&str], changes: &str) -> Found {
     let jobs = jobs.iter().map(|job| (*job).to_owned()).collect();
-    Found { jobs, units: Vec::new(), happened: happened.to_owned() }
+    Found { jobs, units: Vec::new(), changes: changes.to_owned() }
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_laptop() {
 }
 
 #[test]
-fn what_a_user_may_show() {
+fn directories_of_users_are_rejected() {
     let (ticks, report) = found("hostile-v2");
     let first = of(
         &["slurm:77  50 s, 1 dirs", "slurm:78  40 s, 1 dirs"],

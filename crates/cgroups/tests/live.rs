@@ -1,5 +1,5 @@
 //! Discovery on this machine, with cgroups of version 1 and of the unified tree beside it that the
-//! tests make and remove. They need root and, most of them, version 1; elsewhere they say so and
+//! tests create and remove. They need root and, most of them, version 1; elsewhere they print a message and
 //! pass.
 
 #![expect(clippy::disallowed_methods, reason = "real processes in real time")]
@@ -19,21 +19,21 @@ use std::time::{Duration, Instant, SystemTime};
 #[global_allocator]
 static ALLOCATOR: allocations::CountingAllocator = allocations::CountingAllocator;
 
-/// One test at a time: beside thousands of new directories others are found late.
+/// One test at a time: while one creates thousands of directories, others are found late.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Directories of a test's own, removed when it ends.
+/// Directories of a test, removed when it ends.
 struct Ground {
     tops: Vec<(Hierarchy, PathBuf)>,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Ground {
-    /// A directory of this name in all of these hierarchies; `None` where one is missing or we are
-    /// not root.
+    /// Creates a directory of this name in each of these hierarchies; `None` if one is missing or the test
+    /// does not run as root.
     fn new(name: &str, wanted: &[Hierarchy]) -> Option<Self> {
         let ground = Self::of(name, wanted);
         if ground.is_none() {
@@ -99,7 +99,7 @@ impl Drop for Ground {
     }
 }
 
-/// Removes a cgroup, whose last process may still be on its way out.
+/// Removes a cgroup; its last process may still be exiting.
 fn remove(dir: &PathBuf) {
     for _ in 0..200 {
         if std::fs::remove_dir(dir).is_ok() || !dir.try_exists().unwrap() {
@@ -115,7 +115,7 @@ fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap())
 }
 
-/// Updates as the agent does, when told or after 100 ms, until it sees what it waits for.
+/// Updates like the agent, after an event or after 100 ms, until `seen` returns true.
 fn wait_for(
     discovery: &mut Discovery,
     root: &Root,
@@ -151,7 +151,7 @@ fn a_job_from_start_to_end(ground: &Ground) {
     assert_eq!(job.dirs.len(), ground.tops.len());
     assert!(!job.populated);
     let age = job.created.since(before);
-    assert!((-10_000..1_000_000).contains(&age), "made {age} us after it was asked for");
+    assert!((-10_000..1_000_000).contains(&age), "created {age} us after the request");
 
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     ground.put(&child, "job_7");
@@ -209,7 +209,7 @@ fn a_hybrid_job_from_start_to_end() {
 }
 
 #[test]
-fn a_root_that_comes_goes_and_comes_again() {
+fn a_root_that_is_created_removed_and_created_again() {
     let Some(ground) = Ground::in_any("again") else { return };
     let root = Root::live().unwrap();
     let (mut discovery, mut jobs) = (ground.discovery(), Jobs::default());
@@ -226,7 +226,7 @@ fn a_root_that_comes_goes_and_comes_again() {
         assert!(took < SECOND, "{took:?}");
     }
     std::fs::create_dir(&ground.tops[0].1).unwrap();
-    // A number that is used again at once is two runs, even if nobody looked in between.
+    // A job ID that is reused at once is two runs, even without an update in between.
     ground.make("job_1");
     wait_for(&mut discovery, &root, &mut jobs, "start", |c| c.started.len() == 1);
     let key = JobKey { cluster: ClusterId::new("test").unwrap(), id: JobId::new(1).unwrap() };
@@ -241,7 +241,7 @@ fn a_root_that_comes_goes_and_comes_again() {
 }
 
 #[test]
-fn lost_events_lead_to_a_full_look() {
+fn lost_events_cause_a_full_scan() {
     let Some(ground) = Ground::in_any("storm") else { return };
     let root = Root::live().unwrap();
     let (mut discovery, mut jobs) = (ground.discovery(), Jobs::default());
@@ -259,7 +259,7 @@ fn lost_events_lead_to_a_full_look() {
 }
 
 #[test]
-fn many_jobs_at_once_and_then_nothing_new_costs_no_memory() {
+fn after_many_new_jobs_a_quiet_update_allocates_nothing() {
     let Some(ground) = Ground::in_any("many") else { return };
     let root = Root::live().unwrap();
     let (mut discovery, mut jobs) = (ground.discovery(), Jobs::default());
@@ -276,7 +276,7 @@ fn many_jobs_at_once_and_then_nothing_new_costs_no_memory() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     ground.put(&child, "job_50");
     wait_for(&mut discovery, &root, &mut jobs, "process", |c| c.populated.len() == 1);
-    // Other tests of this machine make and remove cgroups meanwhile: those updates do allocate.
+    // Other tests of this machine create and remove cgroups meanwhile: those updates do allocate.
     let mut quietest = u64::MAX;
     for _ in 0..40 {
         std::thread::sleep(Duration::from_millis(25));
@@ -296,11 +296,11 @@ fn many_jobs_at_once_and_then_nothing_new_costs_no_memory() {
         quietest = quietest.min(allocations::on_this_thread() - before);
         assert_eq!(discovery.counts().rescans, rescans + 1);
     }
-    assert!(quietest < 30, "a full look at 100 jobs asked for memory {quietest} times");
+    assert!(quietest < 30, "a full scan of 100 jobs made {quietest} allocations");
 }
 
 #[test]
-fn a_local_job_whose_program_was_killed_ends() {
+fn a_local_job_ends_after_its_program_was_killed() {
     let _alone = alone();
     let Some(top) = local_top() else { return };
     let id = 900_000_000 + i64::from(std::process::id());
@@ -314,7 +314,7 @@ fn a_local_job_whose_program_was_killed_ends() {
     std::fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
     let is = |keys: &[JobKey]| keys.contains(&key);
     wait_for(&mut discovery, &root, &mut jobs, "its process", |c| is(&c.populated));
-    // Its processes are gone, its directory stays.
+    // Its processes have ended, its directory remains.
     let emptied = now();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -331,7 +331,7 @@ fn a_local_job_whose_program_was_killed_ends() {
 }
 
 #[test]
-fn a_directory_of_a_run_without_a_server_is_no_job_of_an_agent() {
+fn a_run_directory_without_a_server_is_not_a_job() {
     let _alone = alone();
     let Some(top) = local_top() else { return };
     let id = 910_000_000 + i64::from(std::process::id());
@@ -348,11 +348,11 @@ fn a_directory_of_a_run_without_a_server_is_no_job_of_an_agent() {
     let dirs = jobs.get(&key).map(|job| job.dirs.len());
     remove(&bare);
     remove(&own);
-    assert!(!without, "a directory that names no server");
+    assert!(!without, "a directory without a server in its name");
     assert_eq!(dirs, Some(1));
 }
 
-/// Where `jobmeter run` makes its cgroups, in a hierarchy of either version.
+/// The directory in which `jobmeter run` creates its cgroups, in a hierarchy of either version.
 fn local_top() -> Option<PathBuf> {
     let hierarchies = Hierarchies::read(&Root::live().unwrap()).unwrap();
     let wanted = [Hierarchy::Pids, Hierarchy::Unified];

@@ -1,4 +1,4 @@
-//! Discovery in trees of files: what is a job, what is none, and how runs begin and end.
+//! Discovery in trees of files: what is a job and what is not, and how runs start and end.
 
 mod machine;
 
@@ -55,7 +55,7 @@ fn one_job_of_several_hierarchies() {
 }
 
 #[test]
-fn a_job_that_came_and_went_between_two_looks_was_there() {
+fn a_job_that_ran_between_two_updates_is_reported() {
     let mut machine = Machine::new(V2, Config::default());
     machine.write(&format!("{SCOPE}/job_7/cgroup.events"), "populated 0\n");
     machine.write(&format!("{SCOPE}/job_7/cpu.stat"), "usage_usec 9\nuser_usec 9\nsystem_usec 0\n");
@@ -66,7 +66,7 @@ fn a_job_that_came_and_went_between_two_looks_was_there() {
 }
 
 #[test]
-fn a_root_is_waited_for_and_found_again() {
+fn a_root_may_appear_later_and_again() {
     let mut machine = Machine::new(V1, Config::default());
     machine.mkdir("sys/fs/cgroup/cpuset");
     assert!(machine.update().is_empty());
@@ -74,7 +74,7 @@ fn a_root_is_waited_for_and_found_again() {
     assert_eq!(machine.update().started, [key("oar", 1)]);
     machine.rmdir("sys/fs/cgroup/cpuset/oar");
     assert_eq!(machine.update().ended, [key("oar", 1)]);
-    assert_eq!(machine.keys(), ["oar:1"], "known until the next update");
+    assert_eq!(machine.keys(), ["oar:1"], "listed until the next update");
     assert!(machine.job("oar", 1).unwrap().dirs.is_empty());
     assert!(machine.update().is_empty());
     assert!(machine.keys().is_empty());
@@ -84,7 +84,7 @@ fn a_root_is_waited_for_and_found_again() {
 }
 
 #[test]
-fn a_given_root_replaces_the_default_and_may_come_later() {
+fn a_configured_root_replaces_the_default_and_may_appear_later() {
     let mut config = Config::default();
     let roots =
         ["/dev/oar_cgroups_links/cpuset/oar/", "/sys/fs/cgroup/cpuset/site"].map(str::to_owned);
@@ -132,7 +132,7 @@ fn many_jobs_at_once() {
 }
 
 #[test]
-fn more_jobs_than_the_limit_are_refused_and_taken_up_when_others_end() {
+fn jobs_beyond_the_limit_start_when_others_end() {
     let mut machine = Machine::new(V2, Config::default());
     for id in 1..=cgroups::JOBS_MAX + 2 {
         machine.mkdir(&format!("sys/fs/cgroup/jobmeter/job_{id}"));
@@ -148,7 +148,7 @@ fn more_jobs_than_the_limit_are_refused_and_taken_up_when_others_end() {
 }
 
 #[test]
-fn what_a_user_could_make_is_no_job() {
+fn directories_that_a_user_can_create_are_not_jobs() {
     let mut machine = Machine::new(V2, Config::default());
     let user = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service";
     for path in [
@@ -187,7 +187,7 @@ fn what_a_user_could_make_is_no_job() {
 }
 
 #[test]
-fn the_schedulers_account_is_trusted() {
+fn the_account_of_the_scheduler_is_trusted() {
     let mut machine = Machine::new(V1, Config { scheduler_uids: vec![900], ..Config::default() });
     machine.write("etc/passwd", "root:x:0:0::/:\noar:x:107:113::/:\n");
     for (name, uid) in [("alice_1", 107), ("bob_2", 900), ("carol_3", 901)] {
@@ -218,7 +218,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn the_same_number_made_anew_is_another_run() {
+fn a_recreated_directory_is_another_run() {
     let mut machine = Machine::new(V2, Config::default());
     let path = format!("{SCOPE}/job_7");
     machine.owners(&[(0, 5, &path)]);
@@ -230,13 +230,13 @@ fn the_same_number_made_anew_is_another_run() {
     assert_eq!(changes, Changes { ended: vec![key("slurm", 7)], ..Changes::default() });
     let old = machine.job("slurm", 7).unwrap();
     assert_eq!(old.created, at(5));
-    assert!(old.dirs.is_empty(), "what has the path now is not the old run's");
+    assert!(old.dirs.is_empty(), "the path now belongs to another run");
     assert_eq!(machine.update().started, [key("slurm", 7)]);
     assert_eq!(machine.job("slurm", 7).unwrap().created, at(9));
 }
 
 #[test]
-fn a_directory_left_behind_keeps_no_job() {
+fn a_directory_left_behind_does_not_keep_a_job() {
     let mut machine = Machine::new(V1, Config::default());
     let (cpuset, memory) = ("sys/fs/cgroup/cpuset/oar/alice_1", "sys/fs/cgroup/memory/oar/alice_1");
     machine.owners(&[(0, 1, cpuset), (0, 1, memory)]);
@@ -261,7 +261,7 @@ fn a_directory_left_behind_keeps_no_job() {
     assert_eq!(
         (job.created, job.dirs.len()),
         (at(9), 1),
-        "what was left behind counts the earlier run"
+        "the remaining directory belongs to the earlier run"
     );
 }
 
@@ -312,18 +312,18 @@ fn a_sluid_is_resolved_once_or_listed() {
 }
 
 #[test]
-fn a_users_own_directory_counts_if_it_is_registered() {
+fn a_users_directory_counts_if_it_is_registered() {
     let mut machine = Machine::new(V2, Config::default());
     let path = "sys/fs/cgroup/jobmeter/job_3";
     machine.mkdir(path);
     machine.mkdir("sys/fs/cgroup/jobmeter/job_4");
     machine.owners(&[(1000, 1, path)]);
     machine.update();
-    assert_eq!(machine.keys(), ["local:4"], "root's needs no leave");
+    assert_eq!(machine.keys(), ["local:4"], "root's directory needs no registration");
     assert_eq!(machine.refused(), [(format!("/{path}"), Refusal::Unregistered(1000))]);
     let id = JobId::new(3).unwrap();
     machine.discovery.set_registered(vec![(id, 1001)]);
-    assert!(machine.update().started.is_empty(), "registered for somebody else");
+    assert!(machine.update().started.is_empty(), "registered for another user");
     machine.discovery.set_registered(vec![(id, 1000)]);
     assert_eq!(machine.update().started, [key("local", 3)]);
     assert_eq!(machine.job("local", 3).unwrap().uid, Some(1000));
@@ -333,11 +333,11 @@ fn a_users_own_directory_counts_if_it_is_registered() {
     other.owners(&[(1000, 1, path), (1000, 1, "sys/fs/cgroup/jobmeter")]);
     other.discovery.set_registered(vec![(id, 1000)]);
     other.update();
-    assert!(other.keys().is_empty(), "the directory above must be root's");
+    assert!(other.keys().is_empty(), "the parent directory must belong to root");
 }
 
 #[test]
-fn a_job_of_another_server_is_none_of_this_agents() {
+fn a_job_of_another_server_is_rejected() {
     let mut machine = Machine::new(V2, Config::default());
     let (own, other) = ("sys/fs/cgroup/jobmeter/job_3@aaa", "sys/fs/cgroup/jobmeter/job_3@bbb");
     machine.mkdir(own);
@@ -365,7 +365,7 @@ fn a_sites_own_layout() {
 }
 
 #[test]
-fn units_where_there_is_no_scheduler() {
+fn units_without_a_scheduler() {
     let mut machine = Machine::new(V2, Config::default());
     let names = |machine: &Machine| -> Vec<String> {
         machine.jobs.units().iter().map(|unit| unit.name.to_string()).collect()

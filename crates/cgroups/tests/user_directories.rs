@@ -1,4 +1,4 @@
-//! How many directories of one user are looked at.
+//! Limits of the directories of one user.
 
 mod machine;
 
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 const V2: &str = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
 const SCOPE: &str = "sys/fs/cgroup/system.slice/slurmstepd.scope";
 
-/// One user's directories, however many jobs they are in, cost so much and hide nothing of other users' jobs.
+/// One user's directories have a common limit, over any number of jobs, and do not hide other users' jobs.
 #[test]
-fn one_users_directories_are_bounded_and_others_are_looked_at() {
+fn directories_of_one_user_are_limited_and_others_are_read() {
     let machine = Machine::new(V2, Config::default());
     // Three jobs of the user 1000 with 1000 directories each, and one of the user 2000.
     let jobs: Vec<JobCgroup> = [(1, 1000), (2, 1000), (3, 1000), (4, 2000)]
@@ -43,16 +43,16 @@ fn one_users_directories_are_bounded_and_others_are_looked_at() {
     let mut looked = BTreeMap::new();
     for job in Jobs::new(jobs, Vec::new()).iter() {
         processes(&machine.root, job, &mut members).unwrap();
-        // The job's own directory is looked at first, so that it is never without its processes.
+        // The job's own directory is read first, so that its processes are always found.
         assert_eq!(members.ids().first(), job.key.id.get().try_into().ok().as_ref());
         assert_eq!(members.is_cut(), job.uid == Some(1000));
         *looked.entry(job.uid).or_insert(0) += members.looked();
     }
-    // It was 3003 before there was a limit.
+    // Without the limit it was 3003.
     assert!(looked[&Some(1000)] <= USER_DIRECTORIES_MAX, "{looked:?}");
     assert_eq!(looked[&Some(2000)], 21);
     assert!(cut_walks() >= before + 3);
-    // A scheduler puts so many jobs of a user onto a node that equal parts would be too small.
+    // A scheduler may run so many jobs of a user on a node that equal parts would be too small.
     let of = |cluster: &str, uid, count: i64| {
         let job = |id| JobCgroup {
             key: key(cluster, id),
@@ -69,5 +69,5 @@ fn one_users_directories_are_bounded_and_others_are_looked_at() {
     };
     assert_eq!(of("slurm", Some(1000), 128), Some(32));
     assert_eq!(of("local", Some(1000), 512), Some(2));
-    assert_eq!(of("slurm", None, 128), Some(USER_DIRECTORIES_MAX), "of unknown users");
+    assert_eq!(of("slurm", None, 128), Some(USER_DIRECTORIES_MAX), "jobs of unknown users");
 }

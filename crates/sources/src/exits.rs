@@ -1,16 +1,16 @@
-//! Who ended, and of which job: the ends of tasks as the kernel tells them, attributed to jobs.
+//! Ends of tasks as the kernel reports them, attributed to jobs.
 //!
-//! Shared by the sources that keep what ended tasks used; each has a listener of its own, so that one that
-//! hangs does not stop another. An end arrives when its task has left its cgroup, so the job is told by
-//! descent, see [`tree`]. The kernel announces a task before it runs, so that with the forks up to the
-//! instant at which the last end was taken, every end taken has its fork: ends are taken first, then those
-//! forks, and the forks are applied first. A list shows a task only after its fork was announced, so that
-//! the forks up to a list are applied before it: what is known of a number is then of whoever was listed.
+//! Shared by the sources that record what ended tasks used; each has its own listener, so that one that hangs
+//! does not stop another. An end arrives after its task has left its cgroup, so its job is determined by
+//! descent, see [`tree`]. The kernel reports a fork before the new task runs. So if the forks up to the last
+//! received end are read, each received end has its fork. Ends are received first, then those forks, and the
+//! forks are applied first. A list contains a task only after the task's fork was reported, so the forks up
+//! to a list are applied before it: what the tree contains for a task ID is then about the listed task.
 //!
-//! A process that joins a job's cgroup from outside is found by its own cgroup, at which it is looked at
-//! while it is young, or as soon as it has a child; later by a scan of the jobs' lists once a second. It counts
-//! from then on, see the module `moves` of [`tree`]. One that joins and ends between two scans is not found; the
-//! job's own account has it.
+//! A process that joins a job's cgroup from outside is found by a look at its own cgroup, while it is young
+//! or when it has a child; later by a scan of the jobs' lists once a second. It counts from then on, see the
+//! module `moves` of [`tree`]. A process that joins and ends between two scans is not found; the job's own
+//! accounting includes it.
 
 pub(crate) mod comm;
 pub(crate) mod look;
@@ -34,26 +34,27 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use tree::{Account, JobNo, Tree, Window};
 
-/// How often waiting ends are taken: at this period it costs a tenth of waking at each, and the buffer
-/// below holds twice what a machine that ends 30 000 tasks a second sends.
+/// Interval of reading the waiting ends. Waking at each end costs ten times as much; the buffer below holds
+/// twice what a machine that ends 30 000 tasks a second sends in this interval.
 pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(100);
-/// How long nothing is forgotten that waits in vain, where nothing comes: half of what it may wait.
+/// Maximum time without a drain while no event arrives, so that expired entries are removed: half of the time
+/// that they may wait.
 const QUIET_MAX: Duration = Duration::from_secs(5);
-/// Ends taken before the forks up to them.
+/// Number of ends received before the forks up to them.
 const CHUNK: usize = 256;
-/// Ends taken at one call; what waits beyond is taken at the next.
+/// Maximum number of ends per call; the rest is received at the next.
 const EXITS_PER_CALL_MAX: usize = 1 << 16;
-/// Tasks looked at in one call.
+/// Maximum number of looks per call.
 const LOOKS_PER_CALL_MAX: usize = 64;
-/// A process that began no longer than this before its job's cgroup was made came to it to run it: all
-/// that it used counts.
+/// A process that began at most this long before the creation of its job's cgroup was started to run the job:
+/// everything that it used counts.
 const CAME_WITH_JOB_US: u64 = 2_000_000;
 
-/// A job's cgroup made this much later than the one that an earlier agent knew is that of another run: the age of a
-/// directory may be another one after a restart.
+/// A job's cgroup that was created later by at least this much than the one that an earlier agent knew belongs to
+/// another run: the observed creation time may change over a restart.
 const SAME_RUN_US: i64 = Timestamp::SECOND;
 
-/// The option that says how much may wait in the kernel.
+/// The option for the size of the kernel's buffer.
 pub(crate) const RECEIVE_MIB: OptionSpec = OptionSpec {
     name: "receive_mib",
     kind: Kind::Number { min: 1, max: 64 },
@@ -61,37 +62,37 @@ pub(crate) const RECEIVE_MIB: OptionSpec = OptionSpec {
     help: "Space for ends of tasks that wait in the kernel, in MiB; 4 hold about 6 500 ends.",
 };
 
-/// Which lists of a job's cgroup are taken.
+/// Kind of the lists of a job's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lists {
-    /// Of tasks: every thread.
+    /// Lists of tasks: every thread.
     Tasks,
-    /// Of processes.
+    /// Lists of processes.
     Processes,
 }
 
-/// A job as it is watched here.
+/// A watched job.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     pub(crate) key: JobKey,
     pub(crate) no: JobNo,
-    /// When its counters were zero: the making of its cgroup, if the listener heard every end since,
-    /// else the instant at which it was first seen; then what was used before counts nowhere.
+    /// When its counters were zero: the creation of its cgroup if all ends since were received, else the time
+    /// at which it was first seen; earlier use then counts nowhere.
     pub(crate) start: Timestamp,
     /// Whether it is older than the listener.
     pub(crate) is_old: bool,
-    /// When its cgroup was made.
+    /// When its cgroup was created.
     pub(crate) created: Timestamp,
     populated: bool,
-    /// Whether it waits for its first list, or for that after its first process came.
+    /// Whether it waits for its first list, or for the list after its first process arrived.
     is_new: bool,
-    /// Whether it has been listed in this round.
+    /// Whether this round has listed it.
     listed: bool,
-    /// Whether it has been listed since forks were last lost.
+    /// Whether it has been listed since the last loss of forks.
     known: bool,
 }
 
-/// The ends of the machine's tasks, and the jobs they are of.
+/// Ends of the machine's tasks, and their jobs.
 #[derive(Debug)]
 pub(crate) struct Exits {
     listener: Option<Listener>,
@@ -110,9 +111,9 @@ pub(crate) struct Exits {
     emptied_us: u64,
     opened_at: Option<Timestamp>,
     drained_at: Timestamp,
-    /// Ends and forks that the last drain took, and what was read since.
+    /// Number of ends and forks of the last drain, and of what was read since.
     found: usize,
-    /// How long no drain is needed while none comes.
+    /// How long no drain is needed while no event arrives.
     quiet_for: Duration,
     lost_since: Option<Timestamp>,
     /// Whether forks were lost since the last round of lists.
@@ -125,18 +126,18 @@ pub(crate) struct Exits {
     scan_us: u64,
 }
 
-/// What is counted here besides the tree's counts.
+/// Counts besides those of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// How often the kernel had to drop ends or forks.
+    /// Number of times the kernel dropped ends or forks.
     pub(crate) overflows: u64,
-    /// Ends of a layout that is not known.
+    /// Ends with an unknown layout.
     pub(crate) malformed: u64,
 }
 
 impl Exits {
-    /// Begins to listen, if it may. As many bytes of ends may wait in the kernel as [`RECEIVE_MIB`] says,
-    /// and half as many of forks, whose messages are half as long.
+    /// Starts listening, if permitted. The kernel buffers [`RECEIVE_MIB`] of ends, and half as many bytes of
+    /// forks, which have messages of half the length.
     pub(crate) fn open(open: &Open<'_>, lists: Lists) -> Self {
         let root = open.root;
         let receive_mib = usize::try_from(open.options.number(RECEIVE_MIB.name)).unwrap_or(4);
@@ -145,7 +146,7 @@ impl Exits {
             Ok(listener) => (Some(listener), PartState::Ok),
             Err(error) => (None, PartState::Not(exits_error(root, &error))),
         };
-        // They are of use with exits alone, and are not recorded.
+        // Forks are useful only with exits, and are not recorded.
         let (forks, forks_state) = if listener.is_some() && root.is_live() {
             match Forks::open(receive_bytes / 2) {
                 Ok(forks) => (Some(forks), Some(PartState::Ok)),
@@ -183,13 +184,14 @@ impl Exits {
         }
     }
 
-    /// How often [`Self::drain`] wants to be called.
+    /// Interval of [`Self::drain`].
     pub(crate) const fn drain_every(&self) -> Option<Duration> {
         if self.listener.is_some() { Some(DRAIN_EVERY) } else { None }
     }
 
-    /// What the next drain may wait for, when the last one found nothing. After one that found something the next is
-    /// at its usual instant: where events are many, waking for the first of them costs more than it spares.
+    /// The events that the next drain may wait for, if the last one found none. After a drain that found
+    /// events, the next one follows at its usual time: with many events, waking at the first costs more than
+    /// it saves.
     pub(crate) fn quiet(&self) -> Option<Quiet<'_>> {
         let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
         let quiet = Quiet { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
@@ -201,25 +203,25 @@ impl Exits {
         &self.jobs
     }
 
-    /// The job of a number.
+    /// The job with this number.
     pub(crate) fn job(&self, no: JobNo) -> Option<&Watched> {
         self.jobs.iter().find(|job| job.no == no)
     }
 
-    /// When listening began: the start of what is counted for the device.
+    /// Start of listening: the start of the device's counters.
     pub(crate) fn opened_at(&self) -> Timestamp {
         self.opened_at.unwrap_or_default()
     }
 
-    /// What was counted.
+    /// The counts.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Takes the ends that wait, and follows the jobs that come and go.
+    /// Receives the waiting ends, and updates the jobs.
     ///
     /// # Errors
-    /// A socket broke.
+    /// A socket failed.
     pub(crate) fn drain(
         &mut self,
         cx: &Context<'_>,
@@ -228,7 +230,7 @@ impl Exits {
         self.found = 0;
         self.follow(cx, account);
         while let Some(no) = self.jobs.iter().find(|job| job.is_new).map(|job| job.no) {
-            // What a list that cannot be read hides is found at the next round, and told then.
+            // Failed lists are detected and reported at the next round.
             self.list(no, cx, account).ok();
         }
         self.looks_left = LOOKS_PER_CALL_MAX;
@@ -246,7 +248,7 @@ impl Exits {
         result
     }
 
-    /// Looks at the tasks that may have joined a job.
+    /// Looks at tasks that may have joined a job.
     fn look(&mut self, cx: &Context<'_>, account: &mut impl Account) {
         if !self.jobs.is_empty() {
             let jobs = (self.jobs.as_slice(), now_us(cx));
@@ -270,7 +272,7 @@ impl Exits {
             }
             self.counts.malformed += u64::from(taken.malformed);
             self.found += taken.exits;
-            // Before their children's ends: those of a parent of no job need not wait then.
+            // Before the ends of their children: ends with a parent outside of all jobs then need not wait.
             self.look(cx, account);
             let window = if live {
                 Window { from_us: self.emptied_us, to_us: taken.at_us }
@@ -294,8 +296,8 @@ impl Exits {
         Ok(())
     }
 
-    /// Applies the forks up to an instant; true if the kernel had to drop some, so that tasks of jobs may
-    /// be unknown until all jobs are listed.
+    /// Applies the forks up to a time. True if the kernel dropped some; tasks of jobs may then be unknown
+    /// until all jobs are listed.
     fn take_forks(
         &mut self,
         until_us: u64,
@@ -323,7 +325,7 @@ impl Exits {
         self.lost_since.get_or_insert(self.drained_at);
     }
 
-    /// Follows the jobs that come and go.
+    /// Adds new jobs and removes ended ones.
     fn follow(&mut self, cx: &Context<'_>, account: &mut impl Account) {
         if self.opened_at.is_none() {
             (self.opened_at, self.drained_at) = (Some(cx.now), cx.now);
@@ -334,8 +336,8 @@ impl Exits {
         self.generation = Some(cx.jobs.generation());
         let tree = &mut self.tree;
         self.jobs.retain(|known| {
-            // A run has one start, which only a directory that is found later and was made earlier changes. A later
-            // start is that of another run, however soon it follows.
+            // A run has one start, which changes only if an earlier directory is found later. A later start is that of
+            // another run, however soon it follows.
             let is_same = |job: &&JobCgroup| job.created <= known.created;
             let job = cx.jobs.get(&known.key).filter(is_same);
             if job.is_none() {
@@ -358,7 +360,7 @@ impl Exits {
         self.see_whether_complete();
     }
 
-    /// Without a fork that was missed, and with every job listed, each task of a job is known.
+    /// If no fork was lost and every job was listed, every task of a job is known.
     fn see_whether_complete(&mut self) {
         self.tree.set_complete(self.forks.is_some() && self.jobs.iter().all(|job| job.known));
     }
@@ -368,7 +370,7 @@ impl Exits {
         self.next_job += 1;
         let restored = self.restore(no, job, cx, account);
         let is_old = restored.is_none() && job.created < self.opened_at();
-        // The tick may be dated a moment before the job was made.
+        // The tick's time may be shortly before the creation of the job.
         let start = restored.unwrap_or(if is_old { cx.now } else { job.created.min(cx.now) });
         if restored.is_none() {
             let age_us = u64::try_from(cx.now.since(start)).unwrap_or(0);
@@ -389,8 +391,8 @@ impl Exits {
         self.jobs.insert(place, watched);
     }
 
-    /// Counts a job that is older than the listener from now on: its living tasks are about to be read
-    /// for the first time.
+    /// Starts the counters of a job that is older than the listener now, because its living tasks are about
+    /// to be read for the first time.
     pub(crate) fn count_from_now(&mut self, no: JobNo, cx: &Context<'_>) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.no == no && job.is_old) {
             job.start = cx.now;
@@ -398,10 +400,10 @@ impl Exits {
         }
     }
 
-    /// Takes a list of a job's tasks, or of its processes.
+    /// Lists a job's tasks or processes.
     ///
     /// # Errors
-    /// A list cannot be read; what the others have is used.
+    /// A list cannot be read; those of other cgroups are used.
     pub(crate) fn list(
         &mut self,
         no: JobNo,
@@ -432,7 +434,7 @@ impl Exits {
         }
         if let Some(known) = self.jobs.get_mut(place) {
             known.listed = result.is_ok() && !self.members.is_cut();
-            // What was lost may be from after the list.
+            // The loss may have happened after the list.
             known.known |= known.listed && !forks_lost;
             self.tree.set_known(no, known.known && self.forks.is_some());
         }
@@ -442,20 +444,20 @@ impl Exits {
         Ok(self.members.ids())
     }
 
-    /// Whether a job was listed whole in this round.
+    /// Whether this round has listed a job completely.
     pub(crate) fn is_listed(&self, no: JobNo) -> bool {
         self.job(no).is_some_and(|job| job.listed)
     }
 
-    /// Begins a round of lists of all jobs.
+    /// Starts a round of lists of all jobs.
     pub(crate) fn begin_round(&mut self) {
         self.wants_lists = false;
         self.jobs.iter_mut().for_each(|job| job.listed = false);
         self.tree.begin_round();
     }
 
-    /// Ends a round of lists: tasks that no list had are watched no more. The ends that waited must have
-    /// been taken since the last list.
+    /// Ends a round of lists: tasks that no list contained are no longer watched. The waiting ends must have
+    /// been received since the last list.
     pub(crate) fn end_round(&mut self, cx: &Context<'_>, account: &mut impl Account) {
         let (jobs, path) = (&self.jobs, &mut self.path);
         let listed = |no| jobs.iter().any(|job| job.no == no && job.listed);
@@ -468,12 +470,12 @@ impl Exits {
         self.tree.end_round(self.lists == Lists::Processes, listed, lives, account);
     }
 
-    /// Whether forks were lost, so that all jobs are to be listed soon.
+    /// Whether forks were lost, so that all jobs need to be listed soon.
     pub(crate) const fn wants_lists(&self) -> bool {
         self.wants_lists
     }
 
-    /// Tells what was lost since the last report, and the states of the parts.
+    /// Reports losses since the last report, and the states of the parts.
     pub(crate) fn report(&mut self, source: &str, cx: &Context<'_>, out: &mut Sink) {
         // They do not change while the source is open.
         if !std::mem::replace(&mut self.parts_told, true) {
@@ -490,7 +492,7 @@ impl Exits {
     }
 }
 
-/// The instant by which tasks are dated: a recorded machine's are dated from 1970.
+/// The current time for tasks; on a recorded machine, it counts from 1970.
 pub(crate) fn now_us(cx: &Context<'_>) -> u64 {
     if cx.root.is_live() { clock::monotonic_us() } else { u64::try_from(cx.now.0).unwrap_or(0) }
 }

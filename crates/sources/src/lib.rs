@@ -1,8 +1,8 @@
-//! Sources: what this node and its jobs use, one file for each family of counters.
+//! Sources: resource use of this node and its jobs, one file for each family of counters.
 //!
-//! A source reads counters when told to, gives each its meaning and base unit, and pushes samples into
+//! A source reads counters on request, gives each its meaning and base unit, and pushes samples into
 //! a [`Sink`]. It knows neither the agent that calls it, nor the network, nor the store. To add one:
-//! a file in this folder, and its word in [`SOURCES`].
+//! a file in `list/`, and its word in [`SOURCES`].
 
 mod exits;
 pub mod list;

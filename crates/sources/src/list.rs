@@ -50,8 +50,8 @@ sources! {
     exec,
 }
 
-/// What of a source's options is wrong on this machine, though each is written as it should be: the option, and what
-/// is wrong with it. Nothing is started or counted.
+/// Errors in a source's options that depend on this machine: the option, and the error. The values are already
+/// well-formed. Starts and counts nothing.
 pub fn check(spec: &SourceSpec, root: &Root, options: &Options) -> Vec<(&'static str, String)> {
     match spec.name {
         "exec" => exec::check(root, options),
@@ -60,7 +60,7 @@ pub fn check(spec: &SourceSpec, root: &Root, options: &Options) -> Vec<(&'static
     }
 }
 
-/// The source of a name.
+/// The source with this name.
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
     SOURCES.iter().find(|spec| spec.name == name).copied()
 }

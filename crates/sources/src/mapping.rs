@@ -1,20 +1,20 @@
-//! What others call what is measured here: every metric of Colmet and every sensor of FrUCToSA, by field of
-//! psutil, with the conversion from our metrics. `docs/reference/mapping.md` is generated from it, and the
-//! test beside psutil computes what it compares by the formulas of that page.
+//! Mapping to other programs: every metric of Colmet, and every sensor of FrUCToSA by field of
+//! psutil, with the formula over our metrics. `docs/reference/mapping.md` is generated from it, and the
+//! comparison test with psutil computes its values by the formulas of that page.
 
 mod colmet;
 mod fructosa;
 
 use std::fmt::Write as _;
 
-/// Names of another program that belong together.
+/// A group of names of another program.
 #[derive(Debug)]
 pub struct Group {
-    /// What the others call them together: a record, a sensor.
+    /// The other program's name for the group: a record, a sensor.
     pub name: &'static str,
-    /// What is to be said of all of them.
+    /// Note about the whole group.
     pub note: &'static str,
-    /// Each name once, in the others' order.
+    /// Each name once, in the other program's order.
     pub rows: &'static [Row],
 }
 
@@ -23,20 +23,20 @@ pub struct Group {
 pub struct Row {
     /// The name.
     pub theirs: &'static str,
-    /// What it is here.
+    /// Its equivalent here.
     pub ours: Ours,
 }
 
-/// What another program's value is here.
+/// The equivalent of another program's value.
 #[derive(Debug)]
 pub enum Ours {
     /// The formula's value.
     Is(&'static str),
-    /// The formula's value with the growth of each counter between two readings in its place.
+    /// The formula's value, with each counter replaced by its growth between two readings.
     Grows(&'static str),
     /// A label of a metric's series: metric, label.
     Label(&'static str, &'static str),
-    /// Nothing, and why.
+    /// No equivalent, and the reason.
     Not(&'static str),
 }
 
@@ -57,7 +57,7 @@ const fn not(theirs: &'static str, why: &'static str) -> Row {
 }
 
 impl Ours {
-    /// The metrics that it names.
+    /// The metrics in the formula.
     pub fn metrics(&self) -> Vec<&'static str> {
         match self {
             Self::Is(formula) | Self::Grows(formula) => names(formula).collect(),
@@ -76,29 +76,29 @@ impl Ours {
     }
 }
 
-/// The words of a formula that are metrics: neither numbers nor within braces.
+/// The metrics in a formula: words that are neither numbers nor within braces.
 fn names(formula: &'static str) -> impl Iterator<Item = &'static str> {
     let outside = formula.split(['{', '}']).step_by(2);
     let words = outside.flat_map(|part| part.split([' ', '(', ')']));
     words.filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
-/// All groups of a program, by its name.
+/// The programs and their groups.
 pub fn programs() -> [(&'static str, &'static [&'static Group]); 2] {
     [("Colmet", colmet::GROUPS), ("FrUCToSA", fructosa::GROUPS)]
 }
 
-/// The page of all of it.
+/// The reference page.
 pub fn reference() -> String {
     let mut page = String::from(
-        "# What others call it
+                "# Mapping to other programs
 
-Every metric of Colmet (0.6.10, and the keys of its Rust nodes) and every sensor of FrUCToSA with the fields of psutil,
-and how its value is computed here. Generated from `crates/sources/src/mapping` by `make docs`.
+        Every metric of Colmet (0.6.10, and the keys of its Rust nodes) and every sensor of FrUCToSA with the fields of psutil,
+        and the formula that computes its value here. Generated from `crates/sources/src/mapping` by `make docs`.
 
-A formula has our metrics, numbers, `+ - * /` and parentheses. A metric stands for the sum of its series, `{label=\"value\"}`
-behind it for those that have this label; of a job, its series of that job. After `growth:` a counter stands for what it grew by
-between two readings. `tests/sensors.rs` computes by the formulas of this page what it compares with psutil on the same machine.
+A formula contains our metrics, numbers, `+ - * /` and parentheses. A metric means the sum of its series; `{label=\"value\"}`
+selects the series with this label. For a job, only its own series count. After `growth:` each counter means its growth
+between two readings. `tests/sensors.rs` uses the formulas of this page to compare with psutil on the same machine.
 ",
     );
     for (program, groups) in programs() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_that_is_named_is_there() {
+    fn every_named_metric_exists() {
         let known: BTreeSet<&str> =
             SOURCES.iter().flat_map(|spec| spec.metrics).map(|metric| &*metric.name).collect();
         for (group, row) in rows() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_formula() {
+    fn metrics_of_a_formula() {
         let of = |formula| names(formula).collect::<Vec<_>>();
         assert_eq!(of("100 * (a_b - c{cpu=\"N\"}) / d"), ["a_b", "c", "d"]);
         assert_eq!(of("7"), [""; 0]);

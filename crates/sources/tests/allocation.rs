@@ -1,4 +1,4 @@
-//! In the steady state no source asks for memory: the third and the fourth tick on the live machine.
+//! In the steady state no source allocates: checks the third and the fourth tick on the live machine.
 
 use cgroups::Jobs;
 use kernel::Root;
@@ -11,11 +11,11 @@ use std::path::Path;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// How often a source is tried again because its series did not stay the same, as a disk or a process
-/// came or went.
+/// Maximum number of attempts per source: its series may change because a disk or a process
+/// appears or disappears.
 const ATTEMPTS_MAX: usize = 10;
 
-/// Options under which more is read: source, name, value.
+/// Options that enable more readings: source, name, value.
 const MORE: [(&str, &str, &str); 9] = [
     ("cpu", "cores", "true"),
     ("cpufreq", "cores", "true"),
@@ -29,7 +29,7 @@ const MORE: [(&str, &str, &str); 9] = [
 ];
 
 #[test]
-fn the_counter_sees_allocations_of_its_own_thread_alone() {
+fn the_counter_counts_allocations_of_its_own_thread_only() {
     let before = on_this_thread();
     let mut bytes: Vec<u8> = Vec::with_capacity(10);
     assert_eq!(on_this_thread(), before + 1);
@@ -69,10 +69,10 @@ fn the_third_and_the_fourth_tick_allocate_nothing() {
     assert!(read > 0, "no source could be read");
 }
 
-/// Sources of hardware and file systems that a test machine does not have, on machines written for them: a
-/// recorded machine opens its files anew at each reading, which asks for no memory either.
+/// Sources of hardware and file systems that a test machine lacks, on recorded machines. A
+/// recorded machine reopens its files at each reading, which does not allocate either.
 #[test]
-fn nor_do_they_on_machines_with_more_hardware() {
+fn sources_of_recorded_hardware_allocate_nothing_either() {
     let device = DeviceId::new("node-1").unwrap();
     let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
     let of_hosts = [
@@ -102,7 +102,7 @@ fn nor_do_they_on_machines_with_more_hardware() {
     }
 }
 
-/// How often the third and the fourth tick asked for memory, once all four had the same series.
+/// Allocations in the third and the fourth tick, once all four had the same series.
 fn allocations(
     spec: &SourceSpec,
     device: &DeviceId,

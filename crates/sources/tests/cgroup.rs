@@ -1,9 +1,9 @@
-//! The source `cgroup` on this machine: a job with a known load in cgroups that the test makes and
+//! The source `cgroup` on this machine: a job with a known load in cgroups that the test creates and
 //! removes. It needs root, and version 1 beside the unified tree or version 2 with its controllers;
-//! elsewhere it says so and passes.
+//! elsewhere it prints a message and passes.
 
 #![expect(clippy::disallowed_methods, reason = "real processes in real time")]
-#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir, Jobs};
 use kernel::Root;
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// A hybrid machine's hierarchies, and those of a machine with version 2 alone.
+/// Hierarchies of a hybrid machine, and of a machine with version 2 only.
 const WANTED: [&[Hierarchy]; 2] = [
     &[
         Hierarchy::Unified,
@@ -71,7 +71,7 @@ impl Ground {
         self.dirs.len() > 1
     }
 
-    /// The path of a file, by its names in the two versions.
+    /// The path of a file, by its names in both versions.
     fn file(&self, v1: (Hierarchy, &str), v2: &str) -> PathBuf {
         let (hierarchy, name) = if self.is_v1() { v1 } else { (Hierarchy::Unified, v2) };
         let dir = self.dirs.iter().find(|dir| dir.hierarchy == hierarchy).unwrap();
@@ -85,7 +85,7 @@ impl Ground {
         paths
     }
 
-    /// A shell that joins the job before it does anything else.
+    /// Starts a shell that joins the job before anything else.
     fn run(&self, script: &str) -> Child {
         let join: String = self
             .paths()
@@ -150,8 +150,8 @@ fn tick(
     sink.samples().map(|(entry, _, value)| (entry.metric.name.to_string(), value)).collect()
 }
 
-/// Waits for a process to end, and says its processor time in seconds as its parent may know it:
-/// its own and that of its children that it waited for (proc_pid_stat(5)).
+/// Waits for a process to end; returns its processor time in seconds as its parent sees it: its own and that
+/// of the children that it waited for (proc_pid_stat(5)).
 fn wait_for(child: &mut Child) -> f64 {
     let pid = rustix::process::Pid::from_child(child);
     let flags = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
@@ -164,11 +164,11 @@ fn wait_for(child: &mut Child) -> f64 {
 }
 
 #[test]
-fn a_known_load_is_told_as_the_kernel_and_its_parent_saw_it() {
+fn a_known_load_equals_the_accounts_of_kernel_and_parent() {
     let Some(ground) = Ground::new("load") else { return };
     let (root, jobs) = (Root::live().unwrap(), ground.jobs(now()));
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
-    // Something over a second of work in one process, then 64 MiB of a file's pages.
+    // About 1 s of work in one process, then 64 MiB of a file's pages.
     let script =
         "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; head -c 67108864 /dev/zero > \"$0\"";
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -187,7 +187,7 @@ fn a_known_load_is_told_as_the_kernel_and_its_parent_saw_it() {
     };
     let seconds = told["cgroup_cpu_seconds_total"];
     assert!((seconds - usage).abs() <= 1e-6, "{seconds} {usage}");
-    // The parent's account is in ticks of 10 ms, user and system apart for each of two processes.
+    // The parent's account has ticks of 10 ms, separately for user and system of each of two processes.
     assert!((seconds - waited).abs() <= 0.01 * waited + 0.04, "{seconds} {waited}");
     let modes = told["cgroup_cpu_user_seconds_total"] + told["cgroup_cpu_system_seconds_total"];
     assert!((seconds - modes).abs() <= 0.03, "{seconds} {modes}");
@@ -199,7 +199,7 @@ fn a_known_load_is_told_as_the_kernel_and_its_parent_saw_it() {
     assert_eq!((told["cgroup_tasks"], told["cgroup_oom_kills_total"]), (0.0, 0.0));
     assert!(told.contains_key("cgroup_pressure_cpu_some_seconds_total"));
 
-    // Version 1's transfers are told where they are counted; never a 0 that is none.
+    // Version 1's transfers are reported only where the kernel counts them, never as a false 0.
     let parts: BTreeMap<_, _> =
         sink.parts().iter().map(|(name, state)| (*name, state.clone())).collect();
     let io = told.contains_key("cgroup_io_read_bytes_total")
@@ -210,7 +210,7 @@ fn a_known_load_is_told_as_the_kernel_and_its_parent_saw_it() {
 }
 
 #[test]
-fn a_process_that_passes_its_memory_limit_is_a_counted_kill() {
+fn a_process_that_exceeds_its_memory_limit_is_a_counted_kill() {
     let Some(ground) = Ground::new("oom") else { return };
     let (root, jobs) = (Root::live().unwrap(), ground.jobs(now()));
     let limit = ground.file((Hierarchy::Memory, "memory.limit_in_bytes"), "memory.max");
@@ -239,7 +239,7 @@ fn a_kill_in_a_step_is_counted_and_named() {
     sink.take_events();
     let limit = ground.file((Hierarchy::Memory, "memory.limit_in_bytes"), "memory.max");
     fs::write(&limit, "8388608").unwrap();
-    // As Slurm has it on version 1. Version 2 counts what is below a directory in it.
+    // A step as on Slurm with version 1. Version 2 counts kills below a directory in the directory.
     let dir = limit.parent().unwrap();
     let step = if ground.is_v1() { dir.join("step_0") } else { dir.to_owned() };
     fs::create_dir(&step).ok();
@@ -265,7 +265,7 @@ fn a_kill_in_a_step_is_counted_and_named() {
     assert_eq!(told["cgroup_oom_kills_total"], 1.0);
     let parts = sink.parts().iter().find(|(part, _)| *part == "oom_log");
     if parts.is_some_and(|(_, state)| *state != sources::PartState::Ok) {
-        return eprintln!("not run: the kernel's log is closed: {parts:?}");
+        return eprintln!("not run: the kernel's log is not readable: {parts:?}");
     }
     let events = sink.take_events();
     let kills: Vec<_> = events.iter().flat_map(|event| &event.oom_kills).collect();
@@ -281,14 +281,14 @@ fn a_kill_in_a_step_is_counted_and_named() {
 }
 
 #[test]
-fn throttling_by_the_jobs_own_limit_is_told() {
+fn throttling_by_the_jobs_own_limit_is_reported() {
     let Some(ground) = Ground::new("throttle") else { return };
     let (root, jobs) = (Root::live().unwrap(), ground.jobs(now()));
     let quota = if ground.is_v1() { "20000" } else { "20000 100000" };
     fs::write(ground.file((Hierarchy::Cpu, "cpu.cfs_quota_us"), "cpu.max"), quota).unwrap();
     let mut child = ground.run("while :; do :; done");
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
-    // On a busy machine others keep it from its limit for a while.
+    // On a busy machine other processes may keep the job below its limit for a while.
     let mut told = BTreeMap::new();
     for _ in 0..300 {
         std::thread::sleep(Duration::from_millis(200));
@@ -303,15 +303,14 @@ fn throttling_by_the_jobs_own_limit_is_told() {
     let periods = told["cgroup_cpu_periods_total"];
     let throttled = told["cgroup_cpu_throttled_periods_total"];
     assert!(throttled >= 1.0 && throttled <= periods, "{told:?}");
-    // 20 ms in each period, a tick of 10 ms more where the kernel notices late, and the shell before its limit.
+    // Per period 20 ms, and a tick of 10 ms if the kernel notices late; plus the shell before its limit.
     assert!(told["cgroup_cpu_seconds_total"] <= 0.03 * (periods + 2.0) + 0.05, "{told:?}");
 }
 
 #[test]
-fn the_steady_state_asks_for_no_memory() {
+fn the_steady_state_allocates_nothing() {
     let Some(ground) = Ground::new("steady") else { return };
-    // While a job is new, what is absent is looked for again at each tick, which costs memory for
-    // words.
+    // The absent files of a new job are retried at each tick, which allocates messages.
     let (root, jobs) = (Root::live().unwrap(), ground.jobs(now().plus(-60 * Timestamp::SECOND)));
     let mut child = ground.run("exec sleep 60");
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
@@ -339,7 +338,7 @@ fn the_steady_state_asks_for_no_memory() {
 
 /// `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test cgroup -- --ignored --nocapture`
 #[test]
-#[ignore = "prints a number to read; asserts nothing that a busy machine could keep"]
+#[ignore = "prints a measurement; asserts nothing, as a busy machine would fail it"]
 fn processor_time_of_a_tick_with_one_job() {
     const TICKS: u64 = 2000;
     let Some(ground) = Ground::new("cost") else { return };

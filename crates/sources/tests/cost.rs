@@ -1,4 +1,4 @@
-//! What a tick of each source costs on this machine, for the `cost` of its declaration:
+//! Cost of a tick of each source on this machine, for the `cost` of its declaration:
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test cost -- --ignored --nocapture`.
 
 use cgroups::Jobs;
@@ -11,7 +11,7 @@ use std::io::Write;
 const TICKS: u64 = 2000;
 
 #[test]
-#[ignore = "prints a table to read; asserts nothing that a busy machine could keep"]
+#[ignore = "prints a table; asserts nothing, as a busy machine would fail it"]
 fn processor_time_of_a_tick() {
     let root = Root::live().unwrap();
     let (now, boot) = (Timestamp(1_767_706_500_000_000), Timestamp::YEAR_2000);
@@ -25,10 +25,10 @@ fn processor_time_of_a_tick() {
         let opened = (spec.open)(&Open { root: &root, options: &options, boot });
         let mut tick = |source: &mut Box<dyn sources::Source>| {
             sink.begin(now);
-            let told = source.collect(&cx, &mut sink);
+            let result = source.collect(&cx, &mut sink);
             let samples = sink.len();
             sink.sealed();
-            told.map(|()| samples)
+            result.map(|()| samples)
         };
         let measured = opened.and_then(|mut source| {
             let samples = tick(&mut source)?;

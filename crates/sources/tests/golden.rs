@@ -1,11 +1,11 @@
-//! Every recorded machine, read by every source over two ticks, gives the lines of
-//! `testdata/golden/<machine>.txt`: metric, device, job, labels, instant, start and value of each sample,
-//! and why a source or a part of it gave none.
+//! Golden test: every source reads every recorded machine over two ticks, and the result must equal
+//! `testdata/golden/<machine>.txt`: metric, device, job, labels, time, start and value of each sample,
+//! and the errors of sources and their parts.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p sources --test golden` writes the lines anew; the difference is the user's
+//! `UPDATE_GOLDEN=1 cargo test -p sources --test golden` rewrites the files; the difference is the user's
 //! view of a change.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod hosts;
 
@@ -23,21 +23,21 @@ fn recorded_machines_give_the_golden_lines() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Compares, or writes; what differs, in words.
+/// Compares a machine, or rewrites its file; returns the difference as text.
 fn compare(host: &str) -> Option<String> {
-    let told = lines(hosts::read(host, &[]));
+    let found = lines(hosts::read(host, &[]));
     let path = hosts::testdata().join("golden").join(format!("{host}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, told.join("\n") + "\n").unwrap();
+        fs::write(&path, found.join("\n") + "\n").unwrap();
         return None;
     }
     let golden = fs::read_to_string(&path).unwrap_or_default();
     let golden: Vec<_> = golden.lines().map(str::to_owned).collect();
-    (told != golden).then(|| difference(host, &golden, &told))
+    (found != golden).then(|| difference(host, &golden, &found))
 }
 
-fn difference(host: &str, golden: &[String], told: &[String]) -> String {
-    let (old, new): (BTreeSet<_>, BTreeSet<_>) = (golden.iter().collect(), told.iter().collect());
+fn difference(host: &str, golden: &[String], found: &[String]) -> String {
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) = (golden.iter().collect(), found.iter().collect());
     let gone = old.difference(&new).map(|line| format!("- {line}"));
     let come = new.difference(&old).map(|line| format!("+ {line}"));
     let mut lines: Vec<_> = gone.chain(come).collect();
@@ -46,19 +46,19 @@ fn difference(host: &str, golden: &[String], told: &[String]) -> String {
     lines.truncate(40);
     format!(
         "testdata/golden/{host}.txt: {count} lines differ (- golden, + now), the first of them:\n{}\n\
-         if this is meant: UPDATE_GOLDEN=1 cargo test -p sources --test golden",
+         if this is intended: UPDATE_GOLDEN=1 cargo test -p sources --test golden",
         lines.join("\n")
     )
 }
 
-fn lines(told: Vec<SourceRun>) -> Vec<String> {
+fn lines(runs: Vec<SourceRun>) -> Vec<String> {
     let mut lines = Vec::new();
-    for SourceRun { spec, mut sink, refusals } in told {
+    for SourceRun { spec, mut sink, refusals } in runs {
         lines.extend(refusals.iter().map(|refusal| format!("# {}: {refusal}", spec.name)));
         let SinkCounts { implausible, .. } = sink.counts();
-        assert_eq!(sink.counts().all(), implausible, "{} was refused samples", spec.name);
+        assert_eq!(sink.counts().all(), implausible, "samples of {} were rejected", spec.name);
         if implausible > 0 {
-            lines.push(format!("# {}: {implausible} values cannot be true", spec.name));
+            lines.push(format!("# {}: {implausible} impossible values", spec.name));
         }
         lines.extend(sink.take_gaps().into_iter().map(
             |Gap { source, from, to, cause, detail, .. }| {
@@ -78,8 +78,8 @@ fn lines(told: Vec<SourceRun>) -> Vec<String> {
 
 /// The values of a metric at the second tick, by labels.
 fn second_tick(host: &str, settings: &[Setting], metric: &str) -> Vec<(String, f64)> {
-    let told = hosts::read(host, settings);
-    let samples = told.iter().flat_map(|told| told.sink.samples());
+    let runs = hosts::read(host, settings);
+    let samples = runs.iter().flat_map(|run| run.sink.samples());
     let second = hosts::FIRST_TICK.plus(hosts::PERIOD_US);
     let mut values: Vec<_> = samples
         .filter(|(entry, at, _)| entry.metric.name == metric && *at == second)
@@ -90,7 +90,7 @@ fn second_tick(host: &str, settings: &[Setting], metric: &str) -> Vec<(String, f
 }
 
 #[test]
-fn more_sockets_than_the_limit_are_no_fault_and_their_states_are_not_told() {
+fn beyond_the_limit_of_sockets_states_are_left_out_without_an_error() {
     let (all, none) = ([], [("sockets", "states_max", "0")]);
     for (settings, readings) in [(&all[..], 0.0), (&none[..], 2.0)] {
         let uncounted = second_tick("cluster-node", settings, "sockets_tcp_uncounted_states_total");
@@ -98,8 +98,8 @@ fn more_sockets_than_the_limit_are_no_fault_and_their_states_are_not_told() {
         let states = second_tick("cluster-node", settings, "sockets_tcp_in_state");
         assert_eq!(states.is_empty(), readings > 0.0);
     }
-    let told = hosts::read("cluster-node", &none);
-    assert!(!told.iter().any(|told| told.refusals.iter().any(|why| why.contains("states"))));
+    let runs = hosts::read("cluster-node", &none);
+    assert!(!runs.iter().any(|run| run.refusals.iter().any(|why| why.contains("states"))));
 }
 
 fn labels(values: &[(String, f64)]) -> Vec<&str> {
@@ -107,14 +107,14 @@ fn labels(values: &[(String, f64)]) -> Vec<&str> {
 }
 
 #[test]
-fn processors_alone_add_up_to_all_of_them() {
+fn single_processors_add_up_to_the_total() {
     let settings = [("cpu", "cores", "true")];
     for host in ["bare-4.18", "bare-6.18"] {
         let all = second_tick(host, &settings, "cpu_user_seconds_total");
         let cores = second_tick(host, &settings, "cpu_core_user_seconds_total");
         assert!(cores.len() >= 2, "{host}");
         let sum: f64 = cores.iter().map(|(_, seconds)| seconds).sum();
-        // The kernel rounds each processor's ticks down by itself.
+        // The kernel rounds each processor's ticks down separately.
         assert!((all[0].1 - sum).abs() <= 0.01 * cores.len() as f64, "{host}: {all:?} {cores:?}");
     }
     assert!(second_tick("bare-6.18", &[], "cpu_core_user_seconds_total").is_empty());
@@ -149,11 +149,11 @@ fn options_choose_interfaces() {
 }
 
 #[test]
-fn options_are_named_as_the_reason_only_where_one_is_set() {
+fn options_are_named_as_a_reason_only_if_one_is_set() {
     let why = |host: &str, settings: &[Setting], name: &str| {
-        let told = hosts::read(host, settings);
-        let told = told.into_iter().find(|told| told.spec.name == name).unwrap();
-        told.refusals.first().cloned().unwrap_or_default()
+        let runs = hosts::read(host, settings);
+        let run = runs.into_iter().find(|run| run.spec.name == name).unwrap();
+        run.refusals.first().cloned().unwrap_or_default()
     };
     let hint = "that the options choose";
     for (name, option, value) in [
@@ -169,13 +169,13 @@ fn options_are_named_as_the_reason_only_where_one_is_set() {
         let unset = why("laptop-v2", &[], name);
         assert!(unset.contains("absent: ") && !unset.contains("choose"), "{name}: {unset}");
     }
-    // What chooses nothing is no reason.
+    // An option that selects no mounts is not named as a reason.
     let targets = why("laptop-v2", &[("lustre", "targets", "false")], "lustre");
     assert!(targets.ends_with("no mount of Lustre"), "{targets}");
 }
 
 #[test]
-fn options_choose_what_a_cluster_has() {
+fn options_select_parts_of_a_cluster_node() {
     let shown = |settings: &[Setting], metric: &str| {
         let values = second_tick("cluster-node", settings, metric);
         labels(&values).iter().map(|labels| (*labels).to_owned()).collect::<Vec<_>>()
@@ -199,7 +199,7 @@ fn options_choose_what_a_cluster_has() {
 }
 
 #[test]
-fn parts_add_up_to_the_whole_that_has_a_name_of_its_own() {
+fn parts_add_up_to_the_total_metric() {
     for (settings, whole, part) in [
         (("softirqs", "cores", "true"), "softirqs_served_total", "softirqs_core_served_total"),
         (("schedstat", "cores", "true"), "schedstat_slices_total", "schedstat_core_slices_total"),
@@ -215,7 +215,7 @@ fn parts_add_up_to_the_whole_that_has_a_name_of_its_own() {
 }
 
 #[test]
-fn options_choose_sensors_of_the_boards_computer() {
+fn options_select_sensors_of_the_bmc() {
     let shown = |settings: &[Setting]| {
         let values = second_tick("bmc", settings, "ipmi_temperature_celsius");
         values.iter().map(|(labels, value)| format!("{labels} {value:.1}")).collect::<Vec<_>>()
@@ -237,13 +237,13 @@ fn a_mount_without_a_recorded_reply_gives_no_sample_and_no_error() {
     assert_eq!(labels(&values), expected);
 }
 
-/// What the machine `perf-intel` tells of these events at the second tick: metrics with their labels and
+/// Samples of these perf events on the machine `perf-intel` at the second tick: metrics with their labels and
 /// jobs.
 fn counted(events: &'static str) -> Vec<String> {
-    let told = hosts::read("perf-intel", &[("perf", "events", events)]);
+    let runs = hosts::read("perf-intel", &[("perf", "events", events)]);
     let second = hosts::FIRST_TICK.plus(hosts::PERIOD_US);
-    let told = told.iter().filter(|told| told.spec.name == "perf");
-    let samples = told.flat_map(|told| told.sink.samples()).filter(|(_, at, _)| *at == second);
+    let perf = runs.iter().filter(|run| run.spec.name == "perf");
+    let samples = perf.flat_map(|run| run.sink.samples()).filter(|(_, at, _)| *at == second);
     let line = |(entry, _, value): (&model::SeriesEntry, _, f64)| {
         let job = entry.job.as_ref().map_or("-".to_owned(), ToString::to_string);
         format!("{} {job} {} {value}", entry.metric.name, entry.labels)
@@ -254,9 +254,9 @@ fn counted(events: &'static str) -> Vec<String> {
 }
 
 #[test]
-fn counters_are_summed_over_processors_and_scaled_to_all_of_the_time() {
-    // Of the node each of four processors counted 30e9 instructions, then 15e9 in half of the time; of job
-    // 12 two processors, the second time in half of it; the tasks of job 13 always.
+fn counters_are_summed_over_processors_and_scaled_to_the_whole_time() {
+    // Node: each of four processors counts 30e9 instructions, then 15e9 in half of the time. Job 12: two
+    // processors, the second time in half of the time. Job 13: its tasks, all the time.
     let expected = [
         "perf_cpu_cycles_total - {} 140000000000",
         "perf_cpu_cycles_total oar:12 {} 16000000000",
@@ -274,7 +274,7 @@ fn counters_are_summed_over_processors_and_scaled_to_all_of_the_time() {
         "perf_uncounted_jobs - {} 0",
     ];
     assert_eq!(counted("cpu_cycles,instructions"), expected);
-    // Without a turn nothing is known, and nothing is added.
+    // An event without running time is unknown, and adds nothing.
     let misses = counted("cache_l1d_read_miss");
     assert!(misses.contains(&"perf_cache_l1d_read_miss_total - {} 20000".to_owned()), "{misses:?}");
     let ratio = "perf_running_ratio - {\"event\": \"cache_l1d_read_miss\"} 0";
@@ -282,14 +282,14 @@ fn counters_are_summed_over_processors_and_scaled_to_all_of_the_time() {
 }
 
 #[test]
-fn events_of_pmus_are_told_in_the_unit_of_their_files() {
+fn events_of_pmus_have_the_unit_of_their_files() {
     let lines = counted(
         "power/energy-pkg/,uncore_imc/cas_count_read/,cpu/event=0x2e,umask=0x41/,page_faults",
     );
     for expected in [
         // 2 sockets with 2^32 * 100 steps of 2^-32 J.
         "perf_event_joules_total - {\"event\": \"power/energy-pkg/\"} 200",
-        // 16384 steps are a MiB: 200 and 400 of them on each of 2 sockets.
+        // 16384 steps are 1 MiB: 200 and 400 MiB on each of 2 sockets.
         "perf_event_bytes_total - {\"event\": \"uncore_imc/cas_count_read/\"} 1258291200",
         "perf_event_total - {\"event\": \"cpu/event=0x2e,umask=0x41/\"} 72000",
         "perf_event_total oar:12 {\"event\": \"cpu/event=0x2e,umask=0x41/\"} 4000",
@@ -297,7 +297,7 @@ fn events_of_pmus_are_told_in_the_unit_of_their_files() {
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}\n{}", lines.join("\n"));
     }
-    // What is beside the cores cannot be counted for a job.
+    // An uncore PMU cannot count for a job.
     assert!(!lines.iter().any(|line| line.contains("oar") && line.contains("imc")));
     let by_names = "page_faults,cpu/cache-misses/,uncore_imc/cas_count_read/,power/energy-pkg/";
     let by_names: Vec<_> = counted(by_names)
@@ -308,39 +308,39 @@ fn events_of_pmus_are_told_in_the_unit_of_their_files() {
 }
 
 #[test]
-fn what_is_mistyped_is_broken_with_its_near_match_and_what_only_this_machine_lacks_is_absent() {
+fn a_misspelt_event_is_broken_and_a_missing_pmu_is_absent() {
     let events =
         "instructions,cpu/cach-misses/,uncore_ymc/cas_count_read/,amd_df/event=1/,bus_cycles";
-    let told = hosts::read("perf-intel", &[("perf", "events", events)]);
-    let perf = told.iter().find(|told| told.spec.name == "perf").unwrap();
+    let runs = hosts::read("perf-intel", &[("perf", "events", events)]);
+    let perf = runs.iter().find(|run| run.spec.name == "perf").unwrap();
     let expected = "tick 1: part events: broken: cpu/cach-misses/: the PMU has no event or field `cach-misses`; \
-                    is `cache-misses` meant?; this machine has no PMU `uncore_ymc`, and none is known by that \
-                    name; is `uncore_imc` meant?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
+                                    is `cache-misses` meant?; this machine has no PMU `uncore_ymc`, and no PMU of this \
+                                    name is known; is `uncore_imc` meant?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
                     of this machine counts it";
-    assert!(perf.refusals.iter().any(|told| told == expected), "{:#?}", perf.refusals);
+    assert!(perf.refusals.iter().any(|text| text == expected), "{:#?}", perf.refusals);
     assert!(perf.sink.samples().any(|(it, ..)| it.metric.name == "perf_instructions_total"));
 }
 
 #[test]
-fn jobs_beyond_the_descriptors_are_counted() {
+fn jobs_beyond_the_descriptor_limit_are_reported() {
     let settings = [("events", "instructions"), ("node", "false"), ("descriptors_max", "0")];
     let settings = settings.map(|(option, value)| ("perf", option, value));
-    let told = hosts::read("perf-intel", &settings);
-    let perf = told.iter().find(|told| told.spec.name == "perf").unwrap();
-    let begin = "tick 1: part jobs: broken: job oar:12: 4 descriptors are needed, 0 of 0 are left";
-    let told = perf.refusals.iter().find(|told| told.starts_with(begin)).unwrap();
-    assert!(told.ends_with("; and more jobs: 1"), "{told}");
+    let runs = hosts::read("perf-intel", &settings);
+    let perf = runs.iter().find(|run| run.spec.name == "perf").unwrap();
+    let begin = "tick 1: part jobs: broken: job oar:12: needs 4 descriptors, but 0 of 0 are left";
+    let text = perf.refusals.iter().find(|text| text.starts_with(begin)).unwrap();
+    assert!(text.ends_with("; further jobs: 1"), "{text}");
 }
 
 #[test]
-fn without_powercap_energy_is_that_of_the_pmu() {
+fn without_powercap_the_pmu_provides_the_energy() {
     let values = second_tick("perf-intel", &[], "rapl_package_joules_total");
     let package = |number| (format!(r#"{{"package": "{number}"}}"#), 100.0);
     assert_eq!(values, [package(0), package(1)]);
 }
 
 #[test]
-fn traffic_to_memory_is_told_group_by_group_since_the_first_reading() {
+fn memory_traffic_counts_per_group_since_the_first_reading() {
     let values = second_tick("perf-intel", &[], "resctrl_memory_bytes_total");
     let of =
         |group, cache, bytes| (format!(r#"{{"cache": "{cache}", "group": "{group}"}}"#), bytes);
@@ -348,12 +348,12 @@ fn traffic_to_memory_is_told_group_by_group_since_the_first_reading() {
         of("default", "00", 2e10),
         of("default", "01", 4e10),
         of("batch", "00", 2e10),
-        // It was set back.
+        // A reset.
         of("batch", "01", 0.0),
     ];
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(values, expected);
-    // What is unavailable is no 0.
+    // An unavailable value is not 0.
     let values = second_tick("perf-intel", &[], "resctrl_memory_local_bytes_total");
     assert!(!labels(&values).contains(&r#"{"cache": "00", "group": "batch"}"#), "{values:?}");
     assert_eq!(values.len(), 3);

@@ -1,15 +1,15 @@
-//! The source `perf` on this machine: a known load in a cgroup that the test makes, beside `perf stat`
-//! and the kernel's other counts.
+//! The source `perf` on this machine: a known load in a cgroup that the test creates, compared with `perf stat`
+//! and the kernel's other counters.
 //!
-//! It needs root and a kernel that lets version 1's hierarchy `perf_event` be mounted; elsewhere it says so
-//! and passes. What is mounted takes that controller from version 2: one test at a time.
+//! It needs root and a kernel that permits mounting version 1's hierarchy `perf_event`; elsewhere it prints a
+//! message and passes. The mount takes the controller from version 2, so tests run one at a time.
 
 #![expect(clippy::disallowed_methods, reason = "waits for real processes")]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "what cannot be read or made here fails the test"
+    reason = "a failure here fails the test"
 )]
 
 mod perf_ground;
@@ -31,40 +31,40 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What a virtual machine without a PMU counts.
+/// Events that a virtual machine without a PMU counts.
 const SOFTWARE: &str = "task_clock,page_faults,page_faults_min,context_switches,cpu_migrations";
 
-/// About a second of processes that come and go, and the memory that they touch.
+/// About 1 s of short processes, and the memory that they touch.
 const LOAD: &str = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); head -c 300000 /dev/zero | tail -c 1; done >/dev/null";
 
-/// The same in few processes: counters that are inherited miss the end of each, a cgroup's do not.
+/// The same in few processes: inherited counters miss the end of each process, a cgroup's counters do not.
 const LONG_LOAD: &str = "i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done; \
     for n in 1 2 3; do head -c 100000000 /dev/zero | tail -c 100000000 >/dev/null; done";
 
 /// Processes of that load: the shell, and two for each of three pipes.
 const PROCESSES: f64 = 7.0;
-/// Switches of one process that only one of two counters has: `perf stat` counts the shell from its program's start,
-/// the cgroup from its joining, and the last switch of a process that ends is the cgroup's alone. One of these for
-/// each process, and as many again where others take the processor meanwhile.
+/// Context switches per process that only one of two counters has. `perf stat` counts the shell from its
+/// program's start, the cgroup from its joining; only the cgroup counts the last switch of a process. One of
+/// these per process, and the same again if other processes use the processor meanwhile.
 const SWITCHES_EACH: f64 = 4.0;
-/// Page faults of a shell before it joins its cgroup: its program and libraries are about 100 pages, twice that here.
+/// Page faults of a shell before it joins its cgroup: program and libraries cause about 100; twice that here.
 const JOINING_FAULTS: f64 = 200.0;
-/// Milliseconds of processor time of a shell before it joins: one to five were seen.
+/// Milliseconds of processor time of a shell before it joins: 1 to 5 were observed.
 const JOINING_MS: f64 = 20.0;
 
-/// Runs the load in a job under `perf stat`: what that says, by the names of its events; none where
-/// there is no such program.
+/// Runs the load in a job under `perf stat`; returns its values by the names of its events, or `None` without
+/// the program.
 fn perf_stat(group: &Group) -> Option<BTreeMap<String, f64>> {
-    let told = tempfile::NamedTempFile::new().unwrap();
+    let report = tempfile::NamedTempFile::new().unwrap();
     let events = "task-clock,page-faults,minor-faults,context-switches,cpu-migrations";
     let script = group.joined(LONG_LOAD);
-    let mut arguments = vec!["stat", "-x", ";", "-o", told.path().to_str().unwrap()];
+    let mut arguments = vec!["stat", "-x", ";", "-o", report.path().to_str().unwrap()];
     arguments.extend(["-e", events, "--", "sh", "-c", &script]);
     if let Err(error) = run("perf", &arguments) {
         eprintln!("not run: perf stat, of Debian's linux-perf: {error}");
         return None;
     }
-    let text = fs::read_to_string(told.path()).unwrap();
+    let text = fs::read_to_string(report.path()).unwrap();
     let fields = |line: &str| {
         let fields: Vec<_> = line.split(';').collect();
         Some(((*fields.get(2)?).to_owned(), fields.first()?.parse().ok()?))
@@ -72,14 +72,14 @@ fn perf_stat(group: &Group) -> Option<BTreeMap<String, f64>> {
     Some(text.lines().filter_map(fields).collect())
 }
 
-/// The same load in a job, counted by us and by `perf stat`.
+/// Compares the same load in a job, counted by the source and by `perf stat`.
 fn agrees_with_perf_stat(group: &Group) {
     let Some(mut observer) = Observer::counting(SOFTWARE) else { return };
     observer.tick(&group.jobs());
     assert_eq!(observer.part("jobs"), PartState::Ok);
     let Some(stat) = perf_stat(group) else { return };
-    let told = observer.tick(&group.jobs());
-    let job = |metric: &str| of_job(&told, metric);
+    let run = observer.tick(&group.jobs());
+    let job = |metric: &str| of_job(&run, metric);
     // Milliseconds.
     let clock = job("task_clock_seconds_total") * 1e3;
     assert_close("task_clock", clock, stat["task-clock"], (0.01, JOINING_MS));
@@ -93,7 +93,7 @@ fn agrees_with_perf_stat(group: &Group) {
         (migrations.0 - migrations.1).abs() <= 0.01 * migrations.1 + 2.0 * PROCESSES,
         "{migrations:?}"
     );
-    assert!(of_node(&told, "page_faults_total") >= job("page_faults_total"));
+    assert!(of_node(&run, "page_faults_total") >= job("page_faults_total"));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_cgroups_counters_agree_with_perf_stat_in_both_versions() {
     agrees_with_perf_stat(&group);
 }
 
-/// The kernel takes a moment to give a controller back that version 1 had.
+/// Waits until version 2 has the controller: the kernel returns it with a delay.
 fn wait_for_version_2(group: &Group) {
     let is_counted = || {
         let mut observer = Observer::counting("dummy")?;
@@ -144,16 +144,16 @@ fn the_nodes_switches_are_those_of_proc_stat() {
         line.parse::<f64>().unwrap()
     };
     let jobs = Jobs::default();
-    // Others switch, and time goes by, while the counters are read: both are looked at on either side.
+    // Other processes switch, and time passes, while the counters are read: read both before and after.
     let looked = |observer: &mut Observer| {
         let before = (switches(), kernel::clock::monotonic_us());
-        let told = observer.tick(&jobs);
-        (before, told, (switches(), kernel::clock::monotonic_us()))
+        let run = observer.tick(&jobs);
+        (before, run, (switches(), kernel::clock::monotonic_us()))
     };
-    let (before, told, after) = looked(&mut observer);
+    let (before, first, after) = looked(&mut observer);
     run("sh", &["-c", LOAD]).unwrap();
     let (before_again, again, after_again) = looked(&mut observer);
-    let grown = |metric: &str| of_node(&again, metric) - of_node(&told, metric);
+    let grown = |metric: &str| of_node(&again, metric) - of_node(&first, metric);
     let within = |what: &str, found: f64, least: f64, most: f64| {
         let middle = f64::midpoint(least, most);
         assert_close(what, found, middle, (0.01, (most - least) / 2.0));
@@ -168,7 +168,7 @@ fn the_nodes_switches_are_those_of_proc_stat() {
 }
 
 #[test]
-fn a_pmu_of_sysfs_counts_by_its_own_names() {
+fn a_pmu_of_sysfs_counts_by_its_own_event_names() {
     let _alone = alone();
     if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
         return eprintln!("not run: this machine has no PMU msr");
@@ -194,23 +194,23 @@ fn a_pmu_of_sysfs_counts_by_its_own_names() {
     let cpus = kernel::pmu::cpus(&online).unwrap().len() as f64;
     let mhz = (after[0].1 - before[0].1) / us / cpus;
     assert!((500.0..10_000.0).contains(&mhz), "{mhz} MHz");
-    // The two are read one after the other, on a busy machine with tens of milliseconds between.
+    // The two are read one after the other, on a busy machine tens of milliseconds apart.
     let between = 50_000.0 * mhz * cpus;
     let same = after[1].1 - before[1].1;
     assert_close("the same by its number", same, mhz * us * cpus, (0.05, between));
-    let PartState::Not(missing) = observer.part("events") else { panic!("a PMU that is none") };
-    let why = "this machine has no PMU `cpu_cycle_s`, and none is known by that name";
+    let PartState::Not(missing) = observer.part("events") else { panic!("an unknown PMU") };
+    let why = "this machine has no PMU `cpu_cycle_s`, and no PMU of this name is known";
     assert_eq!(missing, SourceError::broken(why));
 }
 
-/// Page faults of a process and of the children that it waited for, as the kernel says of it.
+/// Page faults of a process and of the children that it waited for, by the kernel's account.
 fn faults_of(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = text.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
     fields[7..11].iter().map(|count| count.parse::<f64>().unwrap()).sum()
 }
 
-/// Lets a shell that reads go on, and waits until it reads again.
+/// Lets a shell that waits for input continue, and waits until it is done.
 fn step(shell: &mut Child, done: &Path) {
     use std::io::Write;
     fs::remove_file(done).ok();
@@ -221,7 +221,7 @@ fn step(shell: &mut Child, done: &Path) {
 }
 
 #[test]
-fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
+fn a_job_without_a_cgroup_for_counters_is_counted_by_its_processes() {
     let _alone = alone();
     let mount = Path::new("/sys/fs/cgroup/cpuacct");
     let Some(group) = Group::new(mount, Hierarchy::Cpuacct, 3) else { return };
@@ -235,25 +235,20 @@ fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
     let jobs = group.jobs();
     let idle = counters_open();
     let mut first = group.start(&script("first"));
-    let told = observer.tick(&jobs);
-    assert!(of_job(&told, "page_faults_total") < 1000.0);
+    let run = observer.tick(&jobs);
+    assert!(of_job(&run, "page_faults_total") < 1000.0);
     let PartState::Not(error) = observer.part("jobs") else { panic!("by its processes") };
     assert!(error.to_string().starts_with("absent: job local:3 has no cgroup"), "{error}");
 
     let before = faults_of(first.id());
     step(&mut first, &done("first"));
-    let told = observer.tick(&jobs);
+    let run = observer.tick(&jobs);
     let of_first = faults_of(first.id()) - before;
-    // The kernel counts faults of its own, as it puts a new program's arguments down, for the process and
-    // not for perf: one a program.
-    assert_close(
-        "inherited",
-        of_job(&told, "page_faults_total"),
-        of_first,
-        (0.015, JOINING_FAULTS),
-    );
+    // When the kernel sets up a new program's arguments, it counts one fault for the process but
+    // not for perf: one per program.
+    assert_close("inherited", of_job(&run, "page_faults_total"), of_first, (0.015, JOINING_FAULTS));
 
-    // One that comes from elsewhere is followed from when it is seen, and counts once.
+    // A process that joins from elsewhere is followed from its discovery, and counts once.
     let mut second = group.start(&script("second"));
     while fs::read_to_string(group.path.join("cgroup.procs")).unwrap().lines().count() < 2 {
         std::thread::sleep(Duration::from_millis(1));
@@ -262,24 +257,24 @@ fn a_job_without_such_a_cgroup_is_followed_by_its_processes() {
     let before = faults_of(second.id());
     step(&mut second, &done("second"));
     let open = counters_open();
-    let told = observer.tick(&jobs);
+    let run = observer.tick(&jobs);
     let of_second = faults_of(second.id()) - before;
     assert_close(
         "newcomer",
-        of_job(&told, "page_faults_total") - began,
+        of_job(&run, "page_faults_total") - began,
         of_second,
         (0.015, JOINING_FAULTS),
     );
-    // The children that it started are counted with it.
+    // The children of the process are counted with it.
     assert_eq!(counters_open(), open);
 
-    // What has ended stays counted, and its descriptors close.
+    // Counts of ended processes remain, and their descriptors close.
     for shell in [&mut first, &mut second] {
         drop(shell.stdin.take());
         shell.wait().unwrap();
     }
     let last = observer.tick(&jobs);
-    assert!(of_job(&last, "page_faults_total") >= of_job(&told, "page_faults_total"));
+    assert!(of_job(&last, "page_faults_total") >= of_job(&run, "page_faults_total"));
     observer.tick(&Jobs::default());
     drop(observer);
     assert_eq!(counters_open(), idle);
@@ -293,10 +288,10 @@ fn a_job_that_ends_is_read_once_more_and_closed() {
     let Some(mut observer) = Observer::counting("page_faults") else { return };
     observer.tick(&Jobs::default());
     let idle = counters_open();
-    let told = observer.tick(&group.jobs());
+    let run = observer.tick(&group.jobs());
     let of_job_alone = counters_open() - idle;
     assert!(of_job_alone > 0);
-    assert_eq!(of_node(&told, "descriptors"), counters_open() as f64);
+    assert_eq!(of_node(&run, "descriptors"), counters_open() as f64);
     group.start(LOAD).wait().unwrap();
     let mut ended = group.job.clone();
     ended.dirs.clear();
@@ -326,9 +321,9 @@ fn a_job_that_lives_between_two_ticks_is_counted_from_its_discovery() {
     observer.ended(&Jobs::new(vec![ended], Vec::new()));
     let mut samples = observer.sink.samples();
     let (entry, _, value) = samples.find(|(entry, ..)| entry.job.is_some()).unwrap();
-    // Its shell joins before it does anything else: nothing is missing.
+    // The shell joins before anything else: nothing is missing.
     assert!(value > 10_000.0, "{value}");
-    assert!(entry.start.unwrap() >= discovered, "the start says from when on it was counted");
+    assert!(entry.start.unwrap() >= discovered, "the start shows the begin of the count");
     assert_eq!(counters_open(), idle);
 }
 
@@ -350,7 +345,7 @@ fn a_followed_job_is_counted_from_its_discovery() {
 }
 
 #[test]
-fn what_is_more_than_the_limit_is_told_and_not_opened() {
+fn counters_beyond_the_limit_are_reported_and_not_opened() {
     let _alone = alone();
     let Some(mounted) = Mounted::new() else { return };
     let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 5) else { return };
@@ -359,35 +354,35 @@ fn what_is_more_than_the_limit_is_told_and_not_opened() {
     let max = (2 * cpus + 1).to_string();
     let settings = [("events", "page_faults,dummy"), ("descriptors_max", &*max)];
     let Ok(mut observer) = Observer::open(&settings) else { return eprintln!("not run") };
-    let told = observer.tick(&group.jobs());
-    assert_eq!(of_node(&told, "descriptors"), 2.0 * cpus as f64);
-    assert_eq!(of_node(&told, "uncounted_jobs"), 1.0);
-    assert!(!told.contains_key(&("perf_page_faults_total".to_owned(), true)));
+    let run = observer.tick(&group.jobs());
+    assert_eq!(of_node(&run, "descriptors"), 2.0 * cpus as f64);
+    assert_eq!(of_node(&run, "uncounted_jobs"), 1.0);
+    assert!(!run.contains_key(&("perf_page_faults_total".to_owned(), true)));
     let PartState::Not(error) = observer.part("jobs") else { panic!("beyond the limit") };
     let expected = format!(
-        "broken: job local:5: {} descriptors are needed, 1 of {max} are left; set descriptors_max or LimitNOFILE higher, or count less",
+        "broken: job local:5: needs {} descriptors, but 1 of {max} are left; raise descriptors_max or LimitNOFILE, or count fewer events",
         2 * cpus
     );
     assert_eq!(error.to_string(), expected);
 }
 
 #[test]
-fn another_list_of_events_opens_counters_that_begin_then() {
+fn another_list_of_events_opens_new_counters() {
     let _alone = alone();
     let Some(mut observer) = Observer::counting("page_faults,context_switches") else { return };
     observer.tick(&Jobs::default());
     run("sh", &["-c", LOAD]).unwrap();
     let before = of_node(&observer.tick(&Jobs::default()), "page_faults_total");
     let Some(mut observer) = Observer::counting("context_switches,page_faults") else { return };
-    let told = observer.tick(&Jobs::default());
-    assert!(of_node(&told, "page_faults_total") < before / 2.0);
+    let run = observer.tick(&Jobs::default());
+    assert!(of_node(&run, "page_faults_total") < before / 2.0);
     let opened = observer.opened;
     let begins = |(entry, ..): (&model::SeriesEntry, _, _)| entry.start.unwrap() >= opened;
     assert!(observer.sink.samples().filter(|(entry, ..)| entry.start.is_some()).all(begins));
 }
 
 #[test]
-fn the_steady_state_asks_for_no_memory() {
+fn the_steady_state_allocates_nothing() {
     let _alone = alone();
     let mount = Path::new("/sys/fs/cgroup/cpuacct");
     let Some(mounted) = Mounted::new() else { return };
@@ -419,13 +414,13 @@ fn the_steady_state_asks_for_no_memory() {
 
 /// `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test perf -- --ignored --nocapture`
 #[test]
-#[ignore = "prints numbers to read; asserts nothing that a busy machine could keep"]
+#[ignore = "prints measurements; asserts nothing, as a busy machine would fail it"]
 fn processor_time_of_a_reading() {
     const TICKS: u64 = 2000;
     let _alone = alone();
     let Some(mounted) = Mounted::new() else { return };
     let Some(group) = Group::new(&mounted.path(), Hierarchy::PerfEvent, 8) else { return };
-    for (jobs, whose) in [(Jobs::default(), "the node"), (group.jobs(), "the node and a job")] {
+    for (jobs, target) in [(Jobs::default(), "the node"), (group.jobs(), "the node and a job")] {
         for events in ["page_faults", SOFTWARE, "msr/tsc/"] {
             let Some(mut observer) = Observer::counting(events) else { return };
             observer.tick(&jobs);
@@ -439,7 +434,7 @@ fn processor_time_of_a_reading() {
                 observer.sink.sealed();
             }
             let us = (kernel::clock::thread_cpu_us() - start) as f64 / TICKS as f64;
-            eprintln!("{whose}, {events}: {us:.1} µs with {} descriptors", counters_open());
+            eprintln!("{target}, {events}: {us:.1} µs with {} descriptors", counters_open());
         }
     }
 }

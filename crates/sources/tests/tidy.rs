@@ -1,4 +1,4 @@
-//! What every source keeps to, whatever it measures: files and words, names, units, helps, options.
+//! Rules for every source: files and words, names, units, help texts, options.
 
 use cgroups::Jobs;
 use kernel::Root;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn every_file_in_list_is_listed_and_the_other_way_round() {
+fn files_in_list_and_listed_sources_are_the_same() {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/list");
     let mut stems: Vec<_> = fs::read_dir(list)
         .unwrap()
@@ -24,7 +24,7 @@ fn every_file_in_list_is_listed_and_the_other_way_round() {
 }
 
 #[test]
-fn every_metric_keeps_to_the_rule_of_names() {
+fn every_metric_follows_the_naming_rules() {
     let wrong: Vec<_> = SOURCES
         .iter()
         .flat_map(|spec| spec.metrics.iter().filter_map(|metric| faults(spec.name, metric)))
@@ -33,7 +33,7 @@ fn every_metric_keeps_to_the_rule_of_names() {
 }
 
 #[test]
-fn the_rule_of_names_refuses_what_it_should() {
+fn the_naming_rules_reject_bad_names() {
     for (unit, kind, name) in [
         (Unit::Seconds, Kind::Counter, "cpu_user_seconds"),
         (Unit::Seconds, Kind::Gauge, "cpu_user_seconds_total"),
@@ -61,7 +61,7 @@ fn the_rule_of_names_refuses_what_it_should() {
     }
 }
 
-/// What is wrong with a metric, in words.
+/// The violated rules of a metric, as text.
 fn faults(source: &str, metric: &Metric) -> Option<String> {
     let mut faults = Vec::new();
     let name = &*metric.name;
@@ -90,7 +90,7 @@ fn faults(source: &str, metric: &Metric) -> Option<String> {
     (!faults.is_empty()).then(|| format!("{name}: a metric {}", faults.join("; ")))
 }
 
-/// The unit whose word a name ends in: the longest, as `byte_seconds` ends in `seconds`, too.
+/// The unit at the end of a name: the longest match, because `byte_seconds` also ends in `seconds`.
 fn unit_at_the_end(rest: &str) -> Unit {
     let ends = |unit: &Unit| {
         let word = unit.word();
@@ -117,7 +117,7 @@ fn no_metric_is_declared_twice() {
 }
 
 #[test]
-fn every_source_says_what_it_reads_and_costs_and_its_options_are_sound() {
+fn every_source_declares_its_reads_and_costs_and_valid_options() {
     for spec in SOURCES {
         let SourceSpec { name, help, reads, cost, metrics, options, .. } = spec;
         assert!(is_sentence(help), "{name}: the help is a sentence");
@@ -136,7 +136,7 @@ fn every_source_says_what_it_reads_and_costs_and_its_options_are_sound() {
 }
 
 #[test]
-fn no_source_but_one_starts_a_process() {
+fn only_exec_starts_processes() {
     let starts = ["kernel::command", "std::process::Command", "process::Command"];
     let mut found = Vec::new();
     let mut left = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -148,7 +148,7 @@ fn no_source_but_one_starts_a_process() {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
-            // Tests start what they look at.
+            // Tests may start processes.
             let code = text.split("#[cfg(test)]").next().unwrap();
             let is_test = path.components().any(|part| part.as_os_str() == "tests")
                 || path.file_stem().is_some_and(|stem| stem == "tests");
@@ -164,7 +164,7 @@ fn no_source_but_one_starts_a_process() {
     assert_eq!(found, [Path::new("src/list/exec.rs")]);
 }
 
-/// On recorded machines the golden test looks at it.
+/// The golden test checks this on recorded machines.
 #[test]
 fn every_sample_of_the_live_machine_is_of_a_declared_metric() {
     let root = Root::live().unwrap();
@@ -180,7 +180,7 @@ fn every_sample_of_the_live_machine_is_of_a_declared_metric() {
         if source.collect(&cx, &mut sink).is_ok() {
             for (entry, ..) in sink.samples() {
                 let declared = spec.metrics.iter().any(|metric| **metric == *entry.metric);
-                assert!(declared, "{} is not among those of {}", entry.metric.name, spec.name);
+                assert!(declared, "{} is not declared by {}", entry.metric.name, spec.name);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The sources `taskstats` and `process` beside the kernel's own account of a cgroup, on this machine.
+//! The sources `taskstats` and `process` compared with the kernel's own account of a cgroup, on this machine.
 //!
-//! Needs root and version 1's `cpuacct`; without them each test says so and returns. The processes that
-//! do the work are this test program itself, started again with a role.
+//! Needs root and version 1's `cpuacct`; without them each test prints a message and returns. The worker
+//! processes are this test program itself, started again with a role.
 
 mod truth;
 
@@ -11,7 +11,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
-use truth::roles::{ROLE, TOUCHED, WRITTEN, command, expect_denied, play, start_storm, told_by};
+use truth::roles::{
+    ROLE, TOUCHED, WRITTEN, command, expect_denied, play, report_path, start_storm,
+};
 use truth::{Group, Observer, alone, say, wall_clock};
 
 #[global_allocator]
@@ -20,23 +22,24 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const UNATTRIBUTED: &str = "taskstats_unattributed_exits_total";
 const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
 
-/// Nothing, but in a process that a test started.
+/// Does nothing, except in a process that a test started.
 #[test]
 fn play_a_role() {
     play();
 }
 
-/// Seconds that one account has and the other lacks, however long the work was: the first process works before it has
-/// joined its group, and each account is read at an instant of its own. A tick of the scheduler is 10 ms at most.
+/// Seconds that only one of two accounts may have, independent of the length of the work. The first process
+/// works before it joins its group, and the accounts are read at different times. A tick of the scheduler is
+/// at most 10 ms.
 const SLACK_S: f64 = 0.01;
 
-/// Says both numbers, and fails where they differ by more than this share, by what the kernel counts after it
-/// has told of so many ends, up to twice of it, and by [`SLACK_S`].
+/// Prints both numbers. Fails if they differ by more than the sum of: this share, twice the kernel's work
+/// after this number of exit records, and [`SLACK_S`].
 fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64) {
     let off = (found - expected) / expected;
     let besides = f64::from(ends) * after_an_end_s();
     say(&format!(
-        "{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %, of which {besides:.6} s after {ends} ends",
+        "{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %, of which {besides:.6} s after {ends} exit records",
         off * 100.0
     ));
     let least = expected * (1.0 - share) - 2.0 * besides - SLACK_S;
@@ -44,28 +47,28 @@ fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64
     assert!(within.contains(&found), "{what}: {found} instead of {expected}");
 }
 
-/// What the kernel counts for a process as large as these after it has told of its end, when it gives its memory
-/// back: from 0.5 to 4 ms have been seen, by the machine and what its host does; so it is measured.
+/// Processor time that the kernel counts for such a process after its exit record, when it frees the
+/// memory. It was 0.5 to 4 ms, depending on the machine and its host's load; so it is measured.
 fn after_an_end_s() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
         let Some((mut observer, [group])) = Observer::beside("taskstats", 90) else { return 0.0 };
         observer.watch_child(group.start("sequence 4"));
         observer.end(&group);
-        let [told, ended] =
+        let [cpu, ended] =
             [CPU, "taskstats_ended_tasks_total"].map(|metric| observer.value(metric, Some(&group)));
         // Five processes, each with the thread of its test.
         assert_eq!(ended, Some(10.0));
-        told.map_or(0.0, |told| ((group.cpu_seconds() - told) / 5.0).max(0.0))
+        cpu.map_or(0.0, |told| ((group.cpu_seconds() - told) / 5.0).max(0.0))
     })
 }
 
-/// Whose each end of the machine was is known; not so if the kernel had to drop some, as it does where
-/// others keep the processors from taking them.
+/// Asserts that every exit record of the machine was attributed. This fails if the kernel had to drop some,
+/// which happens if other processes prevent the test from receiving them.
 fn assert_all_attributed(observer: &mut Observer) {
     let [unattributed, overflows] =
         [UNATTRIBUTED, "taskstats_overflows_total"].map(|metric| observer.device(metric));
-    assert!(unattributed == 0.0, "{unattributed} unattributed ends, {overflows} overflows");
+    assert!(unattributed == 0.0, "{unattributed} unattributed exits, {overflows} overflows");
 }
 
 #[test]
@@ -81,8 +84,8 @@ fn twenty_five_short_processes_one_after_the_other() {
     assert_all_attributed(&mut observer);
 }
 
-/// An agent finds a job when it looks for cgroups: its first process has joined by then, so that it may be
-/// listed before its fork is taken.
+/// An agent finds a job by its cgroup. Its first process has joined by then, so a list may contain it
+/// before its fork event is received.
 fn watch_one_that_joined_before(observer: &mut Observer, group: &Group) -> u32 {
     let child = group.start("known 1200");
     let pid = child.id();
@@ -96,9 +99,9 @@ fn watch_one_that_joined_before(observer: &mut Observer, group: &Group) -> u32 {
 }
 
 #[test]
-fn a_process_that_is_listed_first_and_read_often_counts_once() {
+fn a_process_listed_before_its_fork_counts_once() {
     let _alone = alone();
-    // Read once, as an agent does by default, and at every tick.
+    // Read once, as by default, and at every tick.
     for (id, poll_s) in [(11, "30"), (12, "0")] {
         let Some(mut observer) = Observer::open("taskstats", &[("poll_s", poll_s)]) else { return };
         observer.collect();
@@ -106,20 +109,20 @@ fn a_process_that_is_listed_first_and_read_often_counts_once() {
         let Some(group) = Group::new(id) else { return };
         let pid = watch_one_that_joined_before(&mut observer, &group);
         let value = |metric| observer.value(metric, Some(&group)).unwrap();
-        let told = fs::read_to_string(told_by(pid)).unwrap();
-        fs::remove_file(told_by(pid)).unwrap();
-        let (before_ns, told) = told.split_once('\n').unwrap();
-        // What it used before it joined is no use of the job.
+        let report = fs::read_to_string(report_path(pid)).unwrap();
+        fs::remove_file(report_path(pid)).unwrap();
+        let (before_ns, stat) = report.split_once('\n').unwrap();
+        // Use before the process joined does not belong to the job.
         let before = before_ns.parse::<f64>().unwrap() / 1e9;
         say(&format!("{before:.6} s before it joined"));
         assert!(value("taskstats_residual_cpu_seconds") >= 0.0);
         assert_close("listed first", (value(CPU), 1), group.cpu_seconds(), 0.005);
-        let (_, told) = told.rsplit_once(") ").unwrap();
-        let told: f64 = told.split(' ').nth(7).unwrap().parse().unwrap();
+        let (_, stat) = stat.rsplit_once(") ").unwrap();
+        let reported: f64 = stat.split(' ').nth(7).unwrap().parse().unwrap();
         let faults = value("taskstats_minor_faults_total");
-        say(&format!("minor faults: {faults}, {told} until just before its end"));
-        assert!(faults >= told && faults < told * 1.05 + 50.0, "{faults} instead of {told}");
-        // What else it wrote is less than a KiB.
+        say(&format!("minor faults: {faults}, {reported} until just before its end"));
+        assert!(faults >= reported && faults < reported * 1.05 + 50.0, "{faults} not {reported}");
+        // Its other writes are less than 1 KiB.
         assert_eq!(value("taskstats_write_char_bytes_total"), WRITTEN as f64);
         // The process and the thread of its test.
         assert_eq!(value("taskstats_ended_tasks_total"), 2.0);
@@ -135,14 +138,14 @@ fn the_io_of_a_process_that_is_listed_first_counts_once() {
     std::thread::sleep(Duration::from_millis(20));
     let Some(group) = Group::new(13) else { return };
     let pid = watch_one_that_joined_before(&mut observer, &group);
-    fs::remove_file(told_by(pid)).unwrap();
+    fs::remove_file(report_path(pid)).unwrap();
     let written = observer.value("process_write_char_bytes_total", Some(&group)).unwrap();
     say(&format!("written: {written} of {WRITTEN}"));
     assert!((WRITTEN as f64..=WRITTEN as f64 + 1024.0).contains(&written), "{written}");
 }
 
 #[test]
-fn a_shell_that_ends_before_its_children() {
+fn a_shell_that_ends_before_its_children_is_attributed() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("taskstats", 2) else { return };
     observer.watch_child(group.start("orphans 5"));
@@ -176,32 +179,30 @@ fn ten_thousand_forks_in_another_job() {
         observer.watch_child(worker);
         observer.watch_child(shell);
         if observer.device("taskstats_overflows_total") > 0.0 {
-            say(&format!(
-                "attempt {attempt}: others kept the processors from taking the ends in time"
-            ));
+            say(&format!("attempt {attempt}: a busy machine delayed the receipt of exit records"));
             continue;
         }
         assert_all_attributed(&mut observer);
         assert_eq!(observer.device("taskstats_not_looked_at_total"), 0.0);
         observer.end(&quiet);
         let cpu = observer.value(CPU, Some(&quiet)).unwrap();
-        // Where others keep the processors, it may work for a while before it has joined its group.
+        // On a busy machine it may work for a while before it joins its group.
         assert_close("one process beside 10 000", (cpu, 1), quiet.cpu_seconds(), 0.03);
         observer.end(&storm);
         let value = |metric| observer.value(metric, Some(&storm)).unwrap();
         // With the shell and its sleep.
         assert_eq!(value("taskstats_ended_tasks_total"), 10_002.0);
         let residual = value("taskstats_residual_cpu_seconds");
-        // Processes as short as these do half of their work after their end was told.
+        // Processes as short as these do half of their work after the exit record.
         say(&format!("10 000 forks: {:.3} s of tasks, {residual:.3} s besides", value(CPU)));
         assert!(residual > 0.0 && residual / 10_002.0 < 0.000_5, "{residual}");
         return;
     }
-    panic!("the ends could not be taken in time");
+    panic!("exit records could not be received in time");
 }
 
 #[test]
-fn after_a_restart_the_counter_begins_anew() {
+fn after_a_restart_the_counter_starts_again() {
     let _alone = alone();
     let Some(group) = Group::new(6) else { return };
     let mut child = group.start("burn 2500");
@@ -250,7 +251,7 @@ fn eight_working_threads_count_once() {
     let value = |metric| observer.value(metric, Some(&group)).unwrap();
     assert_eq!((value("process_count"), value("process_threads")), (1.0, 10.0));
     assert!(
-        // The kernel adds pages up for each processor before it counts them: 1 MiB of them.
+        // The kernel buffers page counts per processor: 1 MiB in total.
         (value("process_rss_bytes") - rss).abs() < 0.05 * rss + 1_048_576.0,
         "{}",
         value("process_rss_bytes")
@@ -294,7 +295,7 @@ fn the_io_of_ended_processes_is_kept() {
     }
 }
 
-/// Plays a role under a program that changes what a process may do; false where that cannot be.
+/// Plays a role under a program that changes the process's rights; false if that is not possible.
 fn play_under(program: &str, arguments: &[&str], role: &str) -> bool {
     let inner = command(role);
     #[expect(clippy::disallowed_methods, reason = "no test may change its own rights for others")]
@@ -303,11 +304,11 @@ fn play_under(program: &str, arguments: &[&str], role: &str) -> bool {
     match outer.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
-            let told =
+            let text =
                 String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-            // A machine may forbid namespaces to root, too.
-            assert!(told.contains("Operation not permitted"), "{program}: {told}");
-            say(&format!("not run: {told}"));
+            // Some machines forbid namespaces even for root.
+            assert!(text.contains("Operation not permitted"), "{program}: {text}");
+            say(&format!("not run: {text}"));
             false
         }
         Err(error) => {
@@ -318,7 +319,7 @@ fn play_under(program: &str, arguments: &[&str], role: &str) -> bool {
 }
 
 #[test]
-fn where_exits_are_not_told_that_is_said() {
+fn missing_exit_records_are_reported() {
     let _alone = alone();
     if Observer::open("taskstats", &[]).is_none() {
         return;
@@ -331,7 +332,7 @@ fn where_exits_are_not_told_that_is_said() {
 }
 
 #[test]
-fn without_the_right_to_ask_taskstats_is_denied() {
+fn without_permission_taskstats_is_denied() {
     let _alone = alone();
     if Observer::open("taskstats", &[]).is_some() {
         play_under("setpriv", &["--bounding-set=-net_admin"], "expect-denied");
@@ -341,7 +342,7 @@ fn without_the_right_to_ask_taskstats_is_denied() {
 }
 
 #[test]
-fn what_the_kernel_drops_is_a_gap() {
+fn records_dropped_by_the_kernel_are_a_gap() {
     let _alone = alone();
     let settings = [("receive_mib", "1")];
     let Some(mut observer) = Observer::open("taskstats", &settings) else { return };
@@ -355,14 +356,14 @@ fn what_the_kernel_drops_is_a_gap() {
         std::thread::sleep(Duration::from_millis(100));
         observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
     }
-    // Nobody takes the ends while it forks: there is room for about 1 600.
+    // No record is received while it forks: the buffer holds about 1 600.
     assert!(shell.wait().unwrap().success());
     observer.collect();
     let gaps = observer.sink.take_gaps();
     assert_eq!(gaps.iter().map(|gap| gap.cause).collect::<Vec<_>>(), [Cause::EventsLost]);
     assert!(gaps[0].from < gaps[0].to);
     assert!(observer.value("taskstats_overflows_total", None).unwrap() >= 1.0);
-    // From then on nothing is missing.
+    // After that, nothing is missing.
     observer.collect();
     assert_eq!(observer.sink.take_gaps(), []);
     observer.end(&group);
@@ -376,7 +377,7 @@ fn what_the_kernel_drops_is_a_gap() {
 }
 
 #[test]
-fn a_job_that_stays_the_same_costs_no_memory() {
+fn an_unchanged_job_allocates_nothing() {
     let _alone = alone();
     let Some(group) = Group::new(9) else { return };
     let mut child = group.start("sleepers 20");

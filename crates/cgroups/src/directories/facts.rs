@@ -1,15 +1,14 @@
-//! Who owns a cgroup's directory, which directory it is, and when it was made.
+//! Owner, identity and creation time of a cgroup directory.
 //!
-//! On the machine itself `stat` says so. A recorded tree has the owners and times of whoever
-//! unpacked it, so that there they are read from `.jobmeter/owners`, a line for each directory:
-//! owner, microseconds since 1970 of its making, path. A directory without a line belongs to root
-//! and was made when the machine booted.
+//! On a live machine `stat` provides them. A recorded tree has the owners and times of whoever
+//! unpacked it. So there they are read from `.jobmeter/owners`, with one line per directory:
+//! owner, creation time in microseconds since 1970, path. A directory without a line belongs to root
+//! and was created at boot.
 //!
-//! A cgroup's directory has no time of birth. Its `ctime` is that of its making until the kernel
-//! drops the inode from memory, or, where the directory was given to somebody or has extended
-//! attributes, until something is made in it (fs/kernfs/dir.c, `kernfs_add_one`). So the earlier of
-//! the directory's and its `cgroup.procs`' is taken, and what was taken once is kept for as long as
-//! the directory has the same inode.
+//! A cgroup directory has no birth time. Its `ctime` is the creation time until the kernel drops the inode
+//! from memory or, for directories with another owner or with extended attributes, until an entry is created
+//! in it (fs/kernfs/dir.c, `kernfs_add_one`). So the creation time is the earlier `ctime` of the directory
+//! and its `cgroup.procs`, and remains the same for as long as the directory has the same inode.
 
 use kernel::parse::{Fields, lines};
 use kernel::{NodeKind, ReadError, Root};
@@ -17,23 +16,23 @@ use model::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Where a recorded tree keeps owners and times.
+/// File with owners and times in a recorded tree.
 const OWNERS: &str = ".jobmeter/owners";
 
-/// What is known of a directory.
+/// Properties of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
-    /// Directory, link or else.
+    /// Directory, link or other.
     pub(crate) kind: NodeKind,
     /// Its owner.
     pub(crate) uid: u32,
-    /// Another number at the same path is another directory.
+    /// Inode number; a different one at the same path is another directory.
     pub(crate) identity: u64,
-    /// When it was made, as well as can be told.
+    /// Creation time, as precise as it is known.
     pub(crate) made: Timestamp,
 }
 
-/// Answers for one machine.
+/// Reads the facts of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     recorded: Option<Recorded>,
@@ -48,7 +47,7 @@ struct Recorded {
 }
 
 impl Facts {
-    /// Reads a recorded machine's owners anew; does nothing on the machine itself.
+    /// Rereads a recorded machine's owners; does nothing on a live machine.
     pub(crate) fn refresh(&mut self, root: &Root) {
         if root.is_live() {
             return;
@@ -61,7 +60,7 @@ impl Facts {
         self.recorded = Some(Recorded { owners, boot: boot(root, &mut text) });
     }
 
-    /// What is known of a path.
+    /// The properties of a path.
     pub(crate) fn of(&self, root: &Root, path: &str) -> Result<Fact, ReadError> {
         let stat = root.stat(path)?;
         Ok(match &self.recorded {
@@ -79,7 +78,8 @@ impl Facts {
         })
     }
 
-    /// When a job's directory was made, looking at what is in it as well; never later than `now`.
+    /// Creation time of a job's directory, including the time of its `cgroup.procs`; never later than
+    /// `now`.
     pub(crate) fn made(
         &mut self,
         root: &Root,
@@ -100,7 +100,7 @@ impl Facts {
         made
     }
 
-    /// Takes what an earlier run of the program knew.
+    /// Restores creation times of an earlier run of the program.
     pub(crate) fn recall(&mut self, made: impl IntoIterator<Item = (u64, Timestamp)>) {
         self.recalled.extend(made);
     }
@@ -114,7 +114,7 @@ fn owner(line: &[u8]) -> Option<(String, (u32, Timestamp))> {
     Some((path.to_owned(), (uid, Timestamp(made))))
 }
 
-/// The boot time of a recorded machine, 1970 if it does not say.
+/// Boot time of a recorded machine; 1970 if it is unknown.
 fn boot(root: &Root, text: &mut Vec<u8>) -> Timestamp {
     let seconds = root.read("proc/stat", text).ok().and_then(|()| {
         let line = lines(text).find_map(|line| line.strip_prefix(b"btime "))?;
@@ -123,11 +123,11 @@ fn boot(root: &Root, text: &mut Vec<u8>) -> Timestamp {
     Timestamp::from_seconds(seconds.unwrap_or(0))
 }
 
-/// The lines of `.jobmeter/owners` for those of these paths that are directories of cgroups, for
+/// The lines of `.jobmeter/owners` for those of these paths that are cgroup directories, for
 /// `jobmeter capture`.
 ///
 /// # Errors
-/// The machine's mounts cannot be read.
+/// The machine's mounts are not readable.
 pub fn recorded_owners(root: &Root, paths: &[String]) -> Result<String, ReadError> {
     let hierarchies = crate::Hierarchies::read(root)?;
     let mut facts = Facts::default();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_again_as_it_was() {
+    fn recorded_owners_are_read_back_unchanged() {
         let owners = "107 1700000005000000 cg/oar/alice_1\n";
         let (_dir, root) = tree(owners);
         let paths = ["cg/oar/alice_1".to_owned(), "proc".to_owned(), "cg/none".to_owned()];

@@ -1,6 +1,7 @@
-//! Directories of cgroups: who made them and when, their paths, the tree of those that matter.
+//! Cgroup directories: owners and creation times, paths, and the tree of relevant ones.
 //!
-//! - `tree`: directories as last seen. `facts`: owner and time. `paths`: paths that wait. `sluid`: a job's number from a SLUID.
+//! - `tree`: directories as last seen. `facts`: owner and time. `paths`: a stack of paths. `sluid`: a job
+//!   ID from a SLUID.
 
 pub(crate) mod facts;
 pub(crate) mod paths;

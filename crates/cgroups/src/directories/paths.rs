@@ -1,4 +1,4 @@
-//! Paths that wait to be looked at, in memory that is used again.
+//! A stack of paths in reused memory.
 
 /// A stack of paths in one text.
 #[derive(Debug, Default)]
@@ -8,7 +8,7 @@ pub(crate) struct PathStack {
 }
 
 impl PathStack {
-    /// Puts `dir/name`, or `dir` alone if the name is empty.
+    /// Pushes `dir/name`, or `dir` if the name is empty.
     pub(crate) fn push(&mut self, dir: &str, name: &str) {
         self.starts.push(self.text.len());
         self.text.push_str(dir);
@@ -18,7 +18,7 @@ impl PathStack {
         }
     }
 
-    /// Takes the last path into `path`; false if there is none.
+    /// Pops the last path into `path`; false if there is none.
     pub(crate) fn pop(&mut self, path: &mut String) -> bool {
         let Some(start) = self.starts.pop() else { return false };
         path.clear();
@@ -27,7 +27,7 @@ impl PathStack {
         true
     }
 
-    /// Forgets all.
+    /// Removes all paths.
     pub(crate) fn clear(&mut self) {
         self.starts.clear();
         self.text.clear();

@@ -1,10 +1,9 @@
-//! From a SLUID to the job's number, by what root alone can have put there.
+//! Resolves a SLUID to a job ID, by data that only root can have written.
 //!
-//! Each step's slurmstepd runs in `SLUID/step_STEP/slurm`, where only root can move a process, with
-//! root's real user number, and shows the job's number in its title
-//! (<https://slurm.schedmd.com/cgroup_v2.html>). A job's own processes, whose environment has
-//! `SLURM_JOB_ID`, are the user's and are never asked. All steps must agree. What does not is left
-//! unresolved.
+//! Each step's slurmstepd runs in `SLUID/step_STEP/slurm`, where only root can move a process, with root as
+//! real user, and shows the job ID in its title (<https://slurm.schedmd.com/cgroup_v2.html>). A job's own
+//! processes have `SLURM_JOB_ID` in their environment, but belong to the user and are never read. All steps
+//! must agree; otherwise the SLUID remains unresolved.
 
 use crate::directories::facts::Facts;
 use crate::directories::paths::join;
@@ -13,10 +12,10 @@ use kernel::parse::{Fields, lines};
 use kernel::{NodeKind, Root, cgroup};
 use model::JobId;
 
-/// Most steps of a job that are asked.
+/// Maximum number of steps read per job.
 const STEPS_MAX: usize = 64;
 
-/// The number of the job whose directory this is, if its slurmstepds tell it.
+/// The job ID of a directory, if its slurmstepds show one.
 pub(crate) fn resolve(root: &Root, facts: &Facts, dir: &str) -> Option<JobId> {
     let mut steps = Vec::new();
     root.list(dir, |entry| {
@@ -53,7 +52,7 @@ pub(crate) fn resolve(root: &Root, facts: &Facts, dir: &str) -> Option<JobId> {
     found
 }
 
-/// The job that a process names, if it is root's slurmstepd and in a cgroup below the job's.
+/// The job ID in a process's title, if it is root's slurmstepd in a cgroup below the job's.
 fn stepd_job(root: &Root, pid: u32, dir: &str) -> Option<JobId> {
     let mut text = Vec::new();
     root.read(&format!("proc/{pid}/status"), &mut text).ok()?;
@@ -62,7 +61,7 @@ fn stepd_job(root: &Root, pid: u32, dir: &str) -> Option<JobId> {
     }
     root.read(&format!("proc/{pid}/cmdline"), &mut text).ok()?;
     let job = title_job(&text)?;
-    // A number used again since the list was read belongs to a process elsewhere.
+    // If the process ID was reused since the list was read, the process is elsewhere.
     root.read(&format!("proc/{pid}/cgroup"), &mut text).ok()?;
     let sluid = dir.rsplit_once('/').map_or(dir, |(_, name)| name);
     let inside = lines(&text).any(|line| {
@@ -72,7 +71,7 @@ fn stepd_job(root: &Root, pid: u32, dir: &str) -> Option<JobId> {
     inside.then_some(job)
 }
 
-/// Whether `/proc/PID/status` is of a process called slurmstepd whose real user is root.
+/// Whether `/proc/PID/status` shows a process named slurmstepd with root as real user.
 fn is_roots_stepd(status: &[u8]) -> bool {
     let field = |key: &[u8]| lines(status).find_map(|line| line.strip_prefix(key).map(Fields::of));
     let name = field(b"Name:").is_some_and(|mut fields| fields.word() == Ok(b"slurmstepd"));
@@ -125,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn by_the_title_of_roots_slurmstepd() {
+    fn resolved_by_the_title_of_roots_slurmstepd() {
         let tree = Tree::new(&[("step_extern", 20), ("step_0", 21)]);
-        assert_eq!(tree.resolve(), None, "no process to ask");
+        assert_eq!(tree.resolve(), None, "no process to read");
         tree.stepd(20, "slurmstepd", 0, "slurmstepd: [3385.extern]\0");
         assert_eq!(tree.resolve(), Some(3385));
         tree.stepd(21, "slurmstepd", 0, "slurmstepd: [3385.0]\0");
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_are_none() {
+    fn different_answers_are_not_resolved() {
         let tree = Tree::new(&[("step_extern", 20), ("step_0", 21)]);
         tree.stepd(20, "slurmstepd", 0, "slurmstepd: [3385.extern]");
         tree.stepd(21, "slurmstepd", 0, "slurmstepd: [3386.0]");
@@ -143,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn a_users_process_is_not_believed() {
+    fn a_users_process_is_ignored() {
         let tree = Tree::new(&[("step_0", 21)]);
         tree.stepd(21, "slurmstepd", 1000, "slurmstepd: [1.0]");
-        assert_eq!(tree.resolve(), None, "a user's");
+        assert_eq!(tree.resolve(), None, "a user's process");
         tree.stepd(21, "bash", 0, "slurmstepd: [1.0]");
         assert_eq!(tree.resolve(), None, "another program");
         tree.stepd(21, "slurmstepd", 0, "slurmstepd: [1.0]");
         tree.write("proc/21/cgroup", "0::/user.slice\n");
-        assert_eq!(tree.resolve(), None, "elsewhere by now");
+        assert_eq!(tree.resolve(), None, "in another cgroup");
         tree.write("proc/21/cgroup", "0::/x/sEKNKTV3WPV500/step_0/slurm\n");
         tree.write(".jobmeter/owners", &format!("1000 1 {DIR}/step_0/slurm\n"));
         assert_eq!(tree.resolve(), None, "in a user's directory");

@@ -1,8 +1,8 @@
-//! The directories that matter, as they were when last looked at.
+//! The relevant directories, as of the last scan.
 //!
-//! Those through which jobs are reached (*passages*) are watched and listed; of the others only
-//! jobs, units, and what was refused are kept. Looking at a passage compares what is there with
-//! what is known, so that events may come twice, late or not at all.
+//! Directories that can contain jobs (*passages*) are watched and listed; of the others only
+//! jobs, units and rejected directories are stored. A scan of a passage compares its entries with
+//! the stored ones, so that events may arrive twice, late or never.
 
 use crate::directories::facts::{Fact, Facts};
 use crate::directories::paths::{PathStack, join};
@@ -14,46 +14,46 @@ use model::{ClusterId, JobId, JobKey, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Most passages that are watched.
+/// Maximum number of watched passages.
 pub const PASSAGES_MAX: usize = 4096;
 
-/// A directory that matters.
+/// A relevant directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Place in the list of mounts.
+    /// Index in the list of mounts.
     pub(crate) mount: usize,
-    /// Another number at the same path is another directory.
+    /// Inode number; a different one at the same path is another directory.
     pub(crate) identity: u64,
-    /// When it was made.
+    /// Creation time.
     pub(crate) made: Timestamp,
-    /// What it is.
+    /// Its classification.
     pub(crate) what: What,
-    /// How often its SLUID was asked about.
+    /// Number of attempts to resolve its SLUID.
     pub(crate) tries: u32,
     watch: Option<Watch>,
     seen: u64,
 }
 
-/// What a directory is; a Slurm scope is a passage and a unit at once.
+/// Classification of a directory; a Slurm scope is both a passage and a unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct What {
-    /// Jobs may lie below.
+    /// It may contain jobs.
     pub(crate) passage: bool,
-    /// A passage that only a scheduler has.
+    /// It is a passage that only a scheduler creates.
     pub(crate) own: bool,
     /// It is a unit.
     pub(crate) unit: bool,
-    /// It is a job's.
+    /// It is a job's directory.
     pub(crate) claim: Option<Claim>,
-    /// It is a job of `jobmeter run`, of the server with this identity.
+    /// For a job of `jobmeter run`: identity of its server.
     pub(crate) server: Option<Box<str>>,
-    /// It is a job's, of this cluster, by its SLUID, and the number is not known.
+    /// For a job's directory with an unresolved SLUID: its cluster.
     pub(crate) sluid: Option<ClusterId>,
-    /// It has a job's name and is none.
+    /// It has a job's name but was rejected.
     pub(crate) refused: Option<Refusal>,
 }
 
-/// What a directory's name says of its job, and its owner where that is the job's user.
+/// A job by its directory's name; the owner of the directory if it is the job's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) key: JobKey,
@@ -62,15 +62,15 @@ pub(crate) struct Claim {
     pub(crate) uid: Option<u32>,
 }
 
-/// What looking needs to know.
-pub(crate) struct Looking<'a> {
+/// Parameters of a scan.
+pub(crate) struct ScanContext<'a> {
     pub(crate) root: &'a Root,
     pub(crate) now: Timestamp,
     pub(crate) mounts: &'a [Mount],
     pub(crate) places: &'a [LayoutRoot],
     pub(crate) facts: &'a mut Facts,
     pub(crate) notify: Option<&'a Inotify>,
-    /// Users beside root who may own what leads to a job.
+    /// Users besides root that may own directories of jobs and their parents.
     pub(crate) trusted: &'a [u32],
     pub(crate) local: Option<&'a ClusterId>,
     pub(crate) registered: &'a [(JobId, u32)],
@@ -79,7 +79,7 @@ pub(crate) struct Looking<'a> {
     pub(crate) counts: &'a mut Counts,
 }
 
-/// All directories that matter, by their paths.
+/// The relevant directories, by path.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     nodes: BTreeMap<String, Node>,
@@ -95,7 +95,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Every directory that matters, ordered by path.
+    /// All relevant directories, sorted by path.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.nodes.iter().map(|(path, node)| (path.as_str(), node))
     }
@@ -105,27 +105,27 @@ impl Tree {
         self.nodes.get_mut(path)
     }
 
-    /// The passage that a watch watches.
+    /// The passage of a watch.
     pub(crate) fn watched(&self, watch: Watch) -> Option<&str> {
         self.watches.get(&watch).map(String::as_str)
     }
 
-    /// Whether anything but a passage came, went or changed since the last call.
+    /// Whether anything but a passage was added, removed or changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether [`Self::take_changed`] would say so.
+    /// Whether [`Self::take_changed`] would return true.
     pub(crate) const fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// Says that something changed.
+    /// Records a change.
     pub(crate) fn mark_changed(&mut self) {
         self.changed = true;
     }
 
-    /// Forgets a watch that the kernel has ended.
+    /// Removes a watch that the kernel has ended.
     pub(crate) fn unwatched(&mut self, watch: Watch) {
         if let Some(path) = self.watches.remove(&watch)
             && let Some(node) = self.nodes.get_mut(&path)
@@ -134,7 +134,7 @@ impl Tree {
         }
     }
 
-    /// Forgets everything, and begins at the roots of these hierarchies.
+    /// Removes everything, and starts at the roots of these hierarchies.
     pub(crate) fn restart(&mut self, mounts: &[Mount], notify: Option<&Inotify>) {
         for watch in self.watches.keys() {
             end_watch(notify, *watch);
@@ -158,19 +158,19 @@ impl Tree {
         }
     }
 
-    /// Forgets what was refused, so that it is judged anew.
+    /// Removes rejected directories, so that they are judged again.
     pub(crate) fn forget_refused(&mut self) {
         let before = self.nodes.len();
         self.nodes.retain(|_, node| node.what.refused.is_none() || node.what.passage);
         self.changed |= self.nodes.len() != before;
     }
 
-    /// Puts a passage on the list of what is to be looked at.
+    /// Queues a passage for the next scan.
     pub(crate) fn want(&mut self, path: &str) {
         self.waiting.push(path, "");
     }
 
-    /// Puts every passage on the list, or those that have no watch.
+    /// Queues all passages, or those without a watch.
     pub(crate) fn want_all(&mut self, only_unwatched: bool) {
         for (path, node) in &self.nodes {
             if node.what.passage && !(only_unwatched && node.watch.is_some()) {
@@ -179,26 +179,26 @@ impl Tree {
         }
     }
 
-    /// Whether some passage is not watched.
+    /// Whether some passage has no watch.
     pub(crate) fn has_unwatched(&self) -> bool {
         self.watches.len() < self.passages
     }
 
-    /// Looks at everything on the list, and at the passages found that way.
-    pub(crate) fn scan(&mut self, looking: &mut Looking<'_>) {
+    /// Scans the queued passages, and the passages found in them.
+    pub(crate) fn scan(&mut self, cx: &mut ScanContext<'_>) {
         let mut dir = std::mem::take(&mut self.dir);
         while self.waiting.pop(&mut dir) {
-            self.look_at(looking, &dir);
+            self.scan_dir(cx, &dir);
         }
         self.dir = dir;
     }
 
-    fn look_at(&mut self, looking: &mut Looking<'_>, dir: &str) {
+    fn scan_dir(&mut self, cx: &mut ScanContext<'_>, dir: &str) {
         let Some(node) = self.nodes.get_mut(dir).filter(|node| node.what.passage) else { return };
         let mount = node.mount;
-        // Watched before it is listed, so that nothing comes unseen between the two.
+        // Watched before it is listed, so that no change between the two is missed.
         if node.watch.is_none()
-            && let Some(notify) = looking.notify
+            && let Some(notify) = cx.notify
         {
             join(&mut self.path, "", dir);
             match notify.watch_dir(&self.path) {
@@ -207,55 +207,55 @@ impl Tree {
                     self.watches.insert(watch, dir.to_owned());
                 }
                 Ok(None) => {}
-                Err(_) => looking.counts.watches_failed += 1,
+                Err(_) => cx.counts.watches_failed += 1,
             }
         }
         self.look += 1;
-        looking.counts.listed += 1;
+        cx.counts.listed += 1;
         self.names.clear();
         let names = &mut self.names;
-        // Links too, so that one with a job's name is refused and not passed over.
-        if let Err(error) = looking.root.list(dir, |entry| {
+        // Links too, so that a link with a job's name is rejected and reported.
+        if let Err(error) = cx.root.list(dir, |entry| {
             if entry.kind != NodeKind::File {
                 names.push(entry.name, "");
             }
         }) {
             if !error.is_absent() {
-                looking.counts.unreadable += 1;
+                cx.counts.unreadable += 1;
                 return;
             }
             self.names.clear();
         }
         let mut name = std::mem::take(&mut self.name);
         while self.names.pop(&mut name) {
-            self.meet(looking, mount, dir, &name);
+            self.judge_entry(cx, mount, dir, &name);
         }
         self.name = name;
-        self.forget_unseen(looking.notify, dir);
+        self.forget_unseen(cx.notify, dir);
     }
 
-    /// Judges one entry of a passage, unless it is known.
-    fn meet(&mut self, looking: &mut Looking<'_>, mount: usize, dir: &str, name: &str) {
+    /// Judges an entry of a passage, unless it is known.
+    fn judge_entry(&mut self, cx: &mut ScanContext<'_>, mount: usize, dir: &str, name: &str) {
         join(&mut self.path, dir, name);
         if let Some(node) = self.nodes.get_mut(&self.path) {
-            let Ok(fact) = looking.facts.of(looking.root, &self.path) else { return };
+            let Ok(fact) = cx.facts.of(cx.root, &self.path) else { return };
             if fact.identity == node.identity {
                 node.seen = self.look;
                 return;
             }
         }
-        let Some(mut what) = judge_path(looking, mount, &self.path) else { return };
-        let Ok(fact) = looking.facts.of(looking.root, &self.path) else { return };
-        refuse(looking, &mut what, fact);
+        let Some(mut what) = judge_path(cx, mount, &self.path) else { return };
+        let Ok(fact) = cx.facts.of(cx.root, &self.path) else { return };
+        apply_owner_rule(cx, &mut what, fact);
         let path = std::mem::take(&mut self.path);
-        self.forget(looking.notify, &path);
-        self.add(looking, mount, &path, fact, what);
+        self.forget(cx.notify, &path);
+        self.add(cx, mount, &path, fact, what);
         self.path = path;
     }
 
     fn add(
         &mut self,
-        looking: &mut Looking<'_>,
+        cx: &mut ScanContext<'_>,
         mount: usize,
         path: &str,
         fact: Fact,
@@ -263,14 +263,14 @@ impl Tree {
     ) {
         if what.passage {
             if self.passages >= PASSAGES_MAX {
-                looking.counts.passages_refused += 1;
+                cx.counts.passages_refused += 1;
                 what.passage = false;
             } else {
                 self.passages += 1;
                 self.waiting.push(path, "");
             }
         }
-        let made = looking.facts.made(looking.root, path, fact, looking.now);
+        let made = cx.facts.made(cx.root, path, fact, cx.now);
         self.changed = true;
         let node = Node {
             mount,
@@ -284,7 +284,7 @@ impl Tree {
         self.nodes.insert(path.to_owned(), node);
     }
 
-    /// Forgets the entries of a passage that the last look did not meet.
+    /// Removes the entries of a passage that the last scan did not find.
     fn forget_unseen(&mut self, notify: Option<&Inotify>, dir: &str) {
         join(&mut self.path, dir, "");
         let prefix = std::mem::take(&mut self.path);
@@ -304,7 +304,7 @@ impl Tree {
         self.path = prefix;
     }
 
-    /// Forgets a directory and everything below it.
+    /// Removes a directory and everything below it.
     fn forget(&mut self, notify: Option<&Inotify>, path: &str) {
         if !self.nodes.contains_key(path) {
             return;
@@ -331,26 +331,26 @@ impl Tree {
     }
 }
 
-/// Ends a watch; that it is gone already, as its directory is, is no error.
+/// Ends a watch; it is not an error if it has already ended with its directory.
 pub(crate) fn end_watch(notify: Option<&Inotify>, watch: Watch) {
     if let Some(notify) = notify {
         notify.unwatch(watch).ok();
     }
 }
 
-/// What all layouts say of a path below a mount.
-fn judge_path(looking: &Looking<'_>, mount: usize, path: &str) -> Option<What> {
-    let below = path.strip_prefix(looking.mounts.get(mount)?.path.as_str())?.strip_prefix('/')?;
+/// Judges a path below a mount by all layouts.
+fn judge_path(cx: &ScanContext<'_>, mount: usize, path: &str) -> Option<What> {
+    let below = path.strip_prefix(cx.mounts.get(mount)?.path.as_str())?.strip_prefix('/')?;
     let mut parts = [""; DEPTH_MAX];
     let mut depth = 0;
     for part in below.split('/') {
         *parts.get_mut(depth)? = part;
         depth += 1;
     }
-    judge(looking.places, parts.get(..depth)?)
+    judge(cx.places, parts.get(..depth)?)
 }
 
-/// What all layouts say of a way from the hierarchy's root; `None` if it is nothing to any of them.
+/// Judges a path from the hierarchy's root by all layouts; `None` if it is irrelevant to all.
 pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<What> {
     let mut what = What::default();
     for place in places {
@@ -379,32 +379,32 @@ pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<What> {
     any.then_some(what)
 }
 
-/// Whether a directory of `jobmeter run` does not carry the identity of the agent's server. Recorded machines may have
+/// Whether a directory of `jobmeter run` lacks the identity of the agent's server. Recorded machines may have
 /// directories without an identity.
-fn is_of_other_server(looking: &Looking<'_>, what: &What) -> bool {
-    let is_run = what.claim.as_ref().is_some_and(|it| Some(&it.key.cluster) == looking.local);
-    match (looking.server, what.server.as_deref()) {
+fn is_of_other_server(cx: &ScanContext<'_>, what: &What) -> bool {
+    let is_run = what.claim.as_ref().is_some_and(|it| Some(&it.key.cluster) == cx.local);
+    match (cx.server, what.server.as_deref()) {
         (Some(own), Some(server)) => server != own,
-        (Some(_), None) => is_run && looking.root.is_live(),
+        (Some(_), None) => is_run && cx.root.is_live(),
         (None, _) => false,
     }
 }
 
-/// Applies the rule of owners: what leads to a job, and the job's own directory, is root's or the
-/// scheduler's; a unit may be anybody's, as only root can have made it where it is.
-fn refuse(looking: &Looking<'_>, what: &mut What, fact: Fact) {
+/// Applies the ownership rule: a job's directory and its parents must belong to root or the
+/// scheduler. A unit may belong to any user, because only root can have created it at its place.
+fn apply_owner_rule(cx: &ScanContext<'_>, what: &mut What, fact: Fact) {
     let named = what.claim.is_some() || what.sluid.is_some();
     let why = if fact.kind != NodeKind::Directory {
         what.unit = false;
         Refusal::NoDirectory
-    } else if is_of_other_server(looking, what) {
+    } else if is_of_other_server(cx, what) {
         Refusal::OtherServer
-    } else if fact.uid == 0 || looking.trusted.contains(&fact.uid) {
+    } else if fact.uid == 0 || cx.trusted.contains(&fact.uid) {
         return;
     } else if let Some(claim) = &mut what.claim
-        && Some(&claim.key.cluster) == looking.local
+        && Some(&claim.key.cluster) == cx.local
     {
-        if looking.registered.contains(&(claim.key.id, fact.uid)) {
+        if cx.registered.contains(&(claim.key.id, fact.uid)) {
             claim.uid = Some(fact.uid);
             return;
         }

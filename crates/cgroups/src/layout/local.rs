@@ -1,10 +1,10 @@
-//! `jobmeter run`: `/jobmeter/job_N@SERVER` in every hierarchy that it could make it in, with the identity of the
-//! server that numbered the job; `run_N@SERVER` if `jobmeter run` reports the job itself. The directory may belong to the caller, but only for a number that the server
-//! registered for that very user.
+//! `jobmeter run`: `/jobmeter/job_N@SERVER` in every hierarchy in which it can create it, with the identity
+//! of the server that assigned the ID; `run_N@SERVER` if `jobmeter run` reports the job itself. The directory
+//! may belong to the caller, but only for a job ID that the server has registered for this user.
 
 use super::{Name, Step, job_id};
 
-/// What a directory below a hierarchy's root is.
+/// Classifies a directory below a hierarchy's root.
 pub(super) fn step<'a>(parts: &[&'a str], runs: bool) -> Step<'a> {
     match parts {
         ["jobmeter"] => Step::Passage { own: false },

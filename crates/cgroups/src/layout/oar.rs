@@ -1,22 +1,22 @@
 //! OAR.
 //!
-//! OAR 2 (`job_resource_manager_cgroups.pl`) makes `/oar/USER_JOB` in every version 1 hierarchy it
-//! uses, reached as `/sys/fs/cgroup/CONTROLLER/oar`, `/dev/cpuset/oar` or
-//! `/dev/oar_cgroups_links/CONTROLLER/oar`; the last two are links, or where the system mounts no
+//! OAR 2 (`job_resource_manager_cgroups.pl`) creates `/oar/USER_JOB` in every version 1 hierarchy that it
+//! uses. Its path is `/sys/fs/cgroup/CONTROLLER/oar`, `/dev/cpuset/oar` or
+//! `/dev/oar_cgroups_links/CONTROLLER/oar`; the last two are links or, if the system mounts no
 //! cgroups, OAR's own mount. The directories belong to the account `oar`. `oar` is OAR's
 //! `CPUSET_PATH`, which a site may change.
 //!
 //! OAR with systemd (`job_resource_manager_systemd.pl`, OAR 3 and OAR 2.5's branch for version 2)
-//! makes `/oar.slice/oar-uUID.slice/oar-uUID-jJOB.slice`, with a scope `oar-uUID-jJOB-s….scope` in
-//! it for each connection. OAR 3 on NixOS makes `/oar.slice/USER_JOB.scope`.
+//! creates `/oar.slice/oar-uUID.slice/oar-uUID-jJOB.slice`, containing a scope `oar-uUID-jJOB-s….scope`
+//! for each connection. OAR 3 on NixOS creates `/oar.slice/USER_JOB.scope`.
 
 use super::{Name, Step, job_id, uid, unit_stem};
 
-/// Slices between `oar.slice` and the job's own.
+/// Maximum number of slices between `oar.slice` and the job's own.
 const SLICES_MAX: usize = 2;
 
-/// What a directory below `oar` or `oar.slice` is; `stem` is the first word of the slices' names,
-/// if the root is a slice itself.
+/// Classifies a directory below `oar` or `oar.slice`; `stem` is the prefix of the slices' names,
+/// if the root is itself a slice.
 pub(super) fn step<'a>(stem: Option<&str>, parts: &[&'a str]) -> Step<'a> {
     let Some((name, slices)) = parts.split_last() else { return Step::No };
     if slices.is_empty()
@@ -38,7 +38,7 @@ pub(super) fn step<'a>(stem: Option<&str>, parts: &[&'a str]) -> Step<'a> {
     }
 }
 
-/// `oar-u1000-j42.slice`, `oar-u1000-j42-s7.scope`.
+/// Parses `oar-u1000-j42.slice` and `oar-u1000-j42-s7.scope`.
 fn numbered<'a>(stem: &str, name: &'a str) -> Option<Name<'a>> {
     let (name, unit) = unit_stem(name);
     let rest = name.strip_prefix(stem)?.strip_prefix("-u")?;
@@ -50,7 +50,7 @@ fn numbered<'a>(stem: &str, name: &'a str) -> Option<Name<'a>> {
     known.then_some(name)
 }
 
-/// `alice_42`; login names may have `_` themselves.
+/// Parses `alice_42`; login names may contain `_`.
 fn named(name: &str) -> Option<Name<'_>> {
     let (name, _) = unit_stem(name);
     let (user, job) = name.rsplit_once('_')?;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn another_word_for_the_slices() {
+    fn another_prefix_of_the_slices() {
         let parts = ["site-u1.slice", "site-u1-j2.slice"];
         assert!(matches!(step(Some("site"), &parts), Step::Job(_)));
         assert_eq!(step(Some("oar"), &parts), Step::Passage { own: true });

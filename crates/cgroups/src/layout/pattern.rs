@@ -1,14 +1,14 @@
-//! A site's own names, such as `pbspro.slice/pbspro-(?<job>\d+)\..*\.slice`.
+//! A site's own layout, such as `pbspro.slice/pbspro-(?<job>\d+)\..*\.slice`.
 //!
-//! The pattern is a way from the hierarchy's root, its parts between `/` each a regular expression
-//! that a directory's whole name must match; none can match a `/`. The named group `job` must be
-//! there once, `user` and `uid` may be.
+//! The pattern is a path from the hierarchy's root. Each part between `/` is a regular expression
+//! that must match a directory's whole name; none can match a `/`. The named group `job` must
+//! occur once, `user` and `uid` at most once.
 
 use super::{Name, Step, job_id, uid};
 use model::ClusterId;
 use regex_lite::Regex;
 
-/// Most parts of a pattern.
+/// Maximum number of parts of a pattern.
 const PARTS_MAX: usize = 12;
 
 /// A site's own layout.
@@ -19,43 +19,41 @@ pub struct Pattern {
     parts: Vec<Regex>,
 }
 
-/// Why a pattern is refused.
+/// Why a pattern is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing there, or nothing between two `/`.
+    /// An empty pattern, or nothing between two `/`.
     #[error(
-        "pattern `{0}` has an empty part; write the way from the hierarchy's root, such as `pbs/(?<job>\\d+)`"
+        "pattern `{0}` has an empty part; write the path from the hierarchy's root, such as `pbs/(?<job>\\d+)`"
     )]
     Empty(String),
-    /// Too deep.
+    /// Too many parts.
     #[error("pattern `{0}` has more than {PARTS_MAX} parts between `/`")]
     Deep(String),
-    /// A part is no regular expression.
+    /// A part is not a regular expression.
     #[error("part `{part}` of pattern `{pattern}`: {why}; a part cannot contain `/`")]
     Regex {
         /// The whole pattern.
         pattern: String,
         /// The part.
         part: String,
-        /// What is wrong with it.
+        /// The error of the regular expression.
         why: String,
     },
-    /// No group `job`, or a group twice.
+    /// No group `job`, or a duplicate group.
     #[error(
-        "pattern `{pattern}` has the group `{group}` {count} times; `job` must be there once, `user` and `uid` at most once"
+        "pattern `{pattern}` has the group `{group}` {count} times; `job` must occur once, `user` and `uid` at most once"
     )]
     Group {
         /// The whole pattern.
         pattern: String,
         /// The group's name.
         group: String,
-        /// How often it is there.
+        /// Number of its occurrences.
         count: usize,
     },
-    /// A group of another name.
-    #[error(
-        "pattern `{pattern}` has a group `{group}`; only `job`, `user` and `uid` have a meaning"
-    )]
+    /// An unknown group.
+    #[error("pattern `{pattern}` has an unknown group `{group}`; use only `job`, `user` and `uid`")]
     Unknown {
         /// The whole pattern.
         pattern: String,
@@ -65,10 +63,10 @@ pub enum PatternError {
 }
 
 impl Pattern {
-    /// A layout of jobs of a cluster, by the way to them; a leading `/` may be left out.
+    /// A layout for jobs of a cluster, by the path to them; a leading `/` is optional.
     ///
     /// # Errors
-    /// The pattern is empty, too deep, no regular expression, or has not the groups it needs.
+    /// The pattern is empty, too deep, not a regular expression, or has wrong groups.
     pub fn new(cluster: ClusterId, pattern: &str) -> Result<Self, PatternError> {
         let mut parts = Vec::new();
         for part in pattern.strip_prefix('/').unwrap_or(pattern).split('/') {
@@ -90,12 +88,12 @@ impl Pattern {
         Ok(Self { cluster, text: pattern.to_owned(), parts })
     }
 
-    /// Whose jobs these are.
+    /// The cluster of the jobs.
     pub const fn cluster(&self) -> &ClusterId {
         &self.cluster
     }
 
-    /// As it was written.
+    /// The pattern as configured.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sites_own() {
+    fn a_sites_own_layout() {
         let pbs =
             pattern(r"/pbs.slice/(?<user>[a-z]+)-(?<uid>\d+)/job(?<job>\d+)(\.srv)?").unwrap();
         assert_eq!(pbs.step(&["pbs.slice"]), Step::Passage { own: false });
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alternation_is_anchored_too() {
+    fn alternations_are_anchored() {
         let either = pattern("a|b/job_(?<job>1|22)").unwrap();
         assert_eq!(either.step(&["ax"]), Step::No);
         assert_eq!(either.step(&["b", "job_223"]), Step::No);
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_rejected() {
         for text in ["", "/", "a//(?<job>1)", "a/(?<job>1)/"] {
             assert!(matches!(pattern(text), Err(PatternError::Empty(_))), "{text}");
         }

@@ -1,24 +1,23 @@
 //! Slurm (<https://slurm.schedmd.com/cgroups.html>, <https://slurm.schedmd.com/cgroup_v2.html>).
 //!
-//! Version 1: `/slurm/uid_UID/job_JOB/step_STEP[/task_TASK]` in each hierarchy it uses;
-//! `slurm_NODE` for `slurm` where Slurm was built for several slurmd on a machine, as Debian's is.
+//! Version 1: `/slurm/uid_UID/job_JOB/step_STEP[/task_TASK]` in each hierarchy that it uses;
+//! `slurm_NODE` instead of `slurm` if Slurm was built for several slurmd per machine, like Debian's.
 //!
-//! Version 2: `/system.slice/slurmstepd.scope/job_JOB/step_STEP/{slurm,user/task_TASK}`, the
-//! scope's name `NODE_slurmstepd.scope` in such a build, and outside `system.slice` where Slurm
-//! makes it without systemd. Another slice (`CgroupSlice`) is told by a root of its own. From Slurm
-//! 26.05 the job's directory is named by its SLUID (`src/common/sluid.h`: `s` and 13 digits of
-//! Crockford's base 32) unless `CgroupJobIdPaths=yes`.
+//! Version 2: `/system.slice/slurmstepd.scope/job_JOB/step_STEP/{slurm,user/task_TASK}`. In such a build the
+//! scope's name is `NODE_slurmstepd.scope`; without systemd the scope is outside of `system.slice`. Another
+//! slice (`CgroupSlice`) needs a configured root. From Slurm 26.05 the job's directory is named by its SLUID
+//! (`src/common/sluid.h`: `s` and 13 digits of Crockford's base 32) unless `CgroupJobIdPaths=yes`.
 //!
-//! A SLUID does not hold the job's number. What holds it on the node and is root's: each step's
-//! slurmstepd, alone in `step_STEP/slurm`, whose title is `slurmstepd: [JOB.STEP]`.
+//! A SLUID does not contain the job ID. On the node, only one process of root shows it: each step's
+//! slurmstepd, alone in `step_STEP/slurm`, with the title `slurmstepd: [JOB.STEP]`.
 
 use super::{Name, Step, job_id, uid};
 use model::JobId;
 
-/// Digits of a SLUID after its `s`.
+/// Number of digits of a SLUID after its `s`.
 const SLUID_DIGITS: usize = 13;
 
-/// What a directory below a hierarchy's root is.
+/// Classifies a directory below a hierarchy's root.
 pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
     match parts {
         ["system.slice"] => Step::Passage { own: false },
@@ -30,7 +29,7 @@ pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
     }
 }
 
-/// What a directory is below one that holds Slurm's users (version 1) or jobs (version 2).
+/// Classifies a directory below the directory of Slurm's users (version 1) or jobs (version 2).
 pub(super) fn inside<'a>(parts: &[&'a str]) -> Step<'a> {
     match parts {
         [name] => match of_users(parts) {
@@ -81,7 +80,7 @@ fn is_scope(name: &str) -> bool {
     }
 }
 
-/// `sEKNKTV3WPV500`: Slurm prints upper case and leaves out I, L, O and U.
+/// Matches `sEKNKTV3WPV500`: Slurm prints upper case and omits I, L, O and U.
 fn is_sluid(name: &str) -> bool {
     let is_digit =
         |byte: u8| byte.is_ascii_digit() || (byte.is_ascii_uppercase() && !b"ILOU".contains(&byte));
@@ -89,8 +88,8 @@ fn is_sluid(name: &str) -> bool {
     digits.len() == SLUID_DIGITS && digits.iter().copied().all(is_digit)
 }
 
-/// The job's number in a slurmstepd's title: `slurmstepd: [3385.0]`, `[3385.extern]`, `[3385.0
-/// stepmgr]`, and `[3385]` of old. Helpers (`[3385:namespace]`) and anything else are none.
+/// The job ID in a slurmstepd's title: `slurmstepd: [3385.0]`, `[3385.extern]`, `[3385.0
+/// stepmgr]`, and `[3385]` of old versions. Titles of helpers (`[3385:namespace]`) and others have none.
 pub(crate) fn title_job(title: &[u8]) -> Option<JobId> {
     let title = std::str::from_utf8(title).ok()?.trim_end_matches(['\0', ' ']);
     let inner = title.strip_prefix("slurmstepd: [")?.strip_suffix(']')?;

@@ -1,14 +1,14 @@
-//! systemd's services, scopes and sessions (systemd.slice(5), systemd-logind.service(8)): what a
-//! machine without a scheduler runs. They are parts of the device, not jobs, and their names are
-//! systemd's, which no user can make outside a directory of their own.
+//! systemd's services, scopes and sessions (systemd.slice(5), systemd-logind.service(8)) on a machine without
+//! a scheduler. They are parts of the device, not jobs. The names are systemd's; a user cannot create them
+//! outside of directories of their own.
 
 use super::Step;
 
-/// Slices between a top slice and a unit: `system.slice/system-getty.slice/getty@tty1.service` has
-/// one.
+/// Maximum number of slices between a top slice and a unit:
+/// `system.slice/system-getty.slice/getty@tty1.service` has one.
 const SLICES_MAX: usize = 2;
 
-/// What a directory below a hierarchy's root is.
+/// Classifies a directory below a hierarchy's root.
 pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
     match parts {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_user_could_make() {
+    fn directories_that_a_user_can_create_are_not_units() {
         for parts in [
             &["user.slice", "user-1000.slice", "user@1000.service", "app.slice"][..],
             &["user.slice", "user-1000.slice", "user@1000.service", "x.service"],

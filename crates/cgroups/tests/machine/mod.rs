@@ -1,6 +1,6 @@
-//! A machine in a folder.
+//! A machine in a temporary directory.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test uses only a part of it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare its machine fails")]
 
 use cgroups::{Changes, Config, Discovery, JobCgroup, Jobs, Refusal};
@@ -8,7 +8,7 @@ use kernel::Root;
 use model::{ClusterId, JobId, JobKey, Timestamp};
 use std::path::PathBuf;
 
-/// A machine in a folder, its discovery and its jobs.
+/// A machine in a temporary directory, its discovery and its jobs.
 pub(crate) struct Machine {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) root: Root,
@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(mounts: &str, config: Config) -> Self {
-        // In memory, where there is such a place: thousands of directories are slow on a busy disk.
+        // In memory, if possible: thousands of directories are slow on a busy disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         let machine = Self {
@@ -51,7 +51,7 @@ impl Machine {
         std::fs::remove_dir_all(self.at(path)).unwrap();
     }
 
-    /// Lines `uid made path`, made in seconds after the year 2023.
+    /// Writes lines `uid made path`; `made` is in seconds after 1 700 000 000.
     pub(crate) fn owners(&self, owners: &[(u32, i64, &str)]) {
         let lines = owners.iter().map(|(uid, made, path)| {
             format!("{uid} {} {path}\n", (1_700_000_000 + made) * 1_000_000)

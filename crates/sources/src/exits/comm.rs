@@ -2,10 +2,10 @@
 
 use model::is_unprintable;
 
-/// Longest name that the kernel keeps.
+/// Maximum length of the kernel's names.
 const BYTES_MAX: usize = 15;
 
-/// A process's name, as text that a label may hold.
+/// A process's name, as valid text for a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Comm {
     bytes: [u8; 16],
@@ -13,10 +13,10 @@ pub(crate) struct Comm {
 }
 
 impl Comm {
-    /// Its start; whatever is no printable text of a name in ASCII or UTF-8 becomes `?`.
+    /// The start of the name; everything that is not printable ASCII or UTF-8 becomes `?`.
     pub(crate) fn of(name: &[u8]) -> Self {
         let mut comm = Self::default();
-        // A letter that has no room is cut, and so is what follows it.
+        // The first character that does not fit ends the name.
         match std::str::from_utf8(name) {
             Ok(text) => text.chars().all(|c| comm.push(c)),
             Err(_) => name

@@ -1,4 +1,4 @@
-//! Looking at the cgroups of a task that may have joined a job.
+//! Looks at the cgroups of a task that may have joined a job.
 
 use super::Watched;
 use super::tree::{Account, JobNo, Looked, Tree};
@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 use std::fmt::Write as _;
 use std::hash::BuildHasher;
 
-/// Where the trees of cgroups are mounted, and memory to read into.
+/// The mounted hierarchies, and reused memory.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     hierarchies: Option<Hierarchies>,
@@ -19,12 +19,12 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Reads anew where the trees are mounted, as jobs have come or gone.
+    /// Reads the mounted hierarchies again, because jobs have started or ended.
     pub(crate) fn refresh(&mut self, root: &Root) {
         self.hierarchies = Hierarchies::read(root).ok();
     }
 
-    /// Looks at the tasks that are due, at most at so many, which become fewer.
+    /// Looks at the tasks that are due, at most `looks_left`, which it reduces.
     pub(crate) fn run(
         &mut self,
         cx: &Context<'_>,
@@ -89,7 +89,7 @@ fn job_of(
     cx: &Context<'_>,
     jobs: &[Watched],
 ) -> Option<JobNo> {
-    // Most tasks of the machine are in the root of most trees, which is no job's.
+    // Most tasks are in the root cgroup of most hierarchies, which belongs to no job.
     if line.path == "/" {
         return None;
     }
@@ -98,7 +98,7 @@ fn job_of(
     jobs.iter().find(|known| known.key == job.key).map(|known| known.no)
 }
 
-/// Whether a task's place in a tree is a job's directory, or below it.
+/// Whether a task's cgroup is a job's directory, or below it.
 fn lies_in(line: &CgroupLine<'_>, dir: &JobDir, hierarchies: &Hierarchies) -> bool {
     let mounts = hierarchies.mounts();
     let Some(mount) = mounts.iter().find(|it| it.hierarchies.contains(&dir.hierarchy)) else {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_a_tree_and_a_directory() {
+    fn a_cgroup_in_a_hierarchy_and_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
         let mounts = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\

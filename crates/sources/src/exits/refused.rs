@@ -1,4 +1,4 @@
-//! Why ends and forks cannot be heard, and what to grant.
+//! Errors of listening to ends and forks, and the permissions that are needed.
 
 use crate::SourceError;
 use kernel::Root;
@@ -9,21 +9,21 @@ pub(super) fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
     match error {
         TaskstatsError::Absent => SourceError::absent(format!("exits: {error}")),
         TaskstatsError::Denied => SourceError::denied(
-            "what ended tasks used (netlink TASKSTATS)",
+            "the accounting of ended tasks (netlink TASKSTATS)",
             "CAP_NET_ADMIN, or root",
         ),
         TaskstatsError::OtherNamespace => SourceError::denied(
-            "notifications of exits: the kernel gives them in its first process and user namespaces alone",
+            "exit records: the kernel sends them only to its first process and user namespaces",
             "the host's process namespace to the agent, and root there",
         ),
         TaskstatsError::Unheard => {
             let namespace = |of: &str| root.read_link(&format!("proc/{of}/ns/net")).ok();
             match (namespace("thread-self"), namespace("1")) {
-                (Some(own), Some(first)) if own == first => {
-                    SourceError::broken("the kernel accepts to tell of exits, and tells none")
-                }
+                (Some(own), Some(first)) if own == first => SourceError::broken(
+                    "the kernel accepts the registration for exit records, but sends none",
+                ),
                 _ => SourceError::denied(
-                    "notifications of exits: the kernel sends them to its first network namespace alone",
+                    "exit records: the kernel sends them only to its first network namespace",
                     "the host's network namespace to the agent",
                 ),
             }
@@ -35,12 +35,11 @@ pub(super) fn exits_error(root: &Root, error: &TaskstatsError) -> SourceError {
 pub(super) fn forks_error(error: &ConnectorError) -> SourceError {
     match error {
         ConnectorError::Absent => SourceError::absent(error.to_string()),
-        ConnectorError::Denied => SourceError::denied(
-            "who started whom (netlink process connector)",
-            "CAP_NET_ADMIN, or root",
-        ),
+        ConnectorError::Denied => {
+            SourceError::denied("fork events (netlink process connector)", "CAP_NET_ADMIN, or root")
+        }
         ConnectorError::OtherNamespace => SourceError::denied(
-            "fork events: the kernel gives them in its first process, user and network namespaces alone",
+            "fork events: the kernel sends them only to its first process, user and network namespaces",
             "the host's namespaces to the agent",
         ),
         ConnectorError::Failed(_) => SourceError::broken(error.to_string()),

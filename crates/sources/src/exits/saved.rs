@@ -48,7 +48,7 @@ impl<'a> Numbers<'a> {
         None
     }
 
-    /// A place for a number that fits into 32 bits.
+    /// The next number, if it fits into 32 bits.
     pub(crate) fn take_u32(&mut self) -> Option<u32> {
         self.take()?.try_into().ok()
     }

@@ -1,4 +1,4 @@
-//! What the sources that keep what ended tasks used have in common.
+//! Common parts of the sources that record what ended tasks used.
 
 use super::Exits;
 use super::tree::{Account, JobNo};
@@ -6,41 +6,41 @@ use crate::{Context, Quiet, Sink, Source, SourceError};
 use model::{JobKey, Timestamp};
 use std::time::Duration;
 
-/// What such a source does beside taking the ends.
+/// The part of such a source besides receiving ends.
 pub(crate) trait Reader: Send {
     /// The source's name.
     const NAME: &'static str;
 
-    /// Who keeps what the tasks of jobs used.
+    /// The account of the use of the jobs' tasks.
     type Account: Account;
 
     /// The ends.
     fn exits(&self) -> &Exits;
 
-    /// The ends, and to whom they are told.
+    /// The ends, and the account that receives them.
     fn told(&mut self) -> (&mut Exits, &mut Self::Account);
 
-    /// Reads what lives, and shows what everything used.
+    /// Reads living tasks, and publishes the use of all tasks.
     ///
     /// # Errors
     /// As [`Source::collect`].
     fn read(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
 
-    /// Something was drained.
+    /// Called after a drain.
     fn drained(&mut self, _cx: &Context<'_>) {}
 
     /// Reads tasks that were just moved.
     fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>);
 
-    /// Makes the next reading a full one, of everything.
+    /// Makes the next reading a complete one.
     fn want_all(&mut self);
 
-    /// How long before the last sample a value may have been read last.
+    /// How long before the last sample the last reading of a value may be.
     fn stale_us(&self) -> i64 {
         0
     }
 
-    /// Shows a job for the last time; its ends have been taken.
+    /// Publishes a job for the last time; its ends have been received.
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink);
 }
 

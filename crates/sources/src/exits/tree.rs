@@ -1,16 +1,15 @@
-//! Which task is of which job: by the lists of the jobs' cgroups, and by descent.
+//! Attributes tasks to jobs by the lists of the jobs' cgroups, and by descent.
 //!
-//! A child is in its parent's cgroup until somebody moves it. So a task that is announced by a fork
-//! event is of its parent's job; one whose parent is of no job, or not known, may still join one and is
-//! looked at while it is young. When a task ends, its entry says whose it was; an end without an entry
-//! goes to its thread group, or, while entries may be missing, to its parent, and waits if that is not
+//! A child is in its parent's cgroup until it is moved. So a task reported by a fork event belongs to its
+//! parent's job. If the parent belongs to no job, or is not known, the task may still join one and is looked
+//! at while it is young. When a task ends, its entry determines its job. An end without an entry belongs to
+//! the job of its thread group, or, while entries may be missing, of its parent; it waits if that is not
 //! known yet. All times here are microseconds of [`kernel::clock::monotonic_us`].
 //!
-//! A task has one entry for as long as it lives, in whichever order its fork, its lists, its readings and
-//! its end are told: what it was read to have used is known by the entry's number, and a second entry
-//! would count it again. So what is told is compared with what is known by the instants at which tasks
-//! began and were seen: a fork from before a task was first seen is its own, one from after it is that of
-//! the next task of the number.
+//! A task has one entry for its whole life, in any order of its fork, its lists, its readings and its end:
+//! its readings are stored by the number of the entry, and a second entry would count them again. So reports
+//! are compared with entries by the times at which tasks began and were seen. A fork from before a task was
+//! first seen belongs to it; a fork from after it belongs to the next task with this ID.
 
 mod ends;
 mod lists;
@@ -29,65 +28,65 @@ use rustc_hash::FxHashMap;
 use std::num::NonZeroU64;
 use waiting::{WaitingEnds, Who};
 
-/// By how much the instants at which a fork and an end are told may be off.
+/// Maximum error of the reported times of forks and ends.
 pub(super) const TOLERANCE_US: u64 = 1_000_000;
-/// At which ages a new task that is of no job is looked at, to see whether it has joined one.
+/// Ages at which a new task outside of all jobs is looked at, because it may have joined one.
 const LOOK_AGES_US: [u64; 5] = [20_000, 100_000, 300_000, 1_000_000, 3_000_000];
-/// How long it is remembered that a parent is of no job.
+/// How long the tree remembers that a parent belongs to no job.
 const OUTSIDE_US: u64 = 1_000_000;
-/// How long an end waits for its parent to be known.
+/// Maximum time that an end waits for its parent to become known.
 const WAIT_US: u64 = 10_000_000;
-/// Most tasks that are in doubt at a time: as many as forks wait in a buffer.
+/// Maximum number of tasks in doubt at a time: the number of forks that fit into a buffer.
 const DOUBTS_MAX: usize = 8192;
-/// Most tasks that gave their numbers away and whose ends have not been heard.
+/// Maximum number of tasks with reused IDs and missing ends.
 const DISPLACED_MAX: usize = 256;
-/// Most ended parents that are remembered while their children's ends may still name them.
+/// Maximum number of ended parents that are remembered while ends of their children may refer to them.
 const RECENT_MAX: usize = 1024;
-/// Most tasks of jobs: the kernel has numbers for 4 194 304, and gives a machine far fewer by default.
+/// Maximum number of tasks of jobs: the kernel has 4 194 304 IDs, and uses far fewer by default.
 const TASKS_MAX: usize = 1 << 20;
-/// The number of the first process, and whom orphans get for a parent.
+/// ID of the first process, the new parent of orphans.
 const REAPER: u32 = 1;
 /// The parent of the kernel's own threads.
 const KTHREADD: u32 = 2;
 
-/// A job for as long as it is watched; never given twice.
+/// Number of a watched job; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct JobNo(u32);
 
 impl JobNo {
-    /// A number that was not given yet.
+    /// A new number.
     pub(crate) const fn new(number: u32) -> Self {
         Self(number)
     }
 }
 
-/// A task for as long as it is watched; never given twice, as its number is.
+/// Number of a watched task; never reused, unlike its task ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TaskNo(NonZeroU64);
 
 impl TaskNo {
-    /// A number that was not given yet.
+    /// A new number.
     pub(crate) const fn new(number: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(number))
     }
 }
 
-/// Who keeps what the tasks of jobs used.
+/// The account of the use of the jobs' tasks.
 pub(crate) trait Account {
     /// A task of a job ended.
     fn ended(&mut self, job: JobNo, task: &Ended<'_>);
 
-    /// A task is watched no more and its end was not heard: it left its job, or the kernel dropped its
-    /// exit. What it is known to have used stays with its job.
+    /// A task is no longer watched and its end was not received: it left its job, or the kernel dropped its
+    /// end. Its known use stays with its job.
     fn forgotten(&mut self, task: TaskNo);
 
-    /// A task changed its job and ended before it was read: what it used since it was last read belongs to
-    /// neither job as far as can be proven.
+    /// A task changed its job and ended before it was read: its use since its last reading cannot be
+    /// attributed to either job.
     fn unproven(&mut self, task: TaskNo) {
         self.forgotten(task);
     }
 
-    /// Keeps the jobs that are still there.
+    /// Keeps only the jobs that still exist.
     fn keep(&mut self, is_there: impl Fn(JobNo) -> bool);
 
     /// Writes a job's sums for the next start of the agent.
@@ -108,7 +107,7 @@ pub(crate) trait Account {
         None
     }
 
-    /// A restored task turns out to have ended: nothing more of it counts.
+    /// A restored task has ended: no further use of it counts.
     fn lost(&mut self, _tid: u32, task: TaskNo) {
         self.forgotten(task);
     }
@@ -117,35 +116,35 @@ pub(crate) trait Account {
 /// The end of a task of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'a> {
-    /// The task; of one that was not watched while it lived, a number that nobody else has.
+    /// The number of the task; a new one if the task was not watched.
     pub(crate) no: TaskNo,
     /// Its last values.
     pub(crate) stats: &'a TaskStats,
     /// Its process, if known.
     pub(crate) tgid: Option<u32>,
-    /// Whether what it used before the first reading was counted counts for its job, as it began there.
+    /// Whether its use before its first counted reading belongs to its job, because it began there.
     pub(crate) from_start: bool,
 }
 
-/// Within which an end that is told now came about.
+/// The time range in which a newly reported end happened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// When all earlier ends had been taken.
+    /// When all earlier ends had been received.
     pub(crate) from_us: u64,
     /// Now.
     pub(crate) to_us: u64,
 }
 
-/// What the tree counts.
+/// Counts of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeCounts {
-    /// Ends told.
+    /// Reported ends.
     pub(crate) exits: u64,
-    /// Of these, the ends whose job could not be told.
+    /// Ends without a known job.
     pub(crate) unattributed: u64,
-    /// Nanoseconds of processor time of these.
+    /// Their processor time in nanoseconds.
     pub(crate) unattributed_cpu_ns: u64,
-    /// New tasks that were not looked at, as too many were in doubt.
+    /// New tasks that were not looked at, because too many were in doubt.
     pub(crate) not_looked_at: u64,
 }
 
@@ -154,9 +153,9 @@ enum Membership {
     Job(JobNo),
     /// Its cgroup is not known yet.
     Doubt,
-    /// Of no job when it was last looked at.
+    /// In no job at the last look.
     Outside,
-    /// It was in a job, and has left.
+    /// It was in a job, and has left it.
     Left,
 }
 
@@ -164,37 +163,37 @@ enum Membership {
 struct Task {
     no: TaskNo,
     place: Membership,
-    /// 0 if not known.
+    /// 0 if unknown.
     tgid: u32,
-    /// Whose place was to decide this one's.
+    /// The task that determines the job of this one.
     parent: Who,
-    /// 0 if not known.
+    /// 0 if unknown.
     start_us: u64,
-    /// Since when it is known, or outside. It lived then.
+    /// Since when it is known, or outside. It existed then.
     since_us: u64,
-    /// The last round of lists that had it.
+    /// The last round of lists that contained it.
     round: u32,
     looks: u8,
     /// Whether a look found it in no job.
     outside: bool,
-    /// Whether its fork was told: it is new, and may join a job.
+    /// Whether its fork was reported: it is new, and may join a job.
     announced: bool,
-    /// Whether it joined its job later than it began, so that its first values are no use of that job.
+    /// Whether it joined its job after it began, so that its first values are not use of that job.
     again: bool,
     /// Whether a list has confirmed its place.
     listed: bool,
-    /// The job that it left, to which the next reading still belongs, and whether all it used counts there.
+    /// The job that it left, to which the next reading still belongs, and whether its whole use counts there.
     left: Option<(JobNo, bool)>,
     /// A hash of its cgroups when a look found it outside.
     seen: Option<u64>,
 }
 
 impl Task {
-    /// How far from the window, and from the time until which it had its number, a task like this would
-    /// have ended that lived so long; `None` if too far to be this one.
+    /// Distance of the end of a task with this lifetime from the window, and from the time at which its ID
+    /// was reused; `None` if it is too far to be this task.
     fn misfit_us(&self, elapsed_us: u64, window: Window, until_us: u64) -> Option<u64> {
         let is_known = self.start_us != 0;
-        // It began no later than it was first seen.
+        // It began when it was first seen, or earlier.
         let end_us = if is_known { self.start_us } else { self.since_us };
         let end_us = end_us.saturating_add(elapsed_us);
         let early_us = window.from_us.saturating_sub(end_us.min(until_us));
@@ -203,9 +202,9 @@ impl Task {
         (misfit_us <= TOLERANCE_US).then_some(misfit_us)
     }
 
-    /// Whether a fork at this instant was that of this task, which is known from a list or a reading.
+    /// Whether a fork at this time was that of this task, which is known from a list or a reading.
     fn began_with(&self, fork_us: u64) -> bool {
-        // Of one that is outside it is known when it was last seen, not when it was first.
+        // For a task outside, the time at which it was last seen is known, not the first.
         let is_it = match self.start_us {
             0 => fork_us <= self.since_us && self.place != Membership::Outside,
             start_us => start_us.abs_diff(fork_us) <= TOLERANCE_US,
@@ -213,28 +212,28 @@ impl Task {
         !self.announced && is_it
     }
 
-    /// Whether a task that was forked at this instant was an earlier one of the same number.
+    /// Whether a task forked at this time had this ID before this task.
     const fn began_after(&self, fork_us: u64) -> bool {
         let tolerance_us = if self.announced { 0 } else { TOLERANCE_US };
         fork_us.saturating_add(tolerance_us) < self.start_us
     }
 }
 
-/// A task whose number was given to another before its end was told.
+/// A task with an ID that was reused before its end was reported.
 #[derive(Clone, Copy, Debug)]
 struct Displaced {
     tid: u32,
     task: Task,
-    /// When its number was given to another: it ended before.
+    /// When its ID was reused: it ended before.
     until_us: u64,
 }
 
-/// What the tree knows of a job.
+/// Facts about a job.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
-    /// Before which instant what a task of the job used is not counted.
+    /// Use of the job's tasks before this time does not count.
     counts_from_us: u64,
-    /// Whether each task born in it is known, so that another one was moved into it.
+    /// Whether every task born in it is known, so that an unknown one must have been moved into it.
     known: bool,
 }
 
@@ -242,11 +241,11 @@ struct Facts {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     tasks: FxHashMap<u32, Task>,
-    /// The oldest first.
+    /// Oldest first.
     displaced: Vec<Displaced>,
     /// The tasks in doubt or outside.
     doubts: Vec<u32>,
-    /// Whether those that ended have been taken out of it since tasks were last looked at.
+    /// Whether ended tasks have been removed from it since the last look.
     swept: bool,
     waiting: WaitingEnds,
     recent: Vec<(u32, JobNo, u64)>,
@@ -263,7 +262,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// An empty tree, with room for what goes on at any time on a machine.
+    /// An empty tree, with room for the usual number of tasks.
     pub(super) fn new() -> Self {
         let mut tree = Self::default();
         tree.tasks.reserve(512);
@@ -274,30 +273,30 @@ impl Tree {
         tree
     }
 
-    /// What was counted since the start.
+    /// Counts since the start.
     pub(crate) const fn counts(&self) -> TreeCounts {
         self.counts
     }
 
-    /// Says whether every task of a job is here or descends from one that is: all jobs were listed, and
-    /// no fork was missed since. Then an end without an entry is of no job.
+    /// Sets whether every task of a job is here or descends from one that is: all jobs were listed, and no
+    /// fork was lost since. Then an end without an entry belongs to no job.
     pub(super) const fn set_complete(&mut self, complete: bool) {
         self.complete = complete;
     }
 
-    /// Watches a job. What its tasks used before this instant does not count for it.
+    /// Watches a job. Use of its tasks before this time does not count for it.
     pub(super) fn add_job(&mut self, job: JobNo, counts_from_us: u64) {
         self.jobs.insert(job, Facts { counts_from_us, known: false });
     }
 
-    /// Says whether each task that is born in a job is known.
+    /// Sets whether every task born in a job is known.
     pub(super) fn set_known(&mut self, job: JobNo, known: bool) {
         if let Some(facts) = self.jobs.get_mut(&job) {
             facts.known = known;
         }
     }
 
-    /// Watches a job no more, nor its tasks.
+    /// Stops watching a job and its tasks.
     pub(super) fn remove_job(&mut self, job: JobNo, account: &mut impl Account) {
         self.jobs.remove(&job);
         self.recent.retain(|(_, of, _)| *of != job);
@@ -317,7 +316,7 @@ impl Tree {
         Some((task.place, Who { tid, no: Some(task.no) }))
     }
 
-    /// The place of a task, also if its number was given to another since.
+    /// The place of a task, even if its ID was reused since.
     fn place_of_who(&self, who: Who) -> Option<Membership> {
         let is_it = |task: &&Task| who.no.is_none_or(|no| no == task.no);
         let displaced = || self.displaced.iter().filter(|it| it.tid == who.tid);
@@ -330,7 +329,7 @@ impl Tree {
         TaskNo::new(self.next_task)
     }
 
-    /// A task was made.
+    /// A task was created.
     pub(super) fn fork(&mut self, fork: &Fork, account: &mut impl Account) {
         let known = self.tasks.get_mut(&fork.tid);
         if let Some(task) = known.filter(|task| task.began_with(fork.at_us)) {
@@ -360,7 +359,7 @@ impl Tree {
         }
     }
 
-    /// The place of a new task by that of whom it descends from; `None` if it is not to be watched.
+    /// The place of a new task, from the task that it descends from; `None` if it is not to be watched.
     fn descent(&mut self, fork: &Fork) -> Option<(Membership, Who)> {
         let is_thread = fork.tid != fork.tgid;
         let parent = if is_thread {
@@ -369,7 +368,7 @@ impl Tree {
             self.place_of(fork.parent_tid).or_else(|| self.place_of(fork.parent_tgid))
         };
         match parent {
-            // The threads of a process that is of no job join one with it, and are listed then.
+            // The threads of a process outside of all jobs join a job with it, and are listed then.
             None | Some((Membership::Outside | Membership::Left, _)) if is_thread => None,
             Some((Membership::Job(job), parent)) => Some((Membership::Job(job), parent)),
             Some((_, parent)) => Some((Membership::Doubt, parent)),
@@ -380,7 +379,7 @@ impl Tree {
         }
     }
 
-    /// A task of which only its place is known.
+    /// A task with only its place known.
     const fn task(&mut self, place: Membership, now_us: u64) -> Task {
         Task {
             no: self.number(),
@@ -408,10 +407,11 @@ impl Tree {
         }
     }
 
-    /// Watches a task whose job is not known; false if there is no room.
+    /// Watches a task without a known job; false if there is no room.
     fn doubt(&mut self, tid: u32, task: Task) -> bool {
         if self.doubts.len() >= DOUBTS_MAX && !self.swept {
-            // Those that ended since the last look around are still named; once is enough until then.
+            // It still contains tasks that ended since the last look; one removal until the next look is
+            // enough.
             self.swept = true;
             let tasks = &self.tasks;
             let is_in_doubt = |place| matches!(place, Membership::Doubt | Membership::Outside);
@@ -427,14 +427,14 @@ impl Tree {
         has_room
     }
 
-    /// Watches a parent of which nothing is known, if there is room.
+    /// Watches an unknown parent, if there is room.
     fn doubt_parent(&mut self, tid: u32, now_us: u64) -> Option<Who> {
         let task = self.task(Membership::Doubt, now_us);
         self.doubt(tid, task).then_some(Who { tid, no: Some(task.no) })
     }
 
-    /// Takes the number of a task that began then from whoever had it: that one has ended, and its end is
-    /// on its way or was lost.
+    /// Takes the ID of a task that began at this time from its previous owner, which has ended; its end is on
+    /// its way or was lost.
     fn vacate(&mut self, tid: u32, until_us: u64, account: &mut impl Account) {
         match self.tasks.get(&tid) {
             Some(task) if !task.began_after(until_us) => {}

@@ -1,4 +1,5 @@
-//! AMD GPUs: use and memory, and what each job has of them. Their power, temperatures and fans are those of the chip `amdgpu` in source `hwmon`.
+//! AMD GPUs: use and memory of each GPU, and use by each job. Power, temperatures and fans of the same chip
+//! (`amdgpu`) are in source `hwmon`.
 //!
 //! Reads `/sys/class/drm/cardN/device/` (driver amdgpu; Documentation/gpu/amdgpu/driver-misc.rst,
 //! Documentation/gpu/amdgpu/thermal.rst; Linux 4.19 and later):
@@ -13,14 +14,14 @@
 //! mem_info_gtt_used     14290944
 //! ```
 //!
-//! A GPU has the labels `gpu`, its card, and `pci`, its place on the bus, by which `hwmon` names it too. GTT is memory of
-//! the machine that the GPU can reach. A file that a model or a driver lacks gives no sample; reading a GPU that
-//! sleeps wakes it on some models.
+//! A GPU has two labels: `gpu`, its card, and `pci`, its PCI address, which is also its name in `hwmon`. GTT
+//! is memory of the machine that the GPU can reach. A file that a model or a driver lacks gives no sample.
+//! Reading a sleeping GPU wakes it on some models.
 //!
-//! What a job's processes use is told where the driver tells it, see [`users`]: the memory and the time of engines of those
-//! that draw or compute by the kernel's queues, and beside it what AMD's compute driver (ROCm) tells of its own. Memory
-//! that ROCm took may stand in both, so that the two are no parts of a sum. A job's counters begin with the job; of one that is
-//! older than the agent's start they count from there.
+//! Use by a job's processes comes from two drivers, see [`users`]. The DRM driver reports memory and engine
+//! time of processes that draw or compute through the kernel's queues. The compute driver (ROCm) reports its
+//! own processes. Both may contain memory allocated by ROCm, so do not add them. A job's counters start with
+//! the job; for a job older than the agent, they start when the agent starts.
 
 mod users;
 
@@ -37,7 +38,7 @@ const KFD_NODES: &str = "sys/class/kfd/kfd/topology/nodes";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "amdgpu",
-    help: "AMD GPUs: use and memory, and what each job has of them.",
+    help: "AMD GPUs: use and memory of each GPU, and use by each job.",
     reads: &[
         "/sys/class/drm/card*/device/{vendor,uevent,gpu_busy_percent,mem_busy_percent}",
         "/sys/class/drm/card*/device/mem_info_{vram,gtt}_{total,used}",
@@ -45,7 +46,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/class/kfd/kfd/topology/nodes/*/{gpu_id,properties}",
         "/sys/class/kfd/kfd/proc/PID/{vram_*,sdma_*,stats_*/cu_occupancy}",
     ],
-    cost: "some microseconds a file; twice a minute as much for each file that a process of a job has open",
+    cost: "some microseconds a file; twice a minute the same for each file that a process of a job has open",
     every: Every::AtLeast(Duration::from_secs(1)),
     metrics: &[
         &USE,
@@ -69,46 +70,48 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 static USE: Metric = percent(
     "amdgpu_use_ratio",
-    "Share of the time in which the GPU's shaders worked, as its firmware sees it.",
+    "Share of time in which the GPU's shaders worked, as reported by its firmware.",
 );
 static MEMORY_USE: Metric = percent(
     "amdgpu_memory_use_ratio",
-    "Share of the time in which the GPU's memory was read or written.",
+    "Share of time in which the GPU's memory was read or written.",
 );
 static MEMORY_SIZE: Metric = bytes("amdgpu_memory_size_bytes", "Memory of the GPU.");
 static MEMORY_USED: Metric =
     bytes("amdgpu_memory_used_bytes", "The part of amdgpu_memory_size_bytes that is in use.");
 static GTT_SIZE: Metric =
-    bytes("amdgpu_gtt_size_bytes", "Memory of the machine that the GPU can reach.");
+    bytes("amdgpu_gtt_size_bytes", "Memory of the node that the GPU can reach.");
 static GTT_USED: Metric =
     bytes("amdgpu_gtt_used_bytes", "The part of amdgpu_gtt_size_bytes that is in use.");
 static JOB_PROCESSES: Metric =
     Metric::gauge("amdgpu_job_processes", Unit::Count, "Processes of the job that use a GPU.");
-static JOB_MEMORY: Metric =
-    bytes("amdgpu_job_memory_bytes", "Memory of a GPU that the job's open GPUs have.");
+static JOB_MEMORY: Metric = bytes(
+    "amdgpu_job_memory_bytes",
+    "Memory of a GPU that the job allocated through the DRM driver.",
+);
 static JOB_GTT: Metric = bytes(
     "amdgpu_job_gtt_bytes",
-    "Memory of the machine that the job's open GPUs made reachable for a GPU.",
+    "Memory of the node that the job made reachable for a GPU through the DRM driver.",
 );
 static JOB_ENGINE: Metric = Metric::counter(
     "amdgpu_job_engine_seconds_total",
     Unit::Seconds,
-    "Time that engines of a kind worked for the job by the kernel's queues; several at a time can pass the time that went by.",
+    "Time that engines of a kind worked for the job through the kernel's queues; parallel engines can exceed elapsed time.",
 )
 .steps(1_000_000_000);
 static JOB_KFD_MEMORY: Metric = bytes(
     "amdgpu_job_kfd_memory_bytes",
-    "Memory of a GPU that the job took by AMD's compute driver (ROCm).",
+    "Memory of a GPU that the job allocated through AMD's compute driver (ROCm).",
 );
 static JOB_COMPUTE_UNITS: Metric = Metric::gauge(
     "amdgpu_job_compute_units",
     Unit::Count,
-    "Compute units that work of the job by AMD's compute driver (ROCm) holds now.",
+    "Compute units that the job occupies now through AMD's compute driver (ROCm).",
 );
 static JOB_SDMA: Metric = Metric::counter(
     "amdgpu_job_sdma_seconds_total",
     Unit::Seconds,
-    "Time that a GPU's copy engines worked for the job by AMD's compute driver (ROCm).",
+    "Time that a GPU's copy engines worked for the job through AMD's compute driver (ROCm).",
 )
 .steps(1_000_000);
 
@@ -120,7 +123,7 @@ const fn bytes(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Bytes, help)
 }
 
-/// A GPU's file, its metric, and how many of its steps make a unit.
+/// A GPU's file, its metric, and its steps per unit.
 static FILES: [(&str, &Metric, f64); 6] = [
     ("gpu_busy_percent", &USE, 100.0),
     ("mem_busy_percent", &MEMORY_USE, 100.0),
@@ -130,23 +133,23 @@ static FILES: [(&str, &Metric, f64); 6] = [
     ("mem_info_gtt_used", &GTT_USED, 1.0),
 ];
 
-/// Most GPUs of a node.
+/// Maximum number of GPUs of a node.
 const CARDS_MAX: usize = 256;
 
-/// A GPU of AMD's.
+/// An AMD GPU.
 #[derive(Debug)]
 struct Card {
     gpu: Box<str>,
-    /// Its place on the bus.
+    /// PCI address.
     pci: Box<str>,
-    /// Its number in the compute driver.
+    /// `gpu_id` in the compute driver.
     kfd: Option<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Amdgpu {
     files: Values,
-    /// Those that ever were there: their places stay.
+    /// Every card ever found: an index stays valid.
     cards: Vec<Card>,
     users: Users,
 }
@@ -172,7 +175,7 @@ impl Source for Amdgpu {
 
 fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
     for card in walk.names(DIR) {
-        // `card0-DP-1` is a plug of `card0`.
+        // `card0-DP-1` is a connector of `card0`.
         let is_card =
             |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
         if !card.strip_prefix("card").is_some_and(is_card) {
@@ -182,7 +185,7 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
         if walk.text(&format!("{device}/vendor")).as_deref() != Some(AMD) {
             continue;
         }
-        let pci = place(walk, &device).unwrap_or_default();
+        let pci = pci_address(walk, &device).unwrap_or_default();
         let labels = [("gpu", &*card), ("pci", &*pci)];
         let labels = labels.get(..if pci.is_empty() { 1 } else { 2 }).unwrap_or_default();
         for (file, metric, per_unit) in FILES {
@@ -195,7 +198,7 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
     }
     for node in walk.names(KFD_NODES) {
         let id = walk.text(&format!("{KFD_NODES}/{node}/gpu_id"));
-        // A processor is a node, too, with 0.
+        // A processor is also a node; its ID is 0.
         let Some(id) = id.and_then(|id| id.parse().ok()).filter(|id| *id != 0) else { continue };
         let properties = walk.text(&format!("{KFD_NODES}/{node}/properties"));
         let Some(Ok(place)) = properties.map(|text| kfd_node(format!("{text}\n").as_bytes()))
@@ -207,11 +210,11 @@ fn walk(walk: &mut Walk<'_, ()>, cards: &mut Vec<Card>) {
     }
 }
 
-/// A card's place on the bus: as the bus tells it, else by where its link points.
-fn place(walk: &mut Walk<'_, ()>, device: &str) -> Option<String> {
-    let about = walk.text(&format!("{device}/uevent")).unwrap_or_default();
-    let told = about.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
-    told.map(str::to_owned).or_else(|| walk.link(device))
+/// PCI address of a card: from `uevent`, else from the target of the device's link.
+fn pci_address(walk: &mut Walk<'_, ()>, device: &str) -> Option<String> {
+    let uevent = walk.text(&format!("{device}/uevent")).unwrap_or_default();
+    let address = uevent.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
+    address.map(str::to_owned).or_else(|| walk.link(device))
 }
 
 impl Amdgpu {

@@ -1,20 +1,20 @@
-//! Batteries and mains: what is left, what flows, and whether the node hangs on the mains.
+//! Batteries and mains: remaining energy, power flow, and whether the node is on mains power.
 //!
 //! Reads `/sys/class/power_supply/NAME/` (Linux 2.6.24; Documentation/ABI/testing/sysfs-class-power):
 //!
 //! ```text
 //! BAT0/type         Battery
 //! BAT0/status       Discharging
-//! BAT0/capacity     87              hundredths of what it can hold
-//! BAT0/energy_now   43210000        millionths of a watt-hour
-//! BAT0/power_now    12345000        millionths of a watt, whichever way it flows
+//! BAT0/capacity     87              percent of the present full charge
+//! BAT0/energy_now   43210000        microwatt-hours
+//! BAT0/power_now    12345000        microwatts, in either direction
 //! AC/type           Mains
 //! AC/online         0
 //! ```
 //!
 //! A battery or a mains connection has the label `supply`, its directory. Batteries of a mouse or a pen
-//! (`scope` `Device`) are left out. One that measures its charge in ampere-hours tells no energy; the share is
-//! there with either. What it cannot tell now (`ENODATA`) is no sample.
+//! (`scope` `Device`) are left out. A battery that measures its charge in ampere-hours reports no energy; both
+//! kinds report the charge ratio. A value that is not available now (`ENODATA`) gives no sample.
 
 use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
@@ -22,19 +22,19 @@ use model::{Metric, Unit};
 use std::time::Duration;
 
 const DIR: &str = "sys/class/power_supply";
-/// No battery of a node moves more.
+/// Upper bound: no battery of a node delivers or takes more.
 const WATTS_MAX: f64 = 100_000.0;
-/// Millionths of a watt-hour in a joule.
+/// Microwatt-hours in a joule.
 const MICROWATT_HOURS: f64 = 1e6 / 3600.0;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "battery",
-    help: "Batteries: share, energy, power, voltage; and whether the node is on the mains.",
+    help: "Batteries: charge, energy, power, voltage; and whether the node is on mains power.",
     reads: &[
         "/sys/class/power_supply/*/{type,scope,status,online,capacity,cycle_count}",
         "/sys/class/power_supply/*/{energy_now,energy_full,energy_full_design,power_now,current_now,voltage_now}",
     ],
-    cost: "some microseconds a file, up to milliseconds where the battery's own controller is asked",
+    cost: "some microseconds a file, up to milliseconds where the driver queries the battery's own controller",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[
         &SHARE,
@@ -62,31 +62,31 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 static SHARE: Metric = Metric::gauge(
     "battery_charge_ratio",
     Unit::Ratio,
-    "How full a battery is, 1 being as full as it still can be.",
+    "Charge of a battery; 1 is its present full charge.",
 )
 .steps(100);
 static ENERGY: Metric =
-    Metric::gauge("battery_energy_joules", Unit::Joules, "Energy that is left in a battery.");
+    Metric::gauge("battery_energy_joules", Unit::Joules, "Energy remaining in a battery.");
 static ENERGY_FULL: Metric = Metric::gauge(
     "battery_energy_full_joules",
     Unit::Joules,
-    "Energy of a battery when it is as full as it still can be.",
+    "Energy of a battery at its present full charge.",
 );
 static ENERGY_DESIGN: Metric = Metric::gauge(
     "battery_energy_design_joules",
     Unit::Joules,
-    "Energy that a battery held when it was new.",
+    "Energy of a full battery when it was new, by design.",
 );
 static POWER: Metric = Metric::gauge(
     "battery_power_watts",
     Unit::Watts,
-    "Power that flows out of or into a battery; some drivers give it a minus sign when it flows out.",
+    "Power into or out of a battery; some drivers report a negative value for power out of it.",
 )
 .steps(1_000_000);
 static CURRENT: Metric = Metric::gauge(
     "battery_current_amperes",
     Unit::Amperes,
-    "Current that flows out of or into a battery; some drivers give it a minus sign when it flows out.",
+    "Current into or out of a battery; some drivers report a negative value for current out of it.",
 )
 .steps(1_000_000);
 static VOLTAGE: Metric =
@@ -94,19 +94,19 @@ static VOLTAGE: Metric =
 static CYCLES: Metric = Metric::gauge(
     "battery_cycles",
     Unit::Count,
-    "How often a battery was charged; no sample where its driver does not know.",
+    "Charge cycles of a battery; no sample where its driver does not count them.",
 );
 static CHARGING: Metric =
-    Metric::gauge("battery_charging", Unit::Count, "1 while a battery is charged; else 0.");
+    Metric::gauge("battery_charging", Unit::Count, "1 while a battery charges; else 0.");
 static DISCHARGING: Metric =
-    Metric::gauge("battery_discharging", Unit::Count, "1 while a battery is used; else 0.");
+    Metric::gauge("battery_discharging", Unit::Count, "1 while a battery discharges; else 0.");
 static MAINS: Metric = Metric::gauge(
     "battery_mains_online",
     Unit::Count,
-    "1 while the node is on this mains connection; else 0.",
+    "1 while this mains connection supplies power; else 0.",
 );
 
-/// A battery's files: name, metric, how many of its steps make a unit.
+/// A battery's files: name, metric, steps per unit.
 static OF_BATTERY: [(&str, &Metric, f64); 8] = [
     ("capacity", &SHARE, 100.0),
     ("energy_now", &ENERGY, MICROWATT_HOURS),
@@ -133,7 +133,7 @@ impl Source for Battery {
         self.files.look(cx.root, cx.now, absent, walk)?;
         let mut of = out.of_device();
         let read = self.files.each(|file, number| {
-            // 0 and -1 cycles are what drivers say that do not count them.
+            // Drivers that do not count cycles report 0 or -1.
             let known = match number {
                 ..0 => !(file.is(&CYCLES) || file.is(&CHARGING) || file.is(&DISCHARGING)),
                 0 => !file.is(&CYCLES),
@@ -176,7 +176,7 @@ fn walk(walk: &mut Walk<'_, ()>) {
     }
 }
 
-/// 1 for this word, -1 where the driver does not know, 0 for any other word.
+/// 1 for this word, -1 where the driver reports `Unknown`, 0 for any other word.
 fn is(text: &[u8], word: &[u8]) -> Option<i64> {
     match text {
         b"" => None,

@@ -1,4 +1,4 @@
-//! The client of BeeGFS: connections to its servers, the states of their targets, what waits in its own queues.
+//! The BeeGFS client: connections to its servers, states of their targets, length of its own queues.
 //!
 //! Reads `/proc/fs/beegfs/SESSION/{mgmt_nodes,meta_nodes,storage_nodes,meta_target_state,storage_target_state,.status}`
 //! (BeeGFS 7 and 8), see [`kernel::beegfs`]:
@@ -10,9 +10,10 @@
 //! numDelayedClose: 0
 //! ```
 //!
-//! A mount has the label `config`, its file of settings, as the name of its session is another one each time. A server
-//! that is reached by TCP where others are by RDMA, a fallback route, a target that is not online slow a whole job.
-//! What was read and written the client counts nowhere in files; its servers tell that.
+//! A mount has the label `config`, its configuration file, because the name of its session changes with every
+//! mount. One slow connection slows a whole job: a server reached by TCP where others use RDMA, a fallback
+//! route, or a target that is not online. The client exposes no counters of bytes read and written; only its
+//! servers have them.
 
 use crate::reading::values::{Value, Values, Walk};
 use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
@@ -24,13 +25,13 @@ const DIR: &str = "proc/fs/beegfs";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "beegfs",
-    help: "The client of BeeGFS: connections to servers, states of targets, what waits in its queues.",
+    help: "The BeeGFS client: connections to servers, states of targets, length of its queues.",
     reads: &[
         "/proc/fs/beegfs/*/{config,.status}",
         "/proc/fs/beegfs/*/{mgmt,meta,storage}_nodes",
         "/proc/fs/beegfs/*/{meta,storage}_target_state",
     ],
-    cost: "six files a mount; grows with the servers and targets, each of which has a line or two",
+    cost: "six files a mount; grows with servers and targets, by one or two lines each",
     every: Every::Tick,
     metrics: &[
         &SERVERS,
@@ -52,57 +53,54 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         name: "servers",
         kind: Kind::Switch,
         default: "false",
-        help: "Also the connections to each server alone: one to three more series for each.",
+        help: "Also the connections to each server: one to three more series per server.",
     }],
     open,
 };
 
-static SERVERS: Metric = gauge("beegfs_servers", "Servers of a role that the client knows.");
+static SERVERS: Metric = gauge("beegfs_servers", "Servers of a role in the client's list.");
 static FALLBACKS: Metric = gauge(
     "beegfs_fallback_servers",
-    "The part of beegfs_servers of which the first connection of some way goes to another address than the preferred one.",
+    "The part of beegfs_servers with a fallback route: some first connection does not go to the preferred address.",
 );
-static CONNECTIONS: Metric =
-    gauge("beegfs_connections", "Connections that are open to servers of a role.");
+static CONNECTIONS: Metric = gauge("beegfs_connections", "Open connections to servers of a role.");
 static SERVER_CONNECTIONS: Metric =
     gauge("beegfs_server_connections", "The part of beegfs_connections to one server.");
-static REACHED: Metric =
-    gauge("beegfs_targets_reached", "Targets by how the management says that they are reached.");
-static STANDING: Metric =
-    gauge("beegfs_targets_standing", "Targets by how the management says that their data stands.");
+static REACHED: Metric = gauge(
+    "beegfs_targets_reached",
+    "Targets by reachability, as reported by the management server.",
+);
+static STANDING: Metric = gauge(
+    "beegfs_targets_standing",
+    "Targets by consistency of their data, as reported by the management server.",
+);
 
-/// Names of `.status`, and their metrics.
+/// Names in `.status`, and their metrics.
 static QUEUES: [(&[u8], Metric); 7] = [
-    (
-        b"numAvailableMsgBufs",
-        gauge("beegfs_free_message_buffers", "Buffers for messages that are free."),
-    ),
-    (
-        b"numAvailableIOBufs",
-        gauge("beegfs_free_io_buffers", "Buffers of the file cache that are free."),
-    ),
+    (b"numAvailableMsgBufs", gauge("beegfs_free_message_buffers", "Free message buffers.")),
+    (b"numAvailableIOBufs", gauge("beegfs_free_io_buffers", "Free buffers of the file cache.")),
     (
         b"numDelayedClose",
-        gauge("beegfs_delayed_closes", "Files whose closing a server has not taken yet."),
+        gauge("beegfs_delayed_closes", "Closes of files that a server has not accepted yet."),
     ),
     (
         b"numDelayedEntryUnlock",
         gauge(
             "beegfs_delayed_entry_unlocks",
-            "Locks of files whose end a server has not taken yet.",
+            "Unlocks of files that a server has not accepted yet.",
         ),
     ),
     (
         b"numDelayedRangeUnlock",
         gauge(
             "beegfs_delayed_range_unlocks",
-            "Locks of ranges whose end a server has not taken yet.",
+            "Unlocks of byte ranges that a server has not accepted yet.",
         ),
     ),
-    (b"numEnqueuedAcks", gauge("beegfs_queued_acks", "Acknowledgements that wait to be sent.")),
+    (b"numEnqueuedAcks", gauge("beegfs_queued_acks", "Acknowledgements waiting to be sent.")),
     (
         b"numFlushRefs",
-        gauge("beegfs_unflushed_files", "Files with cached data that waits to be written."),
+        gauge("beegfs_unflushed_files", "Files with cached data that is not written yet."),
     ),
 ];
 
@@ -110,7 +108,7 @@ const fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Count, help)
 }
 
-/// What a file has.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum File {
     Servers,
@@ -151,7 +149,7 @@ fn push_servers(
     of: &mut Of<'_>,
 ) -> Result<(), SourceError> {
     let (mut count, mut fallbacks, mut sums) = (0_u64, 0_u64, [0_u64; WAYS.len()]);
-    let told = servers(text, |server| {
+    let parsed = servers(text, |server| {
         count += 1;
         fallbacks += u64::from(server.is_fallback);
         for ((sum, way), connections) in sums.iter_mut().zip(WAYS).zip(server.connections) {
@@ -166,7 +164,7 @@ fn push_servers(
             }
         }
     });
-    told.map_err(|e| file.broken(e))?;
+    parsed.map_err(|e| file.broken(e))?;
     file.labelled(|labels| {
         of.gauge(&SERVERS, labels, count as f64);
         of.gauge(&FALLBACKS, labels, fallbacks as f64);
@@ -178,24 +176,24 @@ fn push_servers(
 }
 
 fn push_targets(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), SourceError> {
-    let told = targets(text).map_err(|e| file.broken(e))?;
-    for ((_, state), count) in REACH.iter().zip(told.reach) {
+    let counts = targets(text).map_err(|e| file.broken(e))?;
+    for ((_, state), count) in REACH.iter().zip(counts.reach) {
         file.labelled_and(&[("state", state)], |labels| of.gauge(&REACHED, labels, count as f64));
     }
-    for ((_, state), count) in CONSISTENCY.iter().zip(told.consistency) {
+    for ((_, state), count) in CONSISTENCY.iter().zip(counts.consistency) {
         file.labelled_and(&[("state", state)], |labels| of.gauge(&STANDING, labels, count as f64));
     }
     Ok(())
 }
 
 fn push_status(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), SourceError> {
-    let told = status(text, |name, value| {
+    let parsed = status(text, |name, value| {
         let known = QUEUES.iter().find(|(known, _)| *known == name);
         if let Some((_, metric)) = known {
             file.labelled(|labels| of.gauge(metric, labels, value as f64));
         }
     });
-    told.map_err(|e| file.broken(e))
+    parsed.map_err(|e| file.broken(e))
 }
 
 fn walk(walk: &mut Walk<'_, File>) {
@@ -205,7 +203,7 @@ fn walk(walk: &mut Walk<'_, File>) {
         let settings = walk.text(&at("config")).unwrap_or_default();
         let file = settings.lines().find_map(|line| line.strip_prefix("cfgFile = "));
         let file = file.unwrap_or_default().trim();
-        // Two mounts with the settings of one file are told apart.
+        // Number the mounts that share one configuration file.
         let same = configs.iter().filter(|known| *known == file).count();
         let config = if same == 0 { file.to_owned() } else { format!("{file} {}", same + 1) };
         configs.push(file.to_owned());

@@ -1,4 +1,4 @@
-//! What kernel runs, for how many processors, and whether it has been marked.
+//! Kernel release and version, number of possible processors, and whether the kernel is tainted.
 //!
 //! Reads `/proc/sys/kernel/{osrelease,version,tainted}` (any Linux; Documentation/admin-guide/sysctl/kernel.rst,
 //! tainted-kernels.rst) and `/sys/devices/system/cpu/present` (Linux 2.6.24;
@@ -11,8 +11,9 @@
 //! present    0-127
 //! ```
 //!
-//! The kernel's names are labels of a metric that is 1. When the machine booted is `uptime_boot_time_seconds`, how
-//! many processors are on line is `cpu_online`. Little of this ever changes, so that it is seldom read.
+//! The kernel's names are labels of a metric that is 1. The boot time is `uptime_boot_time_seconds`; the
+//! number of online processors is `cpu_online`. These values rarely change, so the source reads them once a
+//! minute.
 
 use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
@@ -28,7 +29,7 @@ const PRESENT: &str = "sys/devices/system/cpu/present";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "boot",
-    help: "What kernel runs, for how many processors, and whether it has been marked.",
+    help: "Kernel release and version, number of processors, and whether the kernel is tainted.",
     reads: &["/proc/sys/kernel/{osrelease,version,tainted}", "/sys/devices/system/cpu/present"],
     cost: "about 1 µs on 2 virtual cores, Linux 6.18, once a minute",
     every: Every::AtLeast(Duration::from_secs(60)),
@@ -46,10 +47,10 @@ static KERNEL: Metric = Metric::gauge(
 static TAINTED_BITS: Metric = Metric::gauge(
     "boot_kernel_tainted",
     Unit::Count,
-    "Marks of the kernel, a bit each: 1 a module with another licence, 512 a warning, 128 a crash it survived.",
+    "Taint flags of the kernel, one bit each: 1 proprietary module, 128 survived crash (oops), 512 warning.",
 );
 static CPUS: Metric =
-    Metric::gauge("boot_cpus", Unit::Count, "Processors that are there, on line or not.");
+    Metric::gauge("boot_cpus", Unit::Count, "Processors present, online or offline.");
 
 struct Boot {
     release: String,
@@ -78,7 +79,7 @@ impl Source for Boot {
         let labels = [("release", &*self.release), ("version", &*self.version)];
         out.gauge(&KERNEL, &labels, 1.0);
         let bits = number(self.tainted.read()?.trim_ascii());
-        let bits = bits.ok_or_else(|| broken(TAINTED, "it is no number"))?;
+        let bits = bits.ok_or_else(|| broken(TAINTED, "it is not a number"))?;
         out.gauge(&TAINTED_BITS, &[], bits as f64);
         if let Some(file) = &mut self.cpus {
             let cpus = cpus_in(file.read()?).map_err(|e| broken(PRESENT, e))?;

@@ -1,31 +1,29 @@
-//! Cgroup: what each job uses, as its cgroups count; and what systemd's services and sessions use
-//! on a machine without a scheduler.
+//! Cgroup: resource use of each job, from the counters of its cgroups. On a machine without a scheduler, also
+//! use of systemd's services and sessions.
 //!
 //! Reads the files of version 1 and version 2 (Documentation/admin-guide/cgroup-v1/,
-//! Documentation/admin-guide/cgroup-v2.rst), see [`kernel::cgroup`]; in a hybrid machine version
-//! 1's counters and the pressure of the unified tree. `memory.stat` of both versions has one name
-//! for one meaning: the table is in docs/reference/cgroup-memory.md. What a hierarchy lacks gives
-//! no sample.
+//! Documentation/admin-guide/cgroup-v2.rst), see [`kernel::cgroup`]. On a hybrid machine it reads the
+//! counters of version 1 and the pressure of the unified tree. `memory.stat` of both versions has one name
+//! for one meaning: the table is in docs/reference/cgroup-memory.md. A value that a hierarchy lacks gives no
+//! sample.
 //!
-//! A job without a process gives none either: neither 0 nor old totals. Its counters begin when its
-//! cgroup was made, so that the first sample has everything that its first process used. A last
-//! reading comes when the last process ended and when the cgroup is about to be forgotten. As a
-//! scheduler removes it within milliseconds of that, processor time, memory, kills and transfers are
-//! looked at between readings too, once a second and within a tenth of a second after a task of the node ended:
-//! where the cgroup is gone, the last reading reports what the last look found, and `cgroup_unread_seconds` the time
-//! that it missed. The samples are as many as before.
+//! A job without a process gives no sample either: neither 0 nor old totals. Its counters start when its
+//! cgroup was created, so the first sample includes all use by its first process. The source makes a last
+//! reading when the last process ended, and another before the agent drops the cgroup. A scheduler removes
+//! the cgroup within milliseconds of the last process. The source therefore also looks at processor time,
+//! memory, kills and transfers between readings: once a second, and within 0.1 s after a task of the node
+//! ended. If the cgroup is gone, the last reading reports the values of the last look, and
+//! `cgroup_unread_seconds` reports the time since then. Looks add no samples.
 //!
-//! - Throttling is that by the limit of the job's own directory; limits of steps below it are not
-//!   counted.
-//! - OOM kills of version 1 are counted by the directory of the killed process alone, and go with it: those of the
-//!   directories below a job's are added up at each look (`cgroup/below.rs`). The kernel's log names the killed tasks
-//!   (`cgroup/kills.rs`).
-//! - Transfers of version 1 are told where the kernel counts them, which newer ones do not; see the
-//!   rule in `cgroup/disks.rs`. The label `disk` leaves out what would count the same bytes twice:
-//!   see `exclude`.
+//! - Throttling counts the limit of the job's own directory; it excludes limits of steps below it.
+//! - Version 1 counts an OOM kill only in the directory of the killed process, and loses the count with the
+//!   directory. Each look sums the counts of the directories below the job's (`cgroup/below.rs`). The kernel's
+//!   log names the killed tasks (`cgroup/kills.rs`).
+//! - Transfers of version 1 are reported only where the kernel counts them; newer kernels do not. See the
+//!   rule in `cgroup/disks.rs`. The option `exclude` leaves out disks that would count the same bytes twice.
 //!
-//! The files of running jobs are kept open up to `kept_files_max`, at most half of what the process
-//! may open; those past it are opened for each reading and counted.
+//! The source keeps up to `kept_files_max` files of running jobs open, at most half of the process's limit of
+//! open files. Further files are opened for each reading, and counted.
 
 mod below;
 mod disks;
@@ -40,7 +38,7 @@ use crate::source::sink::Of;
 use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
-use files::{File, OF_JOBS, OF_UNITS, Part, Telling};
+use files::{File, OF_JOBS, OF_UNITS, Output, Part};
 use kernel::limits::open_files_max;
 use kills::Kills;
 use metrics::{JOBS, METRICS, UNKEPT, UNREAD};
@@ -49,16 +47,16 @@ use model::{JobKey, Timestamp};
 use std::time::Duration;
 use subject::{Budget, Outcome, Reading, Subject};
 
-/// Longest time from one round of looks at the jobs' counters to the next.
+/// Longest interval between two rounds of looks at the jobs' counters.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same where there is none.
+/// The same without jobs.
 const NO_LOOK: Duration = Duration::from_hours(1);
-/// Most jobs that are looked at in one call; the others follow a tenth of a second later.
+/// Maximum number of jobs per call; the others follow 0.1 s later.
 const LOOKS_MAX: usize = 16;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
-    help: "Processor, memory, disks, tasks and pressure of each job, as its cgroups count.",
+    help: "Processor time, memory, disk transfers, tasks and pressure of each job, from its cgroups.",
     reads: &[
         "cpuacct.usage, cpuacct.stat, cpu.stat",
         "memory.*, memory.stat, memory.events",
@@ -68,7 +66,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/proc/diskstats for names of disks",
         "/dev/kmsg for OOM kills",
     ],
-    cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files in a hybrid machine, whatever its number of tasks",
+    cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files on a hybrid machine, independent of its number of tasks",
     every: Every::Tick,
     metrics: METRICS,
     sane: &[],
@@ -77,20 +75,20 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "kept_files_max",
             kind: Kind::Number { min: 0, max: 1_000_000 },
             default: "4096",
-            help: "Most files that are kept open; half of what the process may open is the most in any case.",
+            help: "Maximum number of files kept open; never more than half of the process's limit of open files.",
         },
         include(
-            "Only these disks: names, or patterns with `*`; none means every disk but those of `exclude`.",
+            "Only these disks: names, or patterns with `*`; empty means every disk except those of `exclude`.",
         ),
         exclude(
             LESSER_DISKS,
-            "Disks to leave out if `include` names none: names, or patterns with `*`.",
+            "Disks to leave out if `include` is empty: names, or patterns with `*`.",
         ),
     ],
     open,
 };
 
-/// A part of the source, and why it gives nothing where no job has its files.
+/// A part of the source, and the message if no job has its files.
 const PARTS: [(Part, &str, &str); 7] = [
     (Part::Cpu, "cpu", "no job has a directory in the hierarchy cpuacct or in version 2"),
     (
@@ -111,7 +109,7 @@ const PARTS: [(Part, &str, &str); 7] = [
     (
         Part::Io,
         "io",
-        "needs version 2's io controller enabled for the jobs, or version 1's blkio; that counts in Linux before 5.16 and from 6.5 to 6.9, else only where a limit is set, and none is set to make it count",
+        "needs version 2's io controller enabled for the jobs, or version 1's blkio, which counts in Linux before 5.16 and from 6.5 to 6.9, and in other versions only under a limit, which jobmeter does not set",
     ),
     (
         Part::Tasks,
@@ -133,11 +131,11 @@ struct Cgroup {
     began: Option<Timestamp>,
     states: States,
     kills: Kills,
-    /// How many jobs are yet to be looked at in this round: the first so many.
+    /// Number of jobs still to be looked at in this round: the first ones of the list.
     looks_left: usize,
 }
 
-/// What reading needs, whosever the files are.
+/// State that the reading of all subjects shares.
 struct Reader {
     budget: Budget,
     disks: Disks,
@@ -151,7 +149,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let hierarchies = Hierarchies::read(open.root)?;
     if hierarchies.mounts().is_empty() {
         return Err(SourceError::absent(
-            "no cgroups are mounted; `mount -t cgroup2 none /sys/fs/cgroup` does it",
+            "no cgroup hierarchy is mounted; run `mount -t cgroup2 none /sys/fs/cgroup`",
         ));
     }
     let blkio =
@@ -199,13 +197,13 @@ impl Source for Cgroup {
         }
         self.kills.report(&self.jobs, cx, None, out);
         if let Some(state) = &self.kills.state {
-            let refused = match state {
+            let error = match state {
                 PartState::Ok => None,
                 PartState::Not(error) => Some(error),
             };
-            out.part_as("oom_log", refused);
+            out.part_as("oom_log", error);
         }
-        self.states.tell(out)
+        self.states.report(out)
     }
 
     fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
@@ -230,7 +228,7 @@ impl Source for Cgroup {
     }
 
     fn quiet(&self) -> Option<Quiet<'_>> {
-        // A job that comes is told to all that wait.
+        // The agent wakes every waiting source when a job arrives.
         let at_most = if self.jobs.is_empty() { NO_LOOK } else { LOOK_EVERY };
         (self.looks_left == 0).then_some(Quiet { queues: [None, None], at_most })
     }
@@ -257,7 +255,7 @@ impl Source for Cgroup {
 }
 
 impl Cgroup {
-    /// Takes up new jobs and units, and closes the files of those that went.
+    /// Adds new jobs and units, and closes the files of removed ones.
     fn follow(&mut self, cx: &Context<'_>) {
         let jobs = || cx.jobs.iter();
         let same = self.generation == cx.jobs.generation()
@@ -281,8 +279,8 @@ impl Cgroup {
         let Some((key, subject)) = self.jobs.get_mut(place) else { return };
         let Some(job) = is_read(cx, key) else { return };
         let (of_job, states) = (&mut out.of_job(key), &mut self.states);
-        let told = |part, outcome| states.add(part, outcome);
-        self.reader.read(subject, cx, job.created, of_job, &[], told);
+        let add = |part, outcome| states.add(part, outcome);
+        self.reader.read(subject, cx, job.created, of_job, &[], add);
     }
 
     fn read_unit(&mut self, place: usize, cx: &Context<'_>, out: &mut Sink) {
@@ -293,20 +291,21 @@ impl Cgroup {
             return;
         }
         let (of_device, labels) = (&mut out.of_device(), [("unit", &**name)]);
-        // What units lack (memory of the kernel's own scopes, io where nobody asked) is no news.
+        // A unit may lack files (memory of the kernel's own scopes, io without a request): this is
+        // not reported.
         self.reader.read(subject, cx, unit.created, of_device, &labels, |_, _| {});
     }
 }
 
-/// A job that is read now. A tick that is late may lie before a job that is here already: its first sample
-/// comes with the next one.
+/// The job, if it is to be read now. The time of a late tick may be before the job's creation: then the first
+/// sample comes with the next tick.
 fn is_read<'a>(cx: &Context<'a>, key: &JobKey) -> Option<&'a JobCgroup> {
     cx.jobs.get(key).filter(|job| job.populated && job.created <= cx.now)
 }
 
 impl Reader {
-    /// Reads the files of a subject and tells what they say, with these labels; `told` is shown what
-    /// came of each.
+    /// Reads the files of a subject and pushes their values with these labels; calls `add` with the
+    /// outcome of each file.
     fn read(
         &mut self,
         subject: &mut Subject,
@@ -314,13 +313,13 @@ impl Reader {
         created: Timestamp,
         out: &mut Of<'_>,
         labels: &[(&str, &str)],
-        told: impl FnMut(Part, Outcome),
+        add: impl FnMut(Part, Outcome),
     ) {
         let (root, now, user_hz) = (cx.root, cx.now, self.user_hz);
         let (mut reading, disks) = self.reading(cx);
-        let mut telling =
-            Telling { out, labels, created, root, now, disks, user_hz, kills_below: (0, created) };
-        subject.read(&mut reading, &mut telling, told);
+        let mut output =
+            Output { out, labels, created, root, now, disks, user_hz, kills_below: (0, created) };
+        subject.read(&mut reading, &mut output, add);
     }
 
     fn reading<'a>(&'a mut self, cx: &Context<'a>) -> (Reading<'a>, &'a mut Disks) {
@@ -332,8 +331,8 @@ impl Reader {
     }
 }
 
-/// The subjects of these jobs or units, both sorted by the same name: old ones with their open
-/// files, and new ones.
+/// Builds the list of subjects for these jobs or units: known ones with their open files, and new ones. Both
+/// lists are sorted by the same key.
 fn regroup<'a, K: Ord>(
     old: &mut Vec<(K, Subject)>,
     now: impl Iterator<Item = (K, (Timestamp, &'a [JobDir]))>,
@@ -366,15 +365,15 @@ fn regroup<'a, K: Ord>(
     all
 }
 
-/// What came of each part's files at this tick.
+/// Outcomes of each part's files at this tick.
 #[derive(Default)]
 struct States {
-    parts: [Came; PARTS.len()],
+    parts: [Outcomes; PARTS.len()],
 }
 
 #[derive(Default)]
-struct Came {
-    told: bool,
+struct Outcomes {
+    pushed: bool,
     absent: bool,
     denied: bool,
     broken: Option<String>,
@@ -389,16 +388,18 @@ impl States {
         let place = PARTS.iter().position(|(known, ..)| *known == part);
         let Some(came) = place.and_then(|place| self.parts.get_mut(place)) else { return };
         match outcome {
-            Outcome::Told => came.told = true,
+            Outcome::Pushed => came.pushed = true,
             Outcome::Absent => came.absent = true,
             Outcome::Denied => came.denied = true,
             Outcome::Broken(why) => came.broken = came.broken.take().or(Some(why)),
         }
     }
 
-    /// Tells the state of each part; nothing while no job has a process, as then nothing is known.
-    fn tell(&mut self, out: &mut Sink) -> Result<(), SourceError> {
-        let any = |came: &Came| came.told || came.absent || came.denied || came.broken.is_some();
+    /// Reports the state of each part; nothing if no job has a process, because then the states are
+    /// unknown.
+    fn report(&mut self, out: &mut Sink) -> Result<(), SourceError> {
+        let any =
+            |came: &Outcomes| came.pushed || came.absent || came.denied || came.broken.is_some();
         if !self.parts.iter().any(any) {
             return Ok(());
         }
@@ -407,7 +408,7 @@ impl States {
             let state = if let Some(why) = came.broken.take() {
                 failed.get_or_insert_with(|| SourceError::broken(why.clone()));
                 PartState::Not(SourceError::broken(why))
-            } else if came.told {
+            } else if came.pushed {
                 PartState::Ok
             } else if came.denied {
                 PartState::Not(SourceError::denied(*name, "CAP_DAC_READ_SEARCH, or root"))
@@ -416,7 +417,7 @@ impl States {
             };
             out.part(name, state);
         }
-        if self.parts.iter().any(|came| came.told) { Ok(()) } else { failed.map_or(Ok(()), Err) }
+        if self.parts.iter().any(|came| came.pushed) { Ok(()) } else { failed.map_or(Ok(()), Err) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processors: what they spent their time on, and how often they were interrupted.
+//! Processors: time by mode, interrupts, context switches and forks.
 //!
 //! Reads `/proc/stat` (any Linux; Documentation/filesystems/proc.rst, section 1.7), see [`kernel::stat`]:
 //!
@@ -17,12 +17,12 @@
 //! | idle | `cpu_idle_seconds_total` | guest | `cpu_user_guest_seconds_total`, contained in user |
 //! | iowait | `cpu_iowait_seconds_total` | guest_nice | `cpu_nice_guest_seconds_total`, contained in nice |
 //!
-//! The first eight add up to the time of all processors; with the last two, guests would count twice.
-//! Single processors have metrics of their own, `cpu_core_…`, with the label `cpu`.
+//! The first eight add up to the time of all processors; the last two are contained in `user` and `nice`.
+//! Single processors have separate metrics, `cpu_core_…`, with the label `cpu`.
 //!
 //! The kernel lets `idle` and `iowait` fall by up to the length of a sleep (same document: "the value of
-//! iowait field in /proc/stat will decrease in certain conditions"). A counter that falls would read as
-//! one that began anew, so these two are held at the highest value seen until the kernel passes it.
+//! iowait field in /proc/stat will decrease in certain conditions"). A falling counter would look like a
+//! reset, so the source holds these two at their highest value until the kernel passes it.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
@@ -35,7 +35,7 @@ const PATH: &str = "proc/stat";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "cpu",
-    help: "What the processors spent their time on, interrupts, context switches and forks.",
+    help: "Time of the processors by mode, interrupts, context switches and forks.",
     reads: &["/proc/stat"],
     cost: "about 4 µs on 2 virtual cores, Linux 6.18; grows with the processors",
     every: Every::Tick,
@@ -69,7 +69,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BLOCKED,
     ],
     sane: &[],
-    options: &[cores("Also every processor alone: ten more series for each.")],
+    options: &[cores("Also every single processor: ten more series per processor.")],
     open,
 };
 
@@ -77,26 +77,26 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 static TIMES: [Metric; 10] = [
     seconds(
         "cpu_user_seconds_total",
-        "Time of all processors in user mode, guests included, lowered priorities not.",
+        "Time of all processors in user mode, including guests, excluding lowered priorities.",
     ),
     seconds(
         "cpu_nice_seconds_total",
-        "Time of all processors in user mode at a lowered priority, guests included.",
+        "Time of all processors in user mode at a lowered priority, including guests.",
     ),
     seconds(
         "cpu_system_seconds_total",
-        "Time of all processors in the kernel, interrupts not included.",
+        "Time of all processors in the kernel, excluding interrupts.",
     ),
-    seconds("cpu_idle_seconds_total", "Time of all processors with nothing to do."),
+    seconds("cpu_idle_seconds_total", "Idle time of all processors."),
     seconds(
         "cpu_iowait_seconds_total",
-        "Time of all processors with nothing to do while a task of theirs waited for a disk; a hint, as the waiting task belongs to no processor.",
+        "Idle time of all processors while one of their tasks waited for a disk; approximate, as a waiting task belongs to no processor.",
     ),
     seconds("cpu_irq_seconds_total", "Time of all processors in interrupts."),
     seconds("cpu_softirq_seconds_total", "Time of all processors in soft interrupts."),
     seconds(
         "cpu_steal_seconds_total",
-        "Time that all processors of this virtual machine wanted to run and their host ran something else.",
+        "Time in which processors of this virtual machine were ready to run but the host ran something else.",
     ),
     seconds(
         "cpu_user_guest_seconds_total",
@@ -112,26 +112,26 @@ static TIMES: [Metric; 10] = [
 static CORE_TIMES: [Metric; 10] = [
     seconds(
         "cpu_core_user_seconds_total",
-        "Time of this processor in user mode, guests included, lowered priorities not.",
+        "Time of this processor in user mode, including guests, excluding lowered priorities.",
     ),
     seconds(
         "cpu_core_nice_seconds_total",
-        "Time of this processor in user mode at a lowered priority, guests included.",
+        "Time of this processor in user mode at a lowered priority, including guests.",
     ),
     seconds(
         "cpu_core_system_seconds_total",
-        "Time of this processor in the kernel, interrupts not included.",
+        "Time of this processor in the kernel, excluding interrupts.",
     ),
-    seconds("cpu_core_idle_seconds_total", "Time of this processor with nothing to do."),
+    seconds("cpu_core_idle_seconds_total", "Idle time of this processor."),
     seconds(
         "cpu_core_iowait_seconds_total",
-        "Time of this processor with nothing to do while a task of its waited for a disk; a hint, as the waiting task belongs to no processor.",
+        "Idle time of this processor while one of its tasks waited for a disk; approximate, as a waiting task belongs to no processor.",
     ),
     seconds("cpu_core_irq_seconds_total", "Time of this processor in interrupts."),
     seconds("cpu_core_softirq_seconds_total", "Time of this processor in soft interrupts."),
     seconds(
         "cpu_core_steal_seconds_total",
-        "Time that this processor of a virtual machine wanted to run and its host ran something else.",
+        "Time in which this processor of a virtual machine was ready to run but the host ran something else.",
     ),
     seconds(
         "cpu_core_user_guest_seconds_total",
@@ -143,21 +143,21 @@ static CORE_TIMES: [Metric; 10] = [
     ),
 ];
 
-static ONLINE: Metric = Metric::gauge("cpu_online", Unit::Count, "Processors that are on line.");
+static ONLINE: Metric = Metric::gauge("cpu_online", Unit::Count, "Online processors.");
 static CONTEXT_SWITCHES: Metric = Metric::counter(
     "cpu_context_switches_total",
     Unit::Count,
-    "Times that a processor went from one task to another.",
+    "Switches of a processor from one task to another.",
 );
 static INTERRUPTS: Metric =
     Metric::counter("cpu_interrupts_total", Unit::Count, "Interrupts served.");
 static SOFT_INTERRUPTS: Metric = Metric::counter(
     "cpu_soft_interrupts_total",
     Unit::Count,
-    "Soft interrupts served, by kind; the kernel's number begins again at 0 after 2^32, which the source `softirqs` follows.",
+    "Soft interrupts served, by kind; the kernel's counter wraps at 2^32, which the source `softirqs` handles.",
 );
 static FORKS: Metric =
-    Metric::counter("cpu_forks_total", Unit::Count, "Processes and threads made.");
+    Metric::counter("cpu_forks_total", Unit::Count, "Processes and threads created.");
 static RUNNING: Metric =
     Metric::gauge("cpu_running_tasks", Unit::Count, "Tasks that run or wait for a processor now.");
 static BLOCKED: Metric =
@@ -182,7 +182,7 @@ struct Core {
     held: Held,
 }
 
-/// The highest values seen of the columns that the kernel lets fall.
+/// Highest values seen of the columns that the kernel lets fall.
 #[derive(Default)]
 struct Held {
     idle: u64,
@@ -208,15 +208,15 @@ impl Source for Cpu {
         }
         let Self { file, hz, cores_wanted, all, cores, read_at } = self;
         let mut out = out.of_device();
-        let told = stat(file.read()?, |number, times| {
+        let parsed = stat(file.read()?, |number, times| {
             if *cores_wanted && let Some(core) = core_of(cores, number) {
                 let labels = [("cpu", &*core.label)];
                 push_times(&CORE_TIMES, &labels, &core.held.hold(times), *hz, cx.boot, &mut out);
             }
         })
         .map_err(|e| broken(PATH, e))?;
-        push_times(&TIMES, &[], &all.hold(&told.all), *hz, cx.boot, &mut out);
-        push_events(&told, cx.boot, &mut out);
+        push_times(&TIMES, &[], &all.hold(&parsed.all), *hz, cx.boot, &mut out);
+        push_events(&parsed, cx.boot, &mut out);
         *read_at = Some(cx.now);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Held {
     }
 }
 
-/// The core of a number, which the parser holds below [`kernel::stat::CPUS_MAX`].
+/// The core with this number, which the parser keeps below [`kernel::stat::CPUS_MAX`].
 fn core_of(cores: &mut Vec<Core>, number: u32) -> Option<&mut Core> {
     let place = usize::try_from(number).ok()?;
     while cores.len() <= place {
@@ -267,23 +267,23 @@ fn push_times(
     }
 }
 
-fn push_events(told: &Stat, boot: Timestamp, out: &mut Of<'_>) {
-    out.gauge(&ONLINE, &[], f64::from(told.online));
+fn push_events(stat: &Stat, boot: Timestamp, out: &mut Of<'_>) {
+    out.gauge(&ONLINE, &[], f64::from(stat.online));
     for (metric, count) in [
-        (&CONTEXT_SWITCHES, told.context_switches),
-        (&INTERRUPTS, told.interrupts),
-        (&FORKS, told.forks),
+        (&CONTEXT_SWITCHES, stat.context_switches),
+        (&INTERRUPTS, stat.interrupts),
+        (&FORKS, stat.forks),
     ] {
         if let Some(count) = count {
             out.counter(metric, &[], count as f64, boot);
         }
     }
-    for (metric, tasks) in [(&RUNNING, told.running), (&BLOCKED, told.blocked)] {
+    for (metric, tasks) in [(&RUNNING, stat.running), (&BLOCKED, stat.blocked)] {
         if let Some(tasks) = tasks {
             out.gauge(metric, &[], tasks as f64);
         }
     }
-    if let Some(counts) = told.softirqs {
+    if let Some(counts) = stat.softirqs {
         for (kind, count) in SOFTIRQS.iter().zip(counts) {
             out.counter(&SOFT_INTERRUPTS, &[("kind", kind)], count as f64, boot);
         }

@@ -1,24 +1,27 @@
-//! Frequencies of the processors, their limits, and how often heat held them back.
+//! Frequencies of the processors, their limits, and thermal throttling.
 //!
 //! Reads `/sys/devices/system/cpu/cpuN/` (Linux 2.6.11; Documentation/admin-guide/pm/cpufreq.rst; for
 //! `thermal_throttle` Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 2.6.25, times 5.5):
 //!
 //! ```text
-//! cpu0/cpufreq/scaling_cur_freq                      2899998     thousands of hertz
-//! cpu0/cpufreq/scaling_max_freq                      3500000     what the governor may choose at most
-//! cpu0/cpufreq/cpuinfo_max_freq                      3500000     what the processor can
+//! cpu0/cpufreq/scaling_cur_freq                      2899998     kilohertz
+//! cpu0/cpufreq/scaling_max_freq                      3500000     highest frequency that the governor may
+//! choose
+//! cpu0/cpufreq/cpuinfo_max_freq                      3500000     highest frequency of the hardware
 //! cpu0/thermal_throttle/core_throttle_count          3
 //! cpu0/thermal_throttle/package_throttle_total_time_ms  412
 //! ```
 //!
-//! The limits are read once a minute, as they change when somebody changes them, and are means over the processors.
-//! `scaling_cur_freq` is what the processor ran at in the last tick where it measures that (Intel and AMD, from
-//! `aperf` and `mperf`), else what the governor asked for. Told are mean, lowest and highest over the processors on
-//! line, with the option `cores` each one. A core's throttling is read at the first of its hardware threads, a
-//! package's at the first of its processors; each counts since the first reading.
+//! The source reads the limits once a minute, because only administrators change them; they are means over
+//! the processors. `scaling_cur_freq` is the measured frequency of the last tick where the processor measures
+//! it (Intel and AMD, from `aperf` and `mperf`), else the frequency that the governor requested. The metrics
+//! are mean, lowest and highest over the online processors; the option `cores` adds each single one.
+//! Throttling of a core is read at the first of its hardware threads, throttling of a package at the first of
+//! its processors. Both count since the first reading.
 //!
-//! Without a driver of frequencies, as in a virtual machine, those of `/proc/cpuinfo` are told, see
-//! [`kernel::cpuinfo`]: mostly what the machine was told when it booted. There is then no limit, and no processor alone.
+//! Without a frequency driver, as in a virtual machine, the source reads `/proc/cpuinfo`, see
+//! [`kernel::cpuinfo`]: mostly the frequency that the machine received at boot. There are then no limits and
+//! no single processors.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
@@ -30,21 +33,21 @@ use model::{Metric, Timestamp, Unit};
 
 const DIR: &str = "sys/devices/system/cpu";
 const CPUINFO: &str = "proc/cpuinfo";
-/// No processor is faster.
+/// Upper bound: no processor is faster.
 const HERTZ_MAX: f64 = 20e9;
-/// No processor is held back more often in a second, nor for more milliseconds of it.
+/// Upper bound per second of throttling events, and of throttled milliseconds.
 const THROTTLES_RATE_MAX: u64 = 1_000_000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "cpufreq",
-    help: "Frequencies of the processors, their limits, and how often heat held them back.",
+    help: "Frequencies of the processors, their limits, and thermal throttling.",
     reads: &[
         "/sys/devices/system/cpu/cpu*/cpufreq/{scaling_cur,scaling_min,scaling_max,cpuinfo_min,cpuinfo_max}_freq",
         "/sys/devices/system/cpu/cpu*/thermal_throttle/{core,package}_throttle_{count,total_time_ms}",
         "/sys/devices/system/cpu/cpu*/topology/{physical_package_id,core_id}",
         "/proc/cpuinfo",
     ],
-    cost: "about 2 µs a file: one a processor, 2 a core and 2 a package; once a minute four more a processor; without a driver 5 µs a processor",
+    cost: "about 2 µs a file: one a processor, 2 a core and 2 a package, once a minute four more a processor; without a driver 5 µs a processor",
     every: Every::Tick,
     metrics: &[
         &MEAN,
@@ -66,53 +69,50 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&HIGHEST).within(1.0, HERTZ_MAX),
         Sane::of(&CORE).within(1.0, HERTZ_MAX),
     ],
-    options: &[cores("Also the frequency of every processor alone.")],
+    options: &[cores("Also the frequency of every single processor.")],
     open,
 };
 
-static MEAN: Metric =
-    hertz("cpufreq_mean_hertz", "Frequency of the processors now, the mean over all of them.");
+static MEAN: Metric = hertz("cpufreq_mean_hertz", "Current frequency, mean over the processors.");
 static LOWEST: Metric =
-    hertz("cpufreq_lowest_hertz", "Frequency of the processor that is slowest now.");
+    hertz("cpufreq_lowest_hertz", "Current frequency of the slowest processor.");
 static HIGHEST: Metric =
-    hertz("cpufreq_highest_hertz", "Frequency of the processor that is fastest now.");
+    hertz("cpufreq_highest_hertz", "Current frequency of the fastest processor.");
 static LIMIT_LOW: Metric = hertz(
     "cpufreq_limit_low_hertz",
-    "Lowest frequency that may be chosen, the mean over the processors.",
+    "Lowest frequency that the governor may choose, mean over the processors.",
 );
 static LIMIT_HIGH: Metric = hertz(
     "cpufreq_limit_high_hertz",
-    "Highest frequency that may be chosen, the mean over the processors.",
+    "Highest frequency that the governor may choose, mean over the processors.",
 );
-static ABLE_LOW: Metric = hertz(
-    "cpufreq_able_low_hertz",
-    "Lowest frequency that the hardware is able to, the mean over the processors.",
-);
+static ABLE_LOW: Metric =
+    hertz("cpufreq_able_low_hertz", "Lowest frequency of the hardware, mean over the processors.");
 static ABLE_HIGH: Metric = hertz(
     "cpufreq_able_high_hertz",
-    "Highest frequency that the hardware is able to, the mean over the processors.",
+    "Highest frequency of the hardware, mean over the processors.",
 );
-static CORE: Metric = hertz("cpufreq_core_hertz", "Frequency of this processor now.");
+static CORE: Metric = hertz("cpufreq_core_hertz", "Current frequency of this processor.");
 static THROTTLES: Metric = Metric::counter(
     "cpufreq_throttles_total",
     Unit::Count,
-    "Times that a core was too hot and held back, summed over cores, since the first reading.",
+    "Thermal throttling events of cores, summed over cores, since the first reading.",
 );
 static THROTTLED: Metric = Metric::counter(
     "cpufreq_throttled_seconds_total",
     Unit::Seconds,
-    "Time that cores were held back for heat, summed over cores, since the first reading.",
+    "Time in which heat throttled cores, summed over cores, since the first reading.",
 )
 .steps(1000);
 static PACKAGE_THROTTLES: Metric = Metric::counter(
     "cpufreq_package_throttles_total",
     Unit::Count,
-    "Times that a package was too hot and held back, since the first reading.",
+    "Thermal throttling events of a package, since the first reading.",
 );
 static PACKAGE_THROTTLED: Metric = Metric::counter(
     "cpufreq_package_throttled_seconds_total",
     Unit::Seconds,
-    "Time that a package was held back for heat, since the first reading.",
+    "Time in which heat throttled a package, since the first reading.",
 )
 .steps(1000);
 
@@ -120,7 +120,7 @@ const fn hertz(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Hertz, help)
 }
 
-/// A processor's limits, of which the means are told.
+/// Limits of a processor; the metrics are their means.
 static LIMITS: [(&str, &Metric); 4] = [
     ("scaling_min_freq", &LIMIT_LOW),
     ("scaling_max_freq", &LIMIT_HIGH),
@@ -128,25 +128,25 @@ static LIMITS: [(&str, &Metric); 4] = [
     ("cpuinfo_max_freq", &ABLE_HIGH),
 ];
 
-/// What is kept of a file.
+/// State of a file.
 #[derive(Debug)]
 enum Kept {
     /// A frequency.
     Nothing,
-    /// What a core's counter stood at.
+    /// Last value of a core's counter.
     Core(Option<u64>),
-    /// What a package's counter counted.
+    /// Counter of a package.
     Package(Option<Wrapping>),
 }
 
 struct Cpufreq {
     files: Values<Kept>,
-    /// Whether the first processor has any of them.
+    /// Whether the first processor has any of these files.
     has_files: bool,
-    /// Where it has no frequency.
+    /// Present if the processor has no frequency driver.
     cpuinfo: Option<TickFile>,
     cores_wanted: bool,
-    /// As the last walk found them.
+    /// Result of the last walk.
     limits: [Spread; LIMITS.len()],
     throttles: Sum,
     throttled_ms: Sum,
@@ -174,7 +174,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-/// Frequencies added up, in thousands of hertz.
+/// Sum, count and extremes of frequencies, in kilohertz.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
     sum: i64,
@@ -202,7 +202,7 @@ impl Source for Cpufreq {
         let mut now = self.of_cpuinfo()?;
         if !self.has_files {
             if now.count == 0 {
-                return Err(SourceError::absent("/proc/cpuinfo: it tells no frequency here"));
+                return Err(SourceError::absent("/proc/cpuinfo: it contains no frequency"));
             }
             push(&now, &[], &mut out.of_device());
             return Ok(());
@@ -240,7 +240,7 @@ impl Source for Cpufreq {
 }
 
 impl Cpufreq {
-    /// The frequencies of `/proc/cpuinfo`; none where a driver tells them.
+    /// The frequencies of `/proc/cpuinfo`; empty where a driver reports them.
     fn of_cpuinfo(&mut self) -> Result<Spread, SourceError> {
         let mut now = Spread::default();
         let Some(file) = &mut self.cpuinfo else { return Ok(now) };
@@ -252,9 +252,9 @@ impl Cpufreq {
     }
 
     fn push_throttling(&mut self, now: Timestamp, of: &mut Of<'_>) {
-        let (count, start) = self.throttles.told(now);
+        let (count, start) = self.throttles.total(now);
         of.counter(&THROTTLES, &[], count as f64, start);
-        let (ms, start) = self.throttled_ms.told(now);
+        let (ms, start) = self.throttled_ms.total(now);
         of.counter(&THROTTLED, &[], ms as f64 / 1e3, start);
     }
 }
@@ -275,7 +275,7 @@ fn push(now: &Spread, limits: &[Spread], of: &mut Of<'_>) {
     }
 }
 
-/// Finds the files; the limits, which are read here.
+/// Finds the files, and reads the limits.
 fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
     let mut limits = [Spread::default(); LIMITS.len()];
     let (mut cores, mut packages) = (Vec::new(), Vec::new());
@@ -295,7 +295,7 @@ fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
                 walk.text(&format!("{dir}/cpufreq/{file}")).and_then(|text| text.parse().ok());
             khz.into_iter().for_each(|khz| limit.add(khz));
         }
-        // A processor off line has no topology.
+        // An offline processor has no topology.
         let Some(package) = walk.text(&format!("{dir}/topology/physical_package_id")) else {
             continue;
         };

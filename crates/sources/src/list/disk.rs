@@ -6,12 +6,11 @@
 //! 254       0 vda 98531 22473 9735962 107756 10268 32637 4485304 11541 0 11144 120003 5716 19 399384 671 362 33
 //! ```
 //!
-//! Shown are whole disks, with the label `disk`. A partition's numbers are a part of its disk's, those of
-//! device mapper and software RAID count again what their disks count, and loop and RAM disks move memory;
-//! all these are left out until the option `include` names them. The times of all requests can exceed the
-//! time that passed; `disk_busy_seconds_total` cannot. Times are numbers of 32 bits in milliseconds and
-//! begin at 0 again after 50 days of themselves; what was counted between the last reading and that moment
-//! is lost. A disk that appears after the first reading counts from the reading before it.
+//! By default the source reads whole disks, with the label `disk`. It leaves out what would count twice or
+//! moves only memory: partitions, device mapper, software RAID, loop and RAM disks. The option `include` adds
+//! them by name. The times of all requests can exceed elapsed time; `disk_busy_seconds_total` cannot. Times
+//! are 32-bit milliseconds and wrap after 50 days of their own time; the part between the last reading and
+//! the wrap is lost. A disk that appears after the first reading counts from the previous reading.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, LESSER_DISKS, Roster, exclude, include};
@@ -50,11 +49,11 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     sane: &[],
     options: &[
         include(
-            "Only these block devices, partitions too: names, or patterns with `*`; none means every whole disk but those of `exclude`.",
+            "Only these block devices, including partitions: names, or patterns with `*`; empty means every whole disk except those of `exclude`.",
         ),
         exclude(
             LESSER_DISKS,
-            "Block devices to leave out if `include` names none: names, or patterns with `*`.",
+            "Block devices to leave out if `include` is empty: names, or patterns with `*`.",
         ),
     ],
     open,
@@ -72,41 +71,44 @@ static READS: Kind = Kind {
     done: count("disk_reads_total", "Read requests done."),
     merged: count(
         "disk_reads_merged_total",
-        "Read requests that were merged into another one, and are not in disk_reads_total.",
+        "Read requests that were merged into another one and are not in disk_reads_total.",
     ),
     bytes: bytes("disk_read_bytes_total", "Bytes read."),
-    time: millis("disk_read_seconds_total", "Time that all read requests took, queueing included."),
+    time: millis(
+        "disk_read_seconds_total",
+        "Time that all read requests took, including queueing.",
+    ),
 };
 static WRITES: Kind = Kind {
     done: count("disk_writes_total", "Write requests done."),
     merged: count(
         "disk_writes_merged_total",
-        "Write requests that were merged into another one, and are not in disk_writes_total.",
+        "Write requests that were merged into another one and are not in disk_writes_total.",
     ),
     bytes: bytes("disk_write_bytes_total", "Bytes written."),
     time: millis(
         "disk_write_seconds_total",
-        "Time that all write requests took, queueing included.",
+        "Time that all write requests took, including queueing.",
     ),
 };
 static DISCARDS: Kind = Kind {
-    done: count("disk_discards_total", "Discard requests done, which give space back to the disk."),
+    done: count("disk_discards_total", "Discard requests done; they return space to the disk."),
     merged: count(
         "disk_discards_merged_total",
-        "Discard requests that were merged into another one, and are not in disk_discards_total.",
+        "Discard requests that were merged into another one and are not in disk_discards_total.",
     ),
-    bytes: bytes("disk_discard_bytes_total", "Bytes given back to the disk."),
+    bytes: bytes("disk_discard_bytes_total", "Bytes returned to the disk."),
     time: millis(
         "disk_discard_seconds_total",
-        "Time that all discard requests took, queueing included.",
+        "Time that all discard requests took, including queueing.",
     ),
 };
 static FLUSHES: Metric =
-    count("disk_flushes_total", "Requests done that empty the disk's own write cache.");
+    count("disk_flushes_total", "Requests done that flush the disk's own write cache.");
 static FLUSH_TIME: Metric =
-    millis("disk_flush_seconds_total", "Time that all flush requests took, queueing included.");
+    millis("disk_flush_seconds_total", "Time that all flush requests took, including queueing.");
 static IN_FLIGHT: Metric =
-    Metric::gauge("disk_requests_in_flight", Unit::Count, "Requests begun and not done yet.");
+    Metric::gauge("disk_requests_in_flight", Unit::Count, "Requests in progress.");
 static BUSY: Metric =
     millis("disk_busy_seconds_total", "Time with at least one request in flight.");
 static WEIGHTED: Metric = millis(
@@ -148,7 +150,7 @@ impl Source for Disks {
             if !partition {
                 whole = disk.name;
             }
-            let shown = |name: &str| self.choice.says(name).unwrap_or(!partition);
+            let shown = |name: &str| self.choice.includes(name).unwrap_or(!partition);
             if let Some((label, start)) = self.roster.see(disk.name, cx.boot, shown) {
                 push(&disk, label, start, &mut out);
             }

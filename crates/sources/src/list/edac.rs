@@ -1,19 +1,20 @@
-//! Memory errors that the memory controllers found: corrected ones, which announce a failing module, and others.
+//! Memory errors that the memory controllers found: corrected ones, which announce a failing module, and
+//! uncorrected ones.
 //!
 //! Reads `/sys/devices/system/edac/mc/mcN/` (Linux 2.6.16, `dimmM` 3.6; Documentation/driver-api/edac.rst,
 //! Documentation/admin-guide/RAS/main.rst):
 //!
 //! ```text
-//! mc0/ce_count                17           corrected, the whole of it
-//! mc0/ue_count                0            not corrected
-//! mc0/ce_noinfo_count         2            the part of ce_count of which no module is known
+//! mc0/ce_count                17           all corrected errors
+//! mc0/ue_count                0            uncorrected errors
+//! mc0/ce_noinfo_count         2            the part of ce_count without a known module
 //! mc0/dimm3/dimm_label        CPU_SrcID#0_MC#0_Chan#1_DIMM#0
 //! mc0/dimm3/dimm_ce_count     15
 //! ```
 //!
-//! A controller has the label `controller`, a module `dimm` (its directory) and `label` (the board's name of its
-//! slot) besides. Kernels and drivers without `dimmM` count by `csrowM`, a row of chips, under the same metrics.
-//! Whoever writes to `reset_counters`, or loads the driver anew, lets them begin at 0 again.
+//! A controller has the label `controller`. A module also has `dimm` (its directory) and `label` (the board's
+//! name of its slot). Kernels and drivers without `dimmM` count by `csrowM`, a row of chips, under the same
+//! metrics. Writing to `reset_counters` or reloading the driver resets the counters to 0.
 
 use crate::reading::values::{Values, Walk};
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
@@ -23,7 +24,7 @@ const DIR: &str = "sys/devices/system/edac/mc";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "edac",
-    help: "Memory errors, corrected and not, by controller and module.",
+    help: "Memory errors, corrected and uncorrected, by controller and module.",
     reads: &[
         "/sys/devices/system/edac/mc/mc*/{ce,ue,ce_noinfo,ue_noinfo}_count",
         "/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{label,ce_count,ue_count}",
@@ -52,11 +53,11 @@ static UNCORRECTED: Metric = count(
 );
 static CORRECTED_UNPLACED: Metric = count(
     "edac_corrected_errors_unplaced_total",
-    "The part of edac_corrected_errors_total of which no module is known.",
+    "The part of edac_corrected_errors_total without a known module.",
 );
 static UNCORRECTED_UNPLACED: Metric = count(
     "edac_uncorrected_errors_unplaced_total",
-    "The part of edac_uncorrected_errors_total of which no module is known.",
+    "The part of edac_uncorrected_errors_total without a known module.",
 );
 static DIMM_CORRECTED: Metric = count(
     "edac_dimm_corrected_errors_total",
@@ -103,7 +104,7 @@ impl Source for Edac {
 
 fn walk(walk: &mut Walk<'_, ()>) {
     for controller in walk.names(DIR) {
-        // `power` and `subsystem` stand beside them.
+        // `power` and `subsystem` are in the same directory.
         if !controller.starts_with("mc") {
             continue;
         }

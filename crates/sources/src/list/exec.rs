@@ -1,7 +1,8 @@
-//! A number that a site's own program prints: what no other source reads, such as a vendor's power tool.
+//! Numbers printed by a site's own program, for values that no other source reads, such as those of a
+//! vendor's power tool.
 //!
-//! Off until the file that the agent is started with names a program. Root alone must be able to change that file, and
-//! root or `user` alone the program, each with all directories on the way to it:
+//! The source is off until the agent's main configuration file names a program. Only root may be able to
+//! change that file, and only root or `user` the program; the same holds for all directories above each:
 //!
 //! ```toml
 //! [sources.exec]
@@ -11,14 +12,16 @@
 //! user = "ipmi"
 //! ```
 //!
-//! No shell is between: the words go to the program as they stand. It runs as `user`, never as root, with that user's
-//! groups, no environment, `/` as its directory and `/dev/null` to read from. It must end within `time_max` with exit code 0;
-//! later it is killed with all of its process group. The number is the group `value` of the pattern's first match, else
-//! its first group, else all of it. A pattern with a group `name` gives a sample for each match, labelled so: one program
-//! tells many numbers. A site with several programs writes one that runs them.
+//! No shell is involved: the program receives the words unchanged. It runs as `user`, never as root, with
+//! that user's groups, an empty environment, `/` as its directory and `/dev/null` as standard input. It must
+//! end within `time_max` with exit code 0; after `time_max` it is killed with its whole process group. The
+//! number is the group `value` of the pattern's first match, else its first group, else the whole match. A
+//! pattern with a group `name` gives a sample for each match, with that label: one program can print many
+//! numbers. To run several programs, write one that runs them.
 //!
-//! The program is looked at while it runs, never waited for, but at the first reading; its samples carry the instant at
-//! which it was seen to have ended. A recorded machine has what it printed in `.jobmeter/exec`.
+//! The source polls the running program and never waits for it, except at the first reading. Samples have the
+//! time at which the source observed the end. On a recorded machine the program's output is in
+//! `.jobmeter/exec`.
 
 use crate::{Context, Every, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::Root;
@@ -33,22 +36,22 @@ use std::io::{Error, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where a recorded machine has what the program printed.
+/// File with the program's output on a recorded machine.
 const REPLY: &str = ".jobmeter/exec";
-/// Most numbers that one run may give; the others are left out and told.
+/// Maximum number of numbers per run; further ones are left out and reported.
 const NUMBERS_MAX: usize = 64;
-/// Longest name of a number, in characters; what is longer is cut.
+/// Maximum length of a number's name in characters; longer names are cut.
 const NAME_CHARS_MAX: usize = 64;
-/// How long a killed program may take to be gone.
+/// Maximum time in which a killed program should disappear.
 const DYING_MAX: Duration = Duration::from_millis(100);
-/// How often a program that runs is looked at.
+/// Polling interval of a running program.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "exec",
-    help: "Numbers that a site's own program prints; off until the agent's file names one.",
+    help: "Numbers printed by a site's own program; off until the agent's configuration names one.",
     reads: &["the output of `command`"],
-    cost: "that of the program, and about a millisecond to start it",
+    cost: "the program's own cost, and about 1 ms to start it",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[
         &PLAIN,
@@ -72,21 +75,21 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "command",
             kind: Holds::Command("WORD"),
             default: "",
-            help: "The program and its arguments, a list of words that no shell reads; root alone may be able to \
-                   write the file where it stands, and root or `user` alone the program, each with its directories.",
+            help: "The program and its arguments, a list of words that no shell interprets. Only root may be able to write \
+                   this configuration file, and only root or `user` the program, including their directories.",
         },
         OptionSpec {
             name: "user",
             kind: Holds::Text("USER"),
             default: "nobody",
-            help: "Whose rights it has, by name or number as in /etc/passwd; never root's.",
+            help: "User that the program runs as, a name or number of /etc/passwd; never root.",
         },
         OptionSpec {
             name: "pattern",
             kind: Holds::TextOf("REGEX", is_pattern),
             default: r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?",
-            help: "Where its output has the number: group `value`, else the first, else all; with a group \
-                   `name` each match counts, else the first one alone.",
+            help: "Finds the number in the output: group `value`, else the first group, else the whole match. With a \
+                   group `name` each match counts, else only the first.",
         },
         OptionSpec {
             name: "metric",
@@ -107,19 +110,19 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
                 "exec_value_joules_total",
             ]),
             default: "exec_value",
-            help: "What the number is, unit and kind; those in `_total` only grow.",
+            help: "Metric of the number, with its unit and kind; metrics in `_total` are counters.",
         },
         OptionSpec {
             name: "name",
             kind: Holds::TextOf("NAME", is_name),
             default: "command",
-            help: "Label `name` of the number where the pattern has no group of that name.",
+            help: "Label `name` of the number if the pattern has no group `name`.",
         },
         OptionSpec {
             name: "time_max",
             kind: Holds::Duration { min: Duration::from_millis(10), max: Duration::from_secs(600) },
             default: "10s",
-            help: "Longest time it may run; then it is killed.",
+            help: "Maximum run time; a longer run is killed.",
         },
     ],
     open,
@@ -141,24 +144,24 @@ static BYTES_TOTAL: Metric = counter("exec_value_bytes_total", Unit::Bytes);
 static JOULES_TOTAL: Metric = counter("exec_value_joules_total", Unit::Joules);
 
 const fn gauge(name: &'static str, unit: Unit) -> Metric {
-    Metric::gauge(name, unit, "What the site's program printed.")
+    Metric::gauge(name, unit, "Number printed by the site's program.")
 }
 
 const fn counter(name: &'static str, unit: Unit) -> Metric {
-    let help = "What the site's program counted since it was first read, or began anew.";
+    let help = "Growth of the counter that the site's program prints, since the first reading or the last reset.";
     Metric::counter(name, unit, help)
 }
 
 struct Exec {
     words: Vec<String>,
-    /// None on a recorded machine, where nothing is run.
+    /// `None` on a recorded machine, where no program runs.
     login: Option<Login>,
     finder: Finder,
     time_max: Duration,
     running: Option<Running>,
-    /// How the last run failed, until the next tick tells it.
+    /// Error of the last run, until the next tick returns it.
     failed: Option<SourceError>,
-    /// Whether a run was waited for.
+    /// Whether the first run was waited for.
     is_begun: bool,
     counted: HashMap<Box<str>, Counted>,
 }
@@ -187,24 +190,22 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-/// For the option's declaration: what is wrong with it, in words.
+/// Checks the option's text for its declaration.
 fn is_pattern(text: &str) -> Result<(), String> {
-    Regex::new(text).map(drop).map_err(|e| format!("it is no regular expression: {e}"))
+    Regex::new(text).map(drop).map_err(|e| format!("not a regular expression: {e}"))
 }
 
-/// The same of a label's value.
+/// Checks a label value.
 fn is_name(text: &str) -> Result<(), String> {
     let length = text.chars().count();
     match text.contains(model::is_unprintable) {
         false if (1..=NAME_CHARS_MAX).contains(&length) => Ok(()),
-        _ => Err(format!(
-            "it wants 1 to {NAME_CHARS_MAX} characters, none of them a control character"
-        )),
+        _ => Err(format!("needs 1 to {NAME_CHARS_MAX} characters without control characters")),
     }
 }
 
-/// What of the options is wrong on this machine, though each is written as it should be: option and words. Where no
-/// program is named nothing of it matters.
+/// Errors in well-formed options that depend on this machine: option and message. Empty if no program
+/// is configured.
 pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     let command = options.text("command");
@@ -212,11 +213,11 @@ pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String
     let login = login_of(root, options.text("user"));
     let owners = [0, login.as_ref().map_or(0, |login| login.uid)];
     if let Err(error) = login {
-        let told = error.to_string();
-        let what = told.strip_prefix(error.state()).and_then(|rest| rest.strip_prefix(": "));
-        wrong.push(("user", what.unwrap_or(&told).to_owned()));
+        let text = error.to_string();
+        let what = text.strip_prefix(error.state()).and_then(|rest| rest.strip_prefix(": "));
+        wrong.push(("user", what.unwrap_or(&text).to_owned()));
     }
-    // One that is not there yet is absent.
+    // A missing program is not an error here: the source reports it as absent.
     if let Ok(Some(why)) = changed_by_others(Path::new(program), &owners) {
         wrong.push(("command", why));
     }
@@ -231,14 +232,14 @@ fn login_of(root: &Root, user: &str) -> Result<Login, SourceError> {
             let passwd = String::from_utf8_lossy(&passwd);
             let names = passwd.lines().filter_map(|line| line.split(':').next());
             let near = nearest(user, names.filter(|name| !name.is_empty()));
-            let meant = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            let hint = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
             Err(SourceError::broken(format!(
-                "`user` in [sources.exec] is `{user}`, whom /etc/passwd does not have{meant}"
+                "`user` in [sources.exec] is `{user}`, which is not in /etc/passwd{hint}"
             )))
         }
         Some(login) if login.uid == 0 => Err(SourceError::denied(
-            format!("`user` in [sources.exec] is `{user}`, and no program is run as root"),
-            "another user what the program needs, and name that one",
+            format!("`user` in [sources.exec] is `{user}`; programs do not run as root"),
+            "another user the rights that the program needs, and name that user",
         )),
         Some(login) => Ok(login),
     }
@@ -249,19 +250,19 @@ impl Source for Exec {
         if self.login.is_none() {
             let mut text = Vec::new();
             cx.root.read(REPLY, &mut text)?;
-            return self.tell(&text, cx, out);
+            return self.push(&text, cx, out);
         }
-        self.go_on(Duration::ZERO, cx, out);
+        self.poll(Duration::ZERO, cx, out);
         let failed = self.failed.take();
         if self.running.as_ref().is_some_and(|running| running.age() > self.time_max + DYING_MAX) {
-            return Err(self.broken("it timed out, was killed and is still there"));
+            return Err(self.broken("timed out and was killed, but still runs"));
         }
         if self.running.is_none() {
             self.start()?;
-            // So that the first tick has a number; where there is but one, it is the only one.
+            // Wait once, so that the first tick has a number; `--once` has no other tick.
             if !self.is_begun {
                 self.is_begun = true;
-                self.go_on(self.time_max, cx, out);
+                self.poll(self.time_max, cx, out);
             }
         }
         match failed.or_else(|| self.failed.take()) {
@@ -271,7 +272,7 @@ impl Source for Exec {
     }
 
     fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        self.go_on(Duration::ZERO, cx, out);
+        self.poll(Duration::ZERO, cx, out);
         Ok(())
     }
 
@@ -288,24 +289,25 @@ impl Exec {
             ErrorKind::NotFound => SourceError::absent(format!("{program}: not there")),
             ErrorKind::PermissionDenied => SourceError::denied(
                 format!("{program} cannot be run as user {}", login.uid),
-                "that user to execute it, and the agent CAP_SETUID, CAP_SETGID and CAP_KILL (or name as \
-                 `user` whom the agent runs as)",
+                "that user to execute it, and the agent CAP_SETUID, CAP_SETGID and CAP_KILL (or set \
+                 `user` to the agent's own user)",
             ),
             _ => SourceError::broken(format!("{program}: {e}")),
         };
-        // At each start, as a package may bring a new one.
+        // Check before each start, because a package update may replace the program.
         let others = changed_by_others(Path::new(program), &[0, login.uid]).map_err(refused)?;
         if let Some(why) = others {
-            let what =
-                format!("{program} is not run, as it is neither root's alone nor that user's");
+            let what = format!(
+                "{program} is not run: users other than root and the configured one can change it"
+            );
             return Err(SourceError::denied(what, format!("it to root alone; {why}")));
         }
         self.running = Some(Running::start(&self.words, login).map_err(refused)?);
         Ok(())
     }
 
-    /// Looks at what runs: tells its numbers if it has ended, kills it if it runs too long.
-    fn go_on(&mut self, patience: Duration, cx: &Context<'_>, out: &mut Sink) {
+    /// Polls the running program: pushes its numbers if it has ended, and kills it after `time_max`.
+    fn poll(&mut self, patience: Duration, cx: &Context<'_>, out: &mut Sink) {
         let Some(running) = &mut self.running else { return };
         let mut looked = running.look(patience);
         if matches!(looked, Ok(None)) && running.age() >= self.time_max {
@@ -316,13 +318,13 @@ impl Exec {
             Ok(None) => {}
             Ok(Some(ended)) => {
                 self.running = None;
-                let told = self.output(ended).and_then(|output| {
+                let result = self.output(ended).and_then(|output| {
                     if cx.root.is_recording() {
                         cx.root.note_reply(REPLY, &output);
                     }
-                    self.tell(&output, cx, out)
+                    self.push(&output, cx, out)
                 });
-                self.failed = told.err();
+                self.failed = result.err();
             }
             Err(e) => {
                 self.running = None;
@@ -331,16 +333,16 @@ impl Exec {
         }
     }
 
-    /// What a program wrote that ended well.
+    /// Output of a program that ended with success.
     fn output(&self, ended: Ended) -> Result<Vec<u8>, SourceError> {
         let time_max = show_duration(self.time_max);
         let why = match (ended.killed, ended.code, ended.signal) {
             (Some(Killed::Late), ..) => format!("timed out: it ran longer than {time_max}"),
-            (Some(Killed::Full), ..) => format!("it wrote more than {OUTPUT_BYTES_MAX} bytes"),
+            (Some(Killed::Full), ..) => format!("wrote more than {OUTPUT_BYTES_MAX} bytes"),
             (None, Some(0), _) => return Ok(ended.output),
             (None, Some(code), _) => format!("exit code {code}"),
             (None, None, Some(signal)) => format!("ended by signal {signal}"),
-            (None, None, None) => "ended in no known way".to_owned(),
+            (None, None, None) => "ended in an unknown way".to_owned(),
         };
         let errors = String::from_utf8_lossy(&ended.errors);
         let errors = errors.trim().replace('\n', "; ");
@@ -352,13 +354,13 @@ impl Exec {
         SourceError::broken(format!("{program}: {why}"))
     }
 
-    fn tell(&mut self, output: &[u8], cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
+    fn push(&mut self, output: &[u8], cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let text = String::from_utf8_lossy(output);
-        let mut told = Vec::new();
+        let mut pushed = Vec::new();
         let mut left_out = 0;
         for (name, value) in self.finder.numbers(&text) {
-            // Of several numbers of one name the first is told.
-            if told.len() >= NUMBERS_MAX || told.contains(&name) {
+            // Of several numbers with one name, the first counts.
+            if pushed.len() >= NUMBERS_MAX || pushed.contains(&name) {
                 left_out += 1;
                 continue;
             }
@@ -371,18 +373,18 @@ impl Exec {
                 let (total, start) = counted.add(cx.now, value);
                 out.of_device().counter(self.finder.metric, &labels, total, start);
             }
-            told.push(name);
+            pushed.push(name);
         }
         self.counted.retain(|_, counted| counted.at == cx.now);
         let state = match left_out {
             0 => PartState::Ok,
             _ => PartState::Not(self.broken(&format!(
-                "{left_out} numbers are left out: more than {NUMBERS_MAX}, or of one name"
+                "{left_out} numbers are left out: more than {NUMBERS_MAX}, or duplicate names"
             ))),
         };
         out.part("numbers", state);
-        if told.is_empty() {
-            Err(self.broken("its output has no number where `pattern` looks"))
+        if pushed.is_empty() {
+            Err(self.broken("no number in its output matches `pattern`"))
         } else {
             Ok(())
         }
@@ -393,7 +395,7 @@ impl Exec {
 struct Finder {
     pattern: Regex,
     is_named: bool,
-    /// Which group is the number's; 0: there is none, and it is all that was found.
+    /// Index of the number's group; 0: the whole match.
     group: usize,
     metric: &'static Metric,
     name: Box<str>,
@@ -410,7 +412,7 @@ impl Finder {
         Self { pattern, is_named, group, metric, name: name.into() }
     }
 
-    /// The numbers with their names. What is no number where one belongs is passed over.
+    /// The numbers and their names. Matches that are not numbers are skipped.
     fn numbers<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (String, f64)> + 'a {
         let most = if self.is_named { usize::MAX } else { 1 };
         self.pattern.captures_iter(text).take(most).filter_map(|found| self.number(&found))
@@ -423,7 +425,7 @@ impl Finder {
     }
 }
 
-/// A counter of the program's, which may have begun anywhere, and begins anew where it falls.
+/// A counter printed by the program. It may start at any value; if it falls, it was reset.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     first: f64,
@@ -437,7 +439,7 @@ impl Counted {
         Self { first: value, last: value, start: now, at: now }
     }
 
-    /// Takes the next value: what was counted, and since when.
+    /// Adds the next value; returns the growth and its start.
     fn add(&mut self, now: Timestamp, value: f64) -> (f64, Timestamp) {
         if value < self.last {
             *self = Self::new(now, value);

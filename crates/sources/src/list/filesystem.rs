@@ -1,19 +1,19 @@
 //! File systems: how full each mounted one is.
 //!
-//! Reads `/proc/self/mounts` (any Linux; proc_pid_mounts(5)), see [`kernel::mounts`], and asks `statfs` of
-//! each mount that is shown, see [`kernel::statfs`]:
+//! Reads `/proc/self/mounts` (any Linux; proc_pid_mounts(5)), see [`kernel::mounts`], and calls `statfs` on
+//! each selected mount, see [`kernel::statfs`]:
 //!
 //! ```text
 //! /dev/vda / ext4 rw,relatime,discard 0 0
 //! nfs1:/home /home nfs4 rw,relatime,vers=4.2,hard 0 0
 //! ```
 //!
-//! Shown are file systems on local disks, with the labels `mount` and `type`. `statfs` of a network file
-//! system (NFS, Lustre, FUSE …) waits as long as its server is silent, so those types are asked only if the
-//! option `types` names them; then the agent's watchdog parks this source while it waits. Of several mounts
-//! of one device the first is shown, so that no byte counts twice, and of several mounts at one place the
-//! last, which covers the others. A mount hidden because something was mounted on a directory above it is
-//! not told from one that is not hidden.
+//! By default the source reads file systems on local disks, with the labels `mount` and `type`. `statfs` of a
+//! network file system (NFS, Lustre, FUSE …) blocks while its server does not respond, so only the option
+//! `types` adds those types; the agent's watchdog then parks this source while it blocks. Of several mounts
+//! of one device the source reads the first, so that no byte counts twice; of several mounts on one directory
+//! the last, which covers the others. The source cannot recognise a mount that is hidden by a mount on a
+//! directory above it.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, any_matches, exclude, include};
@@ -41,12 +41,15 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "types",
             kind: Kind::List("WORD"),
             default: "bcachefs,btrfs,exfat,ext2,ext3,ext4,f2fs,jfs,nilfs2,ntfs3,reiserfs,vfat,xfs,zfs",
-            help: "Types of file systems to show, or patterns with `*`; network types may hang this source.",
+            help: "Types of file systems to read, or patterns with `*`; network types may hang this source.",
         },
         include(
-            "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
+            "Only these mount points: paths, or patterns with `*`; empty means all except those of `exclude`.",
         ),
-        exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
+        exclude(
+            "",
+            "Mount points to leave out if `include` is empty: paths, or patterns with `*`.",
+        ),
     ],
     open,
 };
@@ -54,12 +57,12 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 static SIZE: Metric = Metric::gauge(
     "filesystem_size_bytes",
     Unit::Bytes,
-    "Size of the file system, its own administration not included.",
+    "Size of the file system, excluding its metadata.",
 );
 static FREE: Metric = Metric::gauge(
     "filesystem_free_bytes",
     Unit::Bytes,
-    "The part of filesystem_size_bytes that is free, what only root may use included.",
+    "The part of filesystem_size_bytes that is free, including space reserved for root.",
 );
 static AVAILABLE: Metric = Metric::gauge(
     "filesystem_available_bytes",
@@ -69,17 +72,17 @@ static AVAILABLE: Metric = Metric::gauge(
 static INODES: Metric = Metric::gauge(
     "filesystem_inodes",
     Unit::Count,
-    "How many files the file system can hold, where that is fixed.",
+    "Maximum number of files, where the file system has a fixed one.",
 );
 static INODES_FREE: Metric = Metric::gauge(
     "filesystem_inodes_free",
     Unit::Count,
-    "How many more files the file system can hold, where that is fixed.",
+    "Free inodes, where the file system has a fixed number.",
 );
 static READ_ONLY: Metric = Metric::gauge(
     "filesystem_read_only",
     Unit::Count,
-    "1 where nothing can be written, because it was mounted so or after an error; else 0.",
+    "1 if the file system is read-only, by its mount options or after an error; else 0.",
 );
 
 struct Filesystem {
@@ -87,22 +90,22 @@ struct Filesystem {
     types: Vec<Box<str>>,
     choice: Choice,
     absent: &'static str,
-    /// The text from which `places` were made.
+    /// The text that `mounts` was parsed from.
     text: Vec<u8>,
-    places: Vec<ShownMount>,
+    mounts: Vec<SelectedMount>,
     buf: Vec<u8>,
 }
 
-/// A mount that is shown.
-struct ShownMount {
+/// A mount that the source reads.
+struct SelectedMount {
     path: CString,
     mount: Box<str>,
     kind: Box<str>,
 }
 
 const NOTHING: [&str; 2] = [
-    "no mounted file system is of a type that is read by default; the option `types` names others",
-    "no mounted file system is of the types and at the places that the options choose",
+    "no mounted file system has a type that is read by default; the option `types` names others",
+    "no mounted file system has a type and a mount point that the options choose",
 ];
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -116,7 +119,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         choice: Choice::of(open.options),
         absent: open.options.nothing(&SPEC, &["types", "include", "exclude"], NOTHING),
         text: Vec::new(),
-        places: Vec::new(),
+        mounts: Vec::new(),
         buf: Vec::new(),
     }))
 }
@@ -125,17 +128,17 @@ impl Source for Filesystem {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let text = self.file.read()?;
         if *text != *self.text {
-            self.places = shown(text, &self.types, &self.choice)?;
+            self.mounts = selected(text, &self.types, &self.choice)?;
             self.text.clear();
             self.text.extend_from_slice(text);
         }
-        if self.places.is_empty() {
+        if self.mounts.is_empty() {
             return Err(SourceError::absent(self.absent));
         }
         let mut state = PartState::Ok;
-        for place in &self.places {
-            match statfs(cx.root, &place.path, &mut self.buf) {
-                Ok(told) => push(place, &told, out),
+        for mount in &self.mounts {
+            match statfs(cx.root, &mount.path, &mut self.buf) {
+                Ok(size) => push(mount, &size, out),
                 // Unmounted since the list was read, or outside the agent's own root directory.
                 Err(ReadError::Absent { .. }) => {}
                 Err(error) => state = PartState::Not(error.into()),
@@ -146,45 +149,49 @@ impl Source for Filesystem {
     }
 }
 
-/// The mounts to show, from the text of the list.
-fn shown(text: &[u8], types: &[Box<str>], choice: &Choice) -> Result<Vec<ShownMount>, SourceError> {
-    let mut found: Vec<(Mount<'_>, ShownMount)> = Vec::new();
+/// Selects the mounts to read from the text of the list.
+fn selected(
+    text: &[u8],
+    types: &[Box<str>],
+    choice: &Choice,
+) -> Result<Vec<SelectedMount>, SourceError> {
+    let mut found: Vec<(Mount<'_>, SelectedMount)> = Vec::new();
     for mount in mounts(text).map_err(|e| broken(PATH, e))? {
         let mount = mount.map_err(|e| broken(PATH, e))?;
         found.retain(|(covered, _)| covered.path != mount.path);
         let kind = String::from_utf8_lossy(mount.kind);
         let path = unescape(mount.path);
         let name = String::from_utf8_lossy(&path);
-        if any_matches(types, &kind) && choice.says(&name).unwrap_or(true) {
+        if any_matches(types, &kind) && choice.includes(&name).unwrap_or(true) {
             let (name, kind) = (name.as_ref().into(), kind.as_ref().into());
-            // A path cannot have a zero byte, and a text that says so is no mount.
+            // A path cannot contain a zero byte; such a line is not a mount.
             let Ok(path) = CString::new(path) else { continue };
-            found.push((mount, ShownMount { path, mount: name, kind }));
+            found.push((mount, SelectedMount { path, mount: name, kind }));
         }
     }
     let mut devices: Vec<&[u8]> = Vec::new();
     found.retain(|(mount, _)| {
-        // A name without `/` is a mere word, such as `none`: two of them are two file systems.
+        // A device name without `/` is only a word, such as `none`: two of them are two file systems.
         let known = mount.device.contains(&b'/') && devices.contains(&mount.device);
         devices.push(mount.device);
         !known
     });
-    Ok(found.into_iter().map(|(_, place)| place).collect())
+    Ok(found.into_iter().map(|(_, mount)| mount).collect())
 }
 
-fn push(place: &ShownMount, told: &StatFs, out: &mut Sink) {
-    let labels = [("mount", &*place.mount), ("type", &*place.kind)];
+fn push(mount: &SelectedMount, size: &StatFs, out: &mut Sink) {
+    let labels = [("mount", &*mount.mount), ("type", &*mount.kind)];
     let mut out = out.of_device();
     for (metric, blocks) in
-        [(&SIZE, told.blocks), (&FREE, told.blocks_free), (&AVAILABLE, told.blocks_available)]
+        [(&SIZE, size.blocks), (&FREE, size.blocks_free), (&AVAILABLE, size.blocks_available)]
     {
-        out.gauge(metric, &labels, blocks.saturating_mul(told.block_bytes) as f64);
+        out.gauge(metric, &labels, blocks.saturating_mul(size.block_bytes) as f64);
     }
-    if told.files > 0 {
-        out.gauge(&INODES, &labels, told.files as f64);
-        out.gauge(&INODES_FREE, &labels, told.files_free as f64);
+    if size.files > 0 {
+        out.gauge(&INODES, &labels, size.files as f64);
+        out.gauge(&INODES_FREE, &labels, size.files_free as f64);
     }
-    out.gauge(&READ_ONLY, &labels, if told.read_only { 1.0 } else { 0.0 });
+    out.gauge(&READ_ONLY, &labels, if size.read_only { 1.0 } else { 0.0 });
 }
 
 #[cfg(test)]
@@ -202,31 +209,31 @@ mod tests {
         /dev/sdc1 /mnt xfs rw 0 0\n\
         tmpfs /mnt tmpfs rw 0 0\n";
 
-    fn places(settings: &[(&str, &str)]) -> Vec<String> {
+    fn selected_mounts(settings: &[(&str, &str)]) -> Vec<String> {
         let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
         let types: Vec<_> = options.words("types").into_iter().map(Box::from).collect();
-        let places = shown(TEXT, &types, &Choice::of(&options)).unwrap();
-        places.into_iter().map(|place| place.mount.into_string()).collect()
+        let mounts = selected(TEXT, &types, &Choice::of(&options)).unwrap();
+        mounts.into_iter().map(|mount| mount.mount.into_string()).collect()
     }
 
     #[test]
-    fn local_disks_each_once_and_nothing_that_is_covered() {
-        assert_eq!(places(&[]), ["/", "/scratch", "/pool a", "/pool b"]);
+    fn local_disks_each_once_without_covered_mounts() {
+        assert_eq!(selected_mounts(&[]), ["/", "/scratch", "/pool a", "/pool b"]);
     }
 
     #[test]
-    fn options_choose_types_and_places() {
-        assert_eq!(places(&[("types", "nfs*,tmpfs")]), ["/home", "/mnt"]);
-        assert_eq!(places(&[("exclude", "/pool*,/")]), ["/scratch", "/var/lib/bind"]);
-        assert_eq!(places(&[("include", "/var/*")]), ["/var/lib/bind"]);
+    fn options_choose_types_and_mount_points() {
+        assert_eq!(selected_mounts(&[("types", "nfs*,tmpfs")]), ["/home", "/mnt"]);
+        assert_eq!(selected_mounts(&[("exclude", "/pool*,/")]), ["/scratch", "/var/lib/bind"]);
+        assert_eq!(selected_mounts(&[("include", "/var/*")]), ["/var/lib/bind"]);
     }
 
     #[test]
-    fn no_byte_of_the_label_is_lost_on_the_way_to_statfs() {
+    fn the_path_for_statfs_equals_the_label() {
         let types = [Box::from("zfs")];
         let choice = Choice::of(&Options::defaults(SPEC.options));
-        let places = shown(TEXT, &types, &choice).unwrap();
-        assert_eq!(&*places[0].path, c"/pool a");
-        assert!(shown(b"cut", &types, &choice).is_err());
+        let mounts = selected(TEXT, &types, &choice).unwrap();
+        assert_eq!(&*mounts[0].path, c"/pool a");
+        assert!(selected(b"cut", &types, &choice).is_err());
     }
 }

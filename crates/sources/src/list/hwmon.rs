@@ -5,17 +5,17 @@
 //! ```text
 //! hwmon3/name           coretemp
 //! hwmon3/device         -> ../../../coretemp.0
-//! hwmon3/temp2_input    45000          thousandths of a degree Celsius
+//! hwmon3/temp2_input    45000          millidegrees Celsius
 //! hwmon3/temp2_label    Core 0
-//! hwmon5/fan1_input     8400           turns a minute
-//! hwmon5/fan1_fault     0              1: the reading is not valid, and not told
-//! hwmon5/power1_average 312000000      millionths of a watt
+//! hwmon5/fan1_input     8400           revolutions per minute
+//! hwmon5/fan1_fault     0              1: the reading is not valid, and gives no sample
+//! hwmon5/power1_average 312000000      microwatts
 //! ```
 //!
-//! A sensor has the labels `chip` (the driver), `device` (which of its chips), `sensor` (the file) and, where the
-//! board's maker named it, `label`. A fan's speed is told in turns a second. Sensors answer late or not at all
-//! while their device sleeps (`EAGAIN`, `ENODATA`); the others are told all the same. Chips behind a slow
-//! bus may take milliseconds each, so this source is not read at every tick.
+//! A sensor has the labels `chip` (the driver), `device` (which of its chips), `sensor` (the file) and, where
+//! the board's maker named it, `label`. A fan's speed is in revolutions per second. Sensors answer late or
+//! not at all while their device sleeps (`EAGAIN`, `ENODATA`); this does not affect the others. Chips behind
+//! a slow bus may take milliseconds each, so the source does not read them at every tick.
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
@@ -26,34 +26,34 @@ use model::{Metric, Unit};
 use std::time::Duration;
 
 const DIR: &str = "sys/class/hwmon";
-/// No sensor of a node sees more power.
+/// Upper bound of the power at a sensor of a node.
 const WATTS_MAX: u32 = 100_000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "hwmon",
-    help: "Temperatures, fans, voltages, currents, power and energy as the node's sensors tell.",
+    help: "Temperatures, fans, voltages, currents, power and energy of the node's sensors.",
     reads: &[
         "/sys/class/hwmon/hwmon*/{name,device}",
         "/sys/class/hwmon/hwmon*/{temp,fan,in,curr,power,energy}*_{input,average,label}",
     ],
-    cost: "some microseconds a sensor of the processor, up to milliseconds one behind a slow bus",
+    cost: "some microseconds for a sensor of the processor, up to milliseconds for one behind a slow bus",
     every: Every::AtLeast(Duration::from_secs(5)),
     metrics: &[&TEMPERATURE, &FAN, &VOLTAGE, &CURRENT, &POWER, &POWER_MEAN, &ENERGY],
     sane: &[
-        // No sensor of a node lies outside; 127.5, 255 and the like are what broken ones tell.
+        // No valid temperature is outside this range; broken sensors report 127.5, 255 and the like.
         Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 127.5, 127.875, 128.0]),
         Sane::of(&FAN).within(0.0, 2000.0),
         Sane::of(&VOLTAGE).within(-60.0, 1000.0),
         Sane::of(&CURRENT).within(-1000.0, 1000.0),
-        // A port or a supply that nobody uses takes 0 W for ever.
+        // An unused port or supply reports a constant 0 W, so `stuck` does not apply.
         Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
         Sane::of(&POWER_MEAN).within(0.0, WATTS_MAX as f64),
     ],
     options: &[
         include(
-            "Only these chips, by their driver's name: names, or patterns with `*`; none means all.",
+            "Only these chips, by the name of their driver, or patterns with `*`; empty means all.",
         ),
-        exclude("", "Chips to leave out if `include` names none: names, or patterns with `*`."),
+        exclude("", "Chips to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
 };
@@ -61,28 +61,28 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 static TEMPERATURE: Metric =
     Metric::gauge("hwmon_temperature_celsius", Unit::Celsius, "Temperature at a sensor.")
         .steps(1000);
-static FAN: Metric = Metric::gauge("hwmon_fan_hertz", Unit::Hertz, "Turns of a fan in a second.");
+static FAN: Metric =
+    Metric::gauge("hwmon_fan_hertz", Unit::Hertz, "Revolutions of a fan per second.");
 static VOLTAGE: Metric =
     Metric::gauge("hwmon_voltage_volts", Unit::Volts, "Voltage at a sensor.").steps(1000);
 static CURRENT: Metric =
     Metric::gauge("hwmon_current_amperes", Unit::Amperes, "Current at a sensor.").steps(1000);
 static POWER: Metric =
-    Metric::gauge("hwmon_power_watts", Unit::Watts, "Power at a sensor, at this moment.")
-        .steps(1_000_000);
+    Metric::gauge("hwmon_power_watts", Unit::Watts, "Current power at a sensor.").steps(1_000_000);
 static POWER_MEAN: Metric = Metric::gauge(
     "hwmon_power_mean_watts",
     Unit::Watts,
-    "Power at a sensor, the mean of the interval that its chip chooses.",
+    "Power at a sensor, mean over an interval that its chip chooses.",
 )
 .steps(1_000_000);
 static ENERGY: Metric = Metric::counter(
     "hwmon_energy_joules_total",
     Unit::Joules,
-    "Energy at a sensor since it was first read.",
+    "Energy at a sensor since the first reading.",
 )
 .steps(1_000_000);
 
-/// A kind of sensor: how its files begin and end, what they tell, in how many steps a unit.
+/// A kind of sensor: prefix and suffix of its files, metric, and steps per unit.
 struct Kind {
     begins: &'static str,
     ends: &'static str,
@@ -111,11 +111,11 @@ const NOTHING: [&str; 2] = [
     "/sys/class/hwmon: no chip with a sensor that the options choose",
 ];
 
-/// What is kept of a sensor.
+/// State of a sensor.
 #[derive(Debug, Default)]
 struct Kept {
     energy: Option<Wrapping>,
-    /// `temp1_fault` and the like, where the driver has one: while it is 1 the reading is not valid.
+    /// `temp1_fault` and the like, where the driver has one: while it is 1, the reading is not valid.
     fault: Option<KeptFile>,
     buf: Vec<u8>,
 }
@@ -160,7 +160,7 @@ fn walk(walk: &mut Walk<'_, Kept>, choice: &Choice) {
     for chip_dir in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{chip_dir}/{file}");
         let Some(chip) = walk.text(&at("name")) else { continue };
-        if !choice.says(&chip).unwrap_or(true) {
+        if !choice.includes(&chip).unwrap_or(true) {
             continue;
         }
         let device = walk.link(&at("device")).unwrap_or_else(|| chip_dir.clone());
@@ -179,7 +179,7 @@ fn walk(walk: &mut Walk<'_, Kept>, choice: &Choice) {
     }
 }
 
-/// `temp2` of `temp2_input`, if that is a file of this kind.
+/// `temp2` of `temp2_input`, if the file is of this kind.
 fn sensor<'a>(file: &'a str, kind: &Kind) -> Option<&'a str> {
     let name = file.strip_suffix(kind.ends)?;
     let number = name.strip_prefix(kind.begins)?;

@@ -1,7 +1,7 @@
 //! InfiniBand, RoCE and Omni-Path: bytes, packets, errors and the state of every port.
 //!
 //! Reads `/sys/class/infiniband/DEVICE/ports/N/` (Linux 2.6.12, `hw_counters` 4.6;
-//! Documentation/ABI/stable/sysfs-class-infiniband), and no external command:
+//! Documentation/ABI/stable/sysfs-class-infiniband), without an external command:
 //!
 //! ```text
 //! mlx5_0/ports/1/link_layer                InfiniBand
@@ -11,15 +11,16 @@
 //! mlx5_0/ports/1/hw_counters/out_of_buffer 12
 //! ```
 //!
-//! The kernel's document counts data in units of four octets whatever the link layer: drivers of RoCE divide by 4
-//! (mlx5, `pma_cnt_ext_assign`). Omni-Path's driver alone passes on its flits of 8 octets (drivers/infiniband/hw/hfi1/mad.c,
-//! `pma_get_opa_port_dctrs`). Old kernels keep 64 bits under `counters_ext` and let those of `counters` stop at
-//! their highest value, which is refused. Error counters of 4, 8 or 16 bits stop at theirs as well: the kernel's
-//! document says so, and they stay there until somebody resets them.
+//! By the kernel's document the data counters have units of four octets on every link layer: drivers of RoCE
+//! divide by 4 (mlx5, `pma_cnt_ext_assign`). Only Omni-Path's driver passes on its flits of 8 octets
+//! (drivers/infiniband/hw/hfi1/mad.c, `pma_get_opa_port_dctrs`). Old kernels have 64-bit counters under
+//! `counters_ext`, and those of `counters` stop at their highest value, which the source rejects. Error
+//! counters of 4, 8 or 16 bits also stop at their highest value until somebody resets them, by the same
+//! document.
 //!
-//! A port has the labels `device` and `port`, and `link_layer` for its state and rate. Which of `hw_counters` there
-//! are is the driver's choice: taken are those that say what goes wrong, under one name for all drivers that
-//! count the same. What one driver alone knows of its own workings is left out.
+//! A port has the labels `device` and `port`, and `link_layer` for its state and rate. Each driver chooses its
+//! `hw_counters`. The source reads those that count errors and congestion, under one name for all drivers that
+//! count the same event. It leaves out counters of a single driver's internals.
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
@@ -32,9 +33,9 @@ const DIR: &str = "sys/class/infiniband";
 const OCTETS: f64 = 4.0;
 /// Octets in a flit of Omni-Path.
 const FLIT_OCTETS: f64 = 8.0;
-/// Where a counter of 32 bits stops, in octets.
+/// Value at which a 32-bit counter stops, in octets.
 const STOPPED: &[f64] = &[u32::MAX as f64 * OCTETS];
-/// No port carries more octets in a second: 8 times the fastest of today.
+/// Upper bound of a port's octets per second: 8 times the fastest port of today.
 const OCTETS_RATE_MAX: f64 = 800e9;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -47,7 +48,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/sys/class/infiniband/*/ports/*/hw_counters/*",
         "/sys/class/infiniband/*/device/driver",
     ],
-    cost: "up to 30 files a port; each may ask the adapter's firmware, which takes some tens of microseconds",
+    cost: "up to 30 files a port; each may query the adapter's firmware, which takes some tens of microseconds",
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[
@@ -55,8 +56,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&PORT[1].1).never(STOPPED).rate(OCTETS_RATE_MAX),
     ],
     options: &[
-        include("Only these devices: names, or patterns with `*`; none means all."),
-        exclude("", "Devices to leave out if `include` names none: names, or patterns with `*`."),
+        include("Only these devices: names, or patterns with `*`; empty means all."),
+        exclude("", "Devices to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
 };
@@ -66,12 +67,12 @@ static ACTIVE: Metric =
 static LINK_UP: Metric = Metric::gauge(
     "infiniband_link_up",
     Unit::Count,
-    "1 while a port's cable carries a signal that both ends understand; else 0.",
+    "1 while the physical link of a port is up; else 0.",
 );
 static SPEED: Metric = Metric::gauge(
     "infiniband_bytes_per_second",
     Unit::Count,
-    "Bytes that a port could carry in a second at its rate now, in either direction.",
+    "Capacity of a port at its current rate, in bytes per second and direction.",
 );
 
 /// `counters/`: the kernel's name and the metric. The first two count data.
@@ -80,38 +81,38 @@ static PORT: [(&str, Metric); 19] = [
     ("port_rcv_data", bytes("infiniband_received_bytes_total", "Bytes received.")),
     (
         "port_xmit_packets",
-        count("infiniband_transmitted_packets_total", "Packets sent, also bad ones."),
+        count("infiniband_transmitted_packets_total", "Packets sent, including bad ones."),
     ),
     (
         "port_rcv_packets",
-        count("infiniband_received_packets_total", "Packets received, also bad ones."),
+        count("infiniband_received_packets_total", "Packets received, including bad ones."),
     ),
     (
         "multicast_xmit_packets",
         count(
             "infiniband_transmitted_multicast_total",
-            "The part of infiniband_transmitted_packets_total to many.",
+            "The part of infiniband_transmitted_packets_total that were multicast.",
         ),
     ),
     (
         "multicast_rcv_packets",
         count(
             "infiniband_received_multicast_total",
-            "The part of infiniband_received_packets_total to many.",
+            "The part of infiniband_received_packets_total that were multicast.",
         ),
     ),
     (
         "port_xmit_wait",
         count(
             "infiniband_transmit_waits_total",
-            "Ticks of the port's clock with data to send and no credit to send it.",
+            "Ticks of the port's clock with data to send but no credit to send it.",
         ),
     ),
     (
         "port_xmit_discards",
         count(
             "infiniband_transmitted_dropped_total",
-            "Packets not sent as the port was down or congested.",
+            "Packets not sent because the port was down or congested.",
         ),
     ),
     (
@@ -122,33 +123,33 @@ static PORT: [(&str, Metric); 19] = [
         "port_rcv_remote_physical_errors",
         count(
             "infiniband_received_remote_errors_total",
-            "Packets received that were marked bad on their way.",
+            "Packets received that were marked bad on the way.",
         ),
     ),
     (
         "port_rcv_switch_relay_errors",
         count(
             "infiniband_received_relay_errors_total",
-            "Packets received that could not be passed on.",
+            "Packets received that could not be forwarded.",
         ),
     ),
     (
         "port_xmit_constraint_errors",
         count(
             "infiniband_transmitted_constraint_errors_total",
-            "Packets not sent as a rule forbade it.",
+            "Packets not sent because of a partition or filter rule.",
         ),
     ),
     (
         "port_rcv_constraint_errors",
         count(
             "infiniband_received_constraint_errors_total",
-            "Packets received and dropped as a rule forbade them.",
+            "Packets received and dropped because of a partition or filter rule.",
         ),
     ),
     (
         "symbol_error",
-        count("infiniband_symbol_errors_total", "Small errors on the lanes of the link."),
+        count("infiniband_symbol_errors_total", "Minor errors on the lanes of the link."),
     ),
     (
         "link_error_recovery",
@@ -159,21 +160,21 @@ static PORT: [(&str, Metric); 19] = [
         "local_link_integrity_errors",
         count(
             "infiniband_integrity_errors_total",
-            "Times that errors of the link passed their threshold.",
+            "Times that errors of the link exceeded their threshold.",
         ),
     ),
     (
         "excessive_buffer_overrun_errors",
         count(
             "infiniband_buffer_overruns_total",
-            "Times that the port's buffers ran over again and again.",
+            "Times that the port's buffers overran repeatedly.",
         ),
     ),
     (
         "VL15_dropped",
         count(
             "infiniband_management_dropped_total",
-            "Packets of the subnet's management dropped for want of room.",
+            "Subnet management packets dropped for lack of buffers.",
         ),
     ),
 ];
@@ -182,68 +183,71 @@ static PORT: [(&str, Metric); 19] = [
 static DRIVER: [(&[&str], Metric); 12] = [
     (
         &["out_of_buffer"],
-        count("infiniband_no_buffer_total", "Packets dropped as no receive request was there."),
+        count(
+            "infiniband_no_buffer_total",
+            "Packets dropped because no receive request was posted.",
+        ),
     ),
     (
         &["out_of_sequence", "oos_drop_count"],
-        count("infiniband_out_of_sequence_total", "Packets that came out of their order."),
+        count("infiniband_out_of_sequence_total", "Packets received out of order."),
     ),
     (
         &["packet_seq_err", "seq_err_naks_rcvd", "SeqNak"],
-        count("infiniband_sequence_naks_total", "Refusals received as a packet was missing."),
+        count(
+            "infiniband_sequence_naks_total",
+            "Negative acknowledgements received because of a missing packet.",
+        ),
     ),
     (
         &["local_ack_timeout_err", "to_retransmits", "RcTimeOut"],
         count(
             "infiniband_timeouts_total",
-            "Times that an answer did not come in time and was asked for again.",
+            "Acknowledgement timeouts that caused a retransmission.",
         ),
     ),
     (
         &["rnr_nak_retry_err", "rnr_naks_rcvd", "RnrNak"],
         count(
             "infiniband_not_ready_total",
-            "Refusals received as the other side had no receive request.",
+            "Negative acknowledgements received because the other side had no receive request.",
         ),
     ),
     (
         &["duplicate_request", "dup_req", "RcDupRew"],
-        count("infiniband_duplicate_requests_total", "Requests received that had come before."),
+        count("infiniband_duplicate_requests_total", "Duplicate requests received."),
     ),
     (
         &["implied_nak_seq_err"],
         count(
             "infiniband_implied_naks_total",
-            "Answers that came out of order and so refused what was before them.",
+            "Responses out of order, which imply that earlier ones were lost.",
         ),
     ),
     (
         &["np_cnp_sent", "tx_cnp_pkts", "cnpSent"],
-        count("infiniband_congestion_notices_sent_total", "Notices of congestion sent."),
+        count("infiniband_congestion_notices_sent_total", "Congestion notification packets sent."),
     ),
     (
         &["rp_cnp_handled", "rx_cnp_pkts", "cnpHandled"],
-        count("infiniband_congestion_notices_total", "Notices of congestion received and obeyed."),
+        count(
+            "infiniband_congestion_notices_total",
+            "Congestion notification packets received and handled.",
+        ),
     ),
     (
         &["np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"],
-        count(
-            "infiniband_congestion_marks_total",
-            "Packets received that were marked for congestion.",
-        ),
+        count("infiniband_congestion_marks_total", "Packets received with a congestion mark."),
     ),
     (
         &["rx_icrc_encapsulated"],
-        count(
-            "infiniband_checksum_errors_total",
-            "Packets of RoCE received with a wrong checksum.",
-        ),
+        count("infiniband_checksum_errors_total", "RoCE packets received with a wrong checksum."),
     ),
     (
         &["roce_adp_retrans"],
         count(
             "infiniband_adaptive_retransmits_total",
-            "Packets of RoCE sent again by the adaptive rule.",
+            "RoCE packets retransmitted by the adaptive algorithm.",
         ),
     ),
 ];
@@ -258,10 +262,7 @@ const fn bytes(name: &'static str, help: &'static str) -> Metric {
 
 static METRICS: [&Metric; 3 + PORT.len() + DRIVER.len()] = metrics();
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "below the lengths, and evaluated when the program is built"
-)]
+#[expect(clippy::indexing_slicing, reason = "below the lengths, and evaluated at compile time")]
 const fn metrics() -> [&'static Metric; 3 + PORT.len() + DRIVER.len()] {
     let mut metrics = [&ACTIVE; 3 + PORT.len() + DRIVER.len()];
     (metrics[1], metrics[2]) = (&LINK_UP, &SPEED);
@@ -313,7 +314,7 @@ impl Source for Infiniband {
 
 fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
     for device in walk.names(DIR) {
-        if !choice.says(&device).unwrap_or(true) {
+        if !choice.includes(&device).unwrap_or(true) {
             continue;
         }
         let driver = walk.link(&format!("{DIR}/{device}/device/driver"));
@@ -331,7 +332,7 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
                 |t| is_state(t, 5),
                 (),
             );
-            // Hundredths of a gigabit are 1 250 000 bytes.
+            // A hundredth of a gigabit per second is 1 250 000 bytes per second.
             let rate = format!("{dir}/rate");
             walk.file_as(&rate, &SPEED, &labels, 1.0 / 1_250_000.0, hundredths_of_gigabits, ());
             counters(walk, &dir, &[("device", &*device), ("port", &port)], flits);
@@ -339,7 +340,7 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
     }
 }
 
-/// The counters of a port that this driver has.
+/// Adds the counters of a port that its driver has.
 fn counters(walk: &mut Walk<'_, ()>, dir: &str, labels: &[(&'static str, &str)], flits: bool) {
     let here = walk.names(&format!("{dir}/counters"));
     let old = walk.names(&format!("{dir}/counters_ext"));
@@ -355,7 +356,7 @@ fn counters(walk: &mut Walk<'_, ()>, dir: &str, labels: &[(&'static str, &str)],
             () if here.iter().any(|file| file == name) => format!("{dir}/counters/{name}"),
             () => continue,
         };
-        // An adapter that does not count this says `N/A (no PMA)`.
+        // An adapter without this counter reports `N/A (no PMA)`.
         if walk.text(&path).is_some_and(|text| number(text.as_bytes()).is_some()) {
             walk.file(&path, metric, labels, per_unit, ());
         }
@@ -368,7 +369,7 @@ fn counters(walk: &mut Walk<'_, ()>, dir: &str, labels: &[(&'static str, &str)],
     }
 }
 
-/// Whether `4: ACTIVE` is of this number.
+/// Whether a text such as `4: ACTIVE` has the wanted state number.
 fn is_state(text: &[u8], wanted: u64) -> Option<i64> {
     let digits = text.split(|byte| *byte == b':').next()?;
     Some(i64::from(number(digits)? == wanted))

@@ -1,20 +1,21 @@
-//! Network interfaces themselves: whether they are up, how fast, how large their packets may be, their addresses.
+//! Network interfaces: state, speed, MTU and addresses.
 //!
-//! Reads `/sys/class/net/NAME/` (Linux 2.6.33; Documentation/ABI/testing/sysfs-class-net), and asks for addresses by
-//! netlink, see [`kernel::addresses`], every 10 s at most; interfaces that come are found within a minute:
+//! Reads `/sys/class/net/NAME/` (Linux 2.6.33; Documentation/ABI/testing/sysfs-class-net), and requests
+//! addresses by netlink, see [`kernel::addresses`], at most every 10 s. New interfaces are found within a
+//! minute:
 //!
 //! ```text
-//! eth0/operstate        up              lo has `unknown`, and is up
-//! eth0/speed            25000           millions of bits in a second; -1 where the driver does not know
+//! eth0/operstate        up              lo has `unknown` although it is up
+//! eth0/speed            25000           megabits per second; -1 where the driver does not know
 //! eth0/duplex           full
 //! eth0/mtu              1500
 //! eth0/carrier_changes  2
 //! eth0/address          02:00:00:00:00:01
 //! ```
 //!
-//! A link that came up slower than its card, or that comes and goes, slows a whole job. Speed and duplex of an
-//! interface that is down are no sample. Shown are interfaces with hardware of their own, as under `network`, in the
-//! agent's own network namespace; what they carried is told there.
+//! A link that is slower than its card, or that goes down repeatedly, slows a whole job. Speed and duplex of
+//! an interface that is down give no sample. By default the source reads interfaces with hardware of their
+//! own, in the agent's own network namespace. Their traffic is in source `network`.
 
 use crate::reading::parts::InterfaceChoice;
 use crate::reading::values::{Values, Walk};
@@ -26,18 +27,18 @@ use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const DIR: &str = "sys/class/net";
-/// Bytes in a second for each million of bits.
+/// Bytes per second in a megabit per second.
 const BYTES_OF_MEGABIT: f64 = 125_000.0;
-/// How often addresses are asked for, at most.
+/// Minimum interval between requests for addresses.
 const ADDRESSES_EVERY_US: i64 = 10 * Timestamp::SECOND;
-/// Most addresses told.
+/// Maximum number of addresses reported.
 const ADDRESSES_MAX: usize = 1000;
-/// `SPEED_UNKNOWN` as drivers print it that take it for a number without sign.
+/// `SPEED_UNKNOWN`, as printed by drivers that treat it as an unsigned number.
 const UNKNOWN: i64 = u32::MAX as i64;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "interfaces",
-    help: "Whether network interfaces are up, how fast, how large their packets may be, and their addresses.",
+    help: "State, speed, MTU and addresses of network interfaces.",
     reads: &[
         "/sys/class/net/*/{operstate,speed,duplex,mtu,carrier_changes,address,ifindex}",
         "/sys/class/net/*/device/{uevent,driver}",
@@ -55,7 +56,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "addresses",
             kind: Kind::Switch,
             default: "true",
-            help: "Also the addresses of IPv4 and IPv6, 1000 at most.",
+            help: "Also the IPv4 and IPv6 addresses, at most 1000.",
         },
     ],
     open,
@@ -66,30 +67,30 @@ static UP: Metric =
 static SPEED: Metric = Metric::gauge(
     "interfaces_bytes_per_second",
     Unit::Count,
-    "Bytes that an interface could carry in a second in either direction.",
+    "Capacity of an interface, in bytes per second and direction.",
 );
 static FULL_DUPLEX: Metric = Metric::gauge(
     "interfaces_full_duplex",
     Unit::Count,
-    "1 where an interface carries both directions at a time, 0 where one.",
+    "1 if an interface is full duplex, 0 if it is half duplex.",
 );
 static MTU: Metric =
-    Metric::gauge("interfaces_mtu_bytes", Unit::Bytes, "Largest packet of an interface.");
+    Metric::gauge("interfaces_mtu_bytes", Unit::Bytes, "Largest packet of an interface (MTU).");
 static CARRIER_CHANGES: Metric = Metric::counter(
     "interfaces_carrier_changes_total",
     Unit::Count,
-    "Times that the link of an interface came or went.",
+    "Times that the link of an interface went up or down.",
 );
 static HARDWARE: Metric = Metric::gauge(
     "interfaces_hardware",
     Unit::Count,
-    "1 for each interface, with its hardware address and driver in its labels.",
+    "1 for each interface; the labels have its hardware address and driver.",
 );
 
 static ADDRESS: Metric = Metric::gauge(
     "interfaces_address",
     Unit::Count,
-    "1 for each address of IPv4 or IPv6 that an interface has, with it in its labels.",
+    "1 for each IPv4 or IPv6 address of an interface; the labels have the address.",
 );
 
 struct Interfaces {
@@ -97,18 +98,18 @@ struct Interfaces {
     choice: InterfaceChoice,
     absent: &'static str,
     addresses_wanted: bool,
-    /// The numbers and names of those that are shown.
-    shown: Vec<(u32, String)>,
-    /// When addresses were asked for.
-    asked: Option<Timestamp>,
-    /// As they were told last: the interface, the address, its prefix.
+    /// Indexes and names of the selected interfaces.
+    selected: Vec<(u32, String)>,
+    /// Time of the last request for addresses.
+    requested: Option<Timestamp>,
+    /// Result of that request: the interface, the address, its prefix.
     addresses: Vec<[Box<str>; 3]>,
-    /// How that went.
+    /// State of that request.
     state: PartState,
 }
 
 const NOTHING: [&str; 2] = [
-    "/sys/class/net: no interface with hardware of its own; the option `virtual` shows the others",
+    "/sys/class/net: no interface with hardware of its own; the option `virtual` adds the others",
     "/sys/class/net: no interface that the options choose",
 ];
 
@@ -118,8 +119,8 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         choice: InterfaceChoice::of(open.options, false),
         absent: open.options.nothing(&SPEC, &["include", "exclude", "virtual"], NOTHING),
         addresses_wanted: open.options.switch("addresses"),
-        shown: Vec::new(),
-        asked: None,
+        selected: Vec::new(),
+        requested: None,
         addresses: Vec::new(),
         state: PartState::Ok,
     }))
@@ -127,22 +128,23 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Interfaces {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let Self { files, choice, absent, addresses_wanted, shown, asked, addresses, state } = self;
+        let Self { files, choice, absent, addresses_wanted, selected, requested, addresses, state } =
+            self;
         files.look(cx.root, cx.now, absent, |found| {
-            *shown = walk(found, choice);
-            *asked = None;
+            *selected = walk(found, choice);
+            *requested = None;
         })?;
         let is_due = |at: Timestamp| cx.now.since(at).saturating_abs() >= ADDRESSES_EVERY_US;
-        if *addresses_wanted && asked.is_none_or(is_due) {
-            *asked = Some(cx.now);
-            *state = addresses_of(cx.root, shown, addresses);
+        if *addresses_wanted && requested.is_none_or(is_due) {
+            *requested = Some(cx.now);
+            *state = addresses_of(cx.root, selected, addresses);
         }
         let mut of = out.of_device();
         let read = files.each(|file, number| match u64::try_from(number) {
             Ok(changes) if file.is(&CARRIER_CHANGES) => file.counter(&mut of, changes, cx.boot),
             Ok(0) if file.is(&SPEED) => {}
             Ok(_) if !file.is(&SPEED) || number < UNKNOWN => file.gauge(&mut of, number),
-            // Of a driver that does not know.
+            // The driver does not know the speed.
             _ => {}
         });
         for [interface, address, prefix] in &*addresses {
@@ -156,9 +158,9 @@ impl Source for Interfaces {
     }
 }
 
-/// Finds the files; which interfaces are shown: their numbers and names.
+/// Adds the files of the selected interfaces; returns their indexes and names.
 fn walk(walk: &mut Walk<'_, ()>, choice: &InterfaceChoice) -> Vec<(u32, String)> {
-    let mut shown = Vec::new();
+    let mut selected = Vec::new();
     for name in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{name}/{file}");
         if !choice.shows(walk.root(), &name) {
@@ -175,15 +177,15 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &InterfaceChoice) -> Vec<(u32, String)>
         let labels = [("interface", &*name), ("address", &address), ("driver", &driver)];
         walk.file_as(&at("ifindex"), &HARDWARE, &labels, 1.0, |_| Some(1), ());
         let index = walk.text(&at("ifindex")).and_then(|text| text.parse().ok());
-        shown.extend(index.map(|index| (index, name)));
+        selected.extend(index.map(|index| (index, name)));
     }
-    shown
+    selected
 }
 
-/// Asks for the addresses of these interfaces.
+/// Requests the addresses of these interfaces.
 fn addresses_of(
     root: &Root,
-    shown: &[(u32, String)],
+    selected: &[(u32, String)],
     addresses: &mut Vec<[Box<str>; 3]>,
 ) -> PartState {
     addresses.clear();
@@ -192,7 +194,7 @@ fn addresses_of(
         Err(error) => return PartState::Not(error.into()),
     };
     for Address { index, ip, prefix } in all {
-        let Some((_, name)) = shown.iter().find(|(known, _)| *known == index) else { continue };
+        let Some((_, name)) = selected.iter().find(|(known, _)| *known == index) else { continue };
         if addresses.len() >= ADDRESSES_MAX {
             let why = format!("more addresses than {ADDRESSES_MAX}; the rest is left out");
             return PartState::Not(SourceError::broken(why));
@@ -202,7 +204,7 @@ fn addresses_of(
     PartState::Ok
 }
 
-/// Of an interface that does not tell its state, such as `lo`, it is known that it was not taken down.
+/// An interface without a state, such as `lo`, reports `unknown` and counts as up.
 fn up(text: &[u8]) -> Option<i64> {
     (!text.is_empty()).then(|| i64::from(matches!(text, b"up" | b"unknown")))
 }
@@ -226,7 +228,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn an_address_that_comes_is_told_at_the_next_reading() {
+    fn a_new_address_is_reported_after_at_most_10_seconds() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -242,7 +244,7 @@ mod tests {
         let mut source = open(&Open { root: &root, options: &options, boot }).unwrap();
         let jobs = Jobs::default();
         let mut out = Sink::of_source(&SPEC, DeviceId::new("n").unwrap());
-        let mut told = |second| {
+        let mut addresses_at = |second| {
             let now = Timestamp::from_seconds(second);
             let cx = Context {
                 root: &root,
@@ -259,9 +261,9 @@ mod tests {
             out.sealed();
             count
         };
-        assert_eq!(told(100), 1);
+        assert_eq!(addresses_at(100), 1);
         write(".jobmeter/addresses", "2 192.0.2.7/24\n2 2001:db8::7/64\n");
-        assert_eq!(told(101), 1);
-        assert_eq!(told(110), 2);
+        assert_eq!(addresses_at(101), 1);
+        assert_eq!(addresses_at(110), 2);
     }
 }

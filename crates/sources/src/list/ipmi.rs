@@ -1,21 +1,23 @@
-//! What the board's own computer (BMC) tells: temperatures, voltages, currents, fans, power; and the whole node's power.
+//! Sensors of the baseboard management controller (BMC): temperatures, voltages, currents, fans, power; and
+//! the power of the whole node.
 //!
-//! Asks it through `/dev/ipmi0`, see [`kernel::ipmi`], and starts no program:
+//! The source sends requests through `/dev/ipmi0`, see [`kernel::ipmi`], and starts no program:
 //!
 //! ```text
-//! Get SDR              each sensor's name, unit and factors, once, when the source is opened
-//! Get Sensor Reading   each sensor that reads numbers
-//! Get Power Reading    the node's power (DCMI 1.5 §6.6.1), where the BMC knows it
-//! 30h/B3h, 30h/9Ch     the node's power, current and energy, where the BMC is Dell's
+//! Get SDR              each sensor's name, unit and factors, once, when the source opens
+//! Get Sensor Reading   each sensor with numeric readings
+//! Get Power Reading    the node's power (DCMI 1.5 §6.6.1), if the BMC supports it
+//! 30h/B3h, 30h/9Ch     the node's power, current and energy, on a BMC of Dell
 //! ```
 //!
-//! A sensor has the labels `sensor`, its maker's name, and `number`, its own; within a unit of the BMC other than the
-//! first, the unit's stands before it: `1:106`. One that is off, absent or not scanned gives no sample. Not told:
-//! sensors of states, of other controllers, of units without a metric, of curves that only the BMC knows.
+//! A sensor has two labels: `sensor`, the maker's name, and `number`, its sensor number. For a logical unit
+//! of the BMC other than the first, the unit precedes the number: `1:106`. A sensor that is off, absent or
+//! not scanned gives no sample. The source leaves out discrete sensors, sensors of other controllers, of
+//! units without a metric, and with non-linear curves.
 //!
-//! BMCs are slow: milliseconds to a tenth of a second a request. So this source is read rarely, sends one request
-//! at a time, and does not wait for it: it looks for the answer every 5 ms and goes on. Only at the first reading it
-//! waits. Samples carry the instant of their answer.
+//! A BMC needs from 1 ms to 100 ms per request. The source is therefore read rarely, sends one request
+//! at a time, and does not block: it polls for the answer every 5 ms. Only the first reading
+//! waits. Samples have the time of their answer.
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::wrapping::Wrapping;
@@ -29,16 +31,16 @@ use kernel::ipmi::{
 use model::{Metric, Unit};
 use std::time::Duration;
 
-/// How often an answer is looked for.
+/// Polling interval for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// No node takes more power.
+/// Upper bound of a node's power.
 const WATTS_MAX: u32 = 100_000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "ipmi",
-    help: "Sensors of the board's own computer, and the whole node's power as that tells it.",
+    help: "Sensors of the baseboard management controller (BMC), and the power of the whole node.",
     reads: &["/dev/ipmi0"],
-    cost: "some tens of microseconds a sensor; the answers take milliseconds each, for which nobody waits",
+    cost: "some tens of microseconds a sensor; each answer takes milliseconds, without blocking the agent",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[
         &TEMPERATURE,
@@ -57,19 +59,19 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&TEMPERATURE).within(-60.0, 200.0),
         Sane::of(&VOLTAGE).within(-60.0, 1000.0),
         Sane::of(&CURRENT).within(-1000.0, 1000.0),
-        // A supply that stands by takes 0 W for ever.
+        // An unused standby supply reports a constant 0 W, so `stuck` does not apply.
         Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
         Sane::of(&FAN).within(0.0, 2000.0),
         Sane::of(&LEVEL).within(0.0, 10.0),
-        // A node that runs takes some power.
+        // A running node uses some power.
         Sane::of(&DCMI_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
         Sane::of(&DCMI_POWER_MEAN).within(1.0, 60_000.0).never(&[65_535.0]),
         Sane::of(&DELL_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
         Sane::of(&DELL_CURRENT).within(0.0, 1000.0),
     ],
     options: &[
-        include("Only these sensors: names, or patterns with `*`; none means all."),
-        exclude("", "Sensors to leave out if `include` names none: names, or patterns with `*`."),
+        include("Only these sensors: names, or patterns with `*`; empty means all."),
+        exclude("", "Sensors to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
 };
@@ -80,44 +82,45 @@ static VOLTAGE: Metric = Metric::gauge("ipmi_voltage_volts", Unit::Volts, "Volta
 static CURRENT: Metric =
     Metric::gauge("ipmi_current_amperes", Unit::Amperes, "Current at a sensor.");
 static POWER: Metric = Metric::gauge("ipmi_power_watts", Unit::Watts, "Power at a sensor.");
-static FAN: Metric = Metric::gauge("ipmi_fan_hertz", Unit::Hertz, "Turns of a fan in a second.");
+static FAN: Metric =
+    Metric::gauge("ipmi_fan_hertz", Unit::Hertz, "Revolutions of a fan per second.");
 static LEVEL: Metric = Metric::gauge(
     "ipmi_level_ratio",
     Unit::Ratio,
-    "Share of some whole at a sensor, such as a fan's drive or a part's use.",
+    "Value of a percent sensor, such as a fan's drive or a component's use.",
 )
 .steps(100);
 static DCMI_POWER: Metric =
-    Metric::gauge("ipmi_dcmi_power_watts", Unit::Watts, "Power of the node, as DCMI has it.");
+    Metric::gauge("ipmi_dcmi_power_watts", Unit::Watts, "Power of the node, by DCMI.");
 static DCMI_POWER_MEAN: Metric = Metric::gauge(
     "ipmi_dcmi_power_mean_watts",
     Unit::Watts,
-    "Power of the node, the mean of the time that the BMC chooses.",
+    "Power of the node by DCMI, mean over an interval that the BMC chooses.",
 );
 static DELL_POWER: Metric =
     Metric::gauge("ipmi_dell_power_watts", Unit::Watts, "Power of the node, by a Dell BMC.");
 static DELL_CURRENT: Metric = Metric::gauge(
     "ipmi_dell_current_amperes",
     Unit::Amperes,
-    "Current that the node takes, by a Dell BMC.",
+    "Input current of the node, by a Dell BMC.",
 )
 .steps(10);
 static DELL_ENERGY: Metric = Metric::counter(
     "ipmi_dell_energy_joules_total",
     Unit::Joules,
-    "Energy of the node since a Dell BMC was first asked, in steps of a watt hour.",
+    "Energy of the node since the first reading, by a Dell BMC, in steps of 1 Wh.",
 );
 
-/// What is asked in each round.
+/// A request of each round.
 #[derive(Debug)]
-enum Question {
+enum Query {
     Sensor { sensor: Analog, number: Box<str> },
     Dcmi,
     Dell,
     DellEnergy,
 }
 
-impl Question {
+impl Query {
     fn request(&self) -> Request {
         match self {
             Self::Sensor { sensor, .. } => Request::new(0x04, sensor.unit, 0x2d, &[sensor.number]),
@@ -130,12 +133,12 @@ impl Question {
 
 struct Ipmi {
     bmc: Bmc,
-    questions: Vec<Question>,
-    /// The question whose answer is waited for, and since when; none between two rounds.
-    asked: Option<(usize, u64)>,
-    /// Samples of this round.
-    told: usize,
-    /// How the last round failed, until the next tick tells it.
+    queries: Vec<Query>,
+    /// Index of the pending query, and the time of its request; `None` between two rounds.
+    pending: Option<(usize, u64)>,
+    /// Number of values in this round.
+    values: usize,
+    /// Error of the last round, until the next tick returns it.
     failed: Option<SourceError>,
     is_begun: bool,
     energy: Option<Wrapping>,
@@ -146,47 +149,47 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let choice = Choice::of(open.options);
     let identity = bmc.ask(&Request::new(0x06, 0, 0x01, &[])).map_err(worded)?;
     let identity = Identity::parse(identity)
-        .ok_or_else(|| SourceError::broken("the BMC does not tell what it is"))?;
-    let mut questions = Vec::new();
+        .ok_or_else(|| SourceError::broken("the BMC does not identify itself"))?;
+    let mut queries = Vec::new();
     for sensor in read_repository(&mut bmc).map_err(worded)?.sensors {
-        if choice.says(&sensor.name).unwrap_or(true) {
-            // Each unit of the BMC counts its own.
+        if choice.includes(&sensor.name).unwrap_or(true) {
+            // Sensor numbers are unique only within a unit of the BMC.
             let number = match sensor.unit {
                 0 => sensor.number.to_string(),
                 unit => format!("{unit}:{}", sensor.number),
             };
             let number = number.into();
-            questions.push(Question::Sensor { sensor, number });
+            queries.push(Query::Sensor { sensor, number });
         }
     }
-    // Asked once whether they are known at all: what a BMC refuses it is not asked for again and again.
-    if bmc.ask(&Question::Dcmi.request()).map_err(worded)?.first() == Some(&0) {
-        questions.push(Question::Dcmi);
+    // Probe each command once: the BMC gets no further requests that it does not support.
+    if bmc.ask(&Query::Dcmi.request()).map_err(worded)?.first() == Some(&0) {
+        queries.push(Query::Dcmi);
     }
     if identity.maker == Identity::DELL {
-        if DellPower::parse(bmc.ask(&Question::Dell.request()).map_err(worded)?).is_some() {
-            questions.push(Question::Dell);
+        if DellPower::parse(bmc.ask(&Query::Dell.request()).map_err(worded)?).is_some() {
+            queries.push(Query::Dell);
         }
-        let energy = bmc.ask(&Question::DellEnergy.request()).map_err(worded)?;
+        let energy = bmc.ask(&Query::DellEnergy.request()).map_err(worded)?;
         if DellPower::watt_hours(energy).is_some() {
-            questions.push(Question::DellEnergy);
+            queries.push(Query::DellEnergy);
         }
     }
-    if questions.is_empty() {
+    if queries.is_empty() {
         return Err(SourceError::absent(open.options.nothing(
             &SPEC,
             &["include", "exclude"],
             [
-                "the BMC has no sensor of numbers",
-                "the BMC has no sensor of numbers that the options choose",
+                "the BMC has no numeric sensor",
+                "the BMC has no numeric sensor that the options choose",
             ],
         )));
     }
     Ok(Box::new(Ipmi {
         bmc,
-        questions,
-        asked: None,
-        told: 0,
+        queries,
+        pending: None,
+        values: 0,
         failed: None,
         is_begun: false,
         energy: None,
@@ -196,7 +199,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 fn worded(error: IpmiError) -> SourceError {
     match error {
         IpmiError::Absent(why) => SourceError::absent(why),
-        IpmiError::Denied(why) => SourceError::denied(why, "read and write on it"),
+        IpmiError::Denied(why) => SourceError::denied(why, "read and write access to it"),
         late @ IpmiError::Late(_) => SourceError::broken(format!("timed out: {late}")),
         IpmiError::Failed(why) => SourceError::broken(why),
     }
@@ -204,57 +207,58 @@ fn worded(error: IpmiError) -> SourceError {
 
 impl Source for Ipmi {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        self.go_on(Duration::ZERO, cx, out);
-        // A round that is still under way when the next is due goes on.
+        self.poll(Duration::ZERO, cx, out);
+        // A round that is still in progress when the next one is due continues.
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        if self.asked.is_none() {
-            self.told = 0;
-            self.ask(0);
-            // So that the first tick has numbers; where there is but one, they are the only ones.
+        if self.pending.is_none() {
+            self.values = 0;
+            self.request(0);
+            // Wait once, so that the first tick has values; `--once` has no other tick.
             let patience = if self.is_begun { Duration::ZERO } else { ANSWER_TIME_MAX };
             self.is_begun = true;
-            self.go_on(patience, cx, out);
+            self.poll(patience, cx, out);
         }
         self.failed.take().map_or(Ok(()), Err)
     }
 
     fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        self.go_on(Duration::ZERO, cx, out);
+        self.poll(Duration::ZERO, cx, out);
         Ok(())
     }
 
     fn drain_every(&self) -> Option<Duration> {
-        self.asked.map(|_| LOOK_EVERY)
+        self.pending.map(|_| LOOK_EVERY)
     }
 }
 
 impl Ipmi {
-    /// Asks a question, if there is one of that place; else the round is over.
-    fn ask(&mut self, place: usize) {
-        let Some(question) = self.questions.get(place) else {
-            self.asked = None;
-            if self.told == 0 {
-                self.failed = Some(SourceError::broken("the BMC has no reading of any sensor"));
+    /// Sends the query with this index; after the last one, ends the round.
+    fn request(&mut self, index: usize) {
+        let Some(query) = self.queries.get(index) else {
+            self.pending = None;
+            if self.values == 0 {
+                self.failed = Some(SourceError::broken("no sensor of the BMC has a reading"));
             }
             return;
         };
-        match self.bmc.begin(&question.request()) {
-            Ok(()) => self.asked = Some((place, monotonic_us())),
+        match self.bmc.begin(&query.request()) {
+            Ok(()) => self.pending = Some((index, monotonic_us())),
             Err(error) => self.fail(error),
         }
     }
 
-    /// Takes the answers that are there, each for `patience` at most, and asks on.
-    fn go_on(&mut self, patience: Duration, cx: &Context<'_>, out: &mut Sink) {
-        while let Some((place, since_us)) = self.asked {
+    /// Handles available answers, waiting at most `patience` for each, and sends the following queries.
+    fn poll(&mut self, patience: Duration, cx: &Context<'_>, out: &mut Sink) {
+        while let Some((index, since_us)) = self.pending {
             match self.bmc.poll(patience) {
                 Ok(Some(answer)) => {
-                    if let Some(question) = self.questions.get(place) {
-                        self.told += usize::from(tell(question, answer, &mut self.energy, cx, out));
+                    if let Some(query) = self.queries.get(index) {
+                        let is_value = push(query, answer, &mut self.energy, cx, out);
+                        self.values += usize::from(is_value);
                     }
-                    self.ask(place + 1);
+                    self.request(index + 1);
                 }
                 Ok(None) => {
                     let waited = Duration::from_micros(monotonic_us().saturating_sub(since_us));
@@ -268,44 +272,44 @@ impl Ipmi {
         }
     }
 
-    /// Ends the round: a BMC that does not answer one question is not asked the next.
+    /// Ends the round: a BMC that does not answer gets no further query in it.
     fn fail(&mut self, error: IpmiError) {
-        self.asked = None;
+        self.pending = None;
         self.failed = Some(worded(error));
     }
 }
 
-/// Tells what an answer says; whether it says anything.
-fn tell(
-    question: &Question,
+/// Pushes the values of an answer; returns whether it has any.
+fn push(
+    query: &Query,
     answer: &[u8],
     energy: &mut Option<Wrapping>,
     cx: &Context<'_>,
     out: &mut Sink,
 ) -> bool {
     let mut of = out.of_device();
-    match question {
-        Question::Sensor { sensor, number } => {
+    match query {
+        Query::Sensor { sensor, number } => {
             let Some(value) = sensor.value(answer) else { return false };
             let (metric, value) = in_base_unit(sensor.measures, value);
             of.gauge(metric, &[("sensor", &sensor.name), ("number", number)], value);
         }
-        Question::Dcmi => {
+        Query::Dcmi => {
             let Some(power) = DcmiPower::parse(answer) else { return false };
             of.gauge(&DCMI_POWER, &[], f64::from(power.now_watts));
             of.gauge(&DCMI_POWER_MEAN, &[], f64::from(power.mean_watts));
         }
-        Question::Dell => {
+        Query::Dell => {
             let Some(power) = DellPower::parse(answer) else { return false };
             of.gauge(&DELL_POWER, &[], f64::from(power.watts));
             of.gauge(&DELL_CURRENT, &[], f64::from(power.deci_amperes) / 10.0);
         }
-        Question::DellEnergy => {
+        Query::DellEnergy => {
             let Some(watt_hours) = DellPower::watt_hours(answer).map(u64::from) else {
                 return false;
             };
             let counted = energy.get_or_insert(Wrapping::new(cx.now, watt_hours));
-            // Somebody may set it to zero; it does not go round within a node's life.
+            // An administrator may reset it; it does not wrap within a node's life.
             let a_second = u64::from(WATTS_MAX / 3600);
             let (total, start) = counted.add(cx.now, watt_hours, u64::MAX, a_second);
             if let Some(from) = counted.lost() {

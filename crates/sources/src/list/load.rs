@@ -1,4 +1,4 @@
-//! Load: how many tasks want to run, averaged by the kernel over 1, 5 and 15 minutes.
+//! Load: number of tasks that are ready to run, averaged by the kernel over 1, 5 and 15 minutes.
 //!
 //! Reads `/proc/loadavg` (any Linux), see [`kernel::loadavg`]. One small file: about 1 µs.
 
@@ -8,7 +8,7 @@ use model::{Metric, Unit};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "load",
-    help: "How many tasks want to run.",
+    help: "Number of tasks that are ready to run.",
     reads: &["/proc/loadavg"],
     cost: "one file",
     every: Every::Tick,
@@ -34,7 +34,7 @@ static RUNNABLE: Metric = Metric::gauge(
     "Tasks that run or wait for a processor now.",
 );
 static TASKS: Metric =
-    Metric::gauge("load_tasks", Unit::Count, "All tasks of the node, every thread counted.");
+    Metric::gauge("load_tasks", Unit::Count, "All tasks of the node, counting every thread.");
 
 struct Load {
     file: KeptFile,

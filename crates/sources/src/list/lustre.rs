@@ -1,8 +1,8 @@
 //! The Lustre client: bytes and operations of each mount, requests to each server's target, messages of its network.
 //!
-//! Reads `llite/MOUNT/stats`, `mdc/TARGET/stats`, `osc/TARGET/stats` and `lnet/stats`, wherever the version has them:
-//! under `/proc/fs/lustre` (to 2.11), `/sys/kernel/debug/lustre` (from 2.11 on, for root alone) or `/sys/fs/lustre`; see
-//! [`kernel::lustre`] for the forms:
+//! Reads `llite/MOUNT/stats`, `mdc/TARGET/stats`, `osc/TARGET/stats` and `lnet/stats`. Their directory
+//! depends on the version: `/proc/fs/lustre` (to 2.11), `/sys/kernel/debug/lustre` (from 2.11, only for root)
+//! or `/sys/fs/lustre`. See [`kernel::lustre`] for the formats:
 //!
 //! ```text
 //! read_bytes                27 samples [bytes] 1 30000000 34556
@@ -10,12 +10,12 @@
 //! req_waittime              900 samples [usec] 10 5000 450000 900000000
 //! ```
 //!
-//! A mount has the labels `filesystem` and `client` (the two parts of its name, `scratch-ffff9e0c4e1a3000`), a target
-//! `target` (`scratch-OST0003`) and `client`. A line that has counted nothing is not in the file, and no
-//! sample; one that appears counts from the reading before. What
-//! programs read and wrote through the page cache is `lustre_read_bytes_total`; what went over the network is
-//! `lustre_target_read_bytes_total`. Which operations there are is the version's choice; each is one with the label
-//! `operation`, its time only where the version measures it.
+//! A mount has the labels `filesystem` and `client` (the two parts of its name, `scratch-ffff9e0c4e1a3000`),
+//! a target `target` (`scratch-OST0003`) and `client`. The file omits a line that has counted nothing, so it
+//! gives no sample; a line that appears later starts at the previous reading. Reads and writes of programs,
+//! including the page cache, are in `lustre_read_bytes_total`; network traffic is in
+//! `lustre_target_read_bytes_total`. The operations depend on the version; each has the label `operation`,
+//! and a time only where the version measures it.
 
 use crate::reading::parts::Roster;
 use crate::reading::values::{Value, Values, Walk};
@@ -26,7 +26,7 @@ use model::setting;
 use model::setting::OptionSpec;
 use model::{Metric, Timestamp, Unit};
 
-// Those of debugfs last: they are closed to others than root, which is no matter where the others have it.
+// debugfs last: it needs root, which does not matter if another directory has the files.
 static DIRS: [&str; 3] = ["proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre"];
 static LNET: [&str; 2] = ["proc/sys/lnet/stats", "sys/kernel/debug/lnet/stats"];
 
@@ -37,7 +37,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "{/proc/fs,/sys/kernel/debug,/sys/fs}/lustre/{llite,mdc,osc}/*/stats",
         "{/sys/kernel/debug,/proc/sys}/lnet/stats",
     ],
-    cost: "a file for each mount, target and the network; a file system of 500 targets has as many files",
+    cost: "one file per mount, per target and for the network; a file system of 500 targets has 500 files",
     every: Every::Tick,
     metrics: &[
         &READS,
@@ -67,7 +67,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "prefix",
             kind: setting::Kind::List("WORD"),
             default: "",
-            help: "Only file systems of these names; none means all.",
+            help: "Only file systems with these names; empty means all.",
         },
         OptionSpec {
             name: "targets",
@@ -84,7 +84,7 @@ static READ_BYTES: Metric = bytes("lustre_read_bytes_total", "Bytes that program
 static WRITES: Metric = count("lustre_writes_total", "Writes of programs.");
 static WRITTEN_BYTES: Metric = bytes("lustre_written_bytes_total", "Bytes that programs wrote.");
 static OPERATIONS: Metric =
-    count("lustre_operations_total", "Operations of one kind that programs asked for.");
+    count("lustre_operations_total", "Operations of one kind that programs requested.");
 static OPERATION_TIME: Metric =
     micros("lustre_operation_seconds_total", "Time that operations of one kind took.");
 static REQUESTS: Metric =
@@ -98,18 +98,18 @@ static TARGET_READ_BYTES: Metric =
 static TARGET_WRITTEN_BYTES: Metric =
     bytes("lustre_target_written_bytes_total", "Bytes written to a target.");
 static MESSAGES: Metric =
-    Metric::gauge("lustre_lnet_messages", Unit::Count, "Messages of LNet that are handled now.");
+    Metric::gauge("lustre_lnet_messages", Unit::Count, "LNet messages in progress.");
 static LNET_ERRORS: Metric = count("lustre_lnet_errors_total", "Errors of LNet.");
 static LNET_COUNTS: [Metric; 4] = [
     count("lustre_lnet_sent_total", "Messages that LNet sent."),
     count("lustre_lnet_received_total", "Messages that LNet received."),
-    count("lustre_lnet_routed_total", "Messages that LNet passed on."),
+    count("lustre_lnet_routed_total", "Messages that LNet forwarded."),
     count("lustre_lnet_dropped_total", "Messages that LNet dropped."),
 ];
 static LNET_BYTES: [Metric; 4] = [
     bytes("lustre_lnet_sent_bytes_total", "Bytes that LNet sent."),
     bytes("lustre_lnet_received_bytes_total", "Bytes that LNet received."),
-    bytes("lustre_lnet_routed_bytes_total", "Bytes that LNet passed on."),
+    bytes("lustre_lnet_routed_bytes_total", "Bytes that LNet forwarded."),
     bytes("lustre_lnet_dropped_bytes_total", "Bytes that LNet dropped."),
 ];
 
@@ -125,11 +125,11 @@ const fn micros(name: &'static str, help: &'static str) -> Metric {
     Metric::counter(name, Unit::Seconds, help).steps(1_000_000)
 }
 
-/// What is kept of a file.
+/// State of a file.
 #[derive(Debug)]
 struct File {
     kind: Kind,
-    /// Its lines: one appears when it has something to count.
+    /// Its lines: a line appears with its first event.
     lines: Roster,
 }
 
@@ -173,15 +173,15 @@ impl Source for Lustre {
         let read = files.each_text(|file, text| match file.kept.kind {
             Kind::Lnet => push_lnet(file, text, cx.boot, &mut of),
             kind => {
-                // Taken out while the file shows its labels.
+                // Taken out, because `file` is borrowed for its labels.
                 let mut lines = std::mem::take(&mut file.kept.lines);
                 lines.begin(cx.boot);
-                let told = push_stats(file, kind, text, &mut lines, cx.boot, &mut of);
-                if told.is_ok() {
+                let result = push_stats(file, kind, text, &mut lines, cx.boot, &mut of);
+                if result.is_ok() {
                     lines.end(cx.now);
                 }
                 file.kept.lines = lines;
-                told
+                result
             }
         });
         read.state("stats", out)
@@ -256,25 +256,26 @@ fn push_lnet(
     boot: Timestamp,
     of: &mut Of<'_>,
 ) -> Result<(), SourceError> {
-    let told = lnet(text).map_err(|e| file.broken(e))?;
-    of.gauge(&MESSAGES, &[], told.messages as f64);
-    of.counter(&LNET_ERRORS, &[], told.errors as f64, boot);
-    for (metric, count) in LNET_COUNTS.iter().zip(told.counts) {
+    let stats = lnet(text).map_err(|e| file.broken(e))?;
+    of.gauge(&MESSAGES, &[], stats.messages as f64);
+    of.counter(&LNET_ERRORS, &[], stats.errors as f64, boot);
+    for (metric, count) in LNET_COUNTS.iter().zip(stats.counts) {
         of.counter(metric, &[], count as f64, boot);
     }
-    for (metric, bytes) in LNET_BYTES.iter().zip(told.bytes) {
+    for (metric, bytes) in LNET_BYTES.iter().zip(stats.bytes) {
         of.counter(metric, &[], bytes as f64, boot);
     }
     Ok(())
 }
 
 fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
-    // Below debugfs nothing tells others than root whether it is there; these do, where the modules are loaded.
+    // debugfs hides its contents from users other than root; these directories show whether the modules
+    // are loaded.
     let is_there =
         ["proc/fs/lustre", "sys/fs/lustre"].iter().any(|dir| !walk.names(dir).is_empty());
     let dirs = DIRS.iter().filter(|dir| is_there || !dir.contains("debug"));
     let mut found = false;
-    // A mount's own directory tells all of it; those of targets are asked for if they are wanted.
+    // A mount's own directory covers the whole mount; targets are read only with the option.
     let kinds = if targets { &["llite", "mdc", "osc"][..] } else { &["llite"] };
     for kind in kinds {
         let mut known = Vec::new();
@@ -309,7 +310,7 @@ fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
             }
         }
     }
-    // A node with the modules and no mount has a network that nobody uses.
+    // Without a mount, the LNet network of loaded modules is unused.
     for path in LNET.iter().take(if found { LNET.len() } else { 0 }) {
         if walk.table(path, &[], Kind::Lnet.into()) {
             break;
@@ -317,7 +318,7 @@ fn walk(walk: &mut Walk<'_, File>, prefix: &[Box<str>], targets: bool) {
     }
 }
 
-/// The file system, the target (none of a mount) and the client in the name of a directory:
+/// The file system, the target (empty for a mount) and the client in the name of a directory:
 /// `scratch-ffff9e0c4e1a3000`, `scratch-OST0003-osc-ffff9e0c4e1a3000`.
 fn parts(name: &str) -> Option<(&str, &str, &str)> {
     let (rest, client) = name.rsplit_once('-')?;
@@ -342,7 +343,7 @@ mod tests {
             ("my-fs-ffff9e0c", Some(("my-fs", "", "ffff9e0c"))),
             ("scratch-OST0003-osc-ffff9e0c", Some(("scratch", "scratch-OST0003", "ffff9e0c"))),
             ("my-fs-MDT0000-mdc-ffff9e0c", Some(("my-fs", "my-fs-MDT0000", "ffff9e0c"))),
-            // Those of a server, which is no client.
+            // A server's own connection, not a client's.
             ("scratch-OST0003-osc-MDT0000", None),
             ("num_refs", None),
             ("scratch-", None),

@@ -1,4 +1,4 @@
-//! Memory: what the machine's memory is used for.
+//! Memory: how the node's memory is used.
 //!
 //! Reads `/proc/meminfo` (any Linux; proc_meminfo(5)), see [`kernel::meminfo`]:
 //!
@@ -8,10 +8,10 @@
 //! HugePages_Total:       0
 //! ```
 //!
-//! Every line of fs/proc/meminfo.c in Linux 6.18, and of x86, PowerPC and s390, has a metric, in bytes but for
-//! the numbers of huge pages, which are counts. A line that the kernel does not write gives no sample. Lines overlap by the
-//! kernel's own definitions; the helps say what is a part of what. Never add them up: what is in use is
-//! `memory_total_bytes − memory_available_bytes`.
+//! Every line of fs/proc/meminfo.c in Linux 6.18, and of x86, PowerPC and s390, has a metric, in bytes except
+//! the counts of huge pages. A line that the kernel does not write gives no sample. Lines overlap by the
+//! kernel's own definitions; the help texts state which is a part of which. Do not add them up: memory in use
+//! is `memory_total_bytes − memory_available_bytes`.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::table::{Row, Table, metrics};
@@ -23,7 +23,7 @@ const PATH: &str = "proc/meminfo";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "memory",
-    help: "What the machine's memory is used for.",
+    help: "How the node's memory is used.",
     reads: &["/proc/meminfo"],
     cost: "about 6 µs on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
@@ -40,23 +40,23 @@ static ROWS: [Row; 69] = [
     bytes(
         &["MemTotal"],
         "memory_total_bytes",
-        "Memory that the kernel manages, its own code and what the firmware keeps not included.",
+        "Memory that the kernel manages, excluding its own code and memory reserved by the firmware.",
     ),
-    bytes(&["MemFree"], "memory_free_bytes", "Memory used for nothing at all."),
+    bytes(&["MemFree"], "memory_free_bytes", "Unused memory."),
     bytes(
         &["MemAvailable"],
         "memory_available_bytes",
-        "The kernel's estimate of what new programs can have without swapping.",
+        "The kernel's estimate of the memory available to new programs without swapping.",
     ),
     bytes(
         &["Buffers"],
         "memory_buffers_bytes",
-        "Cache of raw block devices, file system metadata above all.",
+        "Cache of raw block devices, mostly file system metadata.",
     ),
     bytes(
         &["Cached"],
         "memory_cached_bytes",
-        "Cache of files, shared memory and tmpfs included, buffers and swap cache not.",
+        "Cache of files, including shared memory and tmpfs, excluding buffers and swap cache.",
     ),
     bytes(
         &["SwapCached"],
@@ -134,14 +134,14 @@ static ROWS: [Row; 69] = [
     bytes(
         &["Zswapped"],
         "memory_zswapped_bytes",
-        "What memory_zswap_bytes would be without compression.",
+        "Size of the swapped data in memory_zswap_bytes before compression.",
     ),
-    bytes(&["Dirty"], "memory_dirty_bytes", "Cached data that waits to be written to disk."),
-    bytes(&["Writeback"], "memory_writeback_bytes", "Cached data that is being written to disk."),
+    bytes(&["Dirty"], "memory_dirty_bytes", "Cached data waiting to be written to disk."),
+    bytes(&["Writeback"], "memory_writeback_bytes", "Cached data being written to disk."),
     bytes(
         &["AnonPages"],
         "memory_anon_bytes",
-        "Pages of processes that belong to no file and are mapped, huge ones included.",
+        "Mapped pages of processes that belong to no file, including huge pages.",
     ),
     bytes(
         &["Mapped"],
@@ -156,18 +156,18 @@ static ROWS: [Row; 69] = [
     bytes(
         &["KReclaimable"],
         "memory_kernel_reclaimable_bytes",
-        "Memory of the kernel that it gives back when others need it; memory_slab_reclaimable_bytes is a part of it.",
+        "Kernel memory that can be reclaimed under pressure; memory_slab_reclaimable_bytes is a part of it.",
     ),
     bytes(&["Slab"], "memory_slab_bytes", "Data structures of the kernel."),
     bytes(
         &["SReclaimable"],
         "memory_slab_reclaimable_bytes",
-        "The part of memory_slab_bytes that can be given back, such as cached directory entries.",
+        "The part of memory_slab_bytes that can be reclaimed, such as cached directory entries.",
     ),
     bytes(
         &["SUnreclaim"],
         "memory_slab_unreclaimable_bytes",
-        "The part of memory_slab_bytes that cannot be given back.",
+        "The part of memory_slab_bytes that cannot be reclaimed.",
     ),
     bytes(
         &["KernelStack"],
@@ -203,17 +203,17 @@ static ROWS: [Row; 69] = [
     bytes(
         &["CommitLimit"],
         "memory_commit_limit_bytes",
-        "What may be promised to processes if overcommitting is forbidden.",
+        "Limit of memory_committed_bytes if overcommitting is forbidden.",
     ),
     bytes(
         &["Committed_AS"],
         "memory_committed_bytes",
-        "What has been promised to processes, used or not.",
+        "Memory promised to processes, used or not.",
     ),
     bytes(
         &["VmallocTotal"],
         "memory_vmalloc_total_bytes",
-        "Addresses that the kernel has for its own mappings; no memory.",
+        "Address space for the kernel's own mappings; not memory.",
     ),
     bytes(
         &["VmallocUsed"],
@@ -228,17 +228,17 @@ static ROWS: [Row; 69] = [
     bytes(
         &["Percpu"],
         "memory_percpu_bytes",
-        "Memory that the kernel keeps once for each processor.",
+        "Memory that the kernel allocates once per processor.",
     ),
     bytes(
         &["EarlyMemtestBad"],
         "memory_memtest_bad_bytes",
-        "Memory that the test at boot found to be bad.",
+        "Memory that the test at boot found defective.",
     ),
     bytes(
         &["HardwareCorrupted"],
         "memory_hardware_corrupted_bytes",
-        "Memory taken out of use for hardware errors.",
+        "Memory withdrawn from use because of hardware errors.",
     ),
     bytes(
         &["AnonHugePages"],
@@ -264,7 +264,7 @@ static ROWS: [Row; 69] = [
     bytes(
         &["CmaTotal"],
         "memory_cma_total_bytes",
-        "Memory set apart for devices that need it in one piece.",
+        "Memory reserved for devices that need contiguous memory.",
     ),
     bytes(
         &["CmaFree"],
@@ -279,12 +279,12 @@ static ROWS: [Row; 69] = [
     bytes(
         &["Balloon"],
         "memory_balloon_bytes",
-        "Memory that this virtual machine gave back to its host.",
+        "Memory that this virtual machine returned to its host.",
     ),
     count(
         &["HugePages_Total"],
         "memory_huge_pages",
-        "Huge pages in the pool that the administrator set apart.",
+        "Huge pages in the pool that the administrator configured.",
     ),
     count(
         &["HugePages_Free"],
@@ -294,7 +294,7 @@ static ROWS: [Row; 69] = [
     count(
         &["HugePages_Rsvd"],
         "memory_huge_pages_reserved",
-        "Huge pages of the pool that are promised and not allocated yet; a part of memory_huge_pages_free.",
+        "Huge pages of the pool that are reserved but not allocated yet; a part of memory_huge_pages_free.",
     ),
     count(
         &["HugePages_Surp"],
@@ -304,7 +304,7 @@ static ROWS: [Row; 69] = [
     bytes(
         &["Hugepagesize"],
         "memory_huge_page_bytes",
-        "Size of one huge page of the pool that the four numbers count.",
+        "Size of one huge page of the default pool.",
     ),
     bytes(
         &["Hugetlb"],

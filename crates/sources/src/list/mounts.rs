@@ -1,4 +1,4 @@
-//! Mounts: how many there are of each type, and what is mounted where from a disk.
+//! Mounts: their number by type, and each mount of a disk.
 //!
 //! Reads `/proc/self/mounts`, see [`kernel::mounts`], and `/proc/filesystems` (any Linux; proc_filesystems(5)):
 //!
@@ -8,10 +8,10 @@
 //!         ext4
 //! ```
 //!
-//! A number of mounts that grows without end slows every look at a path, and a shared file system that is missing on
-//! one node of a job shows here. What lies on a disk, whose type is not `nodev`, is told one by one with the
-//! labels `device`, `mount`, `type` and `options`, in all [`SHOWN_MAX`] at most; how full it is tells `filesystem`. The
-//! mounts are those of the agent's own mount namespace.
+//! A growing number of mounts slows every path lookup, and a shared file system that is missing on one node
+//! of a job shows here. A file system on a disk, with a type that is not `nodev`, is reported individually
+//! with the labels `device`, `mount`, `type` and `options`, at most [`REPORTED_MAX`]; source `filesystem` has
+//! its usage. The source reads the agent's own mount namespace.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, exclude, include};
@@ -23,14 +23,14 @@ use std::time::Duration;
 
 const PATH: &str = "proc/self/mounts";
 const TYPES: &str = "proc/filesystems";
-/// Most mounts told one by one.
-const SHOWN_MAX: usize = 1000;
-/// Longest text of a label here; a longer one is left out, as a part of it would say something else.
+/// Maximum number of mounts reported individually.
+const REPORTED_MAX: usize = 1000;
+/// Maximum length of a label here; a longer text is left out, because a cut one could have another meaning.
 const LABEL_BYTES_MAX: usize = 1000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "mounts",
-    help: "How many mounts there are of each type, and what is mounted where from a disk.",
+    help: "Number of mounts of each type, and each mount of a disk.",
     reads: &["/proc/self/mounts", "/proc/filesystems"],
     cost: "about 8 µs on 2 virtual cores, Linux 6.18, with 20 mounts; grows with them",
     every: Every::AtLeast(Duration::from_secs(60)),
@@ -38,9 +38,12 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     sane: &[],
     options: &[
         include(
-            "Only mounts at these places are told one by one: paths, or patterns with `*`; none means all but those of `exclude`.",
+            "Only these mount points are reported individually: paths, or patterns with `*`; empty means all except those of `exclude`.",
         ),
-        exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
+        exclude(
+            "",
+            "Mount points to leave out if `include` is empty: paths, or patterns with `*`.",
+        ),
     ],
     open,
 };
@@ -50,14 +53,14 @@ static OF_TYPE: Metric =
 static ON_DISK: Metric = Metric::gauge(
     "mounts_on_disk",
     Unit::Count,
-    "1 for each mount of a file system on a disk, with what and where in its labels.",
+    "1 for each mount of a file system on a disk; the labels have device and mount point.",
 );
 
 struct Mounts {
     file: TickFile,
     types: TickFile,
     choice: Choice,
-    /// The texts from which the rest was made.
+    /// The text that the following fields were parsed from.
     text: Vec<u8>,
     of_type: Vec<(Box<str>, u32)>,
     on_disk: Vec<OnDisk>,
@@ -112,7 +115,7 @@ impl Source for Mounts {
             of.gauge(&ON_DISK, &labels, 1.0);
         }
         if self.left_out > 0 {
-            let why = format!("{} mounts are more than {SHOWN_MAX} and left out", self.left_out);
+            let why = format!("{} mounts are more than {REPORTED_MAX} and left out", self.left_out);
             out.part("on_disk", PartState::Not(SourceError::broken(why)));
         } else {
             out.part("on_disk", PartState::Ok);
@@ -137,8 +140,8 @@ impl Mounts {
                 None => of_type.push((kind.as_ref().into(), 1)),
             }
             let on = is_on_disk(&mount, types).then(|| OnDisk::new(&mount));
-            match on.filter(|on| choice.says(&on.mount).unwrap_or(true)) {
-                Some(_) if on_disk.len() >= SHOWN_MAX => *left_out += 1,
+            match on.filter(|on| choice.includes(&on.mount).unwrap_or(true)) {
+                Some(_) if on_disk.len() >= REPORTED_MAX => *left_out += 1,
                 Some(on) => on_disk.push(on),
                 None => {}
             }
@@ -147,7 +150,7 @@ impl Mounts {
     }
 }
 
-/// Whether the file system lies on a disk: its type is not `nodev`. ZFS is, and lies on disks of its own.
+/// Whether the file system is on a disk: its type is not `nodev`. ZFS is `nodev`, but on disks of its own.
 fn is_on_disk(mount: &Mount<'_>, types: &[u8]) -> bool {
     !mount.device.is_empty()
         && (lines(types).any(|line| line.trim_ascii() == mount.kind) || mount.kind == b"zfs")
@@ -173,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_a_disk() {
+    fn only_file_systems_on_a_disk() {
         let types = b"nodev\tsysfs\nnodev\ttmpfs\n\text4\nnodev\tnfs4\n\tvfat\nnodev\tzfs\n";
         let on_disk = |device: &'static [u8], kind: &'static [u8]| {
             is_on_disk(&Mount { device, path: b"/x", kind, options: b"rw" }, types)
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_left_out_and_not_cut() {
+    fn a_label_that_is_too_long_is_left_out_not_cut() {
         let options = "x".repeat(LABEL_BYTES_MAX + 1);
         let mount = Mount {
             device: b"/dev/a",

@@ -7,14 +7,14 @@
 //!   eth0: 208452484   11191    0    0    0     0          0         0   716302    6404    0    0    0     0       0          0
 //! ```
 //!
-//! Shown are interfaces with hardware of their own, with the label `interface`: bridges, bonds, VLANs and the
-//! ends of containers count again what the hardware counts. Hardware is what has a `device` under
-//! `/sys/class/net/NAME`; where `/sys/class/net` cannot be asked, all but `lo` is shown. The interfaces are
-//! those of the agent's own network namespace. A driver that keeps 32 bits begins at 0 again after 4 GiB;
-//! what was counted between the last reading and that moment is lost. An interface that appears after the
-//! first reading counts from the reading before it. InfiniBand carries its traffic past these counters.
+//! By default the source reads interfaces with hardware of their own, with the label `interface`: bridges,
+//! bonds, VLANs and the ends of containers would count the same bytes again. An interface with hardware has a
+//! `device` under `/sys/class/net/NAME`; if `/sys/class/net` is not readable, the source reads all except
+//! `lo`. It reads the agent's own network namespace. A driver with 32-bit counters wraps after 4 GiB; bytes
+//! between the last reading and the wrap are lost. An interface that appears after the first reading counts
+//! from the previous reading. InfiniBand traffic bypasses these counters.
 //!
-//! Of jobs, those with a network namespace to themselves have bytes: see `network/jobs.rs`.
+//! Jobs with a network namespace of their own also have byte counts: see `network/jobs.rs`.
 
 mod jobs;
 
@@ -29,9 +29,9 @@ use model::{JobKey, Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const PATH: &str = "proc/net/dev";
-/// How long no drain is needed while no job comes.
+/// Maximum time without a drain while no job arrives.
 const NO_DRAIN: Duration = Duration::from_hours(1);
-/// There wherever interfaces can be told apart: every network namespace has `lo`.
+/// Exists in every network namespace in which `/sys/class/net` is readable.
 const LOOPBACK: &str = "sys/class/net/lo/uevent";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -76,7 +76,7 @@ static RECEIVED: [Metric; 8] = [
     count("network_received_errors_total", "Bad packets received."),
     count(
         "network_received_dropped_total",
-        "Packets received and dropped for want of memory or of a taker.",
+        "Packets received and dropped for lack of memory or of a receiver.",
     ),
     count(
         "network_received_fifo_errors_total",
@@ -95,7 +95,7 @@ static TRANSMITTED: [Metric; 8] = [
     bytes("network_transmitted_bytes_total", "Bytes sent."),
     count("network_transmitted_packets_total", "Packets sent."),
     count("network_transmitted_errors_total", "Packets that could not be sent."),
-    count("network_transmitted_dropped_total", "Packets dropped on their way out."),
+    count("network_transmitted_dropped_total", "Packets dropped before sending."),
     count(
         "network_transmitted_fifo_errors_total",
         "Packets not sent because the send queue of the hardware ran dry.",
@@ -103,7 +103,7 @@ static TRANSMITTED: [Metric; 8] = [
     count("network_transmitted_collisions_total", "Collisions on the wire."),
     count(
         "network_transmitted_carrier_errors_total",
-        "Packets not sent for loss of carrier, a late collision, a failed heartbeat or an abort.",
+        "Packets not sent because of a lost carrier, a late collision, a failed heartbeat or an abort.",
     ),
     count("network_transmitted_compressed_total", "Compressed packets sent."),
 ];
@@ -158,7 +158,7 @@ impl Source for Network {
     }
 
     fn quiet(&self) -> Option<Quiet<'_>> {
-        // A job that comes wakes all that wait.
+        // The agent wakes every waiting source when a job arrives.
         Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
     }
 

@@ -10,11 +10,12 @@
 //!                 READ: 9 10 0 1548 4096 12 340 371 0
 //! ```
 //!
-//! A mount has the labels `mount` and `export`. Of several mounts of one export the first is shown, as they share their
-//! numbers. These are in the kernel's memory: no server is asked, and one that is silent holds nothing up. What
-//! programs read (`nfs_read_bytes_total`) and what came from the server differ by what the page cache knew. With the
-//! option `operations`, each operation of each mount. The client's numbers over all mounts have 32 bits; told is what
-//! was counted since the first reading. A mount that appears after it counts from the reading before.
+//! A mount has the labels `mount` and `export`. Of several mounts of one export the source reads the first,
+//! as they share their counters. The kernel keeps these in memory: no request goes to a server, so an
+//! unresponsive one blocks nothing. Bytes read by programs (`nfs_read_bytes_total`) and bytes read from the
+//! server differ by the page cache. The option `operations` adds each operation of each mount. The client's
+//! counters over all mounts have 32 bits; their metrics count since the first reading. A mount that appears
+//! later counts from the previous reading.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, Roster, exclude, include};
@@ -28,14 +29,14 @@ use std::borrow::Cow;
 
 const PATH: &str = "proc/self/mountstats";
 const RPC: &str = "proc/net/rpc/nfs";
-/// The client's numbers begin at 0 again after so many.
+/// Range at which the client's counters wrap.
 const ROUND: u64 = 1 << 32;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "nfs",
-    help: "Bytes, requests and times of each mount of NFS.",
+    help: "Bytes, requests and times of each NFS mount.",
     reads: &["/proc/self/mountstats", "/proc/net/rpc/nfs"],
-    cost: "two files; grows with the mounts, each of which has some 80 lines",
+    cost: "two files; grows with the mounts, by some 80 lines each",
     every: Every::Tick,
     metrics: &[
         &BYTES[0],
@@ -62,14 +63,17 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     sane: &[],
     options: &[
         include(
-            "Only mounts at these places: paths, or patterns with `*`; none means all but those of `exclude`.",
+            "Only these mount points: paths, or patterns with `*`; empty means all except those of `exclude`.",
         ),
-        exclude("", "Places to leave out if `include` names none: paths, or patterns with `*`."),
+        exclude(
+            "",
+            "Mount points to leave out if `include` is empty: paths, or patterns with `*`.",
+        ),
         OptionSpec {
             name: "operations",
             kind: Kind::Switch,
             default: "false",
-            help: "Also each operation alone: some 140 more series a mount.",
+            help: "Also each single operation: some 140 more series per mount.",
         },
     ],
     open,
@@ -77,16 +81,16 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 /// In the order of [`kernel::nfs::Bytes`].
 static BYTES: [Metric; 6] = [
+    bytes("nfs_read_bytes_total", "Bytes that programs read, excluding direct reads."),
+    bytes("nfs_written_bytes_total", "Bytes that programs wrote, excluding direct writes."),
     bytes(
-        "nfs_read_bytes_total",
-        "Bytes that programs read, those past the page cache not included.",
+        "nfs_direct_read_bytes_total",
+        "Bytes that programs read directly, bypassing the page cache.",
     ),
     bytes(
-        "nfs_written_bytes_total",
-        "Bytes that programs wrote, those past the page cache not included.",
+        "nfs_direct_written_bytes_total",
+        "Bytes that programs wrote directly, bypassing the page cache.",
     ),
-    bytes("nfs_direct_read_bytes_total", "Bytes that programs read past the page cache."),
-    bytes("nfs_direct_written_bytes_total", "Bytes that programs wrote past the page cache."),
     bytes("nfs_server_read_bytes_total", "Bytes of files read from the server."),
     bytes("nfs_server_written_bytes_total", "Bytes of files written to the server."),
 ];
@@ -94,19 +98,16 @@ static BYTES: [Metric; 6] = [
 /// In the order of [`Totals::columns`].
 static REQUESTS: [Metric; 9] = [
     count("nfs_requests_total", "Requests to the server that were answered."),
-    count("nfs_retransmits_total", "Times that a request was sent again."),
-    count("nfs_timeouts_total", "Times that an answer did not come in time."),
-    bytes(
-        "nfs_sent_bytes_total",
-        "Bytes sent to the server, what stands around the data included.",
-    ),
+    count("nfs_retransmits_total", "Retransmissions of requests."),
+    count("nfs_timeouts_total", "Requests that timed out."),
+    bytes("nfs_sent_bytes_total", "Bytes sent to the server, including protocol headers."),
     bytes(
         "nfs_received_bytes_total",
-        "Bytes received from the server, what stands around the data included.",
+        "Bytes received from the server, including protocol headers.",
     ),
     millis("nfs_queue_seconds_total", "Time that requests waited to be sent."),
     millis("nfs_response_seconds_total", "Time that requests waited for their answers."),
-    millis("nfs_request_seconds_total", "Time that requests took in all."),
+    millis("nfs_request_seconds_total", "Total time of requests."),
     count("nfs_errors_total", "Requests that failed."),
 ];
 
@@ -121,11 +122,11 @@ static CLIENT: [Metric; 3] = [
     count("nfs_client_requests_total", "Requests of all mounts, since the first reading."),
     count(
         "nfs_client_retransmits_total",
-        "Requests of all mounts sent again, since the first reading.",
+        "Retransmissions of all mounts, since the first reading.",
     ),
     count(
         "nfs_client_refreshes_total",
-        "Credentials of all mounts refreshed, since the first reading.",
+        "Credential refreshes of all mounts, since the first reading.",
     ),
 ];
 
@@ -147,7 +148,7 @@ struct Nfs {
     choice: Choice,
     one_by_one: bool,
     roster: Roster,
-    /// The exports seen in this reading, each with a line end: none of them has one.
+    /// The exports seen in this reading, each followed by a line feed, which no export contains.
     exports: Vec<u8>,
     client: [(Sum, Option<u64>); 3],
 }
@@ -179,26 +180,26 @@ impl Source for Nfs {
         exports.clear();
         roster.begin(cx.boot);
         let mut of = out.of_device();
-        let mut telling = Telling { roster, choice, boot: cx.boot, of: &mut of };
+        let mut output = Output { roster, choice, boot: cx.boot, of: &mut of };
         let mut mount = Mount::default();
-        mountstats(file.read()?, |told| match told {
+        mountstats(file.read()?, |stat| match stat {
             MountStat::Mount { export, path } => {
-                mount.push(&mut telling);
+                mount.push(&mut output);
                 let known = exports.split(|byte| *byte == b'\n').any(|known| known == export);
                 exports.extend_from_slice(export);
                 exports.push(b'\n');
                 mount = if known { Mount::default() } else { Mount::new(export, path) };
             }
-            MountStat::Bytes(told) => mount.bytes = Some(told),
+            MountStat::Bytes(bytes) => mount.bytes = Some(bytes),
             MountStat::Operation { name, numbers } => {
                 mount.totals.get_or_insert_default().add(&numbers);
                 if *one_by_one {
-                    mount.push_operation(name, &numbers, &mut telling);
+                    mount.push_operation(name, &numbers, &mut output);
                 }
             }
         })
         .map_err(|e| broken(PATH, e))?;
-        mount.push(&mut telling);
+        mount.push(&mut output);
         roster.end(cx.now);
         Ok(())
     }
@@ -207,18 +208,18 @@ impl Source for Nfs {
 impl Nfs {
     fn push_client(&mut self, now: Timestamp, of: &mut Of<'_>) -> Result<(), SourceError> {
         let file = self.rpc.as_mut().map_err(|error| error.clone())?;
-        let told = rpc(file.read()?).map_err(|e| broken(RPC, e))?;
-        let values = [told.calls, told.retransmits, told.refreshes];
+        let client = rpc(file.read()?).map_err(|e| broken(RPC, e))?;
+        let values = [client.calls, client.retransmits, client.refreshes];
         for ((metric, (sum, last)), value) in CLIENT.iter().zip(&mut self.client).zip(values) {
             sum.add(last, value, Some(ROUND));
-            let (total, start) = sum.told(now);
+            let (total, start) = sum.total(now);
             of.counter(metric, &[], total as f64, start);
         }
         Ok(())
     }
 }
 
-/// A mount while it is read; an empty path is none, or one whose export has been read.
+/// A mount during a reading; the path is empty before the first mount and for an export read before.
 #[derive(Default)]
 struct Mount<'a> {
     export: Cow<'a, str>,
@@ -227,29 +228,29 @@ struct Mount<'a> {
     totals: Option<Totals>,
 }
 
-/// What is needed to tell of a mount.
-struct Telling<'a, 'b> {
+/// Destination and selection of a mount's values.
+struct Output<'a, 'b> {
     roster: &'a mut Roster,
     choice: &'a Choice,
     boot: Timestamp,
     of: &'a mut Of<'b>,
 }
 
-impl Telling<'_, '_> {
-    /// Shows the labels of a mount and its start, if it is to be shown.
+impl Output<'_, '_> {
+    /// Calls `push` with the labels of a mount and its start, if the mount is selected.
     fn with(
         &mut self,
         mount: &Mount<'_>,
-        tell: impl FnOnce(&mut Of<'_>, [(&str, &str); 2], Timestamp),
+        push: impl FnOnce(&mut Of<'_>, [(&str, &str); 2], Timestamp),
     ) {
         if mount.path.is_empty() {
             return;
         }
-        let shown = |path: &str| self.choice.says(path).unwrap_or(true);
+        let shown = |path: &str| self.choice.includes(path).unwrap_or(true);
         let label = |path: &[u8]| String::from_utf8_lossy(&unescape(path)).into_owned();
         let seen = self.roster.see_as(mount.path, self.boot, shown, label);
         if let Some((path, start)) = seen {
-            tell(self.of, [("mount", path), ("export", &mount.export)], start);
+            push(self.of, [("mount", path), ("export", &mount.export)], start);
         }
     }
 }
@@ -265,7 +266,7 @@ impl Totals {
         let sum = &mut self.sum;
         for (total, part) in [
             (&mut sum.requests, one.requests),
-            // Both are counted when the answer is there.
+            // The kernel counts both when the answer arrives.
             (&mut self.retransmits, one.sent.saturating_sub(one.requests)),
             (&mut sum.timeouts, one.timeouts),
             (&mut sum.sent_bytes, one.sent_bytes),
@@ -303,16 +304,16 @@ impl<'a> Mount<'a> {
         Self { export: String::from_utf8_lossy(export), path, bytes: None, totals: None }
     }
 
-    fn push(&self, telling: &mut Telling<'_, '_>) {
-        telling.with(self, |of, labels, start| {
-            if let Some(told) = &self.bytes {
+    fn push(&self, output: &mut Output<'_, '_>) {
+        output.with(self, |of, labels, start| {
+            if let Some(bytes) = &self.bytes {
                 let columns = [
-                    told.read,
-                    told.written,
-                    told.direct_read,
-                    told.direct_written,
-                    told.server_read,
-                    told.server_written,
+                    bytes.read,
+                    bytes.written,
+                    bytes.direct_read,
+                    bytes.direct_written,
+                    bytes.server_read,
+                    bytes.server_written,
                 ];
                 for (metric, value) in BYTES.iter().zip(columns) {
                     of.counter(metric, &labels, value as f64, start);
@@ -327,8 +328,8 @@ impl<'a> Mount<'a> {
         });
     }
 
-    fn push_operation(&self, name: &[u8], numbers: &Operation, telling: &mut Telling<'_, '_>) {
-        telling.with(self, |of, [mount, export], start| {
+    fn push_operation(&self, name: &[u8], numbers: &Operation, output: &mut Output<'_, '_>) {
+        output.with(self, |of, [mount, export], start| {
             let name = String::from_utf8_lossy(name);
             let labels = [mount, export, ("operation", &*name)];
             of.counter(&OPERATIONS, &labels, numbers.requests as f64, start);

@@ -1,4 +1,4 @@
-//! NUMA nodes: the memory of each, and how often memory was taken from the node that was wanted.
+//! NUMA nodes: memory of each node, and allocations on other nodes than wanted.
 //!
 //! Reads `/sys/devices/system/node/nodeN/{meminfo,numastat}` (Linux 2.6.7; Documentation/admin-guide/numastat.rst,
 //! Documentation/ABI/stable/sysfs-devices-node), see [`kernel::meminfo`] and [`kernel::vmstat`]:
@@ -10,7 +10,7 @@
 //! numa_miss 12
 //! ```
 //!
-//! A node has the label `node`. The pages of all nodes together are under `vmstat`, the memory under `memory`.
+//! A node has the label `node`. Source `vmstat` has the sums of these events, source `memory` the total memory.
 
 use crate::reading::table::{Row, Table, metrics};
 use crate::reading::values::{Value, Values, Walk};
@@ -23,7 +23,7 @@ const DIR: &str = "sys/devices/system/node";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "numa",
-    help: "Memory of each NUMA node, and how often it was taken from another node than wanted.",
+    help: "Memory of each NUMA node, and allocations on other nodes than wanted.",
     reads: &["/sys/devices/system/node/node*/{meminfo,numastat}"],
     cost: "about 7 µs a node on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
@@ -35,27 +35,27 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 static ROWS: [Row; 17] = [
     bytes(&["MemTotal"], "numa_total_bytes", "Memory of the node."),
-    bytes(&["MemFree"], "numa_free_bytes", "The part of numa_total_bytes that nothing uses."),
+    bytes(&["MemFree"], "numa_free_bytes", "The part of numa_total_bytes that is unused."),
     bytes(
         &["FilePages"],
         "numa_cached_bytes",
-        "The part of numa_total_bytes with the contents of files, what is shared in memory included.",
+        "The part of numa_total_bytes that caches files, including shared memory.",
     ),
     bytes(
         &["AnonPages"],
         "numa_anon_bytes",
-        "The part of numa_total_bytes that processes made for themselves.",
+        "The part of numa_total_bytes that is anonymous memory of processes.",
     ),
     bytes(&["Mapped"], "numa_mapped_bytes", "The part of numa_cached_bytes that processes map."),
     bytes(
         &["Shmem"],
         "numa_shared_bytes",
-        "The part of numa_cached_bytes shared in memory, tmpfs included.",
+        "The part of numa_cached_bytes that is shared memory or tmpfs.",
     ),
     bytes(
         &["Dirty"],
         "numa_dirty_bytes",
-        "The part of numa_cached_bytes that waits to be written to a disk.",
+        "The part of numa_cached_bytes waiting to be written to a disk.",
     ),
     bytes(
         &["Slab"],
@@ -73,16 +73,16 @@ static ROWS: [Row; 17] = [
         "numa_huge_pages_free",
         "The part of numa_huge_pages that is not allocated.",
     ),
-    events(&["numa_hit"], "numa_hits_total", "Pages taken from the node as wanted."),
+    events(&["numa_hit"], "numa_hits_total", "Pages allocated on the node as wanted."),
     events(
         &["numa_miss"],
         "numa_misses_total",
-        "Pages taken from the node though another was wanted, which had none.",
+        "Pages allocated on the node because the wanted node had none.",
     ),
     events(
         &["numa_foreign"],
         "numa_foreign_total",
-        "Pages wanted from the node and taken from another: each is a miss there.",
+        "Pages wanted on the node but allocated on another: each is a miss there.",
     ),
     events(
         &["interleave_hit"],
@@ -92,12 +92,12 @@ static ROWS: [Row; 17] = [
     events(
         &["local_node"],
         "numa_local_total",
-        "Pages taken from the node by a process that ran on it.",
+        "Pages allocated on the node by a process running on it.",
     ),
     events(
         &["other_node"],
         "numa_remote_total",
-        "Pages taken from the node by a process that ran on another.",
+        "Pages allocated on the node by a process running on another.",
     ),
 ];
 
@@ -113,7 +113,7 @@ const fn events(names: &'static [&'static str], metric: &'static str, help: &'st
     Row { names, metric: Metric::counter(metric, Unit::Count, help) }
 }
 
-/// Which of a node's files it is.
+/// Which file of a node.
 #[derive(Clone, Copy, Debug)]
 enum File {
     Meminfo,

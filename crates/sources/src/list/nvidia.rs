@@ -1,16 +1,19 @@
-//! NVIDIA GPUs and MIG slices: use, memory, power, energy, clocks, temperatures, errors; and which job has them.
+//! NVIDIA GPUs and MIG slices: use, memory, power, energy, clocks, temperatures, errors; and their
+//! assignment to jobs.
 //!
-//! Asks the driver's own library, NVML (driver 450 and later), see [`kernel::nvml`]; without a driver the source is
-//! absent. A GPU has the labels `gpu`, its place on the bus, and `uuid`, which stays the same; a slice has `slice` too.
+//! Calls the driver's own library, NVML (driver 450 and later), see [`kernel::nvml`]; without a driver the
+//! source is absent. A GPU has the labels `gpu`, its index in the driver, and `uuid`, which never changes; a
+//! slice also has `slice`.
 //!
-//! Power and use are what the driver tells: on many models the mean of a second or less, of which the
-//! sensor sees a part; energy is counted by the GPU itself, since the driver was loaded. Bits that are all set stand for
-//! "not known" in this library and are no number here. Bytes on the PCI link come from the counters that drivers from 555 on
-//! have, not from NVML's samples of 20 ms, of which nobody knows what went between.
+//! Power and use are the driver's values: on many models a mean over 1 s or less, of which the sensor samples
+//! a part. The GPU itself counts energy since the driver was loaded. In this library a value with all bits
+//! set means "not known" and gives no sample. Bytes on the PCI link come from the counters of drivers 555 and
+//! later, not from NVML's samples of 20 ms, which miss the traffic between them.
 //!
-//! A GPU is a job's if the job's device cgroup (version 1) lets it in, or if the job's environment names it
-//! (`SLURM_JOB_GPUS`, a UUID in `CUDA_VISIBLE_DEVICES`), or if a process of the job uses it; `nvidia_job_share_ratio` is 1
-//! divided by the number of such jobs. Its energy times that share is the job's.
+//! A GPU belongs to a job in three cases: the job's device cgroup (version 1) permits it, the job's
+//! environment names it (`SLURM_JOB_GPUS`, a UUID in `CUDA_VISIBLE_DEVICES`), or a process of the job uses
+//! it. `nvidia_job_share_ratio` is 1 divided by the number of such jobs. The job's energy is the GPU's energy
+//! times that share.
 
 mod holders;
 
@@ -24,7 +27,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "nvidia",
     help: "NVIDIA GPUs: use, memory, power, energy, clocks, temperatures, errors, and their jobs.",
     reads: &["NVML", "/sys/fs/cgroup/devices/*/devices.list", "/proc/PID/environ"],
-    cost: "that of the driver's library: mostly below a millisecond a GPU",
+    cost: "the cost of the driver's library: mostly below 1 ms a GPU",
     every: Every::AtLeast(Duration::from_secs(1)),
     metrics: &[
         &USE,
@@ -62,7 +65,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     sane: &[
         Sane::of(&USE).within(0.0, 1.0),
         Sane::of(&MEMORY_USE).within(0.0, 1.0),
-        // A GPU that runs takes some power; a card takes less than its slot and plugs can give.
+        // A running GPU uses some power; a card uses less than its slot and plugs can deliver.
         Sane::of(&POWER).within(0.5, 5000.0),
         Sane::of(&POWER_LIMIT).within(0.5, 5000.0),
         Sane::of(&ENERGY).rate(5000.0),
@@ -70,7 +73,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         Sane::of(&MEMORY_CLOCK).within(0.0, 1e11),
         Sane::of(&TEMPERATURE).within(-40.0, 150.0),
         Sane::of(&MEMORY_TEMPERATURE).within(-40.0, 150.0),
-        // Above what PCI 7.0 and NVLink 5 can carry one way.
+        // Above the capacity of PCI 7.0 and NVLink 5 in one direction.
         Sane::of(&PCIE_SENT).rate(3e11),
         Sane::of(&PCIE_RECEIVED).rate(3e11),
         Sane::of(&NVLINK_SENT).rate(4e12),
@@ -81,10 +84,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     open,
 };
 
-static USE: Metric = percent(
-    "nvidia_use_ratio",
-    "Share of the last second or less in which a kernel ran, however small.",
-);
+static USE: Metric =
+    percent("nvidia_use_ratio", "Share of the last second or less in which any kernel ran.");
 static MEMORY_USE: Metric = percent(
     "nvidia_memory_use_ratio",
     "Share of the last second or less in which memory was read or written.",
@@ -92,12 +93,12 @@ static MEMORY_USE: Metric = percent(
 static MEMORY_SIZE: Metric = bytes("nvidia_memory_size_bytes", "Memory of the GPU or slice.");
 static MEMORY_RESERVED: Metric = bytes(
     "nvidia_memory_reserved_bytes",
-    "The part of nvidia_memory_size_bytes that the driver keeps for itself.",
+    "The part of nvidia_memory_size_bytes that the driver reserves for itself.",
 );
 static MEMORY_USED: Metric =
     bytes("nvidia_memory_used_bytes", "The part of nvidia_memory_size_bytes that is in use.");
 static POWER: Metric =
-    Metric::gauge("nvidia_power_watts", Unit::Watts, "Power of the GPU, as its driver means it.")
+    Metric::gauge("nvidia_power_watts", Unit::Watts, "Power of the GPU, averaged by its driver.")
         .steps(1000);
 static POWER_LIMIT: Metric = Metric::gauge(
     "nvidia_power_limit_watts",
@@ -122,7 +123,7 @@ static MEMORY_TEMPERATURE: Metric =
 static THROTTLED: Metric = Metric::gauge(
     "nvidia_throttled",
     Unit::Count,
-    "1 while this reason keeps the clocks from being higher, else 0; several may hold at once.",
+    "1 while this reason limits the clocks, else 0; several can apply at once.",
 );
 static ECC_CORRECTED: Metric = count(
     "nvidia_ecc_corrected_errors_total",
@@ -133,7 +134,7 @@ static ECC_UNCORRECTED: Metric = count(
     "Errors of the memory that were not corrected, since the driver was loaded.",
 );
 static PCIE_REPLAYS: Metric =
-    count("nvidia_pcie_replays_total", "Packets that the PCI link had to send again.");
+    count("nvidia_pcie_replays_total", "Packets that the PCI link retransmitted.");
 static PCIE_SENT: Metric =
     bytes_total("nvidia_pcie_sent_bytes_total", "Bytes that the GPU sent over its PCI link.");
 static PCIE_RECEIVED: Metric = bytes_total(
@@ -143,10 +144,10 @@ static PCIE_RECEIVED: Metric = bytes_total(
 static PCIE_GENERATION: Metric = Metric::gauge(
     "nvidia_pcie_generation",
     Unit::Count,
-    "Generation of the PCI link now; many models lower it while they have nothing to do.",
+    "Current generation of the PCI link; many models lower it while idle.",
 );
 static PCIE_LANES: Metric =
-    Metric::gauge("nvidia_pcie_lanes", Unit::Count, "Lanes of the PCI link now.");
+    Metric::gauge("nvidia_pcie_lanes", Unit::Count, "Current lanes of the PCI link.");
 static NVLINK_SENT: Metric = bytes_total(
     "nvidia_nvlink_sent_bytes_total",
     "Data that the GPU sent over all its NVLinks, in steps of 1 KiB.",
@@ -160,21 +161,21 @@ static NVLINK_FLIT_CRC: Metric =
 static NVLINK_DATA_CRC: Metric =
     count("nvidia_nvlink_data_crc_errors_total", "Wrong checksums of data on all NVLinks.");
 static NVLINK_REPLAYS: Metric =
-    count("nvidia_nvlink_replays_total", "Packets that NVLinks had to send again.");
+    count("nvidia_nvlink_replays_total", "Packets that NVLinks retransmitted.");
 static NVLINK_RECOVERIES: Metric =
-    count("nvidia_nvlink_recoveries_total", "Times that an NVLink had to be set up anew.");
+    count("nvidia_nvlink_recoveries_total", "Recoveries of NVLinks by a new link setup.");
 static PROCESSES: Metric =
     Metric::gauge("nvidia_processes", Unit::Count, "Processes that use the GPU.");
 static JOB_SHARE: Metric = Metric::gauge(
     "nvidia_job_share_ratio",
     Unit::Ratio,
-    "The job's share of a GPU: 1 divided by the number of jobs that have it.",
+    "The job's share of a GPU: 1 divided by the number of jobs with this GPU.",
 );
 static JOB_MEMORY: Metric =
     bytes("nvidia_job_memory_bytes", "Memory of a GPU that processes of the job use.");
 static JOB_USE: Metric = percent(
     "nvidia_job_sm_ratio",
-    "Share of the multiprocessors' time that processes of the job had, at the driver's newest look.",
+    "Share of the multiprocessors' time used by processes of the job, in the driver's latest sample.",
 );
 static JOB_PROCESSES: Metric =
     Metric::gauge("nvidia_job_processes", Unit::Count, "Processes of the job that use a GPU.");
@@ -195,8 +196,8 @@ const fn count(name: &'static str, help: &'static str) -> Metric {
     Metric::counter(name, Unit::Count, help)
 }
 
-/// A number of the library, its metric, and how many of its steps make a unit.
-static TOLD: [(Number, &Metric, f64); 24] = [
+/// A number of the library, its metric, and its steps per unit.
+static NUMBERS: [(Number, &Metric, f64); 24] = [
     (Number::GpuPercent, &USE, 100.0),
     (Number::MemoryPercent, &MEMORY_USE, 100.0),
     (Number::MemoryTotalBytes, &MEMORY_SIZE, 1.0),
@@ -237,12 +238,12 @@ static REASONS: [&str; 9] = [
 ];
 
 struct Nvidia {
-    /// None on a recorded machine.
+    /// `None` on a recorded machine.
     library: Option<Library>,
     gpus: Vec<Gpu>,
     labels: Vec<Labels>,
     holders: Holders,
-    /// When each was last read.
+    /// Time of each GPU's last good reading.
     good: Vec<Timestamp>,
     buf: Vec<u8>,
 }
@@ -261,11 +262,11 @@ impl Labels {
         Self { gpu: gpu.index.to_string().into(), uuid: gpu.uuid.clone(), slice }
     }
 
-    fn with<T>(&self, tell: impl FnOnce(&[(&str, &str)]) -> T) -> T {
+    fn with<T>(&self, visit: impl FnOnce(&[(&str, &str)]) -> T) -> T {
         let (gpu, uuid) = (("gpu", &*self.gpu), ("uuid", &*self.uuid));
         match &self.slice {
-            Some(slice) => tell(&[gpu, ("slice", slice), uuid]),
-            None => tell(&[gpu, uuid]),
+            Some(slice) => visit(&[gpu, ("slice", slice), uuid]),
+            None => visit(&[gpu, uuid]),
         }
     }
 }
@@ -279,7 +280,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         None
     };
     if gpus.is_empty() {
-        return Err(SourceError::absent("NVML knows no GPU"));
+        return Err(SourceError::absent("NVML reports no GPU"));
     }
     let labels = gpus.iter().map(Labels::of).collect();
     let good = vec![Timestamp(0); gpus.len()];
@@ -289,9 +290,9 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 fn worded(error: NvmlError) -> SourceError {
     match error {
         NvmlError::Absent(why) => SourceError::absent(format!(
-            "{why}; needs an NVIDIA GPU and its driver, which brings NVML"
+            "{why}; needs an NVIDIA GPU and its driver, which includes NVML"
         )),
-        NvmlError::Denied(why) => SourceError::denied(why, "read and write on /dev/nvidia*"),
+        NvmlError::Denied(why) => SourceError::denied(why, "read and write access to /dev/nvidia*"),
         NvmlError::Failed(why) => SourceError::broken(why),
     }
 }
@@ -318,14 +319,14 @@ impl Source for Nvidia {
             labels.with(|labels| push(gpu, labels, cx.boot, &mut out.of_device()));
         }
         out.part("gpus", state);
-        self.holders.look(cx, &self.gpus);
+        self.holders.update(cx, &self.gpus);
         self.push_jobs(out);
         Ok(())
     }
 }
 
 fn push(gpu: &Gpu, labels: &[(&str, &str)], boot: Timestamp, out: &mut Of<'_>) {
-    for (number, metric, per_unit) in &TOLD {
+    for (number, metric, per_unit) in &NUMBERS {
         let Some(value) = gpu.get(*number) else { continue };
         let value = value as f64 / per_unit;
         match metric.kind {
@@ -349,7 +350,7 @@ fn push(gpu: &Gpu, labels: &[(&str, &str)], boot: Timestamp, out: &mut Of<'_>) {
             out.gauge(&THROTTLED, labels, if bits >> bit & 1 == 1 { 1.0 } else { 0.0 });
         }
     }
-    // The processes of a divided GPU are those of its slices.
+    // The processes of a divided GPU belong to its slices.
     if gpu.lists_processes && gpu.get(Number::Mig) != Some(1) {
         out.gauge(&PROCESSES, labels, gpu.processes.len() as f64);
     }
@@ -377,7 +378,7 @@ impl Nvidia {
                         percent = Some(percent.unwrap_or(0) + sm);
                     }
                 }
-                // What one process's driver does not know, nobody knows of the job.
+                // If the memory of one process is unknown, the sum of the job is unknown.
                 if let Some(bytes) = bytes {
                     out.gauge(&JOB_MEMORY, labels, bytes as f64);
                 }

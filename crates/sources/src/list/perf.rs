@@ -1,40 +1,38 @@
-//! Perf: counters of the processors, of the kernel and of PMUs outside of the cores, of the node and of
-//! each job (perf_event_open(2), see [`kernel::perf`]; sysfs' names of PMUs and events, [`kernel::pmu`]).
+//! Perf: counters of the processors, the kernel and uncore PMUs, for the node and for each job
+//! (perf_event_open(2), see [`kernel::perf`]; sysfs names of PMUs and events, [`kernel::pmu`]).
 //!
-//! Nothing is counted unless `events` says what. A PMU has about eight counters, which belong to the users
-//! of a node first: a job that measures itself (PAPI, LIKWID, perf) would share them with us, unasked. What
-//! a kernel without a PMU counts (switches, faults, time) other sources tell for less.
+//! Nothing is counted until `events` lists it. A PMU has about eight counters, which belong to the users of a
+//! node first: a job that measures itself (PAPI, LIKWID, perf) would have to share them. Other sources report
+//! the software events of the kernel (switches, faults, time) at lower cost.
 //!
-//! A job is counted by its cgroup, in version 1's hierarchy `perf_event` or in version 2: all of its tasks
-//! from the beginning. Where the scheduler makes no directory there, its processes are followed from when they
-//! are seen, with all that they start, which can miss some; the part `jobs` says so.
+//! The source counts a job by its cgroup, in version 1's hierarchy `perf_event` or in version 2: all of its
+//! tasks from the start. If the scheduler creates no directory there, the source follows the job's processes
+//! from their discovery, with all their descendants. This can miss some processes; the part `jobs` reports
+//! it.
 //!
-//! Where the counters take turns, what each counted is scaled to all of the time, reading by reading, so
-//! that no counter ever falls; `perf_running_ratio` is the share of the time that it ran. Events of the
-//! kernel never take turns.
+//! If more events are listed than the PMU has counters, the kernel multiplexes them. Each reading then scales
+//! its growth to the whole time, so that no counter ever falls; `perf_running_ratio` is the share of the time
+//! in which an event was counted. Software events are never multiplexed.
 //!
-//! A counter begins when it is opened: with this source, or when the job is discovered. What ran before is not
-//! counted, and the counter's start says so. Another list of events, or a
-//! processor that comes or goes, opens new ones. One descriptor is open for each event, processor and job:
-//! at most `descriptors_max` of them, and half of what the process may have; jobs beyond it are not counted,
-//! and told.
+//! A counter starts when it is opened: with this source, or when the job is discovered. Earlier use is not
+//! counted; the counter's start shows it. A change of `events`, or of the online processors, opens new
+//! counters. Each event, processor and job needs one open descriptor: at most `descriptors_max`, and at most
+//! half of the process's limit. Further jobs are not counted, which is reported.
 
-mod beside;
-mod counted;
+mod event_list;
 mod events;
 mod jobs;
-mod known;
+mod known_pmus;
 mod plan;
+mod subject;
 mod tasks;
-mod wanted;
+mod uncore;
 
 use crate::exits::DRAIN_EVERY;
 use crate::source::error::Errors;
 use crate::{
     Context, Every, Open, Options, PartState, Quiet, Sink, Source, SourceError, SourceSpec,
 };
-pub(super) use beside::Beside;
-use counted::{Budget, NotOpened, Subject};
 use events::{DESCRIPTORS, METRICS, UNCOUNTED};
 use jobs::OfJobs;
 use kernel::limits::open_files_max;
@@ -44,47 +42,49 @@ use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use plan::{Plan, worded};
 use std::time::Duration;
+use subject::{Budget, NotOpened, Subject};
+pub(super) use uncore::UncoreEvent;
 
-/// How long no drain is needed while no job comes.
+/// Maximum time without a drain while no job arrives.
 const NO_DRAIN: Duration = Duration::from_hours(1);
 const ONLINE: &str = "sys/devices/system/cpu/online";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "perf",
-    help: "Counters of processors, kernel and memory of the node and of each job; nothing unless `events` says what.",
+    help: "Counters of processors, kernel and memory of the node and of each job; off until `events` lists some.",
     reads: &[
         "perf_event_open(2)",
         "/sys/bus/event_source/devices/",
         "/sys/devices/system/cpu/online",
     ],
-    cost: "8 µs for each processor and event of the node and of each job that runs there, on a virtual machine where asking another processor is dear, 1 µs where nothing runs; all software events together are one",
+    cost: "8 µs per processor, event and running job, and per processor and event of the node, on a virtual machine where reading another processor is expensive; 1 µs where nothing runs. All software events together count as one",
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[],
     options: &[
         OptionSpec {
             name: "events",
-            kind: Kind::ListOf("EVENT", wanted::check),
+            kind: Kind::ListOf("EVENT", event_list::check),
             default: "",
-            help: "What is counted: `cpu_cycles` and its like, `{cpu_cycles,instructions}` as a group, raw `r01c2`, `PMU/event=0x3c,umask=0x0/` or `PMU/NAME/` as in /sys/bus/event_source/devices.",
+            help: "Events to count: names such as `cpu_cycles`, groups `{cpu_cycles,instructions}`, raw `r01c2`, `PMU/event=0x3c,umask=0x0/` or `PMU/NAME/` as in /sys/bus/event_source/devices.",
         },
         OptionSpec {
             name: "node",
             kind: Kind::Switch,
             default: "true",
-            help: "Whether the node is counted.",
+            help: "Count the events for the node.",
         },
         OptionSpec {
             name: "jobs",
             kind: Kind::Switch,
             default: "true",
-            help: "Whether each job is counted.",
+            help: "Count the events for each job.",
         },
         OptionSpec {
             name: "descriptors_max",
             kind: Kind::Number { min: 0, max: 1_000_000 },
             default: "8192",
-            help: "Most descriptors for counters, one for each event, processor and job; half of what the process may open is the most in any case.",
+            help: "Maximum number of descriptors for counters, one per event, processor and job; never more than half of the process's limit of open files.",
         },
     ],
     open,
@@ -93,18 +93,18 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 struct Perf {
     plan: Plan,
     node: Option<Subject>,
-    /// Why some events are not counted for the node, though others are.
+    /// Error of the events that are not counted for the node, if others are.
     node_fault: Option<SourceError>,
     counts_node: bool,
     jobs: Option<OfJobs>,
     online: Online,
     budget: Budget,
-    /// Why the events that cannot be counted here cannot.
+    /// Errors of the events that this machine cannot count.
     missing: Option<SourceError>,
-    is_told: bool,
+    is_reported: bool,
 }
 
-/// Which processors are on.
+/// The online processors.
 struct Online {
     file: KeptFile,
     text: Vec<u8>,
@@ -113,15 +113,17 @@ struct Online {
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    // The check of the option has read it before.
+    // The check of the option has parsed it before.
     let wanted =
-        wanted::parse(&open.options.words("events").join(",")).map_err(SourceError::broken)?;
+        event_list::parse(&open.options.words("events").join(",")).map_err(SourceError::broken)?;
     if wanted.is_empty() {
-        return Err(SourceError::absent("no events are asked for; sources.perf.events lists them"));
+        return Err(SourceError::absent(
+            "no events are configured; list them in sources.perf.events",
+        ));
     }
     let online = Online::open(open.root)?;
     let (plan, missing) = Plan::of(open.root, &wanted, &online.cpus)?;
-    // PMUs beside the cores count nobody's in particular.
+    // Uncore PMUs cannot count for a job.
     let is_of_jobs = plan.sets.iter().any(|set| set.of_jobs);
     let max = usize::try_from(open.options.number("descriptors_max")).unwrap_or(usize::MAX);
     let half = open_files_max().map_or(u64::MAX, |files| files / 2);
@@ -135,14 +137,14 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         online,
         budget: Budget { used: 0, max },
         missing,
-        is_told: false,
+        is_reported: false,
     }))
 }
 
-/// What of the options is wrong on this machine, though it is written as it should be: option and words.
+/// Errors in well-formed options that depend on this machine: option and message.
 pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
-    // What is no list at all the check of the option has told.
-    let wanted = wanted::parse(&options.words("events").join(",")).unwrap_or_default();
+    // The check of the option has reported malformed lists.
+    let wanted = event_list::parse(&options.words("events").join(",")).unwrap_or_default();
     Plan::wrong(root, &wanted).into_iter().map(|what| ("events", what)).collect()
 }
 
@@ -156,9 +158,9 @@ impl Source for Perf {
         if let Some(jobs) = &mut self.jobs {
             jobs.collect((plan, online), cx, &mut self.budget, out);
         }
-        self.tell(out);
+        self.report(out);
         match node {
-            // Jobs are counted all the same.
+            // Jobs are counted nevertheless.
             Err(error) if self.jobs.is_some() => out.part("node", PartState::Not(error)),
             Err(error) => return Err(error),
             Ok(()) if self.counts_node => out.part_as("node", self.node_fault.as_ref()),
@@ -179,7 +181,7 @@ impl Source for Perf {
     }
 
     fn quiet(&self) -> Option<Quiet<'_>> {
-        // A job that comes wakes all that wait.
+        // The agent wakes every waiting source when a job arrives.
         Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
     }
 
@@ -197,7 +199,7 @@ impl Source for Perf {
 }
 
 impl Perf {
-    /// Everything is opened anew, and counts from then on.
+    /// Closes all counters; they are reopened, and start again.
     fn close(&mut self) {
         if let Some(mut node) = self.node.take() {
             node.close(&mut self.budget);
@@ -220,43 +222,43 @@ impl Perf {
             }
         };
         let read = node.read();
-        node.tell(&self.plan, &mut out.of_device());
+        node.push(&self.plan, &mut out.of_device());
         read.map_err(|error| worded("the node's counters", error))
     }
 
-    fn tell(&mut self, out: &mut Sink) {
+    fn report(&mut self, out: &mut Sink) {
         let mut of_device = out.of_device();
         of_device.gauge(&DESCRIPTORS, &[], self.budget.used as f64);
         if let Some(jobs) = &self.jobs {
             of_device.gauge(&UNCOUNTED, &[], jobs.uncounted() as f64);
         }
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.is_reported, true) {
             let missing = self.missing.clone();
             out.part("events", missing.map_or(PartState::Ok, PartState::Not));
         }
     }
 }
 
-/// Which events are not counted of a target, and why, in words.
+/// The events that are not counted for a target, as one error.
 fn lacking_events(
     plan: &Plan,
     lacking: Vec<(usize, PerfError)>,
-    whose: &str,
+    target: &str,
 ) -> Option<SourceError> {
     let mut errors = Errors::default();
     for (event, error) in lacking {
-        let name = plan.told.get(event).map_or("", |told| &told.name);
-        errors.push(worded(&format!("{name} of {whose}"), error));
+        let name = plan.metrics.get(event).map_or("", |event| &event.name);
+        errors.push(worded(&format!("{name} of {target}"), error));
     }
     errors.into_one()
 }
 
-/// Why counters were not opened, in words.
-fn not_opened(whose: &str, why: NotOpened, budget: Budget) -> SourceError {
+/// The error of counters that were not opened.
+fn not_opened(target: &str, why: NotOpened, budget: Budget) -> SourceError {
     match why {
-        NotOpened::Kernel(error) => worded(whose, error),
+        NotOpened::Kernel(error) => worded(target, error),
         NotOpened::Budget(needed) => SourceError::broken(format!(
-            "{whose}: {needed} descriptors are needed, {} of {} are left; set descriptors_max or LimitNOFILE higher, or count less",
+            "{target}: needs {needed} descriptors, but {} of {} are left; raise descriptors_max or LimitNOFILE, or count fewer events",
             budget.max.saturating_sub(budget.used),
             budget.max,
         )),
@@ -271,7 +273,7 @@ impl Online {
         Ok(online)
     }
 
-    /// Whether other processors are on than at the last look.
+    /// Rereads the list; returns whether it changed.
     fn changed(&mut self) -> Result<bool, SourceError> {
         let broken = |why: &dyn std::fmt::Display| SourceError::broken(format!("/{ONLINE}: {why}"));
         self.file.read(&mut self.now).map_err(|errno| broken(&errno))?;
@@ -279,13 +281,13 @@ impl Online {
             return Ok(false);
         }
         let text = std::str::from_utf8(&self.now).ok();
-        self.cpus = text.and_then(pmu::cpus).ok_or_else(|| broken(&"it is no list"))?;
+        self.cpus = text.and_then(pmu::cpus).ok_or_else(|| broken(&"it is not a list"))?;
         std::mem::swap(&mut self.text, &mut self.now);
         Ok(true)
     }
 }
 
-/// When a job's counters begin that are opened now.
+/// Start of a job's counters that are opened now.
 const fn begin(now: Timestamp, created: Timestamp) -> Timestamp {
     if created.0 > now.0 { created } else { now }
 }

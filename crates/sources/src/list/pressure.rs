@@ -1,4 +1,4 @@
-//! Pressure: how long tasks waited for a processor, memory, a disk or interrupts.
+//! Pressure: time in which tasks waited for a processor, memory, a disk or interrupts.
 //!
 //! Reads `/proc/pressure/{cpu,memory,irq,io}` (Linux 4.20, irq 6.1; Documentation/accounting/psi.rst), see
 //! [`kernel::pressure`]:
@@ -8,11 +8,11 @@
 //! full avg10=0.00 avg60=0.13 avg300=0.96 total=8183134
 //! ```
 //!
-//! `some` is the whole: at least one task waited. `full` is the part of it in which no task could go on.
-//! The `full` of the machine's processors is not taken: it is undefined, and the kernel writes 0 (same
-//! document). Interrupts have only `full`. A kernel built with pressure and booted with `psi=0` may show the
-//! files and refuse to read them; that is absent, too. Each file is a part of the source with a state of
-//! its own.
+//! `some` is the time in which at least one task waited. `full` is the part of it in which no task could
+//! continue. The source does not read `full` of the machine's processors: it is undefined, and the kernel
+//! writes 0 (same document). Interrupts have only `full`. A kernel with pressure support that was booted with
+//! `psi=0` may show the files and reject reading them; that also counts as absent. Each file is a part of the
+//! source with a state of its own.
 
 use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
@@ -22,7 +22,7 @@ use model::{Metric, Timestamp, Unit};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "pressure",
-    help: "How long tasks waited for a processor, memory, a disk or interrupts.",
+    help: "Time in which tasks waited for a processor, memory, a disk or interrupts.",
     reads: &[
         "/proc/pressure/cpu",
         "/proc/pressure/memory",
@@ -39,23 +39,25 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 
 static CPU_SOME: Metric = micros(
     "pressure_cpu_some_seconds_total",
-    "Time that at least one task waited for a processor.",
+    "Time in which at least one task waited for a processor.",
 );
-static MEMORY_SOME: Metric =
-    micros("pressure_memory_some_seconds_total", "Time that at least one task waited for memory.");
+static MEMORY_SOME: Metric = micros(
+    "pressure_memory_some_seconds_total",
+    "Time in which at least one task waited for memory.",
+);
 static MEMORY_FULL: Metric = micros(
     "pressure_memory_full_seconds_total",
-    "The part of pressure_memory_some_seconds_total in which no task could go on.",
+    "The part of pressure_memory_some_seconds_total in which no task could continue.",
 );
 static IRQ_FULL: Metric = micros(
     "pressure_irq_full_seconds_total",
-    "Time that interrupts kept every task of a processor from going on.",
+    "Time in which interrupts stalled every task of a processor.",
 );
 static IO_SOME: Metric =
-    micros("pressure_io_some_seconds_total", "Time that at least one task waited for a disk.");
+    micros("pressure_io_some_seconds_total", "Time in which at least one task waited for a disk.");
 static IO_FULL: Metric = micros(
     "pressure_io_full_seconds_total",
-    "The part of pressure_io_some_seconds_total in which no task could go on.",
+    "The part of pressure_io_some_seconds_total in which no task could continue.",
 );
 
 const fn micros(name: &'static str, help: &'static str) -> Metric {
@@ -117,7 +119,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }
 }
 
-/// What is absent is said with what it needs.
+/// Converts an error of a file; an absent one states its requirements.
 fn worded(resource: &Resource, error: ReadError) -> SourceError {
     match SourceError::from(error) {
         SourceError::Absent(_) => SourceError::absent(resource.needs),
@@ -127,8 +129,8 @@ fn worded(resource: &Resource, error: ReadError) -> SourceError {
 
 impl Source for Pressure {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let mut told = false;
-        let mut refused = None;
+        let mut is_any_read = false;
+        let mut first_error = None;
         for (resource, file) in &self.files {
             let read = match file {
                 Ok(file) => read(resource, file, &mut self.buf),
@@ -137,18 +139,18 @@ impl Source for Pressure {
             let state = match read {
                 Ok(pressure) => {
                     push(resource, &pressure, cx.boot, out);
-                    told = true;
+                    is_any_read = true;
                     PartState::Ok
                 }
                 Err(error) => {
-                    refused.get_or_insert_with(|| error.clone());
+                    first_error.get_or_insert_with(|| error.clone());
                     PartState::Not(error)
                 }
             };
             out.part(resource.name, state);
         }
-        match refused {
-            Some(error) if !told => Err(error),
+        match first_error {
+            Some(error) if !is_any_read => Err(error),
             _ => Ok(()),
         }
     }
@@ -159,8 +161,8 @@ fn read(resource: &Resource, file: &KeptFile, buf: &mut Vec<u8>) -> Result<Stall
     pressure(buf).map_err(|error| broken(resource.path, error))
 }
 
-fn push(resource: &Resource, told: &Stalls, boot: Timestamp, out: &mut Sink) {
-    for (metric, total_us) in [(resource.some, told.some_us), (resource.full, told.full_us)] {
+fn push(resource: &Resource, stalls: &Stalls, boot: Timestamp, out: &mut Sink) {
+    for (metric, total_us) in [(resource.some, stalls.some_us), (resource.full, stalls.full_us)] {
         if let (Some(metric), Some(total_us)) = (metric, total_us) {
             out.of_device().counter(metric, &[], total_us as f64 / 1e6, boot);
         }

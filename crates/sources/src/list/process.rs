@@ -1,21 +1,21 @@
-//! Processes: what the processes of a job are, and their io.
+//! Processes of each job: number, memory, states and I/O.
 //!
-//! Reads `/proc/PID/io`, `stat` and `status` once for each process, see [`kernel::process`], and never
-//! those of its threads: all three tell of the whole process, so that adding up the threads' would count
-//! everything as often as there are threads. What stands there and is the first thread's alone (context
-//! switches, waiting for a processor) comes from the source `taskstats`.
+//! Reads `/proc/PID/io`, `stat` and `status` once for each process, see [`kernel::process`], never those of
+//! its threads. All three cover the whole process, so a sum over threads would count everything once per
+//! thread. Values in them that cover only the first thread (context switches, waiting for a processor) come
+//! from the source `taskstats`.
 //!
-//! `io` vanishes with its process. What a process did since it was last read is then told by the ends of
-//! its tasks, see [`crate::exits`]: so the io counters of a job never fall, and have the processes in
-//! them that no reading saw. Of a task that ended the kernel tells its io cut to multiples of 1024, calls
-//! too. A job's counters begin as those of `taskstats` do.
+//! `io` disappears with its process. The I/O since its last reading then comes from the exit records of
+//! its tasks, see [`crate::exits`]. So the I/O counters of a job never fall, and include processes
+//! that no reading saw. In an exit record the kernel rounds I/O down to multiples of 1024, including numbers of
+//! calls. A job's counters start like those of `taskstats`.
 //!
-//! A reading stops when the time for a tick is over and goes on at the next one where it stopped, new
-//! processes first; a job's memory is shown once each of its processes has been read.
+//! A reading stops at its time budget and continues there at the next tick, new processes first. A job's
+//! memory is reported once each of its processes has been read.
 //!
 //! Cost on 2 virtual processors of an EPYC, Linux 6.18, optimised: 16 µs a process (8 ms for 505) and 0.4 µs
-//! a thread (0.15 ms for 505 in one process); 1 µs a task that ends and 1 µs one that is made, of jobs and
-//! of none alike, beside what `taskstats` uses.
+//! a thread (0.15 ms for 505 in one process). Each task that starts or ends on the node costs 1 µs, whether
+//! of a job or not, in addition to the cost of `taskstats`.
 
 mod book;
 mod files;
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "process",
-    help: "What the processes of a job are, and their io, living and ended.",
+    help: "Processes of each job: number, memory, states, and I/O including ended processes.",
     reads: &[
         "/proc/PID/io",
         "/proc/PID/stat",
@@ -50,7 +50,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "netlink TASKSTATS",
         "netlink process connector",
     ],
-    cost: "16 µs a process of a job every 30 s, 2 µs a task made and ended on the node",
+    cost: "16 µs a process of a job every 30 s, 2 µs per task that starts and ends on the node",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &METRICS,
     sane: &[],
@@ -59,15 +59,15 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "top",
             kind: Kind::Number { min: 0, max: 100 },
             default: "5",
-            help: "So many processes of each job, those that use most processor time, are shown one by \
-                   one; 0 shows none.",
+            help: "Number of processes of each job that are reported individually: those with the most processor \
+                   time. 0 reports none.",
         },
         RECEIVE_MIB,
     ],
     open,
 };
 
-/// Processes read before the time is looked at.
+/// Number of processes read between two checks of the time budget.
 const BATCH: usize = 16;
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -84,34 +84,34 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         pid_text: String::new(),
         zombies_at: Timestamp(0),
         io_denied: false,
-        io_told: None,
+        io_reported: None,
     })))
 }
 
 struct Processes {
     exits: Exits,
     book: Book,
-    /// The processes listed in this round, ordered.
+    /// The processes listed in this round, sorted.
     pids: Vec<u32>,
-    /// The last process read of those that had been read before.
+    /// The last process read among those with earlier readings.
     last_read: u32,
     files: Files,
     hz: u64,
     top: usize,
     ranks: Vec<Rank>,
     pid_text: String,
-    /// When zombies were told from others because too many processes ended.
+    /// Time of the last check for zombies that was caused by many ended processes.
     zombies_at: Timestamp,
-    /// Whether the io of a process was closed to us in this round.
+    /// Whether the I/O of a process was denied in this round.
     io_denied: bool,
-    /// What was told of that last.
-    io_told: Option<bool>,
+    /// The state of `io` that was reported last.
+    io_reported: Option<bool>,
 }
 
-/// A process of a job by how much it uses.
+/// A process of a job, ordered by its use.
 type Rank = (JobNo, Reverse<u64>, Reverse<u64>, u32);
 
-/// What the processes of a job are, added up; memory in KiB.
+/// Sums over the processes of a job; memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     count: u64,
@@ -119,7 +119,7 @@ struct Totals {
     stale: u64,
     threads: u64,
     rss: u64,
-    /// `None` once a process lacks it: kernels before 4.5 do not tell the parts.
+    /// `None` if a process lacks them: kernels before 4.5 do not report the parts.
     parts: Option<[u64; 3]>,
     vm: u64,
     swap: u64,
@@ -152,7 +152,7 @@ impl Reader for Processes {
         for place in 0..self.exits.jobs().len() {
             self.publish(place, cx, out);
         }
-        self.tell_io(out);
+        self.report_io(out);
         drained.and(listed).and(read)
     }
 
@@ -166,12 +166,12 @@ impl Reader for Processes {
 
     fn read_moved(&mut self, tids: &[u32], cx: &Context<'_>) {
         for pid in tids {
-            // Threads of processes are not watched one by one.
+            // Only processes are tracked, not their threads.
             let job = self.exits.tree.job_of(*pid);
             if let (None, Some(job)) = (self.book.get(*pid), job) {
                 self.book.listed(*pid, job);
             }
-            // What cannot be read now is found and reported by the next reading.
+            // The next reading finds and reports a process that cannot be read now.
             self.read_one(*pid, cx).ok();
             if let Some(job) = job {
                 self.book.listed(*pid, job);
@@ -180,7 +180,7 @@ impl Reader for Processes {
     }
 
     fn want_all(&mut self) {
-        // Each reading is one.
+        // Every reading covers all processes.
     }
 
     fn publish_last(&mut self, no: JobNo, _: &Context<'_>, out: &mut Sink) {
@@ -215,8 +215,8 @@ impl Processes {
         result
     }
 
-    /// Reads processes until the time for a tick is over: first those that were never read, then the
-    /// others from where the last reading stopped.
+    /// Reads processes until the time budget is used: first those never read, then the others from the
+    /// end of the last reading.
     fn read_listed(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
         let began_us = clock::thread_cpu_us();
         self.io_denied = false;
@@ -245,27 +245,27 @@ impl Processes {
         result
     }
 
-    /// Reads a process; one that is gone is no error.
+    /// Reads a process; a process that has ended is not an error.
     fn read_one(&mut self, pid: u32, cx: &Context<'_>) -> Result<(), SourceError> {
-        let Some(told) = self.files.read(pid, cx.root)? else {
+        let Some(files) = self.files.read(pid, cx.root)? else {
             self.book.gone(pid);
             return Ok(());
         };
-        self.io_denied |= told.io.is_none();
-        let start_us = self.start_us(told.start_ticks, cx);
+        self.io_denied |= files.io.is_none();
+        let start_us = self.start_us(files.start_ticks, cx);
         match self.exits.tree.reading(pid, start_us, &mut self.book) {
-            // Its end counts, or was counted already.
-            Some(reading) if reading.from_start && reading.may_be_ending && told.is_ending => {
+            // Its exit record will count it, or has done so.
+            Some(reading) if reading.from_start && reading.may_be_ending && files.is_ending => {
                 self.book.gone(pid);
             }
-            Some(reading) => self.book.read(pid, reading, &told),
-            // It has left its job since it was listed.
+            Some(reading) => self.book.read(pid, reading, &files),
+            // It has left its job since the list was read.
             None => self.book.gone(pid),
         }
         Ok(())
     }
 
-    /// When a process began, by the clock by which tasks are dated.
+    /// Start of a process, by the clock of the exit records.
     fn start_us(&self, start_ticks: u64, cx: &Context<'_>) -> u64 {
         let after_boot_us = ticks_us(start_ticks, self.hz);
         if cx.root.is_live() {
@@ -280,7 +280,7 @@ impl Processes {
         self.book.keep_zombies(|pid| files.is_zombie(pid, cx.root));
     }
 
-    /// Orders the processes of each job, those that use most first.
+    /// Sorts the processes of each job by use, largest first.
     fn rank(&mut self) {
         self.ranks.clear();
         if self.top == 0 {
@@ -336,13 +336,13 @@ impl Processes {
         self.publish_top(place, cx, out);
     }
 
-    /// Adds up what the processes of a job are.
+    /// Sums over the processes of a job.
     fn totals(&self, no: JobNo) -> Totals {
         let mut totals = Totals { parts: Some([0; 3]), ..Totals::default() };
         for (_, process) in self.book.processes().filter(|(_, process)| process.job == no) {
             let is_read = process.read_in == self.book.round;
             let Some(view) = process.view else {
-                // One that was gone before it could be read is not counted.
+                // A process that ended before its first reading is not counted.
                 totals.unread += u64::from(!is_read);
                 totals.count += u64::from(!is_read);
                 continue;
@@ -401,12 +401,12 @@ impl Processes {
         }
     }
 
-    /// Tells whether the io of processes may be read.
-    fn tell_io(&mut self, out: &mut Sink) {
-        if self.pids.is_empty() || self.io_told == Some(self.io_denied) {
+    /// Reports whether the I/O of processes is readable.
+    fn report_io(&mut self, out: &mut Sink) {
+        if self.pids.is_empty() || self.io_reported == Some(self.io_denied) {
             return;
         }
-        self.io_told = Some(self.io_denied);
+        self.io_reported = Some(self.io_denied);
         let denied = SourceError::denied("/proc/PID/io of other users", "root, or CAP_SYS_PTRACE");
         out.part("io", if self.io_denied { PartState::Not(denied) } else { PartState::Ok });
     }

@@ -1,4 +1,4 @@
-//! Energy of processors and memory, as the processor itself counts it.
+//! Energy of processors and memory, from the counters of the processor.
 //!
 //! Reads `/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}` (Linux 3.13, AMD 5.8;
 //! Documentation/power/powercap/powercap.rst, ABI/testing/sysfs-class-powercap):
@@ -10,16 +10,17 @@
 //! intel-rapl:0:0/name               core
 //! ```
 //!
-//! A package's energy has that of its cores and uncore (its graphics) in it, not that of the memory beside it; psys is
-//! the platform with all packages in it. Each has a metric of its own, so that no sum counts twice. Some
-//! machines show a zone by two interfaces: the processor's registers (`intel-rapl`) and memory (`intel-rapl-mmio`). It
-//! is told once, by the registers where they have it.
+//! A package's energy includes its cores and its uncore (graphics), but not its memory; psys is the platform
+//! including all packages. Each has a metric of its own, so that no sum counts twice. Some machines have one
+//! zone in two interfaces: the processor's registers (`intel-rapl`) and memory (`intel-rapl-mmio`). The
+//! source reads it once, from the registers if they have it.
 //!
-//! The counters begin anywhere and go round after some minutes; told is what was counted since the first
-//! reading. After a sleep of the machine longer than a round they count anew. Only root may read them
-//! since Linux 5.10: their steps tell what other programs compute (CVE-2020-8694).
+//! The counters start at any value and wrap after some minutes; the metrics count since the first reading.
+//! Counting restarts after a sleep of the machine that is longer than one wrap. Since Linux 5.10 only root
+//! may read them, because their steps reveal what other programs compute (CVE-2020-8694).
 //!
-//! Where powercap has no zone the same counters are read through the kernel's PMU `power`, see `rapl/pmu.rs`.
+//! If powercap has no zone, the source reads the same counters through the kernel's PMU `power`, see
+//! `rapl/pmu.rs`.
 
 mod pmu;
 
@@ -32,55 +33,55 @@ use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const DIR: &str = "sys/class/powercap";
-/// So often every counter is read, however long the period is: the smallest goes round in 65 s at
+/// Interval at which every counter is read, independent of the source's period: the smallest wraps in 65 s at
 /// [`Zone::watts_max`].
 const FOLLOW_EVERY: Duration = Duration::from_secs(20);
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "rapl",
-    help: "Energy of processors and memory, as the processor counts it.",
+    help: "Energy of processors and memory, from the counters of the processor.",
     reads: &[
         "/sys/class/powercap/*/{name,energy_uj,max_energy_range_uj}",
-        "perf_event_open(2) of the PMU power where that has none",
+        "perf_event_open(2) of the PMU power if there are none",
     ],
-    cost: "about 2 µs a zone, and more where the kernel asks another socket",
+    cost: "about 2 µs a zone, more if the kernel queries another socket",
     every: Every::Tick,
     metrics: &[&PACKAGE, &CORE, &UNCORE, &DRAM, &PSYS],
     sane: &[],
     options: &[
-        include("Only these kinds of zones: package, core, uncore, dram, psys; none means all."),
-        exclude("", "Not these kinds of zones."),
+        include("Only these kinds of zones: package, core, uncore, dram, psys; empty means all."),
+        exclude("", "Kinds of zones to leave out."),
     ],
     open,
 };
 
 static PACKAGE: Metric = energy(
     "rapl_package_joules_total",
-    "Energy of a processor package, its cores and graphics included, memory not.",
+    "Energy of a processor package, including its cores and graphics, excluding memory.",
 );
 static CORE: Metric =
     energy("rapl_core_joules_total", "The part of rapl_package_joules_total of its cores.");
 static UNCORE: Metric = energy(
     "rapl_uncore_joules_total",
-    "The part of rapl_package_joules_total of what is no core, on most models its graphics.",
+    "The part of rapl_package_joules_total outside of its cores, on most models its graphics.",
 );
 static DRAM: Metric =
     energy("rapl_dram_joules_total", "Energy of the memory of a processor package.");
 static PSYS: Metric = energy(
     "rapl_psys_joules_total",
-    "Energy of the platform, all packages included, where its maker connected the sensor.",
+    "Energy of the platform, including all packages, if its maker connected the sensor.",
 );
 
 const fn energy(name: &'static str, help: &'static str) -> Metric {
     Metric::counter(name, Unit::Joules, help).steps(1_000_000)
 }
 
-/// What is kept of a zone.
+/// State of a zone.
 #[derive(Debug)]
 struct Zone {
-    /// No such zone uses more power.
+    /// Upper bound of a zone's power.
     watts_max: u32,
-    /// After so many microjoules it begins at 0 again.
+    /// Range of the counter in microjoules.
     range: u64,
     counted: Option<Wrapping>,
 }
@@ -91,11 +92,11 @@ struct Rapl {
     choice: Choice,
 }
 
-/// Zones of this interface are taken only where the registers have none such.
+/// Zones of this interface are read only if the registers lack them.
 const BY_MEMORY: &str = "intel-rapl-mmio";
-/// Who may read is a matter of the files' mode alone.
-const GRANT: &str = "root or CAP_DAC_READ_SEARCH, or make energy_uj readable by a rule of udev";
-const ABSENT: &str = "/sys/class/powercap: no zone counts energy, and no PMU power; needs CONFIG_INTEL_RAPL and a processor with RAPL";
+/// The mode of the files alone decides who may read them.
+const GRANT: &str = "root or CAP_DAC_READ_SEARCH, or make energy_uj readable with a udev rule";
+const ABSENT: &str = "/sys/class/powercap: no zone with an energy counter, and no PMU power; needs CONFIG_INTEL_RAPL and a processor with RAPL";
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let choice = Choice::of(open.options);
@@ -126,7 +127,7 @@ impl Source for Rapl {
     }
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
-        // What cannot be read is told at the next tick.
+        // The next tick reports errors.
         self.zones.each(|zone, energy_uj| {
             zone.kept.count(cx.now, energy_uj);
         });
@@ -139,7 +140,7 @@ impl Source for Rapl {
 }
 
 impl Zone {
-    /// What was counted by now, in microjoules, and since when.
+    /// The energy counted so far, in microjoules, and its start.
     fn count(&mut self, now: Timestamp, energy_uj: i64) -> Option<(u64, Timestamp)> {
         let energy_uj = u64::try_from(energy_uj).ok()?;
         let counted = self.counted.get_or_insert(Wrapping::new(now, energy_uj));
@@ -147,20 +148,20 @@ impl Zone {
     }
 }
 
-/// What a zone is, by its name.
+/// Metric and upper bound of power of a zone, by its name.
 fn metric_of(name: &str) -> Option<(&'static Metric, u32)> {
     Some(match name {
         "core" => (&CORE, 2000),
         "uncore" => (&UNCORE, 2000),
         "dram" => (&DRAM, 1000),
-        // One a socket, `psys-1`, where the platform has several.
+        // One per socket, such as `psys-1`, if the platform has several.
         name if name.starts_with("psys") => (&PSYS, 10_000),
         name if name.starts_with("package-") => (&PACKAGE, 2000),
         _ => return None,
     })
 }
 
-/// Zones with what each is, found by its name and that of the zone it is a part of.
+/// Finds zones; the name of a zone and of its parent determine its metric and label.
 fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
     let mut seen: Vec<String> = Vec::new();
     let mut entries = walk.names(DIR);
@@ -188,10 +189,10 @@ fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
         }
         let Some(range) = walk.text(&at("max_energy_range_uj")) else { continue };
         let Ok(range) = range.parse() else {
-            walk.note(broken(&at("max_energy_range_uj"), "it is no number"));
+            walk.note(broken(&at("max_energy_range_uj"), "it is not a number"));
             continue;
         };
-        // One that is there and closed is told so; the other interface is no way around it.
+        // A denied zone is reported; the other interface must not bypass the denial.
         if walk.root().stat(&at("energy_uj")).is_ok() {
             let kept = Zone { watts_max, range, counted: None };
             walk.file(&at("energy_uj"), metric, &[label], 1e6, kept);
@@ -204,28 +205,31 @@ fn walk(walk: &mut Walk<'_, Zone>, choice: &Choice) {
     }
 }
 
-/// The kinds of zones that the options ask for by name, and that this machine does not have.
+/// Errors for the kinds of zones that the options name but this machine lacks.
 fn lacking(
     choice: &Choice,
     is_there: impl Fn(&Metric) -> bool,
 ) -> impl Iterator<Item = SourceError> {
     let lacks = move |metric: &&&'static Metric| {
-        choice.says(kind(metric)) == Some(true) && !is_there(metric)
+        choice.includes(kind(metric)) == Some(true) && !is_there(metric)
     };
-    let told = |metric: &&'static Metric| {
-        SourceError::absent(format!("this machine counts no energy of the kind `{}`", kind(metric)))
+    let error = |metric: &&'static Metric| {
+        SourceError::absent(format!(
+            "this machine has no energy counter of the kind `{}`",
+            kind(metric)
+        ))
     };
-    SPEC.metrics.iter().filter(lacks).map(told)
+    SPEC.metrics.iter().filter(lacks).map(error)
 }
 
-/// The kind of zone that a metric is of, as the options name it.
+/// The kind of zone of a metric, as named in the options.
 fn kind(metric: &'static Metric) -> &'static str {
     metric.name.split('_').nth(1).unwrap_or_default()
 }
 
-/// Whether the options ask for the kind of zone that a metric is of.
+/// Whether the options select the kind of zone of a metric.
 fn is_wanted(metric: &'static Metric, choice: &Choice) -> bool {
-    choice.says(kind(metric)).unwrap_or(true)
+    choice.includes(kind(metric)).unwrap_or(true)
 }
 
 #[cfg(test)]

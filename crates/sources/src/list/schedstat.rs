@@ -1,4 +1,4 @@
-//! How long tasks ran and waited for a processor, as the scheduler counts it in nanoseconds.
+//! Time in which tasks ran and waited for a processor, in nanoseconds of the scheduler.
 //!
 //! Reads `/proc/schedstat` (Linux 2.6.30 in this form, with CONFIG_SCHEDSTATS;
 //! Documentation/scheduler/sched-stats.rst), see [`kernel::schedstat`]:
@@ -8,9 +8,9 @@
 //! cpu0 0 0 0 0 0 0 85467292000 1204560000 91242
 //! ```
 //!
-//! The wait is what pressure cannot tell: how much work stood still, summed over tasks, and not whether any did. It
-//! is what was counted since the first reading; a processor that goes off line keeps what it counted. With the
-//! option `cores`, each processor alone.
+//! Pressure only shows whether any task waited; this wait is summed over tasks, so it shows how much work
+//! waited. It counts since the first reading; a processor that goes offline keeps its counts. The option
+//! `cores` adds each single processor.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
@@ -23,13 +23,13 @@ const PATH: &str = "proc/schedstat";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "schedstat",
-    help: "How long tasks ran and waited for a processor.",
+    help: "Time in which tasks ran and waited for a processor.",
     reads: &["/proc/schedstat"],
-    cost: "one file, which grows with the processors and, by more, with their scheduling domains",
+    cost: "one file, which grows with the processors and more strongly with their scheduling domains",
     every: Every::Tick,
     metrics: &[&ALL[0], &ALL[1], &ALL[2], &CORE[0], &CORE[1], &CORE[2]],
     sane: &[],
-    options: &[cores("Also every processor alone: three more series for each.")],
+    options: &[cores("Also every single processor: three more series per processor.")],
     open,
 };
 
@@ -37,16 +37,16 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 static ALL: [Metric; 3] = [
     nanos(
         "schedstat_run_seconds_total",
-        "Time that tasks ran, summed over processors, since the first reading.",
+        "Time in which tasks ran, summed over processors, since the first reading.",
     ),
     nanos(
         "schedstat_wait_seconds_total",
-        "Time that tasks could have run and waited for a processor, summed over tasks, since the first reading.",
+        "Time in which tasks were ready to run but waited for a processor, summed over tasks, since the first reading.",
     ),
     Metric::counter(
         "schedstat_slices_total",
         Unit::Count,
-        "How often a task ran, summed over processors, since the first reading.",
+        "Time slices of tasks, summed over processors, since the first reading.",
     ),
 ];
 
@@ -118,8 +118,8 @@ impl Source for Schedstat {
 }
 
 impl Core {
-    fn add(&mut self, told: &CpuSched, all: &mut [Sum; 3]) {
-        let columns = [told.run_ns, told.wait_ns, told.slices];
+    fn add(&mut self, cpu: &CpuSched, all: &mut [Sum; 3]) {
+        let columns = [cpu.run_ns, cpu.wait_ns, cpu.slices];
         let places = self.last.iter_mut().zip(&mut self.sums).zip(all).zip(columns);
         for (((last, sum), all), value) in places {
             all.add(&mut { *last }, value, None);
@@ -128,7 +128,7 @@ impl Core {
     }
 }
 
-/// The core of a number, which the parser holds below [`kernel::stat::CPUS_MAX`].
+/// The core with this number, which the parser keeps below [`kernel::stat::CPUS_MAX`].
 fn core_of(cores: &mut Vec<Core>, number: u32) -> Option<&mut Core> {
     let place = usize::try_from(number).ok()?;
     while cores.len() <= place {
@@ -146,7 +146,7 @@ fn push(
     out: &mut Of<'_>,
 ) {
     for (metric, sum) in metrics.iter().zip(sums) {
-        let (count, start) = sum.told(now);
+        let (count, start) = sum.total(now);
         out.counter(metric, labels, count as f64 / f64::from(metric.divisor), start);
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets: how many there are, what memory they take, in which states those of TCP are.
+//! Sockets: their number, their memory, and the states of TCP sockets.
 //!
 //! Reads `/proc/net/{sockstat,sockstat6}` (any Linux; proc_pid_net(5)) and `/proc/net/{tcp,tcp6}`
 //! (Documentation/networking/proc_net_tcp.rst), see [`kernel::sockets`]:
@@ -8,11 +8,13 @@
 //! TCP: inuse 7 orphan 0 tw 30 alloc 7 mem 251
 //! ```
 //!
-//! The states are counted line by line: the kernel walks its whole table for them, about 1.3 ms for each of the two
-//! files on a machine of 24 GB with no connection and 1.2 ms more for each thousand. So they are not counted at every
-//! tick, and not at all beyond `states_max` sockets, which `sockstat` tells at no such cost: how often that was is told. The kernel's `sock_diag` takes
-//! a third of that when idle and two thirds with 20 000; it is not asked, as a recorded machine cannot answer it and half
-//! a millisecond every 30 s is nothing. All are sockets of the agent's own network namespace.
+//! The kernel provides the states line by line and walks its whole table for them: about 1.3 ms for each of
+//! the two files on a machine of 24 GB without connections, and 1.2 ms more per 1000 sockets. So the source
+//! does not read them at every tick, and not at all beyond `states_max` sockets (`sockstat` has their number
+//! at no such cost); it reports how often this happened. The kernel's `sock_diag` needs one third of that
+//! time when idle and two thirds with 20 000 sockets. The source does not use it: a recorded machine cannot
+//! answer it, and 0.5 ms every 30 s is negligible. All sockets are those of the agent's own network
+//! namespace.
 
 use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
@@ -25,14 +27,14 @@ use std::time::Duration;
 const V4: &str = "proc/net/sockstat";
 const V6: &str = "proc/net/sockstat6";
 const TCP: [&str; 2] = ["proc/net/tcp", "proc/net/tcp6"];
-/// So much of such a file is read at a time: some hundred lines.
+/// Bytes of such a file read at a time: some hundred lines.
 const PART_BYTES: usize = 64 << 10;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "sockets",
-    help: "How many sockets there are, what memory they take, in which states those of TCP are.",
+    help: "Number and memory of sockets, and the states of TCP sockets.",
     reads: &["/proc/net/{sockstat,sockstat6}", "/proc/net/{tcp,tcp6}"],
-    cost: "about 2.4 ms on 2 virtual cores, Linux 6.18, every 30 s, of which `states` is all but 5 µs; 1.2 ms more for each thousand sockets",
+    cost: "about 2.4 ms on 2 virtual cores, Linux 6.18, every 30 s, all but 5 µs of it for `states`; 1.2 ms more per 1000 sockets",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[
         &USED,
@@ -57,13 +59,13 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "states",
             kind: Kind::Switch,
             default: "true",
-            help: "Also the states of TCP's sockets.",
+            help: "Also the states of TCP sockets.",
         },
         OptionSpec {
             name: "states_max",
             kind: Kind::Number { min: 0, max: 10_000_000 },
             default: "20000",
-            help: "Most sockets of TCP of which the states are counted.",
+            help: "Maximum number of TCP sockets; beyond it, states are not counted.",
         },
     ],
     open,
@@ -73,25 +75,25 @@ static USED: Metric = Metric::gauge("sockets_used", Unit::Count, "Sockets of eve
 static STATE: Metric = Metric::gauge(
     "sockets_tcp_in_state",
     Unit::Count,
-    "Sockets of TCP in a state, over IPv4 and IPv6.",
+    "TCP sockets in a state, over IPv4 and IPv6.",
 );
 
 static UNCOUNTED: Metric = Metric::counter(
     "sockets_tcp_uncounted_states_total",
     Unit::Count,
-    "Readings at which the states of TCP's sockets were not counted, as there were more than `states_max`.",
+    "Readings that did not count the states of TCP sockets, because there were more than `states_max`.",
 );
 
-/// A number of `sockstat`: where it stands, and its metric.
+/// A number of `sockstat`: its position, and its metric.
 struct Row {
-    /// In one of the two files, or in both, which are then added up.
+    /// In one of the two files, or in both, which are then summed.
     protocols: [&'static [u8]; 2],
     name: &'static [u8],
     amount: Amount,
     metric: Metric,
 }
 
-/// What it is a number of.
+/// Unit of a number.
 #[derive(Clone, Copy, PartialEq)]
 enum Amount {
     Count,
@@ -104,42 +106,32 @@ static ROWS: [Row; 12] = [
         [b"TCP", b"TCP6"],
         b"inuse",
         "sockets_tcp",
-        "Sockets of TCP in use, those that wait after their end not counted.",
+        "TCP sockets in use, excluding those in TIME_WAIT.",
     ),
-    count(
-        [b"TCP", b""],
-        b"orphan",
-        "sockets_tcp_orphans",
-        "Sockets of TCP that no process holds any more.",
-    ),
-    count(
-        [b"TCP", b""],
-        b"tw",
-        "sockets_tcp_time_wait",
-        "Sockets of TCP that wait after their end.",
-    ),
+    count([b"TCP", b""], b"orphan", "sockets_tcp_orphans", "TCP sockets without a process."),
+    count([b"TCP", b""], b"tw", "sockets_tcp_time_wait", "TCP sockets in TIME_WAIT."),
     count(
         [b"TCP", b""],
         b"alloc",
         "sockets_tcp_allocated",
-        "Sockets of TCP with memory of their own, in use or not.",
+        "TCP sockets with allocated memory, in use or not.",
     ),
     memory(b"TCP", "sockets_tcp_memory_bytes", "Memory of TCP's queues."),
-    count([b"UDP", b"UDP6"], b"inuse", "sockets_udp", "Sockets of UDP in use."),
+    count([b"UDP", b"UDP6"], b"inuse", "sockets_udp", "UDP sockets in use."),
     memory(b"UDP", "sockets_udp_memory_bytes", "Memory of UDP's queues."),
-    count([b"UDPLITE", b"UDPLITE6"], b"inuse", "sockets_udplite", "Sockets of UDP-Lite in use."),
+    count([b"UDPLITE", b"UDPLITE6"], b"inuse", "sockets_udplite", "UDP-Lite sockets in use."),
     count([b"RAW", b"RAW6"], b"inuse", "sockets_raw", "Raw sockets in use."),
     count(
         [b"FRAG", b""],
         b"inuse",
         "sockets_fragments",
-        "Packets of IPv4 of which not all pieces have come.",
+        "Incomplete IPv4 packets, waiting for fragments.",
     ),
     count(
         [b"FRAG6", b""],
         b"inuse",
         "sockets_fragments6",
-        "Packets of IPv6 of which not all pieces have come.",
+        "Incomplete IPv6 packets, waiting for fragments.",
     ),
     Row {
         protocols: [b"FRAG", b"FRAG6"],
@@ -148,7 +140,7 @@ static ROWS: [Row; 12] = [
         metric: Metric::gauge(
             "sockets_fragments_memory_bytes",
             Unit::Bytes,
-            "Memory of packets of which not all pieces have come.",
+            "Memory of incomplete packets, waiting for fragments.",
         ),
     },
 ];
@@ -172,14 +164,14 @@ struct Sockets {
     page_bytes: u64,
     states: Result<Vec<KeptFile>, SourceError>,
     states_max: u64,
-    /// Readings at which there were more, and since when they are counted.
+    /// Readings without states because of the limit, and the start of this count.
     uncounted: (u64, Option<Timestamp>),
     part: Vec<u8>,
 }
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let mut files = vec![TickFile::open(open.root, V4)?];
-    // A kernel without IPv6 has none.
+    // A kernel without IPv6 lacks this file.
     files.extend(TickFile::open(open.root, V6).ok());
     let states = match open.options.switch("states") {
         true => states_of(open),
@@ -236,7 +228,7 @@ impl Source for Sockets {
     }
 }
 
-/// Takes a number of `sockstat`.
+/// Adds a number of `sockstat` to its row.
 fn take(
     protocol: &[u8],
     name: &[u8],
@@ -282,7 +274,7 @@ impl Sockets {
         }
         match states.others {
             0 => Ok(()),
-            _ => Err(broken("proc/net/tcp", "a state that no version of Linux has")),
+            _ => Err(broken("proc/net/tcp", "unknown state")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Soft interrupts: what the kernel does after interrupts, by kind; on request by processor.
+//! Soft interrupts: work of the kernel after interrupts, by kind; optionally by processor.
 //!
 //! Reads `/proc/softirqs` (Linux 2.6.31; Documentation/filesystems/proc.rst, section 1.2), see
 //! [`kernel::softirqs`]:
@@ -9,10 +9,10 @@
 //!       NET_RX:    2217169    1760867
 //! ```
 //!
-//! Where all of one kind fall on one processor, that processor is the limit of the network or the disks: the option
-//! `cores` shows it. The kernel's numbers have 32 bits and go round one processor at a time; told is what was
-//! counted since the first reading, every round followed. A source of its own, as `cpu_soft_interrupts_total`, which
-//! is cheaper, cannot follow them.
+//! If one processor serves all soft interrupts of a kind, it limits the network or the disks: the option
+//! `cores` shows it. The kernel's 32-bit counters wrap one processor at a time; the metrics count since the
+//! first reading and handle every wrap. `cpu_soft_interrupts_total` is cheaper, but cannot handle them: hence
+//! this separate source.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
@@ -22,18 +22,18 @@ use kernel::softirqs::softirqs;
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/softirqs";
-/// A processor's number begins at 0 again after so many.
+/// Range at which a processor's counter wraps.
 const ROUND: u64 = 1 << 32;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
-    help: "Soft interrupts by kind, on request by processor, every round of the kernel's numbers followed; `cpu` tells them as they are.",
+    help: "Soft interrupts by kind, optionally by processor, with wraps of the kernel's counters handled; `cpu` reports the raw counters.",
     reads: &["/proc/softirqs"],
     cost: "about 3 µs on 2 virtual cores, Linux 6.18; grows with the processors, 10 numbers each",
     every: Every::Tick,
     metrics: &[&ALL, &CORE],
     sane: &[],
-    options: &[cores("Also every processor alone: ten more series for each.")],
+    options: &[cores("Also every single processor: ten more series per processor.")],
     open,
 };
 
@@ -55,7 +55,7 @@ struct Softirqs {
     cpus: Vec<Box<str>>,
 }
 
-/// What is kept of a kind.
+/// State of a kind.
 struct OfKind {
     name: Box<[u8]>,
     label: Box<str>,
@@ -78,7 +78,7 @@ impl Source for Softirqs {
         for (place, kind) in softirqs(file.read()?).map_err(|e| broken(PATH, e))?.enumerate() {
             let mut kind = kind.map_err(|e| broken(PATH, e))?;
             if kinds.get(place).is_none_or(|known| *known.name != *kind.name) {
-                // The kinds of a kernel do not change; another kernel's begin anew.
+                // The kinds of a kernel do not change; those of another kernel start again.
                 kinds.truncate(place);
                 kinds.push(OfKind::new(kind.name));
             }
@@ -113,10 +113,10 @@ impl OfKind {
 
     fn push(&mut self, now: Timestamp, cpus: &[Box<str>], out: &mut Sink) {
         let mut out = out.of_device();
-        let (count, start) = self.all.told(now);
+        let (count, start) = self.all.total(now);
         out.counter(&ALL, &[("kind", &self.label)], count as f64, start);
         for (cpu, (sum, _)) in cpus.iter().zip(&mut self.cores) {
-            let (count, start) = sum.told(now);
+            let (count, start) = sum.total(now);
             out.counter(&CORE, &[("kind", &self.label), ("cpu", cpu)], count as f64, start);
         }
     }

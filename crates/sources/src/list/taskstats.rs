@@ -1,32 +1,33 @@
-//! Taskstats: what the kernel counted for every task (thread) of a job, living and ended.
+//! Taskstats: the kernel's accounting of every task (thread) of a job, living and ended.
 //!
 //! Netlink family TASKSTATS, see [`kernel::taskstats`]: 560 bytes a task on Linux 6.18, read since Linux
-//! 2.6.30. Two ways lead to a job's sum. Its living tasks are asked for every `poll_s` seconds; every task
-//! that ends is told by the kernel with its last values, however short it lived. A task's values count
-//! once and from its beginning: what a reading adds is what the task used since the reading before, and
-//! its end adds the rest.
+//! 2.6.30. A job's sum has two inputs. The source queries living tasks every `poll_s` seconds. For every task
+//! that ends, the kernel sends an exit record with its final values, however short the task was. A task's
+//! values count once and from its start: a reading adds the growth since the previous reading, and the exit
+//! record adds the rest.
 //!
-//! A job's counters begin with its cgroup. If that is older than this source (the agent was started
-//! again), nobody knows what ended before; then they begin anew at the first reading of the job's tasks,
-//! and what these had used until then does not count. Ends are attributed by descent, see
-//! [`crate::exits`]; what cannot be is counted in `taskstats_unattributed_exits_total`. A job is shown when
-//! its living tasks have just been read, so that its values are true at that instant.
+//! A job's counters start with its cgroup. If the cgroup is older than this source (the agent was restarted),
+//! the use by tasks that ended before is unknown. Then the counters start at the first reading of the job's
+//! tasks, and earlier use by these does not count. Exit records are attributed by descent, see
+//! [`crate::exits`]; `taskstats_unattributed_exits_total` counts those that cannot be. A job is published
+//! right after the reading of its living tasks, so that its values are correct for that time.
 //!
-//! The kernel tells an end before the task gives back its memory, so that about 0.07 ms of processor time
-//! a process is missing here and is in the cgroup's own account. `taskstats_residual_cpu_seconds` is that
-//! account less the sum here: more than this says that tasks were missed. For the same reason the switch
-//! with which a task gives the processor away for good is missing in its last values; each task makes exactly
-//! one, which is added. The user and system times are sampled at clock ticks (`CONFIG_TICK_CPU_ACCOUNTING`; exact
-//! only with `CONFIG_VIRT_CPU_ACCOUNTING_GEN` and `nohz_full`): their split is untrue for short tasks.
+//! The kernel sends the exit record before the task frees its memory. So about 0.07 ms of processor time per
+//! process is missing here but contained in the cgroup's own account. `taskstats_residual_cpu_seconds` is
+//! that account less the sum here: a larger value means that tasks were missed. For the same reason the final
+//! values lack the last context switch of the task; each task makes exactly one, which the source adds. User
+//! and system times are sampled at clock ticks (`CONFIG_TICK_CPU_ACCOUNTING`; exact only with
+//! `CONFIG_VIRT_CPU_ACCOUNTING_GEN` and `nohz_full`): their split is wrong for short tasks.
 //!
-//! A task counts for a job from the moment it joins. One that came with the job used a little before that; the
-//! cgroup's account has not, so that the exact processor time is cut to it: the residual is never negative.
+//! A task counts for a job from the moment it joins. A task that started the job has used some time before
+//! that, which the cgroup's account lacks. The exact processor time is reduced to that account, so the
+//! residual is never negative.
 //!
-//! Cost on 2 virtual processors of an EPYC, Linux 6.18, optimised: a reading 2 µs a living task, its list
-//! included (0.9 ms for 505, 10 ms for 5 000); a task that ends 1 µs and one that is made another, of jobs
-//! and of none alike; a tick without a reading 3 to 20 µs, and 0.6 µs ten times a second to find that
-//! nothing waits. Forks cost no more than ends, and without them a task whose parent ended first could not
-//! be attributed: so they are always listened to.
+//! Cost on 2 virtual processors of an EPYC, Linux 6.18, optimised: a reading takes 2 µs per living task,
+//! including its list (0.9 ms for 505, 10 ms for 5 000). Each task that starts or ends on the node takes 1
+//! µs, whether of a job or not. A tick without a reading takes 3 to 20 µs, and ten times a second 0.6 µs to
+//! find that no event waits. Forks cost no more than exits, and without them a task with a parent that ended
+//! first could not be attributed: so the source always listens to them.
 
 mod commands;
 mod metrics;
@@ -43,9 +44,9 @@ use commands::Commands;
 use kernel::taskstats::{Asked, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
 use metrics::{
-    BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, JOB_CPU, METRICS, NOT_LOOKED_AT,
-    OTHER_CPU, OVERFLOWS, RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED, UNATTRIBUTED_CPU,
-    UNREAD,
+    BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, JOB_CPU, METRICS,
+    NOT_LOOKED_AT, OTHER_CPU, OVERFLOWS, RESIDUAL, ROWS, TASKS, UNANSWERED, UNATTRIBUTED,
+    UNATTRIBUTED_CPU, UNREAD,
 };
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};
@@ -55,7 +56,7 @@ use sums::{Sum, Sums};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "taskstats",
-    help: "What the kernel counted for every task of a job, living and ended.",
+    help: "The kernel's accounting of every task of a job, living and ended.",
     reads: &[
         "netlink TASKSTATS",
         "netlink process connector",
@@ -63,7 +64,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         "/proc/TID/cgroup of new tasks",
         "cpuacct.usage or cpu.stat of each job",
     ],
-    cost: "2 µs a task of a job every `poll_s` seconds, 2 µs a task made and ended on the node",
+    cost: "2 µs per task of a job every `poll_s` seconds, 2 µs per task that starts and ends on the node",
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[],
@@ -78,15 +79,15 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
             name: "budget_ms",
             kind: Kind::Number { min: 1, max: 10_000 },
             default: "20",
-            help: "Processor time for reading living tasks at one tick, in milliseconds; the rest is \
-                   read at the next.",
+            help: "Processor time for reading living tasks at one tick, in milliseconds; the next tick reads the \
+                   rest.",
         },
         RECEIVE_MIB,
     ],
     open,
 };
 
-/// Tasks asked for before the time is looked at.
+/// Number of tasks queried between two checks of the time budget.
 const BATCH: usize = 64;
 
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
@@ -96,13 +97,13 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         }
         TaskstatsError::Absent => SourceError::absent(error.to_string()),
         TaskstatsError::Denied => SourceError::denied(
-            "what the kernel counts of each task (netlink TASKSTATS)",
+            "the kernel's accounting of tasks (netlink TASKSTATS)",
             "CAP_NET_ADMIN, or root",
         ),
         other => SourceError::broken(other.to_string()),
     })?;
     let poll_s = i64::try_from(open.options.number("poll_s")).unwrap_or(30);
-    // Reading files costs no kernel anything: a recorded machine is read at every tick.
+    // Reading recorded files is cheap: a recorded machine is read at every tick.
     let poll_s = if open.root.is_live() { poll_s } else { 0 };
     Ok(Box::new(Listening(Taskstats {
         query,
@@ -130,24 +131,24 @@ struct Taskstats {
     text: Text,
 }
 
-/// Memory to read small files with.
+/// Reused memory for reading small files.
 #[derive(Debug, Default)]
 struct Text {
     path: String,
     buf: Vec<u8>,
 }
 
-/// A round of readings: each job in turn is listed and its tasks are read, over as many ticks as it
-/// takes.
+/// A round of readings: one job after the other is listed and its tasks are read, over as many ticks as
+/// necessary.
 #[derive(Debug, Default)]
 struct Round {
     began_at: Option<Timestamp>,
-    /// Whether all jobs have their turn in it, and not only new ones.
+    /// Whether the round covers all jobs, and not only new ones.
     is_full: bool,
     turns: VecDeque<JobNo>,
     turn: Option<JobNo>,
     tids: Vec<u32>,
-    /// How many of them have been read.
+    /// Number of tasks already read.
     place: usize,
 }
 
@@ -176,7 +177,7 @@ impl Reader for Taskstats {
         let place = std::mem::take(&mut self.round.place);
         self.round.tids.extend_from_slice(tids);
         while self.round.place < tids.len() {
-            // One that is gone, or that the kernel refuses to answer for, is counted by the next reading.
+            // The next reading handles tasks that have ended or that the kernel does not report.
             if self.read_batch(cx).is_err() {
                 break;
             }
@@ -201,11 +202,11 @@ impl Reader for Taskstats {
 }
 
 impl Taskstats {
-    /// Gives all jobs a turn when it is time, and new ones at once.
+    /// Queues all jobs when a round is due, and new jobs at once.
     fn begin_turns(&mut self, cx: &Context<'_>, out: &mut Sink) {
         let round = &mut self.round;
         let is_over = round.turn.is_none() && round.turns.is_empty();
-        // A clock that was set back must not stop the readings.
+        // After a clock was set back, a round is due.
         let is_time =
             round.began_at.is_none_or(|at| cx.now.since(at).saturating_abs() >= self.poll_us);
         if is_over && (is_time || self.exits.wants_lists()) {
@@ -232,14 +233,14 @@ impl Taskstats {
         };
         if self.delays_counted.replace(counted) != Some(counted) {
             let absent = SourceError::absent(
-                "delays of block io, of swapping and of freeing memory: the kernel counts them with \
-                 sysctl kernel.task_delayacct=1 alone",
+                "delays of block io, of swapping and of freeing memory: the kernel counts them only with sysctl \
+                 kernel.task_delayacct=1",
             );
             out.part("delays", if counted { PartState::Ok } else { PartState::Not(absent) });
         }
     }
 
-    /// Reads living tasks until the time for a tick is over; at least a batch.
+    /// Reads living tasks until the time budget is used; at least one batch.
     fn read_turns(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let budget_us = self.budget_us.min(cx.budget_us);
         let began_us = clock::thread_cpu_us();
@@ -266,7 +267,7 @@ impl Taskstats {
         result
     }
 
-    /// Lists the tasks of the next job, unless one is being read; false when there is none.
+    /// Lists the tasks of the next job, unless a job is in progress; false if no job is left.
     fn take_turn(&mut self, cx: &Context<'_>, result: &mut Result<(), SourceError>) -> bool {
         if self.round.turn.is_some() {
             return true;
@@ -289,7 +290,7 @@ impl Taskstats {
         true
     }
 
-    /// The first reading of a job: if the job is older than this source, it counts from here.
+    /// First reading of a job: a job older than this source counts from here.
     fn begin_count(&mut self, no: JobNo, cx: &Context<'_>) {
         self.exits.count_from_now(no, cx);
         let Some(known) = self.exits.job(no) else { return };
@@ -297,7 +298,7 @@ impl Taskstats {
             return;
         }
         let group = cx.jobs.get(&known.key).and_then(|job| self.text.group_cpu_ns(job, cx.root));
-        // What ended between its being found and now was before.
+        // Use by tasks that ended between the discovery and now was before the start.
         *self.sums.of(no) = Sum { group_base_ns: group.unwrap_or(0), ..Sum::default() };
         *self.sums.commands_of(no) = Commands::default();
     }
@@ -312,7 +313,7 @@ impl Taskstats {
         asked
     }
 
-    /// Shows a job that has had a process, right after its tasks were read.
+    /// Publishes a job that has had a process, right after the reading of its tasks.
     fn publish(&mut self, no: JobNo, tasks: usize, cx: &Context<'_>, out: &mut Sink) {
         let Some(known) = self.exits.job(no) else { return };
         let Some(job) = cx.jobs.get(&known.key) else { return };
@@ -373,14 +374,14 @@ impl Taskstats {
 }
 
 impl Text {
-    /// Whether a task that was just read is ending or gone: then its end is told apart, or was already.
-    /// On a recorded machine nothing ends between two files.
+    /// Whether a task is ending or has ended since its reading: then its exit record counts it separately.
+    /// On a recorded machine no task ends between two files.
     fn is_ending(&mut self, tid: u32, root: &Root) -> bool {
         if !root.is_live() {
             return false;
         }
         self.path.clear();
-        // The file of the thread: that of the process would add up all its threads. Writing into a
+        // The file of the thread, because the file of the process sums all its threads. Writing into a
         // `String` cannot fail.
         write!(self.path, "proc/{tid}/task/{tid}/stat").ok();
         match root.read(&self.path, &mut self.buf) {
@@ -390,7 +391,7 @@ impl Text {
         }
     }
 
-    /// Nanoseconds of processor time of a job's cgroup by the kernel's own account, if it has one.
+    /// Processor time of a job's cgroup in nanoseconds by the kernel's own account, if it exists.
     fn group_cpu_ns(&mut self, job: &JobCgroup, root: &Root) -> Option<u64> {
         let v1 = job.dir(Hierarchy::Cpuacct).map(|dir| (dir, "cpuacct.usage"));
         let (dir, file) =
@@ -403,7 +404,7 @@ impl Text {
         } else {
             cgroup::cpu::cpu_stat(&self.buf).map(|stat| stat.usage_us.saturating_mul(1000))
         };
-        // A text that makes no sense is told by the source `cgroup`.
+        // The source `cgroup` reports invalid files.
         ns.map_err(|error| broken(&self.path, error)).ok()
     }
 }

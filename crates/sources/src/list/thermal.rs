@@ -1,15 +1,15 @@
-//! Thermal zones: the temperatures by which the kernel throttles and cools.
+//! Thermal zones: the temperatures that the kernel uses for throttling and cooling.
 //!
 //! Reads `/sys/class/thermal/thermal_zoneN/{type,temp}` (Linux 2.6.25;
 //! Documentation/driver-api/thermal/sysfs-api.rst):
 //!
 //! ```text
 //! thermal_zone1/type  x86_pkg_temp
-//! thermal_zone1/temp  48000          thousandths of a degree Celsius
+//! thermal_zone1/temp  48000          millidegrees Celsius
 //! ```
 //!
-//! A zone has the labels `zone`, its number, and `type`, its sensor. What a driver tells here often stands under
-//! `hwmon` as well; a board's own zone (`acpitz`) may be a constant that its maker chose.
+//! A zone has two labels: `zone`, its number, and `type`, its sensor. Many of these sensors also appear under
+//! `hwmon`. A board's own zone (`acpitz`) may be a constant chosen by its maker.
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
@@ -23,16 +23,16 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "thermal",
     help: "Temperatures of the kernel's thermal zones.",
     reads: &["/sys/class/thermal/thermal_zone*/{type,temp}"],
-    cost: "some microseconds a zone; one behind the firmware may take a millisecond",
+    cost: "some microseconds a zone; a zone of the firmware may take 1 ms",
     every: Every::AtLeast(Duration::from_secs(5)),
     metrics: &[&TEMPERATURE],
-    // No zone of a node lies outside; sensors that are off answer with -274 °C or 0 K.
+    // No valid temperature is outside this range; sensors that are off report -274 °C or 0 K.
     sane: &[Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 128.0])],
     options: &[
-        include("Only these zones, by their type: names, or patterns with `*`; none means all."),
+        include("Only these zones, by their type: names, or patterns with `*`; empty means all."),
         exclude(
             "",
-            "Types of zones to leave out if `include` names none: names, or patterns with `*`.",
+            "Types of zones to leave out if `include` is empty: names, or patterns with `*`.",
         ),
     ],
     open,
@@ -73,7 +73,7 @@ fn walk(walk: &mut Walk<'_, ()>, choice: &Choice) {
     for entry in walk.names(DIR) {
         let Some(zone) = entry.strip_prefix("thermal_zone") else { continue };
         let kind = walk.text(&format!("{DIR}/{entry}/type")).unwrap_or_default();
-        if choice.says(&kind).unwrap_or(true) {
+        if choice.includes(&kind).unwrap_or(true) {
             let labels = [("zone", zone), ("type", &*kind)];
             walk.file(&format!("{DIR}/{entry}/temp"), &TEMPERATURE, &labels, 1e3, ());
         }

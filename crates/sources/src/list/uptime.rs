@@ -1,4 +1,4 @@
-//! Uptime: how long the machine has run, since when, and how long its processors had nothing to do.
+//! Uptime: time since boot, boot time, and idle time of the processors.
 //!
 //! Reads `/proc/uptime` (any Linux; proc_uptime(5)), see [`kernel::uptime`]:
 //!
@@ -15,7 +15,7 @@ const PATH: &str = "proc/uptime";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "uptime",
-    help: "How long the machine has run, and since when.",
+    help: "Time since boot, boot time, and idle time of the processors.",
     reads: &["/proc/uptime"],
     cost: "about 1 µs on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
@@ -26,23 +26,22 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
 };
 
 static UP: Metric =
-    Metric::gauge("uptime_seconds", Unit::Seconds, "Time since boot, time asleep included.")
-        .steps(100);
+    Metric::gauge("uptime_seconds", Unit::Seconds, "Time since boot, including sleep.").steps(100);
 static IDLE: Metric = Metric::counter(
     "uptime_idle_seconds_total",
     Unit::Seconds,
-    "Time that processors had nothing to do, added up over all of them.",
+    "Idle time of the processors, summed.",
 )
 .steps(100);
 static BOOT: Metric = Metric::gauge(
     "uptime_boot_time_seconds",
     Unit::Seconds,
-    "When the machine booted, in seconds since 1970: the start of its counters.",
+    "Boot time of the machine, in seconds since 1970: the start of its counters.",
 );
 
 struct Uptime {
     file: TickFile,
-    /// The highest idle time seen: the kernel lets it fall by up to the length of a sleep, as it does the
+    /// The highest idle time seen: the kernel lets it fall by up to the length of a sleep, like the
     /// `idle` of `/proc/stat`.
     idle: u64,
     read_at: Option<Timestamp>,
@@ -54,12 +53,12 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Uptime {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let told = uptime(self.file.read()?).map_err(|e| broken(PATH, e))?;
+        let times = uptime(self.file.read()?).map_err(|e| broken(PATH, e))?;
         let rebooted = self.read_at.is_some_and(|read_at| cx.boot > read_at);
-        self.idle = if rebooted { 0 } else { self.idle }.max(told.idle_hundredths);
+        self.idle = if rebooted { 0 } else { self.idle }.max(times.idle_hundredths);
         self.read_at = Some(cx.now);
         let mut out = out.of_device();
-        out.gauge(&UP, &[], told.up_hundredths as f64 / 100.0);
+        out.gauge(&UP, &[], times.up_hundredths as f64 / 100.0);
         out.counter(&IDLE, &[], self.idle as f64 / 100.0, cx.boot);
         out.gauge(&BOOT, &[], cx.boot.seconds());
         Ok(())

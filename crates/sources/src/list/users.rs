@@ -1,13 +1,14 @@
-//! Users: how many sessions are logged in, and on request which.
+//! Users: number of login sessions, and optionally each session.
 //!
-//! Reads `/var/run/utmp` (any Linux; utmp(5)) or, on machines without it, `/run/systemd/sessions/ID` (systemd), see
-//! [`kernel::utmp`]. These are logins, by ssh or at a console, not a job's processes. The option `sessions` tells
-//! each one with the labels `user`, `terminal`, `host` and `process`, [`SHOWN_MAX`] at most; it is off, as names of people and
-//! hosts are theirs.
+//! Reads `/var/run/utmp` (any Linux; utmp(5)) or, on machines without it, `/run/systemd/sessions/ID`
+//! (systemd), see [`kernel::utmp`]. These are logins, by ssh or at a console, not a job's processes. The
+//! option `sessions` reports each one with the labels `user`, `terminal`, `host` and `process`, at most
+//! [`REPORTED_MAX`]. It is off by default, because names of persons and hosts are personal data.
 //!
-//! Where nobody counts logins there is no number, not 0: in a container, or without systemd-logind, both places may be
-//! there and empty, as packages make them. A `utmp` that is kept has the record of the boot at least (utmp(5),
-//! `BOOT_TIME`); systemd-logind writes `/run/systemd/seats/seat0` as it starts, and keeps it whoever comes or goes.
+//! On a machine that does not record logins the source is absent, instead of reporting 0. In a container, or
+//! without systemd-logind, both paths may exist but be empty, as created by packages. A maintained `utmp`
+//! contains at least the boot record (utmp(5), `BOOT_TIME`); systemd-logind writes `/run/systemd/seats/seat0`
+//! at its start and never removes it.
 
 use crate::reading::file::broken;
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
@@ -21,12 +22,12 @@ use std::time::Duration;
 const UTMP: &str = "var/run/utmp";
 const SESSIONS: &str = "run/systemd/sessions";
 const SEAT: &str = "run/systemd/seats/seat0";
-/// Most sessions told one by one, and most users told apart.
-const SHOWN_MAX: usize = 1000;
+/// Maximum number of sessions reported individually, and of users counted separately.
+const REPORTED_MAX: usize = 1000;
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "users",
-    help: "How many sessions are logged in, and on request which.",
+    help: "Number of login sessions, and optionally each session.",
     reads: &["/var/run/utmp", "/run/systemd/sessions/*", "/run/systemd/seats/seat0"],
     cost: "about 2 µs on 2 virtual cores, Linux 6.18, with no session; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
@@ -36,18 +37,18 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         name: "sessions",
         kind: Kind::Switch,
         default: "false",
-        help: "Also each session alone, with its user's name, terminal and host.",
+        help: "Also each single session, with its user's name, terminal and host.",
     }],
     open,
 };
 
-static COUNT: Metric = Metric::gauge("users_sessions", Unit::Count, "Sessions that are logged in.");
+static COUNT: Metric = Metric::gauge("users_sessions", Unit::Count, "Login sessions.");
 static USERS: Metric =
-    Metric::gauge("users_logged_in", Unit::Count, "Users who have a session, each counted once.");
+    Metric::gauge("users_logged_in", Unit::Count, "Distinct users with a session.");
 static SINCE: Metric = Metric::gauge(
     "users_session_since_seconds",
     Unit::Seconds,
-    "When a session was logged in, in seconds since 1970.",
+    "Login time of a session, in seconds since 1970.",
 );
 
 struct Users {
@@ -59,16 +60,16 @@ struct Users {
 
 enum Files {
     Utmp(KeptFile),
-    /// The directory, and where a path is written.
+    /// The buffer in which the path is written.
     Systemd(String),
 }
 
-/// What one reading found.
+/// Result of one reading.
 #[derive(Default)]
 struct Seen {
     sessions: usize,
     users: usize,
-    /// The names, in memory that is kept.
+    /// The names, in reused memory.
     names: Vec<Vec<u8>>,
 }
 
@@ -86,12 +87,12 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Users { files, one_by_one, buf, seen: Seen::default() }))
 }
 
-/// The sessions of systemd-logind, if it runs here.
+/// The sessions of systemd-logind, if it runs.
 fn systemd(root: &Root) -> Result<Files, SourceError> {
     match root.stat(SEAT) {
         Ok(_) => Ok(Files::Systemd(String::new())),
         Err(ReadError::Absent { .. }) => {
-            let why = "/var/run/utmp and /run/systemd/seats/seat0: nobody counts logins here";
+            let why = "/var/run/utmp and /run/systemd/seats/seat0: logins are not recorded on this machine";
             Err(SourceError::absent(why))
         }
         Err(other) => Err(other.into()),
@@ -103,24 +104,24 @@ impl Source for Users {
         let Self { files, one_by_one, buf, seen } = self;
         (seen.sessions, seen.users) = (0, 0);
         let mut of = out.of_device();
-        let mut tell = |session: &Session<'_>| {
+        let mut add = |session: &Session<'_>| {
             seen.add(session);
-            if *one_by_one && seen.sessions <= SHOWN_MAX {
+            if *one_by_one && seen.sessions <= REPORTED_MAX {
                 push(session, &mut of);
             }
         };
         match files {
             Files::Utmp(file) => {
                 file.read(buf).map_err(|e| broken(UTMP, e))?;
-                utmp(buf).for_each(|session| tell(&session));
+                utmp(buf).for_each(|session| add(&session));
             }
-            Files::Systemd(path) => sessions(cx.root, path, buf, &mut tell)?,
+            Files::Systemd(path) => sessions(cx.root, path, buf, &mut add)?,
         }
         of.gauge(&COUNT, &[], seen.sessions as f64);
         of.gauge(&USERS, &[], seen.users as f64);
-        let state = match seen.sessions > SHOWN_MAX {
+        let state = match seen.sessions > REPORTED_MAX {
             true => PartState::Not(SourceError::broken(format!(
-                "{} sessions are more than {SHOWN_MAX} and not all told apart",
+                "{} sessions; only {REPORTED_MAX} are reported individually",
                 seen.sessions
             ))),
             false => PartState::Ok,
@@ -130,16 +131,16 @@ impl Source for Users {
     }
 }
 
-/// Shows every session of systemd; one that ends meanwhile is none.
+/// Calls `add` for every session of systemd, except those that end meanwhile.
 fn sessions(
     root: &Root,
     path: &mut String,
     buf: &mut Vec<u8>,
-    tell: &mut impl FnMut(&Session<'_>),
+    add: &mut impl FnMut(&Session<'_>),
 ) -> Result<(), SourceError> {
-    let mut refused = None;
+    let mut failed = None;
     root.list(SESSIONS, |entry| {
-        // `ID.ref` is a pipe that holds the session.
+        // `ID.ref` is a pipe that keeps the session open.
         if entry.name.contains('.') {
             return;
         }
@@ -147,21 +148,21 @@ fn sessions(
         // Writing into a `String` cannot fail.
         write!(path, "{SESSIONS}/{}", entry.name).unwrap_or_default();
         match root.read(path, buf) {
-            Ok(()) => logind(buf).iter().for_each(&mut *tell),
+            Ok(()) => logind(buf).iter().for_each(&mut *add),
             Err(ReadError::Absent { .. }) => {}
             Err(error) => {
-                refused.get_or_insert(error);
+                failed.get_or_insert(error);
             }
         }
     })?;
-    refused.map_or(Ok(()), |error| Err(error.into()))
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 impl Seen {
     fn add(&mut self, session: &Session<'_>) {
         self.sessions += 1;
         let known = self.names.get(..self.users).unwrap_or_default();
-        if self.users >= SHOWN_MAX || known.iter().any(|name| name == session.user) {
+        if self.users >= REPORTED_MAX || known.iter().any(|name| name == session.user) {
             return;
         }
         if self.names.len() == self.users {
@@ -176,7 +177,7 @@ impl Seen {
 }
 
 fn push(session: &Session<'_>, of: &mut Of<'_>) {
-    // What is not UTF-8 is no name that anybody has.
+    // A name that is not UTF-8 is not valid.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or("?");
     let mut digits = [0; 10];
     let labels = [
@@ -188,7 +189,7 @@ fn push(session: &Session<'_>, of: &mut Of<'_>) {
     of.gauge(&SINCE, &labels, session.since as f64);
 }
 
-/// A number in decimal digits, without asking for memory.
+/// Formats a number in decimal digits without allocation.
 fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &str {
     let mut start = digits.len();
     for (place, digit) in digits.iter_mut().enumerate().rev() {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_nobody_writes_to_are_absent_and_not_0() {
+    fn unmaintained_files_are_absent_not_0() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         let write = |path: &str, bytes: &[u8]| {
@@ -228,7 +229,7 @@ mod tests {
             opened.err().map_or("ok", |error| error.state())
         };
         assert_eq!(state(), "absent");
-        // As packages make them.
+        // Empty, as created by packages.
         std::fs::create_dir_all(dir.path().join(SESSIONS)).unwrap();
         std::fs::create_dir_all(dir.path().join("run/systemd/seats")).unwrap();
         assert_eq!(state(), "absent");

@@ -9,11 +9,11 @@
 //! oom_kill 0
 //! ```
 //!
-//! The kernel writes some two hundred lines; the table below is what is taken. Left out: pages by their use
-//! now (`nr_…`, which `/proc/meminfo` has in bytes) and details of the allocator, of reclaim and of huge
-//! pages that need a kernel developer. Where the kernel counts by zone of memory (`allocstall_dma32`,
-//! `allocstall_normal`, …) the sum is taken. `pgpgin` and `pgpgout` are in units of 1024 bytes; what counts
-//! pages counts those of the machine's smallest size. A line that the kernel does not write gives no sample.
+//! The kernel writes some 200 lines; the table below lists the metrics. Left out are pages by their present
+//! use (`nr_…`, which `/proc/meminfo` has in bytes), and details of the allocator, of reclaim and of huge
+//! pages that only kernel developers need. Where the kernel counts by memory zone (`allocstall_dma32`,
+//! `allocstall_normal`, …), the metric is the sum. `pgpgin` and `pgpgout` have units of 1024 bytes; counts of
+//! pages refer to the machine's smallest page size. A line that the kernel does not write gives no sample.
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::table::{Row, Table, metrics};
@@ -27,7 +27,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "vmstat",
     help: "Paging, faults, swap, reclaim, refaults, NUMA, huge pages and out-of-memory kills.",
     reads: &["/proc/vmstat"],
-    cost: "about 17 µs on 2 virtual cores, Linux 6.18, most of it the kernel's writing of 200 lines",
+    cost: "about 17 µs on 2 virtual cores, Linux 6.18, mostly for the kernel to write 200 lines",
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[],
@@ -41,7 +41,7 @@ const fn count(names: &'static [&'static str], metric: &'static str, help: &'sta
     Row { names, metric: Metric::counter(metric, Unit::Count, help) }
 }
 
-/// Only of `pgpgin` and `pgpgout`, which the kernel counts in units of 1024 bytes.
+/// Only for `pgpgin` and `pgpgout`, which the kernel counts in units of 1024 bytes.
 const fn bytes(names: &'static [&'static str], metric: &'static str, help: &'static str) -> Row {
     Row { names, metric: Metric::counter(metric, Unit::Bytes, help) }
 }
@@ -50,12 +50,12 @@ static ROWS: [Row; 49] = [
     bytes(
         &["pgpgin"],
         "vmstat_paged_in_bytes_total",
-        "Bytes read from block devices, by files and swap alike.",
+        "Bytes read from block devices, by files and swap.",
     ),
     bytes(
         &["pgpgout"],
         "vmstat_paged_out_bytes_total",
-        "Bytes written to block devices, by files and swap alike.",
+        "Bytes written to block devices, by files and swap.",
     ),
     count(&["pswpin"], "vmstat_swapped_in_pages_total", "Pages read back from swap."),
     count(&["pswpout"], "vmstat_swapped_out_pages_total", "Pages written to swap."),
@@ -67,12 +67,12 @@ static ROWS: [Row; 49] = [
     count(
         &["zswpout"],
         "vmstat_zswapped_out_pages_total",
-        "Pages put into compressed swap in memory.",
+        "Pages written to compressed swap in memory.",
     ),
     count(
         &["pgfault"],
         "vmstat_page_faults_total",
-        "Page faults, those that waited for a disk included.",
+        "Page faults, including those that waited for a disk.",
     ),
     count(
         &["pgmajfault"],
@@ -82,17 +82,17 @@ static ROWS: [Row; 49] = [
     count(
         &["oom_kill"],
         "vmstat_oom_kills_total",
-        "Processes killed for want of memory, by the machine or by a limit of their cgroup.",
+        "Processes killed by the OOM killer, for lack of memory of the node or at a limit of their cgroup.",
     ),
     count(
         &["workingset_refault_anon"],
         "vmstat_anon_refaults_total",
-        "Pages of no file that were reclaimed and wanted again soon: the memory is too small for its users.",
+        "Pages of no file that were reclaimed and needed again soon: a sign of too little memory.",
     ),
     count(
         &["workingset_refault_file", "workingset_refault"],
         "vmstat_file_refaults_total",
-        "Cached pages of files that were reclaimed and wanted again soon: the memory is too small for its users.",
+        "Cached pages of files that were reclaimed and needed again soon: a sign of too little memory.",
     ),
     count(&["nr_dirtied"], "vmstat_dirtied_pages_total", "Cached pages that were changed."),
     count(&["nr_written"], "vmstat_written_pages_total", "Cached pages that were written to disk."),
@@ -107,32 +107,28 @@ static ROWS: [Row; 49] = [
             "allocstall_device",
         ],
         "vmstat_allocation_stalls_total",
-        "Times that a task had to reclaim memory before it got some.",
+        "Times that a task had to reclaim memory before an allocation.",
     ),
-    count(
-        &["pageoutrun"],
-        "vmstat_kswapd_runs_total",
-        "Times that the kernel's reclaim thread set to work.",
-    ),
+    count(&["pageoutrun"], "vmstat_kswapd_runs_total", "Runs of the kernel's reclaim thread."),
     count(
         &["pgscan_kswapd"],
         "vmstat_kswapd_scanned_pages_total",
-        "Pages that the kernel's reclaim thread looked at.",
+        "Pages scanned by the kernel's reclaim thread.",
     ),
     count(
         &["pgscan_direct"],
         "vmstat_direct_scanned_pages_total",
-        "Pages that tasks waiting for memory looked at to reclaim them.",
+        "Pages scanned by tasks that waited for memory.",
     ),
     count(
         &["pgscan_khugepaged"],
         "vmstat_khugepaged_scanned_pages_total",
-        "Pages looked at to reclaim them for a huge page.",
+        "Pages scanned to reclaim them for a huge page.",
     ),
     count(
         &["pgscan_proactive"],
         "vmstat_proactive_scanned_pages_total",
-        "Pages looked at because memory.reclaim of a cgroup was written.",
+        "Pages scanned because of a write to memory.reclaim of a cgroup.",
     ),
     count(
         &["pgsteal_kswapd"],
@@ -152,58 +148,58 @@ static ROWS: [Row; 49] = [
     count(
         &["pgsteal_proactive"],
         "vmstat_proactive_reclaimed_pages_total",
-        "Pages reclaimed because memory.reclaim of a cgroup was written.",
+        "Pages reclaimed because of a write to memory.reclaim of a cgroup.",
     ),
     count(
         &["slabs_scanned"],
         "vmstat_slab_scanned_objects_total",
-        "Cached objects of the kernel that were looked at to reclaim them.",
+        "Cached objects of the kernel scanned to reclaim them.",
     ),
     count(
         &["drop_pagecache"],
         "vmstat_page_cache_drops_total",
-        "Times that somebody had the page cache dropped.",
+        "Times that an administrator dropped the page cache.",
     ),
     count(
         &["drop_slab"],
         "vmstat_slab_drops_total",
-        "Times that somebody had the kernel's cached objects dropped.",
+        "Times that an administrator dropped the kernel's cached objects.",
     ),
-    count(&["pgactivate"], "vmstat_activated_pages_total", "Pages that became recently used."),
+    count(
+        &["pgactivate"],
+        "vmstat_activated_pages_total",
+        "Pages moved to the list of recently used pages.",
+    ),
     count(
         &["pgdeactivate"],
         "vmstat_deactivated_pages_total",
-        "Pages that ceased to be recently used.",
+        "Pages removed from the list of recently used pages.",
     ),
-    count(
-        &["numa_hit"],
-        "vmstat_numa_hit_pages_total",
-        "Pages that came from the NUMA node that was wanted.",
-    ),
+    count(&["numa_hit"], "vmstat_numa_hit_pages_total", "Pages allocated on the wanted NUMA node."),
     count(
         &["numa_miss"],
         "vmstat_numa_miss_pages_total",
-        "Pages that came from this NUMA node though another was wanted; equal to vmstat_numa_foreign_pages_total over the machine.",
+        "Pages allocated on another NUMA node than wanted, counted there; over the node equal to vmstat_numa_foreign_pages_total.",
     ),
     count(
         &["numa_foreign"],
         "vmstat_numa_foreign_pages_total",
-        "Pages that were wanted from a NUMA node and came from another.",
+        "Pages allocated on another NUMA node than wanted, counted at the wanted one.",
     ),
     count(
         &["numa_interleave"],
         "vmstat_numa_interleaved_pages_total",
-        "Pages that an interleaving policy wanted from a NUMA node and got there.",
+        "Pages allocated on the NUMA node chosen by an interleaving policy.",
     ),
     count(
         &["numa_local"],
         "vmstat_numa_local_pages_total",
-        "Pages that came from the NUMA node of the processor that asked.",
+        "Pages allocated on the NUMA node of the requesting processor.",
     ),
     count(
         &["numa_other"],
         "vmstat_numa_other_pages_total",
-        "Pages that came from another NUMA node than that of the processor that asked.",
+        "Pages allocated on another NUMA node than that of the requesting processor.",
     ),
     count(
         &["numa_pte_updates"],
@@ -225,16 +221,8 @@ static ROWS: [Row; 49] = [
         "vmstat_numa_migrated_pages_total",
         "Pages moved to the NUMA node that uses them.",
     ),
-    count(
-        &["pgmigrate_success"],
-        "vmstat_migrated_pages_total",
-        "Pages moved, for whatever reason.",
-    ),
-    count(
-        &["pgmigrate_fail"],
-        "vmstat_unmigrated_pages_total",
-        "Pages that should have been moved and could not.",
-    ),
+    count(&["pgmigrate_success"], "vmstat_migrated_pages_total", "Pages moved, for any reason."),
+    count(&["pgmigrate_fail"], "vmstat_unmigrated_pages_total", "Pages that could not be moved."),
     count(
         &["pgpromote_success"],
         "vmstat_promoted_pages_total",
@@ -248,17 +236,17 @@ static ROWS: [Row; 49] = [
     count(
         &["compact_stall"],
         "vmstat_compaction_stalls_total",
-        "Times that a task had to compact memory before it got a large piece.",
+        "Times that a task had to compact memory before a large allocation.",
     ),
     count(
         &["compact_success"],
         "vmstat_compaction_successes_total",
-        "The stalls of vmstat_compaction_stalls_total after which there was a large piece.",
+        "The stalls of vmstat_compaction_stalls_total that freed enough contiguous memory.",
     ),
     count(
         &["compact_fail"],
         "vmstat_compaction_failures_total",
-        "The stalls of vmstat_compaction_stalls_total after which there was none.",
+        "The stalls of vmstat_compaction_stalls_total that did not free enough contiguous memory.",
     ),
     count(
         &["thp_fault_alloc"],
@@ -268,12 +256,12 @@ static ROWS: [Row; 49] = [
     count(
         &["thp_fault_fallback"],
         "vmstat_thp_fault_fallbacks_total",
-        "Page faults that should have got a transparent huge page and got small ones.",
+        "Page faults that got small pages instead of a transparent huge page.",
     ),
     count(
         &["thp_collapse_alloc"],
         "vmstat_thp_collapses_total",
-        "Transparent huge pages allocated to put small pages together.",
+        "Transparent huge pages allocated to merge small pages.",
     ),
     count(
         &["thp_split_page"],

@@ -21,7 +21,7 @@ pub(super) const GROUPS: &[&Group] = &[
 
 static TASKSTATS: Group = Group {
     name: "taskstats_default",
-    note: "Of each job. Ours have the tasks that ended, too, and count each once.",
+    note: "Per job. Ours include ended tasks, and count each task once.",
     rows: &[
         is("cpu_count", "taskstats_cpu_delays_total"),
         is("cpu_delay_total", "taskstats_cpu_delay_seconds_total * 1000000000"),
@@ -58,7 +58,7 @@ static TASKSTATS: Group = Group {
 
 static PROCSTATS: Group = Group {
     name: "procstats_default",
-    note: "Of the node. Ticks are hundredths of a second. Colmet writes the column steal as stat_cpu_guest and the column guest as stat_cpu_guest_nice.",
+    note: "Per node. Ticks are hundredths of a second. Colmet writes the column steal as stat_cpu_guest and the column guest as stat_cpu_guest_nice.",
     rows: &[
         is("uptime_total", "uptime_seconds"),
         is("uptime_idle", "uptime_idle_seconds_total"),
@@ -125,14 +125,14 @@ static PROCSTATS: Group = Group {
         is("loadavg_total_threads", "load_tasks"),
         not(
             "involved_jobs",
-            "the server knows which jobs a node had at any time: the table allocations",
+            "the server stores which jobs a node had at any time: table `allocations`",
         ),
     ],
 };
 
 static JOBPROC: Group = Group {
     name: "jobprocstats_default",
-    note: "Of each job. Colmet counts a process once for each of its threads, and forgets those that end; ours count each once, and keep what it did.",
+    note: "Per job. Colmet counts a process once for each of its threads, and drops ended ones; ours count each process once, including ended ones.",
     rows: &[
         is("rchar", "process_read_char_bytes_total"),
         is("wchar", "process_write_char_bytes_total"),
@@ -149,19 +149,19 @@ static JOBPROC: Group = Group {
 
 static PERFHW: Group = Group {
     name: "perfhwstats_default",
-    note: "Of each job. Which event a counter has is told by a file beside it; ours are named.",
+    note: "Per job. A separate file assigns events to Colmet's counters; ours have names.",
     rows: &[
-        not("counter_1", "one of the events below, that its `--perfhw-list` names at this place"),
-        not("counter_2", "one of the events below, that its `--perfhw-list` names at this place"),
-        not("counter_3", "one of the events below, that its `--perfhw-list` names at this place"),
-        not("counter_4", "one of the events below, that its `--perfhw-list` names at this place"),
-        not("counter_5", "one of the events below, that its `--perfhw-list` names at this place"),
+        not("counter_1", "the event below that its `--perfhw-list` names at this position"),
+        not("counter_2", "the event below that its `--perfhw-list` names at this position"),
+        not("counter_3", "the event below that its `--perfhw-list` names at this position"),
+        not("counter_4", "the event below that its `--perfhw-list` names at this position"),
+        not("counter_5", "the event below that its `--perfhw-list` names at this position"),
     ],
 };
 
 static EVENTS: Group = Group {
     name: "perfhw events",
-    note: "The names of `--perfhw-list`. Colmet's cache events have no operation and no result, so that all are reads that reached the cache, and the last three of them are the first, the second and the first again.",
+    note: "The names of `--perfhw-list`. Colmet's cache events have no operation and no result, so all are read accesses, and the last three of them equal the first, the second and the first.",
     rows: &[
         grows("cpu_cycles", "perf_cpu_cycles_total"),
         grows("instructions", "perf_instructions_total"),
@@ -196,42 +196,42 @@ static EVENTS: Group = Group {
 
 static RAPL: Group = Group {
     name: "RAPLstats_default",
-    note: "Of the node. Colmet tells what each zone used since the sample before, three zones a package, four packages at most.",
+    note: "Per node. Colmet reports the growth of each zone since the previous sample, for three zones per package and at most four packages.",
     rows: &[
         grows("counter_1", "rapl_package_joules_total{package=\"0\"} * 1000000"),
-        not("counter_2", "the range of the zone; ours do not go round"),
+        not("counter_2", "the range of the zone; our counters do not wrap"),
         grows("counter_3", "rapl_core_joules_total{package=\"0\"} * 1000000"),
-        not("counter_4", "the range of the zone; ours do not go round"),
+        not("counter_4", "the range of the zone; our counters do not wrap"),
         grows("counter_5", "rapl_dram_joules_total{package=\"0\"} * 1000000"),
-        not("counter_6", "the range of the zone; ours do not go round"),
+        not("counter_6", "the range of the zone; our counters do not wrap"),
         grows("counter_7", "rapl_package_joules_total{package=\"1\"} * 1000000"),
-        not("counter_8", "the range of the zone; ours do not go round"),
+        not("counter_8", "the range of the zone; our counters do not wrap"),
         grows("counter_9", "rapl_core_joules_total{package=\"1\"} * 1000000"),
-        not("counter_10", "the range of the zone; ours do not go round"),
+        not("counter_10", "the range of the zone; our counters do not wrap"),
         grows("counter_11", "rapl_dram_joules_total{package=\"1\"} * 1000000"),
-        not("counter_12", "the range of the zone; ours do not go round"),
+        not("counter_12", "the range of the zone; our counters do not wrap"),
         grows("counter_13", "rapl_package_joules_total{package=\"2\"} * 1000000"),
-        not("counter_14", "the range of the zone; ours do not go round"),
+        not("counter_14", "the range of the zone; our counters do not wrap"),
         grows("counter_15", "rapl_core_joules_total{package=\"2\"} * 1000000"),
-        not("counter_16", "the range of the zone; ours do not go round"),
+        not("counter_16", "the range of the zone; our counters do not wrap"),
         grows("counter_17", "rapl_dram_joules_total{package=\"2\"} * 1000000"),
-        not("counter_18", "the range of the zone; ours do not go round"),
+        not("counter_18", "the range of the zone; our counters do not wrap"),
         grows("counter_19", "rapl_package_joules_total{package=\"3\"} * 1000000"),
-        not("counter_20", "the range of the zone; ours do not go round"),
+        not("counter_20", "the range of the zone; our counters do not wrap"),
         grows("counter_21", "rapl_core_joules_total{package=\"3\"} * 1000000"),
-        not("counter_22", "the range of the zone; ours do not go round"),
+        not("counter_22", "the range of the zone; our counters do not wrap"),
         grows("counter_23", "rapl_dram_joules_total{package=\"3\"} * 1000000"),
-        not("counter_24", "the range of the zone; ours do not go round"),
+        not("counter_24", "the range of the zone; our counters do not wrap"),
         not(
             "involved_jobs",
-            "the server knows which jobs a node had at any time: the table allocations",
+            "the server stores which jobs a node had at any time: table `allocations`",
         ),
     ],
 };
 
 static TEMPERATURE: Group = Group {
     name: "temperaturestats_default",
-    note: "Of the node. Whole degrees of the first six zones.",
+    note: "Per node. Whole degrees of the first six zones.",
     rows: &[
         is("counter_1", "thermal_temperature_celsius{zone=\"0\"}"),
         is("counter_2", "thermal_temperature_celsius{zone=\"1\"}"),
@@ -244,7 +244,7 @@ static TEMPERATURE: Group = Group {
 
 static INFINIBAND: Group = Group {
     name: "infinibandstats_default",
-    note: "Of the node. Of one port, with the multiplier that its user chose.",
+    note: "Per node. One port, with the multiplier that its user chose.",
     rows: &[
         is("portXmitData", "infiniband_transmitted_bytes_total"),
         is("portRcvData", "infiniband_received_bytes_total"),
@@ -252,14 +252,14 @@ static INFINIBAND: Group = Group {
         is("portRcvPkts", "infiniband_received_packets_total"),
         not(
             "involved_jobs",
-            "the server knows which jobs a node had at any time: the table allocations",
+            "the server stores which jobs a node had at any time: table `allocations`",
         ),
     ],
 };
 
 static LUSTRE: Group = Group {
     name: "lustrestats_default",
-    note: "Of the node, all mounts of the prefix together.",
+    note: "Per node, the sum over all mounts of the prefix.",
     rows: &[
         is("lustre_nb_read", "lustre_reads_total"),
         is("lustre_bytes_read", "lustre_read_bytes_total"),
@@ -267,26 +267,26 @@ static LUSTRE: Group = Group {
         is("lustre_bytes_write", "lustre_written_bytes_total"),
         not(
             "involved_jobs",
-            "the server knows which jobs a node had at any time: the table allocations",
+            "the server stores which jobs a node had at any time: table `allocations`",
         ),
     ],
 };
 
 static IPMIPOWER: Group = Group {
     name: "ipmipowerstats_default",
-    note: "Of the node. What a program printed.",
+    note: "Per node. The number printed by a program.",
     rows: &[
         is("average_power_consumption", "exec_value_watts"),
         not(
             "involved_jobs",
-            "the server knows which jobs a node had at any time: the table allocations",
+            "the server stores which jobs a node had at any time: table `allocations`",
         ),
     ],
 };
 
 static NVIDIA: Group = Group {
     name: "nvidiastats_default",
-    note: "Of the GPUs of each job. Ours are of each GPU with its number; a job's share of it is `nvidia_job_share_ratio`, so that two jobs of one GPU do not count it twice.",
+    note: "Per job, over its GPUs. Ours are per GPU, with its number; `nvidia_job_share_ratio` is a job's share of it, so that two jobs on one GPU do not count it twice.",
     rows: &[
         is("power", "nvidia_power_watts"),
         is("temperature", "nvidia_temperature_celsius"),
@@ -303,81 +303,78 @@ static NVIDIA: Group = Group {
 
 static MEMORY: Group = Group {
     name: "memory (Rust nodes)",
-    note: "Of each job, by version 1's `memory.stat`.",
+    note: "Per job, by version 1's `memory.stat`.",
     rows: &[
         not(
             "cache",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "rss",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "rss_huge",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "shmem",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "mapped_file",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "dirty",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "writeback",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "swap",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "pgpgin",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "pgpgout",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "pgfault",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "pgmajfault",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "inactive_anon",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "active_anon",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "inactive_file",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "active_file",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         not(
             "unevictable",
-            "of the job's own directory without those below; ours count them, as total_ does",
+            "only the job's own directory; ours include the directories below, like the total_ values",
         ),
         is("hierarchical_memory_limit", "cgroup_memory_limit_bytes"),
-        not(
-            "hierarchical_memsw_limit",
-            "of memory and swap together, which version 2 does not have",
-        ),
+        not("hierarchical_memsw_limit", "limit of memory plus swap, which version 2 lacks"),
         is("total_cache", "cgroup_memory_file_bytes"),
         is("total_rss", "cgroup_memory_anon_bytes"),
         is("total_rss_huge", "cgroup_memory_anon_huge_bytes"),
@@ -400,7 +397,7 @@ static MEMORY: Group = Group {
 
 static CPU: Group = Group {
     name: "cpu (Rust nodes)",
-    note: "Of each job, by version 1's `cpu.stat`.",
+    note: "Per job, by version 1's `cpu.stat`.",
     rows: &[
         is("nr_periods", "cgroup_cpu_periods_total"),
         is("nr_throttled", "cgroup_cpu_throttled_periods_total"),
@@ -412,7 +409,8 @@ mod tests {
     use super::*;
     use crate::mapping::Row;
 
-    /// Bytes of a value in Colmet's message: numbers have 8, the time of the first task and the load 4.
+    /// Bytes of a value in Colmet's message: 8, except for the start of the first task and the load,
+    /// which have 4.
     fn bytes(row: &Row) -> usize {
         match row.theirs {
             "involved_jobs" => 8192,
@@ -421,9 +419,9 @@ mod tests {
         }
     }
 
-    /// Colmet's records have a head of 526 bytes, then every value: their length says whether one is missing.
+    /// Colmet's records have a header of 526 bytes, then every value: a missing value changes their length.
     #[test]
-    fn the_records_are_as_long_as_colmets() {
+    fn the_records_have_colmets_lengths() {
         for (group, length) in [
             (&TASKSTATS, 762),
             (&PROCSTATS, 9202),
@@ -441,9 +439,9 @@ mod tests {
         }
     }
 
-    /// Its Rust nodes number their metrics: memory and cpu below 39, the events of perf from there on.
+    /// Its Rust nodes number their metrics: memory and cpu below 39, perf events from 39 on.
     #[test]
-    fn the_keys_are_as_many_as_colmets() {
+    fn the_numbers_of_keys_equal_colmets() {
         assert_eq!(MEMORY.rows.len() + CPU.rows.len(), 39);
         assert_eq!(EVENTS.rows.len(), 28);
     }

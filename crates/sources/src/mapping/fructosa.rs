@@ -1,4 +1,4 @@
-//! FrUCToSA: its 20 sensors, which are calls of psutil, by the fields of what psutil 7.2 answers.
+//! FrUCToSA: its 20 sensors, which call psutil, by the fields of psutil 7.2.
 
 use super::{Group, grows, is, label, not};
 
@@ -28,7 +28,7 @@ pub(super) const GROUPS: &[&Group] = &[
 
 static CPU_PERCENT: Group = Group {
     name: "CPUPercent",
-    note: "`cpu_percent(percpu=True)`, of each processor N; with the option `cores` of the source cpu.",
+    note: "`cpu_percent(percpu=True)`, for each processor N; needs the option `cores` of the source cpu.",
     rows: &[grows(
         "N",
         "100 - 100 * (cpu_core_idle_seconds_total{cpu=\"N\"} + cpu_core_iowait_seconds_total{cpu=\"N\"}) / (cpu_core_user_seconds_total{cpu=\"N\"} + cpu_core_nice_seconds_total{cpu=\"N\"} + cpu_core_system_seconds_total{cpu=\"N\"} + cpu_core_idle_seconds_total{cpu=\"N\"} + cpu_core_iowait_seconds_total{cpu=\"N\"} + cpu_core_irq_seconds_total{cpu=\"N\"} + cpu_core_softirq_seconds_total{cpu=\"N\"} + cpu_core_steal_seconds_total{cpu=\"N\"})",
@@ -127,13 +127,13 @@ static CPU_STATS: Group = Group {
         is("ctx_switches", "cpu_context_switches_total"),
         is("interrupts", "cpu_interrupts_total"),
         is("soft_interrupts", "cpu_soft_interrupts_total"),
-        not("syscalls", "Linux does not tell, and psutil has always 0"),
+        not("syscalls", "Linux does not report it; psutil always returns 0"),
     ],
 };
 
 static CPU_FREQ: Group = Group {
     name: "CPUFreq",
-    note: "`cpu_freq()`, in MHz; psutil has 0 for limits that are not known, ours have no value.",
+    note: "`cpu_freq()`, in MHz; psutil returns 0 for unknown limits, ours have no value.",
     rows: &[
         is("current", "cpufreq_mean_hertz / 1000000"),
         is("min", "cpufreq_limit_low_hertz / 1000000"),
@@ -143,7 +143,7 @@ static CPU_FREQ: Group = Group {
 
 static SWAP_MEMORY: Group = Group {
     name: "SwapMemory",
-    note: "`swap_memory()`; psutil takes a page for 4096 bytes.",
+    note: "`swap_memory()`; psutil assumes pages of 4096 bytes.",
     rows: &[
         is("total", "memory_swap_total_bytes"),
         is("used", "memory_swap_total_bytes - memory_swap_free_bytes"),
@@ -181,7 +181,7 @@ static DISK_USAGE: Group = Group {
 
 static DISK_IO: Group = Group {
     name: "DiskIOCounters",
-    note: "`disk_io_counters()`, all disks together.",
+    note: "`disk_io_counters()`, sum over all disks.",
     rows: &[
         is("read_count", "disk_reads_total"),
         is("write_count", "disk_writes_total"),
@@ -197,7 +197,7 @@ static DISK_IO: Group = Group {
 
 static NET_IO: Group = Group {
     name: "NetIOCounters",
-    note: "`net_io_counters()`, all interfaces together; with `include = \"*\"` of the source network, which by itself leaves those without hardware out.",
+    note: "`net_io_counters()`, sum over all interfaces; needs `include = \"*\"` of the source network, because its default leaves out interfaces without hardware.",
     rows: &[
         is("bytes_sent", "network_transmitted_bytes_total"),
         is("bytes_recv", "network_received_bytes_total"),
@@ -214,57 +214,57 @@ static NET_CONNECTIONS: Group = Group {
     name: "NetConnections",
     note: "`net_connections()`; ours count the sockets of each state.",
     rows: &[
-        not("fd", "a list of who talks with whom is no measure, and personal data"),
+        not("fd", "a list of connections is personal data, not a measurement"),
         not("family", "IPv4 and IPv6 are counted together"),
         not("type", "`sockets_tcp`, `sockets_udp` and `sockets_raw` are metrics of their own"),
-        not("laddr", "a list of who talks with whom is no measure, and personal data"),
-        not("raddr", "a list of who talks with whom is no measure, and personal data"),
+        not("laddr", "a list of connections is personal data, not a measurement"),
+        not("raddr", "a list of connections is personal data, not a measurement"),
         label("status", "sockets_tcp_in_state", "state"),
-        not("pid", "a list of who talks with whom is no measure, and personal data"),
+        not("pid", "a list of connections is personal data, not a measurement"),
     ],
 };
 
 static NET_IF_ADDRS: Group = Group {
     name: "NetIFAddrs",
-    note: "`net_if_addrs()`, of each interface, the netmask by its length; with `include = \"*\"` of the source interfaces.",
+    note: "`net_if_addrs()`, for each interface, the netmask as prefix length; needs `include = \"*\"` of the source interfaces.",
     rows: &[
         not(
             "family",
-            "an address shows by its writing whether it is of IPv4 or IPv6; those of the hardware are the label `address` of `interfaces_hardware`",
+            "the text of an address shows whether it is IPv4 or IPv6; hardware addresses are the label `address` of `interfaces_hardware`",
         ),
         label("address", "interfaces_address", "address"),
         label("netmask", "interfaces_address", "prefix"),
-        not("broadcast", "address and prefix say it"),
-        not("ptp", "the other end of a tunnel is no measure of this node"),
+        not("broadcast", "follows from address and prefix"),
+        not("ptp", "the other end of a tunnel is not a measurement of this node"),
     ],
 };
 
 static NET_IF_STATS: Group = Group {
     name: "NetIFStats",
-    note: "`net_if_stats()`, of each interface; the speed in megabits a second. psutil has 0 for what is not known, ours have no value.",
+    note: "`net_if_stats()`, for each interface; the speed in megabits per second. psutil returns 0 for unknown values, ours have no value.",
     rows: &[
         is("isup", "interfaces_up"),
         is("duplex", "1 + interfaces_full_duplex"),
         is("speed", "interfaces_bytes_per_second * 8 / 1000000"),
         is("mtu", "interfaces_mtu_bytes"),
-        not("flags", "words of the kernel's settings; whether it is up is `isup`"),
+        not("flags", "flags of the kernel; `isup` shows whether it is up"),
     ],
 };
 
 static SENSORS_TEMPERATURES: Group = Group {
     name: "SensorsTemperatures",
-    note: "`sensors_temperatures()`, of each chip.",
+    note: "`sensors_temperatures()`, for each chip.",
     rows: &[
         label("label", "hwmon_temperature_celsius", "label"),
         is("current", "hwmon_temperature_celsius"),
-        not("high", "a limit of the chip's maker, no measure"),
-        not("critical", "a limit of the chip's maker, no measure"),
+        not("high", "a limit of the chip's maker, not a measurement"),
+        not("critical", "a limit of the chip's maker, not a measurement"),
     ],
 };
 
 static SENSORS_FANS: Group = Group {
     name: "SensorsFans",
-    note: "`sensors_fans()`, of each chip; in turns a minute.",
+    note: "`sensors_fans()`, for each chip; in revolutions per minute.",
     rows: &[label("label", "hwmon_fan_hertz", "label"), is("current", "hwmon_fan_hertz * 60")],
 };
 
@@ -286,7 +286,7 @@ static BOOT_TIME: Group = Group {
 
 static USERS: Group = Group {
     name: "Users",
-    note: "`users()`, of each session.",
+    note: "`users()`, for each session.",
     rows: &[
         label("name", "users_session_since_seconds", "user"),
         label("terminal", "users_session_since_seconds", "terminal"),
@@ -299,7 +299,7 @@ static USERS: Group = Group {
 mod tests {
     use super::*;
 
-    /// `tests/sensors.rs` looks at each field that psutil answers.
+    /// `tests/sensors.rs` reads every field that psutil returns.
     #[test]
     fn there_are_twenty_sensors() {
         assert_eq!(GROUPS.len(), 20);

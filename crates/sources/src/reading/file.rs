@@ -13,25 +13,25 @@ pub(crate) struct TickFile {
 }
 
 impl TickFile {
-    /// Opens a file, its path given without the leading `/`.
+    /// Opens a file; the path has no leading `/`.
     ///
     /// # Errors
-    /// It is absent, denied, or fails.
+    /// The file is absent, denied, or fails.
     pub(crate) fn open(root: &Root, path: &'static str) -> Result<Self, SourceError> {
         Ok(Self { path, file: root.open(path)?, buf: Vec::new() })
     }
 
-    /// The file's text now.
+    /// The current content of the file.
     ///
     /// # Errors
-    /// The kernel refuses to read it.
+    /// The kernel rejects the read.
     pub(crate) fn read(&mut self) -> Result<&[u8], SourceError> {
         self.file.read(&mut self.buf).map_err(|e| broken(self.path, e))?;
         Ok(&self.buf)
     }
 }
 
-/// A file whose text makes no sense.
+/// The error of a file with invalid content.
 pub(crate) fn broken(path: &str, why: impl Display) -> SourceError {
     SourceError::broken(format!("/{path}: {why}"))
 }

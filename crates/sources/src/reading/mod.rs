@@ -1,6 +1,7 @@
-//! Ways to read that sources share: files, tables, walks, parts that come and go, counters that wrap.
+//! Shared ways of reading: files, tables, walks, parts that come and go, counters that wrap.
 //!
-//! - `file`: kept open. `values`, `table`: files of numbers. `parts`: disks, interfaces. `wrapping`: counters that wrap.
+//! - `file`: a file kept open. `values`, `table`: files of numbers. `parts`: disks, interfaces. `wrapping`:
+//!   counters that wrap.
 
 pub(crate) mod file;
 pub(crate) mod parts;

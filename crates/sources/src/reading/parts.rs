@@ -1,28 +1,28 @@
-//! Parts of a device that come and go: disks, interfaces. Which of them are shown, and since when they
-//! count.
+//! Parts of a device that come and go, such as disks and interfaces: which of them are read, and the start of
+//! their counters.
 
 use crate::Options;
 use kernel::Root;
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};
 
-/// What the options `include` and `exclude` say.
+/// The options `include` and `exclude`.
 #[derive(Debug)]
 pub(crate) struct Choice {
     include: Vec<Box<str>>,
     exclude: Vec<Box<str>>,
 }
 
-/// Disks that are left out unless asked for: in memory or a file, of removable media, or made of other disks,
+/// Disks that are left out by default: in memory or a file, removable, or made of other disks,
 /// which count the same bytes.
 pub(crate) const LESSER_DISKS: &str = "loop*,ram*,zram*,fd*,sr*,dm-*,md*";
 
-/// The option of what is shown alone: names, or patterns with `*`.
+/// The option `include`: only these parts; names, or patterns with `*`.
 pub(crate) const fn include(help: &'static str) -> OptionSpec {
     OptionSpec { name: "include", kind: Kind::List("WORD"), default: "", help }
 }
 
-/// The option of what is left out where [`include`] names none.
+/// The option `exclude`: parts to leave out if [`include`] is empty.
 pub(crate) const fn exclude(default: &'static str, help: &'static str) -> OptionSpec {
     OptionSpec { name: "exclude", kind: Kind::List("WORD"), default, help }
 }
@@ -34,9 +34,9 @@ impl Choice {
         Self { include: words("include"), exclude: words("exclude") }
     }
 
-    /// Whether a name is to be shown, if the options say: what is included counts before what is
-    /// excluded.
-    pub(crate) fn says(&self, name: &str) -> Option<bool> {
+    /// Whether the options include a name; `None` if they do not decide. `include` takes precedence over
+    /// `exclude`.
+    pub(crate) fn includes(&self, name: &str) -> Option<bool> {
         if !self.include.is_empty() {
             return Some(any_matches(&self.include, name));
         }
@@ -44,12 +44,12 @@ impl Choice {
     }
 }
 
-/// The option of what is told of every processor alone; the help says how much more that is.
+/// The option to read every processor separately; the help states the additional cost.
 pub(crate) const fn cores(help: &'static str) -> OptionSpec {
     OptionSpec { name: "cores", kind: Kind::Switch, default: "false", help }
 }
 
-/// Which network interfaces are shown.
+/// Which network interfaces are read.
 #[derive(Debug)]
 pub(crate) struct InterfaceChoice {
     choice: Choice,
@@ -58,11 +58,11 @@ pub(crate) struct InterfaceChoice {
 
 impl InterfaceChoice {
     pub(crate) const INCLUDE: OptionSpec = include(
-        "Only these interfaces: names, or patterns with `*`; none means every one with hardware but those of `exclude`.",
+        "Only these interfaces: names, or patterns with `*`; empty means every interface with hardware except those of `exclude`.",
     );
     pub(crate) const EXCLUDE: OptionSpec = exclude(
         "lo",
-        "Interfaces to leave out if `include` names none: names, or patterns with `*`.",
+        "Interfaces to leave out if `include` is empty: names, or patterns with `*`.",
     );
     pub(crate) const VIRTUAL: OptionSpec = OptionSpec {
         name: "virtual",
@@ -71,27 +71,27 @@ impl InterfaceChoice {
         help: "Also interfaces without hardware of their own.",
     };
 
-    /// What the options say; `virtual_too`: those without hardware are shown whatever they say.
+    /// Reads the options; `virtual_too` includes interfaces without hardware regardless of the options.
     pub(crate) fn of(options: &Options, virtual_too: bool) -> Self {
         let virtual_too = virtual_too || options.switch("virtual");
         Self { choice: Choice::of(options), virtual_too }
     }
 
-    /// Whether an interface is to be shown.
+    /// Whether an interface is to be read.
     pub(crate) fn shows(&self, root: &Root, name: &str) -> bool {
         let has_hardware = || root.stat(&format!("sys/class/net/{name}/device/uevent")).is_ok();
-        self.choice.says(name).unwrap_or_else(|| self.virtual_too || has_hardware())
+        self.choice.includes(name).unwrap_or_else(|| self.virtual_too || has_hardware())
     }
 }
 
-/// Whether a name fits one of these patterns.
+/// Whether a name matches one of the patterns.
 pub(crate) fn any_matches(patterns: &[Box<str>], name: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern.as_bytes(), name.as_bytes()))
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any text, empty too.
+/// Whether a name matches a pattern; `*` matches any text, including the empty one.
 fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
-    // After a `*`: where to go on if what follows it does not fit here.
+    // After a `*`: where to continue if the rest does not match here.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {
@@ -113,9 +113,9 @@ fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
 
 /// The parts seen at the last reading, in the order of the kernel's file.
 ///
-/// What is there at the first reading counts since boot: when it appeared is not known, and it does not
-/// matter, as only what is added from then on is told. What appears later was not there at the reading
-/// before, so its counters were zero then: that is its start.
+/// The counters of a part present at the first reading start at boot: its first appearance is unknown, and
+/// only growth since then matters. A part that appears later was absent at the previous reading, so its
+/// counters were zero then: that is their start.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     parts: Vec<Part>,
@@ -142,7 +142,7 @@ impl Roster {
         self.parts.iter_mut().for_each(|part| part.seen = false);
     }
 
-    /// The label and start of a part, if it is to be shown, which is asked once for each part.
+    /// The label and start of a part if it is read; `shown` is called once for each part.
     pub(crate) fn see(
         &mut self,
         name: &[u8],
@@ -152,7 +152,7 @@ impl Roster {
         self.see_as(name, boot, shown, |name| String::from_utf8_lossy(name).into_owned())
     }
 
-    /// As [`Self::see`], of a part whose label is not its name but made of it, once.
+    /// As [`Self::see`], for a part with a label that is derived from its name, once.
     pub(crate) fn see_as(
         &mut self,
         name: &[u8],
@@ -179,7 +179,7 @@ impl Roster {
         part.shown.then_some((&*part.label, part.start))
     }
 
-    /// Ends a reading: what was not seen in it has gone.
+    /// Ends a reading: removes parts that were not seen in it.
     pub(crate) fn end(&mut self, now: Timestamp) {
         self.parts.retain(|part| part.seen);
         self.read_at = Some(now);
@@ -215,17 +215,17 @@ mod tests {
     static SPECS: &[OptionSpec] = &[include(""), exclude("lo, veth*", "")];
 
     #[test]
-    fn what_is_included_counts_before_what_is_excluded() {
+    fn include_takes_precedence_over_exclude() {
         let mut options = Options::defaults(SPECS);
         let choice = Choice::of(&options);
         assert_eq!(
-            ["lo", "veth7", "eth0"].map(|n| choice.says(n)),
+            ["lo", "veth7", "eth0"].map(|n| choice.includes(n)),
             [Some(false), Some(false), None]
         );
         options.set("x", SPECS, "include", "lo,ib*").unwrap();
         let choice = Choice::of(&options);
         assert_eq!(
-            ["lo", "ib0", "eth0"].map(|n| choice.says(n)),
+            ["lo", "ib0", "eth0"].map(|n| choice.includes(n)),
             [Some(true), Some(true), Some(false)]
         );
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_later_counts_from_the_reading_before() {
+    fn a_part_that_appears_later_starts_at_the_previous_reading() {
         let mut roster = Roster::default();
         let own = |seen: &[(&str, i64)]| -> Vec<(String, i64)> {
             seen.iter().map(|(name, start)| ((*name).to_owned(), *start)).collect()
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_reboot_everything_counts_from_the_new_boot() {
+    fn after_a_reboot_every_part_starts_at_the_new_boot() {
         let mut roster = Roster::default();
         read(&mut roster, 100, &["a"]);
         read(&mut roster, 200, &["a", "b"]);
@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_fits_itself_and_its_beginning_with_a_star(name in "[a-c*]{0,8}", cut in 0_usize..8) {
+        fn a_name_matches_itself_and_its_prefix_with_a_star(name in "[a-c*]{0,8}", cut in 0_usize..8) {
             prop_assert!(matches(name.as_bytes(), name.as_bytes()));
             let beginning = name.get(..cut.min(name.len())).unwrap_or_default();
             let pattern = format!("{beginning}*");

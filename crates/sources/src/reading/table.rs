@@ -1,20 +1,20 @@
-//! Files of names and numbers, such as `/proc/meminfo`: which name is which metric.
+//! Files of names and numbers, such as `/proc/meminfo`: maps names to metrics.
 
 use crate::{Of, Sink};
 use hashbrown::HashMap;
 use model::{Kind, Metric, Timestamp, Unit};
 use rustc_hash::FxBuildHasher;
 
-/// A metric and the names of the kernel whose numbers, added up, are its value.
+/// A metric and the kernel's names; its value is the sum of their numbers.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// More than one where the kernel counts the same thing in parts, or renamed it.
+    /// Several where the kernel counts the quantity in parts, or renamed it.
     pub(crate) names: &'static [&'static str],
     pub(crate) metric: Metric,
 }
 
-/// The metrics of rows, for a source's declaration.
-#[expect(clippy::indexing_slicing, reason = "below N, and evaluated when the program is built")]
+/// The metrics of the rows, for a source's declaration.
+#[expect(clippy::indexing_slicing, reason = "below N, and evaluated at compile time")]
 pub(crate) const fn metrics<const N: usize>(rows: &'static [Row; N]) -> [&'static Metric; N] {
     let mut metrics = [&rows[0].metric; N];
     let mut place = 0;
@@ -25,14 +25,14 @@ pub(crate) const fn metrics<const N: usize>(rows: &'static [Row; N]) -> [&'stati
     metrics
 }
 
-/// The rows of a file while it is read.
+/// The rows of a file during a reading.
 #[derive(Debug)]
 pub(crate) struct Table {
     slots: Vec<Slot>,
     places: HashMap<&'static [u8], usize, FxBuildHasher>,
 }
 
-/// A row and its value, if the file has one.
+/// A row and its value, if the file contains one.
 #[derive(Debug)]
 pub(crate) struct Slot {
     metric: &'static Metric,
@@ -54,17 +54,17 @@ impl Table {
         self.slots.iter_mut().for_each(|slot| slot.value = None);
     }
 
-    /// The row of a name, if it is one of those wanted.
+    /// The row of a name, if any.
     pub(crate) fn row(&mut self, name: &[u8]) -> Option<&mut Slot> {
         self.slots.get_mut(*self.places.get(name)?)
     }
 
-    /// Pushes every value that the file had.
+    /// Pushes every value of the file.
     pub(crate) fn push(&self, boot: Timestamp, out: &mut Sink) {
         self.push_of(&mut out.of_device(), &[], boot);
     }
 
-    /// Pushes every value that the file had, with these labels.
+    /// Pushes every value of the file with these labels.
     pub(crate) fn push_of(&self, out: &mut Of<'_>, labels: &[(&str, &str)], start: Timestamp) {
         for slot in &self.slots {
             let Some(value) = slot.value else { continue };
@@ -81,7 +81,7 @@ impl Slot {
         self.metric.unit
     }
 
-    /// Adds a number that is a part of the value.
+    /// Adds a number to the value.
     pub(crate) fn add(&mut self, number: u64) {
         self.value = Some(self.value.unwrap_or(0).saturating_add(number));
     }
@@ -99,7 +99,7 @@ mod tests {
     ];
 
     #[test]
-    fn parts_are_added_up_and_what_is_missing_stays_missing() {
+    fn parts_are_summed_and_missing_values_stay_missing() {
         assert_eq!(metrics(&ROWS).map(|metric| &*metric.name), ["x_a", "x_b_total", "x_c"]);
         let mut table = Table::new(&ROWS);
         let mut out = Sink::new(DeviceId::new("n").unwrap());
@@ -111,8 +111,8 @@ mod tests {
             assert!(table.row(b"b").is_none());
         }
         table.push(Timestamp(5), &mut out);
-        let told: Vec<_> =
+        let samples: Vec<_> =
             out.samples().map(|(entry, _, v)| (&*entry.metric.name, entry.start, v)).collect();
-        assert_eq!(told, [("x_a", None, 14.0), ("x_b_total", Some(Timestamp(5)), 3.0)]);
+        assert_eq!(samples, [("x_a", None, 14.0), ("x_b_total", Some(Timestamp(5)), 3.0)]);
     }
 }

@@ -1,5 +1,4 @@
-//! Files with one number each, or with a small table, as sysfs has them: found by a walk, then read at
-//! every tick.
+//! Files with one number each, or with a small table, as in sysfs: a walk finds them, every tick reads them.
 
 use crate::reading::file::broken;
 use crate::source::error::Errors;
@@ -10,23 +9,23 @@ use model::{Metric, Timestamp};
 use std::collections::HashMap;
 use std::fmt::Display;
 
-/// How often the walk is made again: what was plugged in shows within so long.
+/// Interval of walks: new devices appear within this time.
 const WALK_EVERY_US: i64 = 60 * Timestamp::SECOND;
-/// Most files of a source; the rest is left out and told.
+/// Maximum number of files of a source; further ones are left out and reported.
 pub(crate) const FILES_MAX: usize = 20_000;
-/// Most labels of a sample.
+/// Maximum number of labels of a sample.
 const LABELS_MAX: usize = 5;
 
-/// The number in a file's text, blanks at its ends taken off.
+/// Parses the number in a file's text, without surrounding blanks.
 pub(crate) type Parse = fn(&[u8]) -> Option<i64>;
 
-/// A file, and what the source keeps of it.
+/// A file, and the source's state for it.
 #[derive(Debug)]
 pub(crate) struct Value<T> {
-    /// None of a file that is a table.
+    /// `None` for a file with a table.
     metric: Option<&'static Metric>,
     labels: Vec<(&'static str, Box<str>)>,
-    /// So many of the file's steps are one of the metric's unit.
+    /// Steps of the file per unit of the metric.
     per_unit: f64,
     path: Box<str>,
     file: KeptFile,
@@ -39,11 +38,11 @@ pub(crate) struct Value<T> {
 pub(crate) struct Values<T = ()> {
     list: Vec<Value<T>>,
     walked: Option<Timestamp>,
-    /// Why the last walk found nothing.
+    /// Error of the last walk, if it found no file.
     nothing: Option<SourceError>,
-    /// What the last walk found closed or broken, beside the files of the list.
+    /// Denied and broken files of the last walk, beside the files of the list.
     refused: Option<SourceError>,
-    /// What opens files that are closed, where it is not what opens any file.
+    /// The permission that opens denied files, if it differs from the general one.
     grant: Option<&'static str>,
     buf: Vec<u8>,
 }
@@ -55,33 +54,33 @@ impl<T> Default for Values<T> {
     }
 }
 
-/// What a walk finds.
+/// Result of a walk.
 #[derive(Debug)]
 pub(crate) struct Walk<'a, T> {
     root: &'a Root,
     found: Vec<Value<T>>,
-    /// Files and directories that are there and cannot be opened, and what else is not as it should be.
+    /// Files and directories that exist but cannot be opened, and other errors.
     errors: Errors,
     grant: Option<&'static str>,
     left_out: usize,
 }
 
-/// What a reading of all files came to.
+/// Result of a reading of all files.
 #[derive(Debug)]
 pub(crate) struct Read<'a> {
-    /// Files whose number was told.
-    told: usize,
-    /// Files whose device says that it has no value now.
+    /// Number of files that gave a value.
+    count: usize,
+    /// Number of files of devices that report no value now.
     silent: usize,
-    /// Why the others were not.
+    /// Errors of the other files.
     errors: Errors,
-    /// What the walk found closed or broken.
+    /// Denied and broken files of the walk.
     refused: Option<&'a SourceError>,
 }
 
 impl<T> Walk<'_, T> {
-    /// Takes a file, if it is there: its metric, labels, how many of its steps make a unit, and what is
-    /// kept of it at first; a file that was there at the walk before keeps what it has.
+    /// Adds a file, if it exists: its metric, labels, steps per unit, and initial state. A file of the
+    /// previous walk keeps its state.
     pub(crate) fn file(
         &mut self,
         path: &str,
@@ -93,7 +92,7 @@ impl<T> Walk<'_, T> {
         self.file_as(path, metric, labels, per_unit, signed, kept);
     }
 
-    /// As [`Self::file`], of which the number is found so.
+    /// As [`Self::file`], with a special parser.
     pub(crate) fn file_as(
         &mut self,
         path: &str,
@@ -108,7 +107,7 @@ impl<T> Walk<'_, T> {
         });
     }
 
-    /// Takes a file with a table, for [`Values::each_text`], if it is there; whether it is.
+    /// Adds a file with a table, for [`Values::each_text`], if it exists; returns whether it does.
     pub(crate) fn table(&mut self, path: &str, labels: &[(&'static str, &str)], kept: T) -> bool {
         self.take(path, labels, kept, |_| {})
     }
@@ -144,7 +143,7 @@ impl<T> Walk<'_, T> {
         self.errors.push(granting(error.into(), self.grant));
     }
 
-    /// Notes what is not as it should be, beside files that are.
+    /// Records an error beside files that are read.
     pub(crate) fn note(&mut self, error: SourceError) {
         self.errors.push(error);
     }
@@ -154,12 +153,12 @@ impl<T> Walk<'_, T> {
         self.root
     }
 
-    /// A file's text, if it can be read and has any.
+    /// A file's text, if it is readable and not empty.
     pub(crate) fn text(&mut self, path: &str) -> Option<String> {
         match self.root.read_text(path) {
             Ok(text) => Some(text).filter(|text| !text.is_empty()),
             Err(error) => {
-                // Of a device that has no such text now the file says so by an error.
+                // A read error means that the device has no such text at present.
                 if matches!(error, ReadError::Denied { .. }) {
                     self.refuse(error);
                 }
@@ -168,13 +167,13 @@ impl<T> Walk<'_, T> {
         }
     }
 
-    /// The last name in what a link points at.
+    /// The last component of a link's target.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
         let target = self.root.read_link(path).ok()?;
         target.rsplit('/').next().map(str::to_owned)
     }
 
-    /// The names in a directory, in order; none if it cannot be read.
+    /// The sorted names in a directory; empty if it cannot be read.
     pub(crate) fn names(&mut self, path: &str) -> Vec<String> {
         let mut names = Vec::new();
         match self.root.list(path, |entry| names.push(entry.name.to_owned())) {
@@ -187,17 +186,16 @@ impl<T> Walk<'_, T> {
 }
 
 impl<T> Values<T> {
-    /// The same, of whose files this opens those that are closed.
+    /// An empty list with the permission that opens its denied files.
     pub(crate) fn granted_by(grant: &'static str) -> Self {
         Self { grant: Some(grant), ..Self::default() }
     }
 
-    /// Looks for the files if that is due: at first, each minute, and when one has gone. Files that are
-    /// there and closed to us are an error here only where nothing else is found; else [`Read::state`] tells
-    /// them.
+    /// Walks if a walk is due: at first, every minute, and when a file has disappeared. Files that exist but
+    /// are denied are an error here only if no other file is found; otherwise [`Read::state`] reports them.
     ///
     /// # Errors
-    /// There is none, as `absent` says, or all are closed to us.
+    /// No file exists (`absent` is the message), or all are denied.
     pub(crate) fn look(
         &mut self,
         root: &Root,
@@ -225,7 +223,7 @@ impl<T> Values<T> {
         self.nothing.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes these files; those that were there keep what is kept of them.
+    /// Replaces the list; known files keep their state.
     fn replace(&mut self, mut found: Vec<Value<T>>) {
         let old = self.list.drain(..).map(|old| (old.path, old.kept));
         let mut old: HashMap<Box<str>, T> = old.collect();
@@ -237,26 +235,26 @@ impl<T> Values<T> {
         self.list = found;
     }
 
-    /// Reads every file; `tell` is given each with its number.
-    pub(crate) fn each(&mut self, mut tell: impl FnMut(&mut Value<T>, i64)) -> Read<'_> {
+    /// Reads every file; calls `visit` with each file and its number.
+    pub(crate) fn each(&mut self, mut visit: impl FnMut(&mut Value<T>, i64)) -> Read<'_> {
         self.each_text(|value, text| {
             let number = (value.parse)(text.trim_ascii());
-            tell(value, number.ok_or_else(|| value.broken("it is no number"))?);
+            visit(value, number.ok_or_else(|| value.broken("it is not a number"))?);
             Ok(())
         })
     }
 
-    /// Reads every file; `tell` is given each with its text.
+    /// Reads every file; calls `visit` with each file and its text.
     pub(crate) fn each_text(
         &mut self,
-        mut tell: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
+        mut visit: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
     ) -> Read<'_> {
         let refused = self.refused.as_ref();
-        let mut read = Read { told: 0, silent: 0, errors: Errors::default(), refused };
+        let mut read = Read { count: 0, silent: 0, errors: Errors::default(), refused };
         for value in &mut self.list {
-            let told = match value.file.read(&mut self.buf) {
-                Ok(()) => tell(value, &self.buf),
-                // The device has gone; so has its directory, at the next walk.
+            let result = match value.file.read(&mut self.buf) {
+                Ok(()) => visit(value, &self.buf),
+                // The device has disappeared; the next walk removes its directory.
                 Err(errno) if kernel::is_gone(errno) => {
                     self.walked = None;
                     continue;
@@ -265,15 +263,15 @@ impl<T> Values<T> {
                     read.silent += 1;
                     continue;
                 }
-                // What was opened may be read only by some, as where the kernel is locked down.
+                // Reading an open file can require more rights than opening it, as under kernel lockdown.
                 Err(errno) if kernel::is_denied(errno) => {
                     let path = format!("/{}", value.path);
                     Err(granting(ReadError::Denied { path }.into(), self.grant))
                 }
                 Err(errno) => Err(value.broken(errno)),
             };
-            match told {
-                Ok(()) => read.told += 1,
+            match result {
+                Ok(()) => read.count += 1,
                 Err(error) => read.errors.push(error),
             }
         }
@@ -282,63 +280,63 @@ impl<T> Values<T> {
 }
 
 impl<T> Value<T> {
-    /// A text of it that makes no sense.
+    /// The error of invalid content.
     pub(crate) fn broken(&self, why: impl Display) -> SourceError {
         broken(&self.path, why)
     }
 
-    /// Whether it is of this metric.
+    /// Whether the file has this metric.
     pub(crate) fn is(&self, metric: &'static Metric) -> bool {
         self.metric.is_some_and(|own| std::ptr::eq(own, metric))
     }
 
-    /// Pushes a number of the file's steps as a gauge.
+    /// Pushes a number of steps as a gauge.
     pub(crate) fn gauge(&self, out: &mut Of<'_>, steps: i64) {
         let Some(metric) = self.metric else { return };
         self.labelled(|labels| out.gauge(metric, labels, steps as f64 / self.per_unit));
     }
 
-    /// Pushes a number of the file's steps as a counter.
+    /// Pushes a number of steps as a counter.
     pub(crate) fn counter(&self, out: &mut Of<'_>, steps: u64, start: Timestamp) {
         let Some(metric) = self.metric else { return };
         let value = steps as f64 / self.per_unit;
         self.labelled(|labels| out.counter(metric, labels, value, start));
     }
 
-    /// Tells since when the file's counter could not be followed, if it was not.
+    /// Reports a gap if the file's counter could not be followed.
     pub(crate) fn lost(&self, out: &mut Of<'_>, from: Option<Timestamp>) {
         let (Some(metric), Some(from)) = (self.metric, from) else { return };
         self.labelled(|labels| out.lost(metric, labels, from));
     }
 
-    /// Shows the file's labels.
-    pub(crate) fn labelled(&self, tell: impl FnOnce(&[(&str, &str)])) {
-        self.labelled_and(&[], tell);
+    /// Calls `visit` with the file's labels.
+    pub(crate) fn labelled(&self, visit: impl FnOnce(&[(&str, &str)])) {
+        self.labelled_and(&[], visit);
     }
 
-    /// Shows the file's labels and some more.
-    pub(crate) fn labelled_and(&self, more: &[(&str, &str)], tell: impl FnOnce(&[(&str, &str)])) {
+    /// Calls `visit` with the file's labels and additional ones.
+    pub(crate) fn labelled_and(&self, more: &[(&str, &str)], visit: impl FnOnce(&[(&str, &str)])) {
         let mut labels = [("", ""); LABELS_MAX];
         let own = self.labels.iter().map(|(name, text)| (*name, &**text));
         for (place, label) in labels.iter_mut().zip(own.chain(more.iter().copied())) {
             *place = label;
         }
-        tell(labels.get(..self.labels.len() + more.len()).unwrap_or_default());
+        visit(labels.get(..self.labels.len() + more.len()).unwrap_or_default());
     }
 }
 
 impl Read<'_> {
-    /// Nothing at all could be read, or how the part of the source stands.
+    /// Sets the state of a part of the source from the result of a reading.
     ///
     /// # Errors
     /// No file could be read.
     pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
-        let Self { told, silent, mut errors, refused } = self;
+        let Self { count, silent, mut errors, refused } = self;
         if errors.is_empty() {
             return match refused {
-                Some(error) if told == 0 => Err(error.clone()),
-                None if told == 0 && silent > 0 => {
-                    Err(SourceError::absent("its devices say that they have no value now"))
+                Some(error) if count == 0 => Err(error.clone()),
+                None if count == 0 && silent > 0 => {
+                    Err(SourceError::absent("its devices report that they have no value now"))
                 }
                 refused => {
                     out.part_as(part, refused);
@@ -348,14 +346,14 @@ impl Read<'_> {
         }
         refused.into_iter().for_each(|error| errors.push(error.clone()));
         match errors.into_one() {
-            Some(error) if told == 0 => return Err(error),
+            Some(error) if count == 0 => return Err(error),
             error => out.part_as(part, error.as_ref()),
         }
         Ok(())
     }
 }
 
-/// A file's error, with what opens it if that is known better.
+/// Sets the grant of a denied file, if a more specific one is known.
 fn granting(error: SourceError, grant: Option<&'static str>) -> SourceError {
     match (error, grant) {
         (SourceError::Denied { what, .. }, Some(grant)) => SourceError::denied(what, grant),
@@ -373,12 +371,13 @@ pub(crate) mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    /// Closes a file to its owner, too.
+    /// Removes all permissions of a file, including its owner's.
     pub(crate) fn close(file: &Path) {
         std::fs::set_permissions(file, Permissions::from_mode(0o000)).unwrap();
     }
 
-    /// Acts without the rights that open root every file, in a thread of its own, as others need theirs.
+    /// Runs `act` without root's rights to open every file, in a separate thread, because other tests
+    /// need them.
     pub(crate) fn without_roots_rights<T: Send>(act: impl FnOnce() -> T + Send) -> T {
         let all = || {
             let mut sets = capabilities(None).unwrap();
@@ -391,7 +390,7 @@ pub(crate) mod tests {
 
     static LEVEL: Metric = Metric::gauge("x_level", Unit::Count, "");
 
-    fn told(values: &mut Values<u32>, out: &mut Sink) -> Vec<f64> {
+    fn read_all(values: &mut Values<u32>, out: &mut Sink) -> Vec<f64> {
         out.sealed();
         let mut of = out.of_device();
         values.each(|value, number| value.gauge(&mut of, number));
@@ -399,7 +398,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_not_there_stays_absent_until_a_walk_finds_it() {
+    fn files_stay_absent_until_a_walk_finds_them() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         let mut values = Values::default();
@@ -410,7 +409,7 @@ pub(crate) mod tests {
         };
         let at = |second: i64| Timestamp(second * Timestamp::SECOND);
         let absent = Err(SourceError::absent("no x"));
-        // At each tick, not only at that of the walk.
+        // The error appears at each tick, not only at the tick of the walk.
         assert_eq!(values.look(&root, at(0), "no x", walk), absent);
         assert_eq!(values.look(&root, at(1), "no x", walk), absent);
         std::fs::create_dir_all(dir.path().join("sys/x")).unwrap();
@@ -418,24 +417,24 @@ pub(crate) mod tests {
         assert_eq!(values.look(&root, at(59), "no x", walk), absent);
         assert_eq!(values.look(&root, at(60), "no x", walk), Ok(()));
         let mut out = Sink::new(DeviceId::new("n").unwrap());
-        assert_eq!(told(&mut values, &mut out), [0.5]);
+        assert_eq!(read_all(&mut values, &mut out), [0.5]);
         values.list[0].kept = 8;
-        // One comes; another keeps what is kept of it; one that is no number hides no other.
+        // A new file appears; a known file keeps its state; an invalid number hides no other file.
         std::fs::write(dir.path().join("sys/x/b"), "-20\n").unwrap();
         std::fs::write(dir.path().join("sys/x/c"), "much\n").unwrap();
         assert_eq!(values.look(&root, at(120), "no x", walk), Ok(()));
-        assert_eq!(told(&mut values, &mut out), [0.5, -2.0]);
+        assert_eq!(read_all(&mut values, &mut out), [0.5, -2.0]);
         assert_eq!(values.list.iter().map(|value| value.kept).collect::<Vec<_>>(), [8, 7, 7]);
-        // One that goes is looked for at once.
+        // A file that disappears causes a walk at once.
         std::fs::remove_file(dir.path().join("sys/x/a")).unwrap();
         std::fs::remove_file(dir.path().join("sys/x/c")).unwrap();
-        assert_eq!(told(&mut values, &mut out), [-2.0]);
+        assert_eq!(read_all(&mut values, &mut out), [-2.0]);
         assert_eq!(values.look(&root, at(121), "no x", walk), Ok(()));
         assert_eq!(values.list.len(), 1);
     }
 
     #[test]
-    fn every_file_that_is_closed_or_nonsense_is_told_beside_those_that_are_read() {
+    fn denied_and_invalid_files_are_reported_beside_readable_ones() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         let file = |name: &str| dir.path().join("sys/x").join(name);
@@ -459,20 +458,20 @@ pub(crate) mod tests {
             (state, out.samples().count(), out.parts().to_vec())
         };
         let closed = SourceError::denied("/sys/x/b, /sys/x/c", "the key");
-        let broken = "broken: /sys/x/d: it is no number; /sys/x/e: it is no number";
+        let broken = "broken: /sys/x/d: it is not a number; /sys/x/e: it is not a number";
         without_roots_rights(|| {
-            // At each tick, not only at that of the walk.
+            // The error appears at each tick, not only at the tick of the walk.
             for at in [0, 1] {
                 let (state, samples, parts) = read(&mut values, at);
-                let [("files", PartState::Not(told))] = &parts[..] else { panic!("{parts:?}") };
+                let [("files", PartState::Not(error))] = &parts[..] else { panic!("{parts:?}") };
                 assert_eq!((state, samples), (Ok(()), 1));
-                assert_eq!(told.to_string(), format!("{closed}; {broken}"));
+                assert_eq!(error.to_string(), format!("{closed}; {broken}"));
             }
             ["d", "e"].iter().for_each(|name| std::fs::remove_file(file(name)).unwrap());
             let (state, _, parts) = read(&mut values, 60);
             let part = ("files", PartState::Not(closed.clone()));
             assert_eq!((state, parts), (Ok(()), vec![part]));
-            // Nothing else is left, and a file that is open already is closed.
+            // No other file is left, and reading the open file is denied.
             close(&file("a"));
             let (state, _, parts) = read(&mut values, 61);
             let all = SourceError::denied("/sys/x/a, /sys/x/b, /sys/x/c", "the key");

@@ -1,15 +1,15 @@
-//! Counters of the hardware that count from anywhere and begin at 0 again at their range.
+//! Hardware counters that start at any value and wrap at their range.
 
 use model::Timestamp;
 
-/// What such a counter has counted since it was first read, or since it could last be followed.
+/// Growth of such a counter since the first reading, or since it could last be followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrapping {
     last: u64,
     at: Timestamp,
     total: u64,
     start: Timestamp,
-    /// Since when it could not be followed, until that is told.
+    /// Start of the time in which it could not be followed, until it is reported.
     lost: Option<Timestamp>,
 }
 
@@ -19,11 +19,11 @@ impl Wrapping {
         Self { last: value, at: now, total: 0, start: now, lost: None }
     }
 
-    /// Takes the next reading of a counter that wraps after `range` steps and grows by at most `rate_max`
-    /// steps a second: what it counted, and since when.
+    /// Adds a reading of a counter that wraps after `range` steps and grows by at most `rate_max`
+    /// steps per second. Returns its total and start.
     ///
-    /// Where it may have gone round more than once since the last reading (a machine that slept, an
-    /// agent that was stopped), or grew faster than it can (it was set back), it counts anew from now.
+    /// Counting restarts now if the counter may have wrapped more than once since the last reading (the
+    /// machine slept, the agent was stopped), or if it grew faster than possible (it was reset).
     pub(crate) fn add(
         &mut self,
         now: Timestamp,
@@ -32,7 +32,8 @@ impl Wrapping {
         rate_max: u64,
     ) -> (u64, Timestamp) {
         let seconds = now.since(self.at).max(0) as f64 / Timestamp::SECOND as f64;
-        // A tick may be read late by so much; then more fits between two readings than their instants say.
+        // Lateness of a tick: the time between two readings can exceed the difference of their
+        // timestamps.
         const LATE_SECONDS: f64 = 1.0;
         let possible = (seconds + LATE_SECONDS) * rate_max as f64;
         let grown = match value.checked_sub(self.last) {
@@ -48,14 +49,14 @@ impl Wrapping {
         (self.total, self.start)
     }
 
-    /// Since when it could not be followed and counts anew, if it was not told before.
+    /// Start of the time in which the counter could not be followed, if it was not reported before.
     pub(crate) fn lost(&mut self) -> Option<Timestamp> {
         self.lost.take()
     }
 }
 
-/// What counters that come and go one by one, such as those of processors, have counted together since
-/// the first reading: their plain sum would fall when one of them goes, and read as a counter that began anew.
+/// Total growth of counters that come and go one by one, such as those of processors, since the first
+/// reading. Their plain sum would fall when one disappears, and look like a reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     total: u64,
@@ -63,8 +64,8 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// Adds what one of them grew by since its own last reading, at which it stood at `last`. One that is
-    /// smaller than it was went round after `range` steps if it has a range, else it began anew.
+    /// Adds the growth of one counter since `last`, its own last reading. If the value fell, the counter
+    /// wrapped after `range` steps, or was reset if it has no range.
     pub(crate) fn add(&mut self, last: &mut Option<u64>, value: u64, range: Option<u64>) {
         let Some(last) = last.replace(value) else { return };
         let grown = match (value.checked_sub(last), range) {
@@ -75,8 +76,8 @@ impl Sum {
         self.total = self.total.saturating_add(grown);
     }
 
-    /// What they counted by now, and since when.
-    pub(crate) fn told(&mut self, now: Timestamp) -> (u64, Timestamp) {
+    /// The total, and its start.
+    pub(crate) fn total(&mut self, now: Timestamp) -> (u64, Timestamp) {
         (self.total, *self.start.get_or_insert(now))
     }
 }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_round_and_counts_on() {
+    fn a_counter_that_wraps_continues() {
         let mut counter = Wrapping::new(at(0), 990);
         assert_eq!(counter.add(at(1), 5, 1000, 100), (15, at(0)));
         assert_eq!(counter.add(at(2), 5, 1000, 100), (15, at(0)));
@@ -99,35 +100,35 @@ mod tests {
     }
 
     #[test]
-    fn where_it_cannot_be_followed_it_counts_anew() {
-        // Asleep for longer than one round takes.
+    fn counting_restarts_where_a_counter_cannot_be_followed() {
+        // The machine slept for longer than one wrap takes.
         let mut counter = Wrapping::new(at(0), 0);
         assert_eq!(counter.add(at(20), 300, 1000, 100), (0, at(20)));
         assert_eq!(counter.add(at(21), 350, 1000, 100), (50, at(20)));
         assert_eq!((counter.lost(), counter.lost()), (Some(at(0)), None));
-        // Set back: what would be nearly a whole round in a second.
+        // A reset: the growth would be nearly a whole wrap in a second.
         assert_eq!(counter.add(at(22), 340, 1000, 100), (0, at(22)));
         assert_eq!(counter.add(at(23), 360, 1000, 100), (20, at(22)));
     }
 
     #[test]
-    fn a_sum_goes_on_when_one_of_its_counters_goes() {
+    fn a_sum_continues_when_one_of_its_counters_disappears() {
         let (mut sum, mut a, mut b) = (Sum::default(), None, None);
         sum.add(&mut a, 1000, Some(1 << 32));
         sum.add(&mut b, (1 << 32) - 10, Some(1 << 32));
-        assert_eq!(sum.told(at(1)), (0, at(1)));
+        assert_eq!(sum.total(at(1)), (0, at(1)));
         sum.add(&mut a, 1005, Some(1 << 32));
         sum.add(&mut b, 20, Some(1 << 32));
-        assert_eq!(sum.told(at(2)), (35, at(1)));
-        // The first is away for a while, and then there again.
+        assert_eq!(sum.total(at(2)), (35, at(1)));
+        // The first counter is absent for a while, then present again.
         sum.add(&mut b, 30, None);
-        assert_eq!(sum.told(at(3)), (45, at(1)));
+        assert_eq!(sum.total(at(3)), (45, at(1)));
         sum.add(&mut a, 7, None);
-        assert_eq!(sum.told(at(4)), (52, at(1)));
+        assert_eq!(sum.total(at(4)), (52, at(1)));
     }
 
     proptest! {
-        /// Whatever a counter does within its bounds is counted exactly.
+                /// Every step within the bounds is counted exactly.
         #[test]
         fn every_step_is_counted(first in 0_u64..1000, steps in prop::collection::vec(0_u64..=100, 1..50)) {
             let mut counter = Wrapping::new(at(0), first);

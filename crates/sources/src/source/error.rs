@@ -1,44 +1,44 @@
-//! Why a source gave nothing: absent, denied and broken are three things.
+//! Why a source has no value: absent, denied or broken.
 
 use kernel::ReadError;
 use std::borrow::Cow;
 
-/// Why a source, or a part of it, gave nothing.
+/// Why a source, or a part of it, has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// This machine does not have it: said once, and no error.
+    /// This machine does not have it. Logged once; not an error.
     #[error("absent: {0}")]
     Absent(Cow<'static, str>),
-    /// It is here, and closed to us: said once, with what to grant.
+    /// It exists, but the agent may not read it. Logged once, with the permission to grant.
     #[error("denied: {what}; grant {grant}")]
     Denied {
-        /// What was refused.
+        /// The file or call that was denied.
         what: Cow<'static, str>,
-        /// The capability, group or sysctl that opens it.
+        /// The capability, group or sysctl that permits it.
         grant: Cow<'static, str>,
     },
-    /// It is here and makes no sense: counted, and said at most once a minute.
+    /// It exists, but its content is invalid. Counted, and logged at most once a minute.
     #[error("broken: {0}")]
     Broken(Cow<'static, str>),
 }
 
 impl SourceError {
-    /// Something this machine does not have.
+    /// A source or part that this machine does not have.
     pub fn absent(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Absent(what.into())
     }
 
-    /// Something closed to us, and what opens it.
+    /// A file or call that the agent may not use, and the permission that it needs.
     pub fn denied(what: impl Into<Cow<'static, str>>, grant: impl Into<Cow<'static, str>>) -> Self {
         Self::Denied { what: what.into(), grant: grant.into() }
     }
 
-    /// Something that makes no sense.
+    /// Invalid content.
     pub fn broken(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Broken(what.into())
     }
 
-    /// The same with something added to what it is about.
+    /// Appends text to the subject of the error.
     pub(crate) fn with(self, more: &str) -> Self {
         match self {
             Self::Absent(what) => Self::Absent((what.into_owned() + more).into()),
@@ -59,7 +59,7 @@ impl SourceError {
     }
 }
 
-/// A file's error as the source's: `?` keeps the difference between absent, denied and broken.
+/// Converts a file's error: `?` keeps the difference between absent, denied and broken.
 impl From<ReadError> for SourceError {
     fn from(error: ReadError) -> Self {
         match error {
@@ -72,22 +72,22 @@ impl From<ReadError> for SourceError {
     }
 }
 
-/// Most things of one kind that are named where several were refused; the rest is counted.
+/// Maximum number of errors of one kind that are named; further ones are counted.
 const NAMED_MAX: usize = 8;
 
-/// What was refused at several places of one source, as one error of it: none of the three kinds is told as
-/// another one, and none hides another.
+/// Errors of several parts of one source, combined into one. It keeps the three kinds apart, and lists
+/// each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Errors {
-    absent: Refused,
-    denied: Refused,
+    absent: Failures,
+    denied: Failures,
     grants: Vec<Cow<'static, str>>,
-    broken: Refused,
+    broken: Failures,
 }
 
-/// What was refused for one reason.
+/// Failures of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Refused {
+struct Failures {
     named: Vec<Cow<'static, str>>,
     more: usize,
 }
@@ -106,18 +106,18 @@ impl Errors {
         }
     }
 
-    /// Whether nothing was refused.
+    /// Whether there is no error.
     pub(crate) fn is_empty(&self) -> bool {
-        [&self.absent, &self.denied, &self.broken].iter().all(|refused| refused.named.is_empty())
+        [&self.absent, &self.denied, &self.broken].iter().all(|failures| failures.named.is_empty())
     }
 
-    /// All of it; none where nothing was refused. What is closed comes before what is broken, as somebody can open
-    /// it, and both before what is not there.
+    /// Combines all errors; `None` if there is none. Denied comes first, because an administrator can grant
+    /// it; then broken, then absent.
     pub(crate) fn into_one(self) -> Option<SourceError> {
         let Self { absent, denied, grants, broken } = self;
-        let also = |name: &str, refused: &Refused| match refused.named.is_empty() {
+        let also = |name: &str, failures: &Failures| match failures.named.is_empty() {
             true => String::new(),
-            false => format!("; {name}: {}", refused.words("; ")),
+            false => format!("; {name}: {}", failures.words("; ")),
         };
         if !denied.named.is_empty() {
             let others = also("broken", &broken) + &also("absent", &absent);
@@ -132,7 +132,7 @@ impl Errors {
     }
 }
 
-impl Refused {
+impl Failures {
     fn add(&mut self, what: Cow<'static, str>) {
         match self.named.len() {
             _ if self.named.contains(&what) => {}
@@ -155,28 +155,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_errors_are_one_that_names_each_by_its_kind() {
+    fn several_errors_combine_into_one_that_names_each_by_kind() {
         let mut errors = Errors::default();
         assert!(errors.is_empty());
         assert_eq!(errors.clone().into_one(), None);
         errors.push(SourceError::absent("no a"));
         assert_eq!(errors.clone().into_one(), Some(SourceError::absent("no a")));
         errors.push(SourceError::broken("b: nonsense"));
-        let told = errors.clone().into_one().unwrap().to_string();
-        assert_eq!(told, "broken: b: nonsense; absent: no a");
+        let text = errors.clone().into_one().unwrap().to_string();
+        assert_eq!(text, "broken: b: nonsense; absent: no a");
         errors.push(SourceError::denied("/c", "CAP_X"));
         errors.push(SourceError::denied("/d", "CAP_X"));
-        let told = errors.into_one().unwrap().to_string();
-        assert_eq!(told, "denied: /c, /d; grant CAP_X; broken: b: nonsense; absent: no a");
+        let text = errors.into_one().unwrap().to_string();
+        assert_eq!(text, "denied: /c, /d; grant CAP_X; broken: b: nonsense; absent: no a");
     }
 
     #[test]
-    fn however_many_are_refused_few_are_named_and_all_are_counted() {
+    fn of_many_errors_eight_are_named_and_the_rest_counted() {
         let mut errors = Errors::default();
         for number in 0..NAMED_MAX + 3 {
             errors.push(SourceError::denied(format!("/{number}"), "CAP_X"));
         }
-        let told = errors.into_one().unwrap().to_string();
-        assert_eq!(told, "denied: /0, /1, /2, /3, /4, /5, /6, /7 and 3 more; grant CAP_X");
+        let text = errors.into_one().unwrap().to_string();
+        assert_eq!(text, "denied: /0, /1, /2, /3, /4, /5, /6, /7 and 3 more; grant CAP_X");
     }
 }

@@ -1,6 +1,7 @@
-//! What a source is: its declaration, its options, where its samples go, why it gave nothing.
+//! The parts of a source: declaration, options, sink of its samples, bounds of its values, errors.
 //!
-//! - `spec`: the declaration. `options`: what can be set. `sink`: where samples go. `sane`: impossible values. `error`: absent, denied, broken.
+//! - `spec`: the declaration. `options`: its settings. `sink`: receives its samples. `sane`: impossible
+//!   values. `error`: absent, denied, broken.
 
 pub(crate) mod error;
 pub(crate) mod options;

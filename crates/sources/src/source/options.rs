@@ -1,4 +1,4 @@
-//! A source's options: declared once, checked once, then read without a doubt.
+//! A source's options: declared once, checked once, then read without errors.
 
 use crate::{SourceError, SourceSpec};
 use model::setting::{OptionSpec, WORD_END, parse_duration, words};
@@ -12,7 +12,7 @@ pub struct Options {
     distrust: Option<String>,
 }
 
-/// Why an option is refused.
+/// Why an option is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such option.
@@ -20,19 +20,19 @@ pub enum OptionError {
     Unknown {
         /// The source.
         source_name: String,
-        /// What was written.
+        /// The name as written.
         name: String,
     },
-    /// The value does not fit.
+    /// The value is not valid.
     #[error("option {name} of source {source_name} is `{value}`: {want}")]
     Value {
         /// The source.
         source_name: String,
         /// The option.
         name: String,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What would do.
+        /// Description of a valid value.
         want: String,
     },
 }
@@ -44,10 +44,10 @@ impl Options {
         Self { texts, distrust: None }
     }
 
-    /// The options of a source: its defaults, and what was set otherwise, by name.
+    /// The options of a source: its defaults, overridden by settings.
     ///
     /// # Errors
-    /// The source has no such option, or a value does not fit.
+    /// The source has no such option, or a value is not valid.
     pub fn of<'a>(
         spec: &SourceSpec,
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -58,10 +58,10 @@ impl Options {
         Ok(options)
     }
 
-    /// Sets one option, checked.
+    /// Checks and sets one option.
     ///
     /// # Errors
-    /// The source has no such option, or the value does not fit.
+    /// The source has no such option, or the value is not valid.
     pub(crate) fn set(
         &mut self,
         source_name: &str,
@@ -81,21 +81,21 @@ impl Options {
         Ok(())
     }
 
-    /// The same, from a file that is not believed where it names a program to run: why, and how to make
-    /// it so.
+    /// Marks the options as coming from a file that is not trusted to name programs to run. `why` explains it
+    /// and how to repair it.
     #[must_use]
     pub fn distrusted(mut self, why: Option<String>) -> Self {
         self.distrust = why;
         self
     }
 
-    /// Whether nothing was set otherwise.
+    /// Whether every option has its default.
     pub fn are_defaults(&self, specs: &'static [OptionSpec]) -> bool {
         self.texts == Self::defaults(specs).texts
     }
 
-    /// What is said where nothing is found to be read: `chosen` where one of these options was set, which may be
-    /// why, else `any`.
+    /// Chooses the message for a source that found nothing to read: `chosen` if one of the options in
+    /// `chooses` was set, as it may be the reason; else `any`.
     pub(crate) fn nothing(
         &self,
         spec: &SourceSpec,
@@ -108,43 +108,43 @@ impl Options {
         if spec.options.iter().any(is_set) { chosen } else { any }
     }
 
-    /// A program and its arguments; none if it is not declared, or names none.
+    /// A program and its arguments; empty if the option is not declared or not set.
     ///
     /// # Errors
-    /// Somebody other than root could have written it.
+    /// A user other than root can write the file that names the program.
     pub(crate) fn command(&self, name: &str) -> Result<Vec<String>, SourceError> {
         let text = self.texts.get(name).map_or("", String::as_str);
         let words = text.split_terminator(WORD_END).map(str::to_owned).collect::<Vec<_>>();
         match &self.distrust {
             Some(why) if !words.is_empty() => {
-                let what = "the file that names a program to run is not root's alone";
+                let what = "users other than root can write the file that names a program to run";
                 Err(SourceError::denied(what, format!("it to root alone; {why}")))
             }
             _ => Ok(words),
         }
     }
 
-    /// A text; empty if it is not declared.
+    /// A text; empty if the option is not declared.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.texts.get(name).map_or("", String::as_str)
     }
 
-    /// A time; none at all if it is not declared.
+    /// A duration; zero if the option is not declared.
     pub(crate) fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }
 
-    /// A switch; false if it is not declared.
+    /// A switch; false if the option is not declared.
     pub fn switch(&self, name: &str) -> bool {
         self.texts.get(name).is_some_and(|text| text == "true")
     }
 
-    /// A number; 0 if it is not declared.
+    /// A number; 0 if the option is not declared.
     pub fn number(&self, name: &str) -> u64 {
         self.texts.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Words; none if it is not declared.
+    /// Words; empty if the option is not declared.
     pub fn words(&self, name: &str) -> Vec<&str> {
         self.texts.get(name).map_or_else(Vec::new, |text| words(text).collect())
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_its_words_as_they_are_and_is_taken_from_root_alone() {
+    fn a_command_keeps_its_words_and_is_accepted_from_root_only() {
         static RUN: &[OptionSpec] =
             &[OptionSpec { name: "command", kind: Kind::Command("WORD"), default: "", help: "" }];
         let mut options = Options::defaults(RUN).distrusted(Some("chown it".to_owned()));

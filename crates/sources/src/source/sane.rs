@@ -1,21 +1,21 @@
-//! What a true value of a metric cannot be: sensors answer with sentinels, stick, and jump.
+//! Bounds of a metric's possible values: sensors report sentinels, stick, and jump.
 //!
-//! Told of other collectors: a first reading of 53 kW, a use of 1.4e16 %, 0 W for ever. A value that is
-//! refused here is counted and told as a gap; it never becomes a sample.
+//! Examples from other collectors: a first reading of 53 kW, a use of 1.4e16 %, a constant 0 W. A rejected
+//! value is counted and reported as a gap; it never becomes a sample.
 
 use model::{Metric, Timestamp};
 use std::fmt;
 
-/// How often a series whose values go on being refused is told of.
-const TOLD_EVERY_US: i64 = 60 * Timestamp::SECOND;
+/// Interval between reports of a series with rejected values.
+const REPORT_EVERY_US: i64 = 60 * Timestamp::SECOND;
 
-/// No power of a machine that runs stays the same, to the watt, for so long.
+/// The power of a running machine does not stay the same, to the watt, for this long.
 pub(crate) const STUCK_SECONDS: i64 = 3600;
 
-/// The bounds of one metric's true values.
+/// The bounds of one metric's possible values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sane {
-    /// Of which.
+    /// The metric.
     pub metric: &'static Metric,
     min: f64,
     max: f64,
@@ -31,29 +31,29 @@ impl Sane {
         Self { metric, min, max, never: &[], rate_max: f64::INFINITY, stuck_us: i64::MAX }
     }
 
-    /// Values lie between these, bounds inclusive, in the metric's unit.
+    /// Values lie within these bounds (inclusive), in the metric's unit.
     #[must_use]
     pub const fn within(mut self, min: f64, max: f64) -> Self {
         (self.min, self.max) = (min, max);
         self
     }
 
-    /// These stand for "no value".
+    /// These values mean "no value".
     #[must_use]
     pub const fn never(mut self, sentinels: &'static [f64]) -> Self {
         self.never = sentinels;
         self
     }
 
-    /// A counter grows no faster, per second. One that jumps and goes on from there began anew: its
-    /// start is the jump, so that no rate is ever computed across it.
+    /// A counter grows by at most `max` per second. If it jumps and continues from there, it was reset: its
+    /// start becomes the time of the jump, so that no rate is computed across it.
     #[must_use]
     pub const fn rate(mut self, max: f64) -> Self {
         self.rate_max = max;
         self
     }
 
-    /// A sensor that tells the same value, bit by bit, for longer than this tells nothing.
+    /// Rejects the value of a sensor that reports the same value, bit by bit, for longer than this.
     #[must_use]
     pub const fn stuck(mut self, seconds: i64) -> Self {
         self.stuck_us = seconds * Timestamp::SECOND;
@@ -61,7 +61,7 @@ impl Sane {
     }
 }
 
-/// Why a value is refused.
+/// Why a value is rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Why {
     Range(f64, f64),
@@ -74,40 +74,40 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Range(min, max) => write!(f, "is not within {min} and {max}"),
-            Self::Sentinel => f.write_str("stands for no value"),
+            Self::Sentinel => f.write_str("is a sentinel for no value"),
             Self::Rate(rate, max) => {
-                write!(f, "grew by {rate:.0} a second, at most {max} are possible")
+                write!(f, "grew by {rate:.0} per second; at most {max} is possible")
             }
             Self::Stuck(us) => {
-                write!(f, "has not moved for {} s", us / Timestamp::SECOND)
+                write!(f, "has not changed for {} s", us / Timestamp::SECOND)
             }
         }
     }
 }
 
-/// What becomes of a value.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Good,
-    /// It counts since this instant, whatever the source says.
+    /// The value is good, and its counter started at this instant instead of the source's start.
     Since(Timestamp),
-    /// It is refused; if it is to be told now, since when there is no good value.
+    /// The value is rejected. If a report is due now: the start of the gap.
     Refused(Why, Option<Timestamp>),
 }
 
-/// Watches one series.
+/// Checks the values of one series.
 #[derive(Debug)]
 pub(crate) struct Watch {
     sane: &'static Sane,
     /// The last good value.
     last: Option<(Timestamp, f64)>,
-    /// When it became what it is.
+    /// When the value last changed.
     moved: Timestamp,
-    /// A value that was refused because it jumped.
+    /// A value that was rejected because it jumped.
     jump: Option<(Timestamp, f64)>,
-    /// A jump from which the counter went on.
+    /// The jump from which the counter continued.
     since: Option<Timestamp>,
-    /// The last good value's instant, or that of the first that was refused; and when it was told.
+    /// Start of the gap (the last good value, else the first rejected one), and time of the last report.
     bad: Option<(Timestamp, Timestamp)>,
 }
 
@@ -116,15 +116,15 @@ impl Watch {
         Self { sane, last: None, moved: Timestamp(0), jump: None, since: None, bad: None }
     }
 
-    /// Judges the next value.
+    /// Checks the next value.
     pub(crate) fn judge(&mut self, now: Timestamp, value: f64) -> Verdict {
         match self.why_not(now, value) {
             Some(why) => {
                 let from = self.last.map_or(now, |(at, _)| at);
-                let (from, told) = self.bad.unwrap_or((from, Timestamp(i64::MIN)));
-                let tell = now.0.saturating_sub(told.0) >= TOLD_EVERY_US;
-                self.bad = Some((from, if tell { now } else { told }));
-                Verdict::Refused(why, tell.then_some(from))
+                let (from, reported) = self.bad.unwrap_or((from, Timestamp(i64::MIN)));
+                let is_due = now.0.saturating_sub(reported.0) >= REPORT_EVERY_US;
+                self.bad = Some((from, if is_due { now } else { reported }));
+                Verdict::Refused(why, is_due.then_some(from))
             }
             None => {
                 if self.last.is_none_or(|(_, last)| last.to_bits() != value.to_bits()) {
@@ -162,7 +162,7 @@ impl Watch {
     }
 }
 
-/// Growth a second between two readings.
+/// Growth per second between two readings.
 fn rate(at: Timestamp, last: f64, now: Timestamp, value: f64) -> f64 {
     (value - last) / Timestamp(now.since(at).max(1)).seconds()
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_sensor_means_is_refused_and_told_once_a_minute() {
+    fn impossible_values_are_rejected_and_reported_once_a_minute() {
         let mut watch = Watch::new(&OF_POWER);
         assert_eq!(
             watch.judge(at(1), 53_000.0),
@@ -196,29 +196,29 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_that_sticks_tells_nothing_until_it_moves() {
+    fn a_stuck_sensor_is_rejected_until_its_value_changes() {
         let mut watch = Watch::new(&OF_POWER);
         for second in 0..=30 {
             assert_eq!(watch.judge(at(second), 120.0), Verdict::Good, "{second}");
         }
         let Verdict::Refused(why, Some(from)) = watch.judge(at(31), 120.0) else { panic!() };
-        assert_eq!((why.to_string(), from), ("has not moved for 31 s".to_owned(), at(30)));
+        assert_eq!((why.to_string(), from), ("has not changed for 31 s".to_owned(), at(30)));
         assert_eq!(watch.judge(at(40), 121.0), Verdict::Good);
     }
 
     #[test]
-    fn a_counter_that_jumps_begins_anew_where_it_goes_on() {
+    fn a_counter_that_continues_after_a_jump_starts_at_the_jump() {
         let mut watch = Watch::new(&OF_ENERGY);
         assert_eq!(watch.judge(at(0), 100.0), Verdict::Good);
         assert_eq!(watch.judge(at(1), 1100.0), Verdict::Good);
-        // One wild value, and back.
+        // One wrong value, then the old course.
         assert!(matches!(watch.judge(at(2), 1e12), Verdict::Refused(Why::Rate(..), Some(_))));
         assert_eq!(watch.judge(at(3), 3000.0), Verdict::Good);
-        // A jump that stays.
+        // A jump from which the counter continues.
         assert!(matches!(watch.judge(at(4), 9e9), Verdict::Refused(..)));
         assert_eq!(watch.judge(at(5), 9e9 + 500.0), Verdict::Since(at(4)));
         assert_eq!(watch.judge(at(6), 9e9 + 900.0), Verdict::Since(at(4)));
-        // Smaller values are the reader's: a counter that is smaller began anew.
+        // A smaller value is left to readers: they treat it as a reset.
         assert_eq!(watch.judge(at(7), 5.0), Verdict::Since(at(4)));
     }
 }

@@ -1,4 +1,4 @@
-//! Where a source puts what it read.
+//! The sink receives a source's samples.
 
 mod drain;
 mod killed;
@@ -20,18 +20,18 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Most series a source may keep alive; pushes of further ones are counted and refused.
+/// Maximum number of live series of a source; samples of further series are counted and rejected.
 pub const SERIES_PER_SOURCE_MAX: usize = 100_000;
 
-/// Seals after which a series without a sample is forgotten.
+/// Number of seals after which a series without a sample is removed.
 const IDLE_SEALS_MAX: u32 = 120;
-/// The same of a job that ended: it will have no more, but where its directory is used again.
+/// The same for series of an ended job: they get no more samples, unless the job's directory is used again.
 const ENDED_SEALS_MAX: u32 = 1;
 
-/// Samples of one source, as they are pushed; the agent drains it when it seals a batch.
+/// Buffer for the samples of one source; the agent drains it when it seals a batch.
 ///
-/// Finding a series again costs a hash and no memory, so that a tick whose series are those of the
-/// tick before allocates nothing.
+/// Looking up a known series costs one hash and allocates nothing. A tick with the same series as the
+/// previous tick allocates nothing.
 #[derive(Debug)]
 pub struct Sink {
     device: DeviceId,
@@ -51,18 +51,18 @@ pub struct Sink {
     sane: &'static [Sane],
     counts: SinkCounts,
     table_changed: bool,
-    /// Metrics that nobody wants now.
+    /// Metrics that are switched off.
     off: Arc<[&'static Metric]>,
     ring: Option<ring::Ring>,
     kept_cut: u64,
 }
 
-/// What a sink refused.
+/// Counts of rejected values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkCounts {
-    /// Values that are no number, or infinite.
+    /// Values that are NaN or infinite.
     pub nonsense: u64,
-    /// Values that cannot be true ([`Sane`]).
+    /// Impossible values ([`Sane`]).
     pub implausible: u64,
     /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
     pub series_refused: u64,
@@ -71,7 +71,7 @@ pub struct SinkCounts {
 }
 
 impl SinkCounts {
-    /// All of it.
+    /// The sum of all counts.
     pub const fn all(&self) -> u64 {
         self.nonsense + self.implausible + self.series_refused + self.labels_refused
     }
@@ -88,7 +88,7 @@ struct KnownSeries {
     watch: Option<Watch>,
 }
 
-/// For whom the next samples were counted.
+/// Adds samples of the device or of one job.
 #[derive(Debug)]
 pub struct Of<'a> {
     sink: &'a mut Sink,
@@ -139,39 +139,39 @@ impl Sink {
         }
     }
 
-    /// An empty sink for what a source tells of a device; what cannot be true is refused.
+    /// An empty sink for a source's samples of a device; it rejects impossible values.
     pub fn of_source(spec: &SourceSpec, device: DeviceId) -> Self {
         Self { source: spec.name, sane: spec.sane, ..Self::new(device) }
     }
 
-    /// Leaves out the samples of these metrics from now on.
+    /// Drops the samples of these metrics from now on.
     pub fn set_off(&mut self, off: &Arc<[&'static Metric]>) {
         if !Arc::ptr_eq(&self.off, off) {
             self.off = Arc::clone(off);
         }
     }
 
-    /// Sets the instant of the samples that follow.
+    /// Sets the time of the following samples.
     pub fn begin(&mut self, now: Timestamp) {
         self.now = now;
     }
 
-    /// The device whose samples these are.
+    /// The device of the samples.
     pub const fn device(&self) -> &DeviceId {
         &self.device
     }
 
-    /// Samples of the whole device.
+    /// Adds samples of the whole device.
     pub const fn of_device(&mut self) -> Of<'_> {
         Of { sink: self, job: None }
     }
 
-    /// Samples that the kernel counted for one job.
+    /// Adds samples of one job.
     pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> Of<'a> {
         Of { sink: self, job: Some(job) }
     }
 
-    /// Says that samples of `source` between two instants are missing.
+    /// Records that samples of `source` between two times are missing.
     pub fn gap(
         &mut self,
         source: &str,
@@ -193,27 +193,27 @@ impl Sink {
         });
     }
 
-    /// What was refused since the start.
+    /// Counts of rejected values since the start.
     pub const fn counts(&self) -> SinkCounts {
         self.counts
     }
 
-    /// Samples pushed and not drained.
+    /// Samples not drained yet.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
+    /// Whether no samples wait to be drained.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Series kept alive.
+    /// Live series.
     pub fn series(&self) -> usize {
         self.find.len()
     }
 
-    /// The samples not drained, in the order of pushing.
+    /// The samples not drained yet, in the order of pushing.
     pub fn samples(&self) -> impl Iterator<Item = (&SeriesEntry, Timestamp, f64)> {
         let instants = self.ticks.iter().flat_map(|tick| {
             std::iter::repeat_n(tick.at, usize::try_from(tick.samples).unwrap_or(usize::MAX))
@@ -240,7 +240,7 @@ impl Sink {
             return;
         }
         let Some(place) = self.place(metric, job, labels, start) else { return };
-        let Some(place) = self.judged(place, metric, job, labels, value) else { return };
+        let Some(place) = self.check(place, metric, job, labels, value) else { return };
         self.index.push(place);
         self.values.push(value);
         match self.ticks.last_mut() {
@@ -249,8 +249,8 @@ impl Sink {
         }
     }
 
-    /// The place at which a value may be kept, if it can be true.
-    fn judged(
+    /// Checks a value: the series under which to store it, or `None` if it is rejected.
+    fn check(
         &mut self,
         place: u32,
         metric: &'static Metric,
@@ -261,14 +261,14 @@ impl Sink {
         let known = self.known.get_mut(usize::try_from(place).ok()?)?.as_mut()?;
         known.idle_seals_max = IDLE_SEALS_MAX;
         let Some(watch) = &mut known.watch else { return Some(place) };
-        // What was seen of it must outlive samples that are refused, or kept as another series.
+        // The state of `watch` must outlive rejected samples and samples stored under another start.
         known.idle_seals = 0;
         match watch.judge(self.now, value) {
             Verdict::Good => Some(place),
             Verdict::Since(start) => self.place(metric, job, labels, Some(start)),
-            Verdict::Refused(why, tell) => {
+            Verdict::Refused(why, report) => {
                 self.counts.implausible += 1;
-                if let Some(from) = tell {
+                if let Some(from) = report {
                     let detail = format!("{}{}: {value} {why}", metric.name, known.entry.labels);
                     self.gap(self.source, from, self.now, Cause::SourceBroken, &detail);
                 }
@@ -277,7 +277,7 @@ impl Sink {
         }
     }
 
-    /// The place of a series in the table: found again, or new.
+    /// The index of a series in the table: found or added.
     fn place(
         &mut self,
         metric: &'static Metric,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_jobs_series_go_once_they_are_sealed_unless_it_begins_anew() {
+    fn series_of_an_ended_job_are_removed_after_a_seal_unless_the_job_has_samples_again() {
         let mut sink = sink();
         let jobs =
             [7, 8, 9].map(|id| JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() });
@@ -423,7 +423,7 @@ mod tests {
         }
         sink.forget_soon(&jobs[..2]);
         sink.sealed();
-        assert_eq!(sink.series(), 3, "the last samples are still to be named");
+        assert_eq!(sink.series(), 3, "the batch with the last samples still needs the series");
         // The second one's directory has tasks again.
         sink.of_job(&jobs[1]).counter(&CPU, &[], 2.5, Timestamp(0));
         sink.sealed();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_that_nobody_wants_leaves_no_trace_and_comes_back() {
+    fn a_metric_that_is_off_adds_nothing_until_it_is_on_again() {
         let mut sink = sink();
         sink.set_off(&Arc::from([&LOAD]));
         sink.of_device().gauge(&LOAD, &[], f64::NAN);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_panicking_source_pushed_is_cut_back() {
+    fn samples_of_a_panicking_source_are_removed() {
         let mut sink = sink();
         sink.begin(Timestamp(1));
         sink.of_device().gauge(&LOAD, &[], 1.0);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_series_are_forgotten_and_their_places_used_again() {
+    fn idle_series_are_removed_and_their_slots_reused() {
         let mut sink = sink();
         sink.of_device().gauge(&LOAD, &[("a", "1")], 1.0);
         for _ in 0..=IDLE_SEALS_MAX {

@@ -1,4 +1,4 @@
-//! What a source is, and what it may do.
+//! The declaration of a source, and the trait that it implements.
 
 use crate::{Options, Sane, Sink, SourceError};
 use cgroups::Jobs;
@@ -8,41 +8,41 @@ use model::{Metric, Timestamp};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A source as the rest of the program sees it: one constant in each file. From it come the
-/// configuration keys, the defaults, the manual, the name checks and `jobmeter sources`.
+/// The declaration of a source: one constant in each file. It provides the configuration keys,
+/// the defaults, the manual, the name checks and `jobmeter sources`.
 #[derive(Debug)]
 pub struct SourceSpec {
-    /// Name in the configuration, of the file, and first word of its metrics.
+    /// Name of the source, of its file and of its configuration section; first word of its metrics.
     pub name: &'static str,
     /// One sentence for the manual.
     pub help: &'static str,
     /// The kernel's files or calls, as the manual shows them.
     pub reads: &'static [&'static str],
-    /// What a tick costs, with the machine it was measured on, or what it grows with.
+    /// Cost of a reading, with the machine of the measurement, or the quantity that it grows with.
     pub cost: &'static str,
-    /// How often it is read when nobody says otherwise.
+    /// Default interval of readings.
     pub every: Every,
-    /// Every metric it may produce; producing another is a bug that the tests catch.
+    /// Every metric that it may push; tests fail if it pushes another one.
     pub metrics: &'static [&'static Metric],
-    /// What true values of them cannot be.
+    /// Bounds of their possible values.
     pub sane: &'static [Sane],
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// Opens the source, or says why this machine has none. Called at start, and again now and then
-    /// while it is absent or denied.
+    /// Opens the source, or returns why this machine has none. The agent calls it at startup, and repeatedly
+    /// while the source is absent or denied.
     pub open: fn(&Open<'_>) -> Result<Box<dyn Source>, SourceError>,
 }
 
-/// How often a source is read when nobody says otherwise.
+/// Default interval of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// At every tick of the agent.
     Tick,
-    /// Not more often than this, as it costs more.
+    /// At most once per this interval, because a reading is expensive.
     AtLeast(Duration),
 }
 
-/// What a source is opened with.
+/// Input of [`SourceSpec::open`].
 #[derive(Debug)]
 pub struct Open<'a> {
     /// The machine's files.
@@ -53,41 +53,41 @@ pub struct Open<'a> {
     pub boot: Timestamp,
 }
 
-/// What a source reads with.
+/// Input of a reading.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The machine's files.
     pub root: &'a Root,
-    /// The scheduled instant of the tick, which its samples carry.
+    /// The scheduled time of the tick, and the timestamp of its samples.
     pub now: Timestamp,
     /// When the machine booted: the start of its counters.
     pub boot: Timestamp,
-    /// The jobs on this node, as their cgroups show.
+    /// The jobs on this node, by their cgroups.
     pub jobs: &'a Jobs,
-    /// Microseconds of processor time this reading should not pass; a source that reads per process
-    /// stops there and goes on at the next tick where it stopped.
+    /// Budget of processor time for this reading, in microseconds. A source that reads per process stops at
+    /// the budget and continues there at the next tick.
     pub budget_us: u64,
-    /// It is a reading between two ticks, of a burst: its samples are kept back, and may never be sent.
+    /// This reading is between two ticks, for a burst: its samples are held back and may never be sent.
     pub is_between: bool,
 }
 
-/// The queues of a source that needs no drain now.
+/// The queues of a source that needs no drain at present.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet<'a> {
-    /// What becomes readable when something waits; none: it waits for the queues of others, as whatever comes into
-    /// one is told to each source that waits.
+    /// Descriptors that become readable when an event waits. `None`: the source depends on the queues of
+    /// other sources, because the agent wakes every waiting source for each event.
     pub queues: [Option<BorrowedFd<'a>>; 2],
-    /// It needs a drain after so long even when nothing comes.
+    /// The source needs a drain after this time even without an event.
     pub at_most: Duration,
 }
 
-/// Reads counters, when told to, into a sink.
+/// Reads counters, on request, into a sink.
 pub trait Source: Send {
-    /// Reads everything once. Time and files come from the caller, so that tests own both. In the
+    /// Reads everything once. The caller provides time and files, so that tests control both. In the
     /// steady state (the same series as last time) it allocates nothing.
     ///
     /// # Errors
-    /// Nothing could be read; what had been pushed before the error is kept.
+    /// Nothing could be read; samples pushed before the error remain.
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError>;
 
     /// Called often between ticks, for sources with a queue in the kernel that must not overflow.
@@ -98,20 +98,20 @@ pub trait Source: Send {
         Ok(())
     }
 
-    /// How often [`Self::drain`] wants to be called, if at all.
+    /// Interval at which [`Self::drain`] is to be called, if at all.
     fn drain_every(&self) -> Option<Duration> {
         None
     }
 
-    /// Where nothing can need a drain until something comes into its queues: what becomes readable then.
-    /// While this is `Some`, [`Self::drain`] is called at the next multiple of [`Self::drain_every`] after that,
-    /// and not at every one.
+    /// Descriptors to poll while no drain is needed until an event arrives. While this is `Some`, the agent
+    /// calls [`Self::drain`] only at the next multiple of [`Self::drain_every`] after an event, instead of at
+    /// each multiple.
     fn quiet(&self) -> Option<Quiet<'_>> {
         None
     }
 
-    /// The agent ends: reads everything for the last time, and appends to `state` what the next start needs
-    /// to continue the counters. Sources without a state do nothing.
+    /// Called at shutdown: reads everything for the last time, and appends the state to `state` that the next
+    /// start needs to continue the counters. Sources without state do nothing.
     ///
     /// # Errors
     /// As [`Self::collect`].
@@ -124,16 +124,17 @@ pub trait Source: Send {
         Ok(())
     }
 
-    /// Takes the state that [`Self::finish`] of an earlier start wrote, before the first reading; empty if
-    /// there is none. `until`: until when samples of an earlier start exist, if any.
+    /// Restores the state that [`Self::finish`] of an earlier run wrote, before the first reading; empty if
+    /// there is none. `until`: end of the samples of earlier runs, if any.
     ///
     /// # Errors
-    /// The state is rejected; the source then works without it.
+    /// The state is rejected; the source then starts without it.
     fn resume(&mut self, _state: &[u8], _until: Option<Timestamp>) -> Result<(), SourceError> {
         Ok(())
     }
 
-    /// A job's cgroup is about to be forgotten: the last chance to read it. `cx.jobs` still has it.
+    /// Called before the agent drops a job's cgroup: the last chance to read it. `cx.jobs` still
+    /// contains it.
     ///
     /// # Errors
     /// As [`Self::collect`].

@@ -1,5 +1,5 @@
-//! Recorded machines of two ticks, `testdata/hosts/H/1` and `/2`, read by every source. The root steps from
-//! one to the other, so a source that keeps a file open sees its text change, as on a live machine.
+//! Recorded machines with two ticks, `testdata/hosts/H/1` and `/2`, read by every source. The root steps from
+//! one to the other, so the text of an open file changes, as on a live machine.
 
 use cgroups::{Config, Discovery, Jobs};
 use kernel::Root;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// When the first tick of every recorded machine is.
+/// Time of the first tick of every recorded machine.
 pub(crate) const FIRST_TICK: Timestamp = Timestamp(1_767_706_500_000_000);
 /// Microseconds from the first tick to the second.
 pub(crate) const PERIOD_US: i64 = 5_000_000;
@@ -17,15 +17,15 @@ pub(crate) const PERIOD_US: i64 = 5_000_000;
 /// An option set before the sources are opened: source, name, value.
 pub(crate) type Setting = (&'static str, &'static str, &'static str);
 
-/// What one source told of a machine over both ticks.
+/// Result of one source on a machine over both ticks.
 pub(crate) struct SourceRun {
     pub(crate) spec: &'static SourceSpec,
     pub(crate) sink: Sink,
-    /// Whenever it, or a part of it, gave nothing: at which tick and why.
+    /// Errors of the source or of a part of it, with their tick.
     pub(crate) refusals: Vec<String>,
 }
 
-/// The names of all recorded machines that have two ticks.
+/// The names of all recorded machines with two ticks.
 pub(crate) fn hosts() -> Vec<String> {
     let entries = fs::read_dir(testdata().join("hosts")).unwrap().map(|entry| entry.unwrap());
     let two_ticks = entries.filter(|entry| {
@@ -37,7 +37,7 @@ pub(crate) fn hosts() -> Vec<String> {
     names
 }
 
-/// Where recorded machines and golden lines lie.
+/// Directory of recorded machines and golden files.
 pub(crate) fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
 }
@@ -53,8 +53,8 @@ pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<SourceRun> {
         root.step_to(&tick_dir(tick)).unwrap();
         let now = FIRST_TICK.plus((tick - 1) * PERIOD_US);
         let boot = boot(&root);
-        // As the agent does: jobs that are over are read for the last time and forgotten, which shows
-        // those that have their numbers now; then everything is read.
+        // Like the agent: ended jobs are read for the last time and dropped, which reveals jobs that
+        // reuse their IDs; then everything is read.
         loop {
             let changes = discovery.update(&root, now, &mut jobs);
             let over: BTreeSet<JobKey> =
@@ -82,18 +82,18 @@ pub(crate) fn read(host: &str, settings: &[Setting]) -> Vec<SourceRun> {
         };
         sources.iter_mut().for_each(|source| source.tick(tick, &cx));
     }
-    sources.into_iter().map(|source| source.told).collect()
+    sources.into_iter().map(|source| source.run).collect()
 }
 
 fn boot(root: &Root) -> Timestamp {
     let mut text = Vec::new();
     root.read("proc/stat", &mut text).unwrap();
-    let told = kernel::stat::stat(&text, |_, _| ()).unwrap();
-    Timestamp::from_seconds(i64::try_from(told.boot_seconds.unwrap()).unwrap())
+    let stat = kernel::stat::stat(&text, |_, _| ()).unwrap();
+    Timestamp::from_seconds(i64::try_from(stat.boot_seconds.unwrap()).unwrap())
 }
 
 struct Reader {
-    told: SourceRun,
+    run: SourceRun,
     options: Options,
     source: Option<Box<dyn Source>>,
 }
@@ -103,31 +103,31 @@ impl Reader {
         let of_it = settings.iter().filter(|(source, ..)| *source == spec.name);
         let options = Options::of(spec, of_it.map(|(_, name, value)| (*name, *value))).unwrap();
         let sink = Sink::of_source(spec, DeviceId::new(host).unwrap());
-        Self { told: SourceRun { spec, sink, refusals: Vec::new() }, options, source: None }
+        Self { run: SourceRun { spec, sink, refusals: Vec::new() }, options, source: None }
     }
 
     fn ended(&mut self, cx: &Context<'_>, over: &BTreeSet<JobKey>) {
-        self.told.sink.begin(cx.now);
+        self.run.sink.begin(cx.now);
         if let Some(source) = &mut self.source {
             for key in over {
-                source.job_ended(key, cx, &mut self.told.sink).unwrap();
+                source.job_ended(key, cx, &mut self.run.sink).unwrap();
             }
         }
     }
 
     fn tick(&mut self, tick: i64, cx: &Context<'_>) {
-        self.told.sink.begin(cx.now);
+        self.run.sink.begin(cx.now);
         if let Err(error) = self.collect(cx) {
-            self.told.refusals.push(format!("tick {tick}: {error}"));
+            self.run.refusals.push(format!("tick {tick}: {error}"));
         }
-        for (entry, ..) in self.told.sink.samples() {
-            let (spec, name) = (self.told.spec, &entry.metric.name);
+        for (entry, ..) in self.run.sink.samples() {
+            let (spec, name) = (self.run.spec, &entry.metric.name);
             let declared = spec.metrics.iter().any(|metric| **metric == *entry.metric);
-            assert!(declared, "{name} is not among the metrics that {} declares", spec.name);
+            assert!(declared, "{name} is not declared by {}", spec.name);
         }
-        for (part, state) in self.told.sink.parts() {
+        for (part, state) in self.run.sink.parts() {
             if let PartState::Not(error) = state {
-                self.told.refusals.push(format!("tick {tick}: part {part}: {error}"));
+                self.run.refusals.push(format!("tick {tick}: part {part}: {error}"));
             }
         }
     }
@@ -135,14 +135,14 @@ impl Reader {
     fn collect(&mut self, cx: &Context<'_>) -> Result<(), SourceError> {
         let mut source = match self.source.take() {
             Some(source) => source,
-            None => (self.told.spec.open)(&Open {
+            None => (self.run.spec.open)(&Open {
                 root: cx.root,
                 options: &self.options,
                 boot: cx.boot,
             })?,
         };
-        let told = source.collect(cx, &mut self.told.sink);
+        let result = source.collect(cx, &mut self.run.sink);
         self.source = Some(source);
-        told
+        result
     }
 }

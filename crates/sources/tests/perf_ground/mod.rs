@@ -1,8 +1,8 @@
-//! What the tests of the source `perf` share: a job of their own, version 1's hierarchy while they need
+//! Shared parts of the tests of the source `perf`: a job of their own, version 1's hierarchy while they need
 //! it, and the source as the agent calls it.
 
 #![expect(clippy::disallowed_methods, reason = "real processes in real time")]
-#![expect(clippy::unwrap_used, reason = "what cannot be read or made here fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use cgroups::{Hierarchy, JobCgroup, JobDir, Jobs};
 use kernel::Root;
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing half done here.
+    // A failed test leaves no inconsistent state here.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Version 1's hierarchy, mounted where nobody else has it, until the test ends.
+/// Version 1's hierarchy, mounted at a private place until the test ends.
 pub(crate) struct Mounted {
     dir: tempfile::TempDir,
 }
@@ -58,34 +58,34 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
-    /// A hierarchy that is unmounted while a removed cgroup of it is still being freed stays for ever, and
-    /// version 2 without its controller: so it is mounted and unmounted until the kernel has let it go.
+    /// If a hierarchy is unmounted while the kernel still frees a removed cgroup of it, it remains for ever,
+    /// and version 2 lacks its controller. So it is mounted and unmounted until the kernel has released it.
     fn drop(&mut self) {
         let at = self.dir.path().to_str().unwrap();
-        let let_go = || {
+        let is_released = || {
             std::thread::sleep(Duration::from_millis(20));
             hierarchy_number() == "0"
         };
         let is_gone = (0..20).any(|_| {
             std::thread::sleep(Duration::from_millis(50));
-            if run("umount", &[at]).is_ok() && (0..50).any(|_| let_go()) {
+            if run("umount", &[at]).is_ok() && (0..50).any(|_| is_released()) {
                 return true;
             }
             run("mount", &["-t", "cgroup", "-o", "perf_event", "none", at]).ok();
             false
         });
-        assert!(is_gone, "the hierarchy perf_event stays");
+        assert!(is_gone, "the hierarchy perf_event is not released");
     }
 }
 
-/// Which of version 1's hierarchies has the controller; 0 for none.
+/// Number of version 1's hierarchy with the controller; 0 for none.
 pub(crate) fn hierarchy_number() -> String {
     let text = fs::read_to_string("/proc/cgroups").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("perf_event")).unwrap();
     line.split_whitespace().next().unwrap().to_owned()
 }
 
-/// A job of our own in one hierarchy.
+/// A job of the test in one hierarchy.
 pub(crate) struct Group {
     pub(crate) path: PathBuf,
     pub(crate) job: JobCgroup,
@@ -116,7 +116,7 @@ impl Group {
         Jobs::new(vec![self.job.clone()], Vec::new())
     }
 
-    /// The words of a shell that join the job before anything else.
+    /// A shell script that joins the job before anything else.
     pub(crate) fn joined(&self, script: &str) -> String {
         format!("echo $$ > {}/cgroup.procs && {script}", self.path.display())
     }
@@ -173,7 +173,7 @@ impl Observer {
         }
     }
 
-    /// A tick: metrics by name and whether they are a job's.
+    /// Runs a tick; returns values by metric name and whether the sample belongs to a job.
     pub(crate) fn tick(&mut self, jobs: &Jobs) -> SourceRun {
         let now = now();
         self.sink.sealed();
@@ -187,7 +187,7 @@ impl Observer {
         self.sink.samples().map(named).collect()
     }
 
-    /// Jobs came or went.
+    /// Drains after a change of the jobs.
     pub(crate) fn drain(&mut self, jobs: &Jobs) {
         let (root, now, boot) = (&self.root, now(), Timestamp(0));
         let cx = Context { root, now, boot, jobs, budget_us: 1_000_000, is_between: false };
@@ -209,23 +209,23 @@ impl Observer {
     }
 }
 
-pub(crate) fn of_job(told: &SourceRun, metric: &str) -> f64 {
-    told[&(format!("perf_{metric}"), true)]
+pub(crate) fn of_job(run: &SourceRun, metric: &str) -> f64 {
+    run[&(format!("perf_{metric}"), true)]
 }
 
-pub(crate) fn of_node(told: &SourceRun, metric: &str) -> f64 {
-    told[&(format!("perf_{metric}"), false)]
+pub(crate) fn of_node(run: &SourceRun, metric: &str) -> f64 {
+    run[&(format!("perf_{metric}"), false)]
 }
 
-/// Two live counters agree within a share and an absolute slack: what one of them counts before or after the other,
-/// however long the load is.
+/// Asserts that two live counters agree within a share and an absolute slack. The slack covers events that
+/// only one of them counts, at the start and the end, independent of the length of the load.
 pub(crate) fn assert_close(what: &str, found: f64, expected: f64, (share, slack): (f64, f64)) {
     let off = (found - expected) / expected;
     eprintln!("{what}: {found} beside {expected}, {:+.3} %", off * 100.0);
     let within = expected.abs() * share + slack;
     assert!(
         (found - expected).abs() <= within,
-        "{what}: {found} instead of {expected}, {within} off at most"
+        "{what}: {found} instead of {expected}, at most {within} off"
     );
 }
 

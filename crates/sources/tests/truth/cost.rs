@@ -1,4 +1,4 @@
-//! What a task costs the sources `taskstats` and `process`, living and ending, for their headers:
+//! Cost per living and per ended task of the sources `taskstats` and `process`, for their headers:
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test truth_taskstats -- --ignored --nocapture`.
 
 use super::roles::start_storm;
@@ -9,13 +9,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// Says what something cost.
+/// Prints the cost of an operation.
 fn spent(what: &str, count: u64, began_us: u64) {
     let us = thread_cpu_us() - began_us;
     say(&format!("{what}: {us} us, {:.2} us each of {count}", us as f64 / count as f64));
 }
 
-/// Says what the readings of so many threads or processes cost.
+/// Prints the cost of reading this number of threads or processes.
 fn read_ten_times(group: &Group, count: u64, what: &str) {
     let settings = [("poll_s", "0"), ("budget_ms", "1000")];
     for (name, settings) in [("taskstats", &settings[..]), ("process", &[])] {
@@ -30,7 +30,7 @@ fn read_ten_times(group: &Group, count: u64, what: &str) {
 }
 
 #[test]
-#[ignore = "prints what things cost; asserts nothing that a busy machine could keep"]
+#[ignore = "prints measurements; asserts nothing, as a busy machine would fail it"]
 fn cost_of_living_tasks() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("taskstats", 20) else { return };
@@ -49,7 +49,7 @@ fn cost_of_living_tasks() {
         child.wait().unwrap();
         let began = thread_cpu_us();
         observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
-        spent("their ends", threads + 2, began);
+        spent("their exits", threads + 2, began);
     }
     let began = thread_cpu_us();
     (0..100).for_each(|_| observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap());
@@ -57,11 +57,11 @@ fn cost_of_living_tasks() {
 }
 
 #[test]
-#[ignore = "prints what things cost; asserts nothing that a busy machine could keep"]
-fn cost_of_forks_and_ends() {
+#[ignore = "prints measurements; asserts nothing, as a busy machine would fail it"]
+fn cost_of_forks_and_exits() {
     let _alone = alone();
     let Some((mut observer, [job, no_job])) = Observer::beside("taskstats", 21) else { return };
-    for (whose, group) in [("a job", &job), ("no job", &no_job)] {
+    for (place, group) in [("a job", &job), ("no job", &no_job)] {
         observer.jobs = Jobs::default();
         observer.collect();
         observer.find(std::slice::from_ref(&job));
@@ -73,12 +73,12 @@ fn cost_of_forks_and_ends() {
             observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
             us += thread_cpu_us() - began;
         }
-        say(&format!("10 000 forks and ends in {whose}: {:.2} us each", us as f64 / 10_000.0));
+        say(&format!("10 000 forks and exits in {place}: {:.2} us each", us as f64 / 10_000.0));
     }
 }
 
 #[test]
-#[ignore = "prints what things cost; asserts nothing that a busy machine could keep"]
+#[ignore = "prints measurements; asserts nothing, as a busy machine would fail it"]
 fn cost_of_processes() {
     let _alone = alone();
     let Some((_, [group])) = Observer::beside("taskstats", 23) else { return };

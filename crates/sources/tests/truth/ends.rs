@@ -1,6 +1,6 @@
-//! What only the ends of tasks tell: zombies, and the switch with which each task ends.
+//! Values that only exit records have: zombies, and the last context switch of each task.
 
-use super::roles::told_by;
+use super::roles::report_path;
 use super::{Observer, alone, say};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -11,17 +11,17 @@ fn zombies_are_found_and_forgotten() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("process", 81) else { return };
     let mut parent = group.start("parent 3");
-    // It says when its children have ended.
-    while fs::metadata(told_by(parent.id())).is_err() {
+    // It creates the file when its children have ended.
+    while fs::metadata(report_path(parent.id())).is_err() {
         std::thread::sleep(Duration::from_millis(20));
         observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
     }
-    fs::remove_file(told_by(parent.id())).unwrap();
+    fs::remove_file(report_path(parent.id())).unwrap();
     observer.collect();
     let value = |observer: &Observer, metric| observer.value(metric, Some(&group)).unwrap();
     assert_eq!(value(&observer, "process_zombies"), 3.0);
     assert_eq!(value(&observer, "process_count"), 1.0);
-    // With their parent they are gone.
+    // They disappear with their parent.
     kill_process(Pid::from_raw(parent.id().cast_signed()).unwrap(), Signal::KILL).unwrap();
     parent.wait().unwrap();
     for _ in 0..100 {
@@ -38,20 +38,20 @@ fn zombies_are_found_and_forgotten() {
 fn the_last_switch_of_each_task_counts() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("taskstats", 82) else { return };
-    let child = group.start("tell-switches 40");
+    let child = group.start("report-switches 40");
     let pid = child.id();
     observer.watch_child(child);
     observer.end(&group);
-    let told: f64 = fs::read_to_string(told_by(pid)).unwrap().parse().unwrap();
-    fs::remove_file(told_by(pid)).unwrap();
+    let reported: f64 = fs::read_to_string(report_path(pid)).unwrap().parse().unwrap();
+    fs::remove_file(report_path(pid)).unwrap();
     let found = observer.value("taskstats_voluntary_switches_total", Some(&group)).unwrap();
-    say(&format!("{found} voluntary switches, {told} by getrusage before the end"));
-    // The rest is the end of the process that tells, and of the thread of its test.
-    assert!(found >= told - 2.0 && found <= told + 40.0, "{found} of {told}");
+    say(&format!("{found} voluntary switches, {reported} by getrusage before the end"));
+    // The rest is the end of the reporting process, and of the thread of its test.
+    assert!(found >= reported - 2.0 && found <= reported + 40.0, "{found} of {reported}");
 }
 
 #[test]
-fn processor_time_by_command_is_all_that_was_used() {
+fn processor_time_by_command_adds_up_to_the_total() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("taskstats", 83) else { return };
     observer.watch_child(group.start("sequence 3"));
@@ -67,7 +67,7 @@ fn processor_time_by_command_is_all_that_was_used() {
     let sum: f64 = named.iter().map(|(_, value)| value).sum();
     let sum = sum + value("taskstats_other_commands_cpu_seconds_total");
     let all = value("taskstats_cpu_run_virtual_seconds_total");
-    // Of what a task used before it joined, the exact sum is cut by the cgroup's account.
+    // The exact total is reduced by use before the tasks joined, by the cgroup's account.
     assert!(all > 0.8 && sum >= all - 1e-6 && sum <= all + 0.05, "{sum} of {all}");
 }
 

@@ -1,6 +1,6 @@
-//! A cgroup of our own, processes in it that do known work, and a source that watches them.
+//! A cgroup of the test, worker processes in it, and a source that observes them.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be done here fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod cost;
 mod ends;
@@ -28,36 +28,36 @@ pub(crate) fn say(text: &str) {
     writeln!(err, "{text}").unwrap();
 }
 
-/// One test at a time: they would take each other's processors.
+/// One test at a time: parallel tests would use each other's processors.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing half done here.
+    // A failed test leaves no inconsistent state here.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn wall_clock() -> Timestamp {
-    #[expect(clippy::disallowed_methods, reason = "the test owns no clock: the kernel's counts")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test has no clock of its own: the kernel's clock counts"
+    )]
     let now = std::time::SystemTime::now();
     let micros = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     Timestamp(i64::try_from(micros).unwrap())
 }
 
-/// A cgroup of our own, which is one job.
+/// A cgroup of the test; it is one job.
 pub(crate) struct Group {
     pub(crate) path: PathBuf,
     pub(crate) job: JobCgroup,
 }
 
 impl Group {
-    /// `None`, and why, where this machine cannot have one.
+    /// `None`, after a message, if this machine does not permit it.
     pub(crate) fn new(id: i64) -> Option<Self> {
         let name = format!("jobmeter-test-{}-{id}", std::process::id());
         let path = PathBuf::from("/sys/fs/cgroup/cpuacct").join(&name);
         if let Err(error) = fs::create_dir(&path) {
-            say(&format!(
-                "not run: {}: {error}; it takes root and cgroup v1 cpuacct",
-                path.display()
-            ));
+            say(&format!("not run: {}: {error}; needs root and cgroup v1 cpuacct", path.display()));
             return None;
         }
         let dir = format!("sys/fs/cgroup/cpuacct/{name}");
@@ -84,7 +84,7 @@ impl Group {
         fs::read_to_string(self.path.join("cgroup.procs")).unwrap().lines().count()
     }
 
-    /// Starts this program again in this cgroup, to play a role.
+    /// Starts this program again, in this cgroup, with a role.
     pub(crate) fn start(&self, role: &str) -> Child {
         command(role).env(GROUP, &self.path).spawn().unwrap()
     }
@@ -92,7 +92,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What a test that failed left running.
+        // End processes that a failed test left running.
         let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         for pid in processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
             kill_process(pid, Signal::KILL).ok();
@@ -108,7 +108,7 @@ impl Drop for Group {
     }
 }
 
-/// A source on this machine, called as the agent calls it.
+/// A source on this machine, called like the agent calls it.
 pub(crate) struct Observer {
     root: Root,
     pub(crate) jobs: Jobs,
@@ -117,7 +117,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// `None`, and why, where the source is denied or absent.
+    /// `None`, after a message, if the source is denied or absent.
     pub(crate) fn open(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
         let root = Root::live().unwrap();
         let spec: &'static SourceSpec = sources::list::find(name).unwrap();
@@ -134,18 +134,18 @@ impl Observer {
         Some(Self { root, jobs: Jobs::default(), source, sink })
     }
 
-    /// A source that runs when the jobs come, of which there are as many as asked for.
+    /// A source that runs before its `N` jobs start.
     pub(crate) fn beside<const N: usize>(name: &str, first_id: i64) -> Option<(Self, [Group; N])> {
         let mut observer = Self::open(name, &[])?;
         observer.collect();
-        // The kernel dates a cgroup by a clock that lags by a tick.
+        // The kernel's clock for cgroup creation lags by up to a tick.
         std::thread::sleep(Duration::from_millis(20));
         let groups = (first_id..).take(N).map(Group::new).collect::<Option<Vec<_>>>()?;
         observer.find(&groups);
         Some((observer, groups.try_into().ok().unwrap()))
     }
 
-    /// From now on these are the machine's jobs.
+    /// Sets the machine's jobs.
     pub(crate) fn find(&mut self, groups: &[Group]) {
         let jobs = groups.iter().map(|group| group.job.clone()).collect();
         self.jobs = Jobs::new(jobs, Vec::new());
@@ -167,10 +167,10 @@ impl Observer {
         self.with(|source, cx, sink| source.collect(cx, sink)).unwrap();
     }
 
-    /// Drains every 100 ms and collects every second, as the agent does, while something goes on.
-    pub(crate) fn watch_while(&mut self, mut goes_on: impl FnMut() -> bool) {
+    /// Drains every 100 ms and collects every second, like the agent, while `is_active` returns true.
+    pub(crate) fn watch_while(&mut self, mut is_active: impl FnMut() -> bool) {
         let mut collected_us = 0;
-        while goes_on() {
+        while is_active() {
             if monotonic_us() - collected_us >= 1_000_000 {
                 collected_us = monotonic_us();
                 self.collect();
@@ -185,13 +185,13 @@ impl Observer {
         assert!(child.wait().unwrap().success());
     }
 
-    /// The last values of a job whose cgroup is about to go.
+    /// Reads the last values of a job before its cgroup is dropped.
     pub(crate) fn end(&mut self, group: &Group) {
         self.sink.sealed();
         self.with(|source, cx, sink| source.job_ended(&group.job.key, cx, sink)).unwrap();
     }
 
-    /// The last value of a metric, of a job or of the device.
+    /// The last value of a metric, for a job or for the device.
     pub(crate) fn value(&self, metric: &str, group: Option<&Group>) -> Option<f64> {
         let key = group.map(|group| &group.job.key);
         let samples = self.sink.samples();

@@ -1,4 +1,4 @@
-//! Processes that are moved into a job, as `pam_slurm_adopt` does, and from one job to another.
+//! Processes moved into a job, as by `pam_slurm_adopt`, and from one job to another.
 
 use super::{Group, Observer, alone, say};
 use crate::truth::roles::{PHASE_MS, WRITTEN, command};
@@ -11,7 +11,7 @@ const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
 const JOB_CPU: &str = "taskstats_job_cpu_seconds_total";
 const RESIDUAL: &str = "taskstats_residual_cpu_seconds";
 
-/// Waits until the process has done its phase and stopped itself.
+/// Waits until the process has finished its phase and stopped itself.
 fn wait_stopped(child: &Child) {
     let path = format!("/proc/{}/stat", child.id());
     while !fs::read_to_string(&path).unwrap().contains(") T ") {
@@ -19,12 +19,12 @@ fn wait_stopped(child: &Child) {
     }
 }
 
-fn go_on(child: &Child) {
+fn resume(child: &Child) {
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     kill_process(pid, Signal::CONT).unwrap();
 }
 
-/// Moves a process and lets the source notice it.
+/// Moves a process, and gives the source time to notice it.
 fn move_to(observer: &mut Observer, child: &Child, group: &Group) {
     fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
     let mut rounds = 13;
@@ -34,8 +34,8 @@ fn move_to(observer: &mut Observer, child: &Child, group: &Group) {
     });
 }
 
-/// Three phases of equal work: in no job for so many tenths of a second, in the first job, in the second. Then
-/// each job is checked at its end.
+/// Three phases of equal work: in no job for `tenths` tenths of a second, in the first job, in the second. Then
+/// checks each job at its end.
 fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&Observer, &Group)) {
     let Some((mut observer, groups)) = Observer::beside::<2>(source, id) else { return };
     observer.collect();
@@ -50,17 +50,17 @@ fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&O
         move_to(&mut observer, &child, group);
         observer.collect();
         let before = observer.value(bytes, Some(group)).unwrap_or(0.0);
-        assert!(before == 0.0, "its past is no use of the job");
-        go_on(&child);
+        assert!(before == 0.0, "earlier use does not belong to the job");
+        resume(&child);
         wait_stopped(&child);
     }
-    go_on(&child);
+    resume(&child);
     observer.watch_while(|| child.try_wait().unwrap().is_none());
     for group in &groups {
         observer.end(group);
         let value = observer.value(bytes, Some(group)).unwrap();
         say(&format!("{bytes}: {value} of {WRITTEN}"));
-        // Its end reports the test's own output, too, and all in whole KiB.
+        // Its exit record includes the test's own output, in whole KiB.
         let written = WRITTEN as f64;
         assert!((written - 1024.0..=written + 4096.0).contains(&value), "{value}");
         check(&observer, group);
@@ -70,7 +70,7 @@ fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&O
 #[test]
 fn a_process_counts_for_a_job_from_the_move_on() {
     let _alone = alone();
-    // After four seconds it is not watched any more: nothing but the job's list shows it.
+    // After 4 s the process is not checked any more: only the job's list shows it.
     phases("taskstats", (71, 50), "taskstats_write_char_bytes_total", |observer, group| {
         let value = |metric| observer.value(metric, Some(group)).unwrap();
         let (cpu, truth) = (value(CPU), group.cpu_seconds());
@@ -84,7 +84,7 @@ fn a_process_counts_for_a_job_from_the_move_on() {
 #[test]
 fn the_io_of_a_process_counts_for_a_job_from_the_move_on() {
     let _alone = alone();
-    // A look saw it elsewhere while it was young.
+    // A check saw the process outside while it was young.
     phases("process", (73, 5), "process_write_char_bytes_total", |_, _| {});
 }
 
@@ -102,16 +102,16 @@ fn what_a_process_used_before_its_move_was_noticed_counts() {
         rounds >= 0
     });
     fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
-    go_on(&child);
+    resume(&child);
     wait_stopped(&child);
     let mut rounds = 13;
     observer.watch_while(|| {
         rounds -= 1;
         rounds >= 0
     });
-    go_on(&child);
+    resume(&child);
     wait_stopped(&child);
-    go_on(&child);
+    resume(&child);
     while child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,6 +1,6 @@
 //! The sources `taskstats` and `process` on the recorded machine `testdata/hosts/tasks-v1`.
 
-#![expect(clippy::unwrap_used, reason = "what is not recorded fails the test")]
+#![expect(clippy::unwrap_used, reason = "a missing record fails the test")]
 
 use cgroups::{Config, Discovery, Jobs};
 use kernel::Root;
@@ -26,7 +26,7 @@ fn host() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts/tasks-v1")
 }
 
-/// The recorded machine `tasks-v1` at two ticks: what each source says of each of its jobs.
+/// Samples of one source on the recorded machine `tasks-v1` at two ticks.
 fn samples(name: &str) -> Vec<Sample> {
     let [first, boot] = [FIRST_S, FIRST_S - 86_400].map(Timestamp::from_seconds);
     let (mut jobs, mut discovery) = (Jobs::default(), Discovery::new(Config::default()));
@@ -62,7 +62,7 @@ fn samples(name: &str) -> Vec<Sample> {
     samples.collect()
 }
 
-/// What the recorded answers say of a task's processor time at a tick, in seconds.
+/// Processor time of a task at a tick by the recorded answers, in seconds.
 fn cpu_of(tick: i64, tid: u32) -> f64 {
     let answer = host().join(format!("{tick}/.jobmeter/taskstats/{tid}.bin"));
     let stats = recorded(&fs::read(answer).unwrap()).unwrap().stats;
@@ -96,11 +96,11 @@ fn taskstats_of_a_recorded_machine() {
         let mut of_device = samples.iter().filter(|it| it.job.is_none() && it.metric == metric);
         of_device.next_back().unwrap().value
     };
-    // The orphan of somebody else: nothing says whose it was.
+    // The orphan belongs to an unknown parent and cannot be attributed.
     let exits = ["taskstats_exits_total", "taskstats_unattributed_exits_total"].map(device);
     assert_eq!(exits, [4.0, 1.0]);
-    // The 30 values of Colmet, the two largest memories, tasks now and ended, the residual,
-    // and the processor time by command: one has a name, and the rest.
+    // The 30 values of Colmet, the two largest memories, current and ended tasks, the residual,
+    // and the processor time by command: one named command, and the rest.
     assert_eq!(samples.iter().filter(|it| it.job == Some(12) && it.tick == 2).count(), 37);
 }
 
@@ -111,7 +111,7 @@ fn processes_of_a_recorded_machine() {
     assert_eq!((value("process_count", 1), value("process_count", 2)), (4.0, 2.0));
     assert_eq!(value("process_threads", 1), 6.0);
     assert_eq!(value("process_write_char_bytes_total", 1), 0.0);
-    // One that no reading saw wrote 4 MiB.
+    // A process that no reading saw wrote 4 MiB.
     assert!(value("process_write_char_bytes_total", 2) > f64::from(4 << 20));
     let parts = ["process_rss_anon_bytes", "process_rss_file_bytes", "process_rss_shmem_bytes"];
     let parts = parts.map(|part| value(part, 2)).iter().sum::<f64>();

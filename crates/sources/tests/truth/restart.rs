@@ -1,6 +1,6 @@
-//! A restart of the agent: the next start continues the counters, or a gap says that they begin anew.
+//! A restart of the agent: the next start continues the counters, or reports a gap because they start again.
 
-use super::roles::{WRITTEN, told_by};
+use super::roles::{WRITTEN, report_path};
 use super::{Observer, alone, say};
 use model::{Cause, Timestamp};
 use std::fs;
@@ -10,7 +10,7 @@ const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
 const SWITCHES: &str = "taskstats_voluntary_switches_total";
 
 impl Observer {
-    /// Ends this source as a clean stop of the agent does, and starts it again after a pause.
+    /// Ends this source like a clean stop of the agent, and starts it again after a pause.
     fn restart(self, name: &str, state: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Self {
         let Self { jobs, .. } = &self;
         let jobs = jobs.clone();
@@ -55,18 +55,18 @@ fn restarts_lose_nothing_of_living_tasks() {
         assert_eq!(gaps.iter().map(|gap| gap.cause).collect::<Vec<_>>(), [Cause::AgentDown]);
         let Some(cpu) = observer.value(CPU, Some(&group)) else { continue };
         assert!(cpu >= last, "{cpu} after {last}");
-        assert!(start.is_none() || start == observer.start_of(CPU), "the counter begins anew");
+        assert!(start.is_none() || start == observer.start_of(CPU), "the counter started again");
         (last, start) = (cpu, observer.start_of(CPU));
     }
-    let told = fs::read_to_string(told_by(pid)).unwrap();
-    fs::remove_file(told_by(pid)).unwrap();
-    let before = told.split_once('\n').unwrap().0.parse::<f64>().unwrap() / 1e9;
+    let report = fs::read_to_string(report_path(pid)).unwrap();
+    fs::remove_file(report_path(pid)).unwrap();
+    let before = report.split_once('\n').unwrap().0.parse::<f64>().unwrap() / 1e9;
     observer.end(&group);
     let value = |metric| observer.value(metric, Some(&group)).unwrap();
     let (cpu, truth) = (value(CPU), group.cpu_seconds() + before);
     say(&format!("{restarts} restarts: {cpu:.6} s of {truth:.6} s, {} switches", value(SWITCHES)));
     assert!(restarts >= 2);
-    // Its end may come while nothing listens: then what it used since the last reading is in the gap.
+    // The process may end while no source listens: then use since the last reading is in the gap.
     assert!(cpu <= truth + 0.005 && cpu >= truth - 0.35, "{cpu} of {truth}");
     assert_eq!(value("taskstats_write_char_bytes_total"), WRITTEN as f64);
 }
@@ -90,7 +90,7 @@ fn a_restart_loses_no_io() {
     observer.collect();
     assert_eq!(observer.sink.take_gaps().len(), 1);
     assert!(written(&observer) >= before, "{} after {before}", written(&observer));
-    // Without its state a source begins new counters, and says so.
+    // Without its state a source starts new counters and reports a gap.
     for damage in [
         (|_| Vec::new()) as fn(Vec<u8>) -> Vec<u8>,
         |mut state| {
@@ -111,10 +111,10 @@ fn a_restart_loses_no_io() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    fs::remove_file(told_by(pid)).ok();
+    fs::remove_file(report_path(pid)).ok();
 }
 
-/// Every cut and flipped bit of a state: never a panic, and never more than the job used.
+/// Every cut and flipped bit of a state: no panic.
 #[test]
 fn damaged_states_never_panic() {
     let _alone = alone();

@@ -1,6 +1,6 @@
-//! What the processes do that a test starts: this program, started again.
+//! Roles of the processes that a test starts: this program, started again.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what cannot be done here fails the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 use super::{Group, Observer};
 use kernel::Root;
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Names the role of a process that this program started.
+/// Environment variable with the role of a process that this program started.
 pub(crate) const ROLE: &str = "JOBMETER_TEST_ROLE";
-/// The cgroup that a process joins before it plays its role.
+/// Environment variable with the cgroup that a process joins before it plays its role.
 pub(crate) const GROUP: &str = "JOBMETER_TEST_GROUP";
-/// This program, to be started again for a role; the test `play_a_role` plays it.
+/// A command that starts this program again with a role; the test `play_a_role` plays it.
 pub(crate) fn command(role: &str) -> Command {
     #[expect(clippy::disallowed_methods, reason = "the work to be measured is done by processes")]
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -26,7 +26,7 @@ pub(crate) fn command(role: &str) -> Command {
     command
 }
 
-/// What a process does that this program started; nothing when the tests are run.
+/// Plays the role of a process that this program started; does nothing in a normal test run.
 pub(crate) fn play() {
     let Ok(role) = std::env::var(ROLE) else { return };
     if let Ok(group) = std::env::var(GROUP) {
@@ -39,20 +39,20 @@ pub(crate) fn play() {
         "burn" => burn(number),
         // One after the other.
         "sequence" => (0..number).for_each(|_| run("burn 300")),
-        // Ends at once; its children go on.
+        // Ends at once; its children continue.
         "shell" => (0..number).for_each(|_| drop(command("burn 100").spawn().unwrap())),
         "orphans" => run(&format!("shell {number}")),
-        // Away from its parent, its session and its terminal.
+        // Leaves its parent, its session and its terminal.
         "daemon" => {
             rustix::process::setsid().unwrap();
             drop(command("burn 200").spawn().unwrap());
         }
         "daemons" => (0..number).for_each(|_| run("daemon")),
-        "known" => work_and_tell(number),
+        "known" => work_and_report(number),
         "threads" => work_in_threads(number),
         "sleepers" => sleep_in_threads(number),
         "parent" => have_zombies(number),
-        "tell-switches" => tell_switches(number),
+        "report-switches" => report_switches(number),
         "phases" => (0..number).for_each(|_| phase()),
         "expect-denied" => expect_denied(),
         "expect-exits-denied" => expect_exits_denied(),
@@ -64,7 +64,7 @@ fn run(role: &str) {
     assert!(command(role).status().unwrap().success());
 }
 
-/// Uses so many milliseconds of processor time.
+/// Uses this number of milliseconds of processor time.
 fn burn(milliseconds: u64) {
     let until = thread_cpu_us() + milliseconds * 1000;
     while thread_cpu_us() < until {}
@@ -75,7 +75,7 @@ pub(crate) const WRITTEN: usize = 1 << 20;
 /// Memory that each working thread touches.
 pub(crate) const TOUCHED: usize = 16 << 20;
 
-/// Threads that each hold memory, do io and then work until all have; then the process waits to be read.
+/// Threads that hold memory, do I/O, work, and then sleep so that they can be read.
 fn work_in_threads(threads: u64) {
     let work = |n| {
         let memory = vec![1_u8; TOUCHED];
@@ -93,14 +93,14 @@ fn work_in_threads(threads: u64) {
     });
 }
 
-/// Starts a shell that ends at once.
+/// Starts a program that ends at once.
 fn start_short() -> Child {
     #[expect(clippy::disallowed_methods, reason = "the work to be measured is done by processes")]
     let mut shell = Command::new("true");
     shell.spawn().unwrap()
 }
 
-/// Has children that ended, says so, and waits for none of them.
+/// Starts children that end, reports it, and reaps none of them.
 fn have_zombies(number: u64) {
     let children: Vec<_> = (0..number).map(|_| start_short()).collect();
     for child in &children {
@@ -109,13 +109,13 @@ fn have_zombies(number: u64) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    fs::write(told_by(std::process::id()), "").unwrap();
+    fs::write(report_path(std::process::id()), "").unwrap();
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// Runs short children and says how many voluntary switches they and this process made.
-fn tell_switches(number: u64) {
-    // Where others keep the processors it may join late, and is noticed a moment after that.
+/// Runs short children and reports the voluntary switches of them and of this process.
+fn report_switches(number: u64) {
+    // On a busy machine it may join late, and be noticed a moment later.
     let early = own_switches();
     std::thread::sleep(Duration::from_millis(1500));
     let run = |_| {
@@ -131,8 +131,8 @@ fn tell_switches(number: u64) {
         }
     };
     let children: u64 = (0..number).map(run).sum();
-    let told = children + own_switches() - early;
-    fs::write(told_by(std::process::id()), told.to_string()).unwrap();
+    let total = children + own_switches() - early;
+    fs::write(report_path(std::process::id()), total.to_string()).unwrap();
 }
 
 /// Voluntary switches of the tasks of this process.
@@ -149,7 +149,7 @@ fn own_switches() -> u64 {
 /// Processor time of a phase, in milliseconds.
 pub(crate) const PHASE_MS: u64 = 300;
 
-/// Uses processor time, writes a file, and stops until it is told to go on.
+/// Uses processor time, writes a file, and stops until it receives SIGCONT.
 fn phase() {
     burn(PHASE_MS);
     let path = std::env::temp_dir().join(format!("jobmeter-test-{}", std::process::id()));
@@ -159,9 +159,9 @@ fn phase() {
         .unwrap();
 }
 
-/// Where a process that plays `known` says what it used.
-pub(crate) fn told_by(pid: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("jobmeter-test-{pid}-told"))
+/// The file in which a role reports its use.
+pub(crate) fn report_path(pid: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("jobmeter-test-{pid}-report"))
 }
 
 /// Nanoseconds of processor time of the tasks of this process.
@@ -171,10 +171,10 @@ fn used_ns() -> u64 {
     texts.map(|text| text.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Touches memory and writes a file, uses so many milliseconds of processor time over twice that, and says
-/// at its end, on two lines, how many nanoseconds of processor time it had used before it joined its
-/// cgroup, which it has to itself, and what the kernel tells it then: the text of `/proc/self/stat`.
-fn work_and_tell(milliseconds: u64) {
+/// Touches memory, writes a file, and uses this number of milliseconds of processor time over twice that
+/// time. At the end it reports two lines: its processor time in nanoseconds before it joined its cgroup, of
+/// which it is the only process, and the text of `/proc/self/stat`.
+fn work_and_report(milliseconds: u64) {
     let group = PathBuf::from(std::env::var(GROUP).unwrap()).join("cpuacct.usage");
     let since_ns: u64 = fs::read_to_string(group).unwrap().trim().parse().unwrap();
     let before_ns = used_ns().saturating_sub(since_ns);
@@ -187,10 +187,10 @@ fn work_and_tell(milliseconds: u64) {
         std::thread::sleep(Duration::from_millis(100));
     }
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    fs::write(told_by(std::process::id()), format!("{before_ns}\n{stat}")).unwrap();
+    fs::write(report_path(std::process::id()), format!("{before_ns}\n{stat}")).unwrap();
 }
 
-/// Threads that sleep until the process is ended.
+/// Starts threads that sleep until the process is killed.
 fn sleep_in_threads(threads: u64) {
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -199,7 +199,7 @@ fn sleep_in_threads(threads: u64) {
     });
 }
 
-/// Without the right to ask, nothing is given, and what to grant is said.
+/// Expects that without permission the source is denied, with the permission to grant.
 pub(crate) fn expect_denied() {
     let root = Root::live().unwrap();
     let spec = sources::list::find("taskstats").unwrap();
@@ -208,11 +208,11 @@ pub(crate) fn expect_denied() {
     let error = error.err().unwrap().to_string();
     assert_eq!(
         error,
-        "denied: what the kernel counts of each task (netlink TASKSTATS); grant CAP_NET_ADMIN, or root"
+        "denied: the kernel's accounting of tasks (netlink TASKSTATS); grant CAP_NET_ADMIN, or root"
     );
 }
 
-/// Where the kernel does not tell of exits, that part says so and the rest works.
+/// Expects that without exit records the part `exits` is denied and the rest works.
 fn expect_exits_denied() {
     for name in ["taskstats", "process"] {
         let mut observer = Observer::open(name, &[]).unwrap();
@@ -227,13 +227,13 @@ fn expect_exits_denied() {
     }
 }
 
-/// A shell in a cgroup that, after half a second, makes 10 000 processes which end at once.
+/// Starts a shell in a cgroup that, after 0.5 s, forks 10 000 processes that end at once.
 pub(crate) fn start_storm(group: &Group) -> Child {
     let loops =
         "echo $$ > \"$0\"; sleep 0.5; i=0; while [ $i -lt 10000 ]; do (:); i=$((i+1)); done";
     #[expect(
         clippy::disallowed_methods,
-        reason = "a shell forks faster than this program starts anew"
+        reason = "a shell forks faster than this program can start again"
     )]
     let mut shell = Command::new("sh");
     shell.args(["-c", loops]).arg(group.path.join("cgroup.procs")).spawn().unwrap()

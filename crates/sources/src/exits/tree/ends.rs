@@ -1,4 +1,4 @@
-//! Tasks that end: whose each was, as far as can be told.
+//! Attributes the ends of tasks as far as possible.
 
 use super::waiting::{End, Who};
 use super::{
@@ -8,7 +8,7 @@ use super::{
 use kernel::taskstats::{Counter, TaskMessage, TaskStats};
 
 impl Tree {
-    /// A task ended, which began at about `start_us`.
+    /// A task ended that began at about `start_us`.
     pub(crate) fn exit(
         &mut self,
         exit: &TaskMessage,
@@ -36,7 +36,7 @@ impl Tree {
                 self.settle_waiting(&end, Some(job), account);
             }
             Membership::Doubt if !task.announced => self.stranger(end, window.to_us, account),
-            // One that was looked at had not joined a job: its parent says nothing about it.
+            // A look found it in no job after its fork: its parent does not determine its job.
             Membership::Doubt if !task.outside => {
                 self.child(end, task.parent, window.to_us, account)
             }
@@ -49,7 +49,7 @@ impl Tree {
         }
     }
 
-    /// The entry of a task that ended, which is removed.
+    /// Removes and returns the entry of an ended task.
     fn take(
         &mut self,
         stats: &TaskStats,
@@ -58,8 +58,8 @@ impl Tree {
         account: &mut impl Account,
     ) -> Option<Task> {
         let (tid, elapsed_us) = (stats.tid, stats.elapsed_us);
-        // Ends come in the order in which tasks ended: of two that fit as well it is the older one's, but
-        // one of which it is not known when it began fits nearly always.
+        // Ends arrive in the order in which tasks ended: of two equal fits, the older task is chosen. But a
+        // task without a known start fits nearly always.
         let misfit = |task: &Task, until_us| {
             let misfit_us = task.misfit_us(elapsed_us, window, until_us)?;
             Some((misfit_us, task.start_us == 0))
@@ -76,17 +76,17 @@ impl Tree {
             (_, None) => {}
         }
         let task = *self.tasks.get(&tid)?;
-        // It began before the one that has the number now, and had no entry.
+        // It began before the current owner of the ID, and had no entry.
         if start_us.saturating_add(TOLERANCE_US) < task.start_us {
             return None;
         }
-        // The one that had the number has ended, and neither that nor the next one's beginning was told.
+        // The previous owner of the ID has ended; neither its end nor the fork of the next one was reported.
         self.tasks.remove(&tid);
         account.forgotten(task.no);
         None
     }
 
-    /// The end of a new task that nobody looked at: its parent's place is its own.
+    /// The end of a new task before any look: it belongs to the job of its parent.
     fn child(&mut self, end: End, parent: Who, now_us: u64, account: &mut impl Account) {
         match self.place_of_who(parent) {
             Some(Membership::Job(job)) => self.belongs(job, end, now_us, account),
@@ -100,7 +100,7 @@ impl Tree {
         }
     }
 
-    /// An end of which nothing is known but what it says itself.
+    /// An end of an unwatched task.
     fn stranger(&mut self, end: End, now_us: u64, account: &mut impl Account) {
         let (tid, ppid) = (end.stats.tid, end.stats.ppid);
         let group = end.stats.tgid.filter(|tgid| *tgid != tid).and_then(|tgid| self.place_of(tgid));
@@ -121,7 +121,7 @@ impl Tree {
         match recent.map(|(_, job, _)| *job) {
             Some(job) => self.belongs(job, end, now_us, account),
             None if ppid == KTHREADD => self.settle_waiting(&end, None, account),
-            // Its parent ended before it, and who that was is told nowhere.
+            // Its parent ended before it, and is not reported.
             None if ppid <= REAPER => self.give_up(&end.stats),
             None => match self.doubt_parent(ppid, now_us) {
                 Some(parent) => self.wait(parent, end, now_us),
@@ -130,7 +130,7 @@ impl Tree {
         }
     }
 
-    /// The end of a task without an entry is found to be of a job.
+    /// Attributes the end of a task without an entry to a job.
     fn belongs(&mut self, job: JobNo, end: End, now_us: u64, account: &mut impl Account) {
         self.count(job, &end, account);
         self.remember(end.stats.tid, job, now_us);
@@ -162,7 +162,7 @@ impl Tree {
 
     fn remember(&mut self, tid: u32, job: JobNo, now_us: u64) {
         if self.complete {
-            return; // nobody asks
+            return; // never needed
         }
         if self.recent.len() >= RECENT_MAX {
             self.recent.remove(0);
@@ -170,8 +170,8 @@ impl Tree {
         self.recent.push((tid, job, now_us));
     }
 
-    /// Whose a task was that ended is known: so are the ends that waited for it, and those that waited
-    /// for them.
+    /// The job of an ended task is known: attributes the ends that waited for it, and those that waited for
+    /// them.
     fn settle_waiting(&mut self, end: &End, job: Option<JobNo>, account: &mut impl Account) {
         if self.waiting.is_empty() {
             return;
@@ -182,8 +182,8 @@ impl Tree {
         }
     }
 
-    /// Whose the tasks in `settled` are is known: so are the ends that waited for them, and their children
-    /// that were not looked at yet.
+    /// The job of the tasks in `settled` is known: attributes the ends that waited for them, and their
+    /// children without a look.
     pub(super) fn settle(&mut self, job: Option<JobNo>, account: &mut impl Account) {
         while let Some(who) = self.settled.pop() {
             self.settle_ends(who, job, account);

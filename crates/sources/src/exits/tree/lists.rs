@@ -1,34 +1,34 @@
-//! What the lists of the jobs' cgroups say, and what is found by looking.
+//! Evaluates the lists of the jobs' cgroups, and looks at tasks.
 
 use super::{
     Account, JobNo, LOOK_AGES_US, Membership, OUTSIDE_US, TOLERANCE_US, Task, TaskNo, Tree,
     WAIT_US, Who,
 };
 
-/// A task that is read while it lives.
+/// A reading of a living task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) no: TaskNo,
     pub(crate) job: JobNo,
-    /// Whether everything it has used so far counts for its job.
+    /// Whether its whole use so far counts for its job.
     pub(crate) from_start: bool,
-    /// Whether it came by a list alone, so that its end may have been told before: if it is ending
+    /// Whether it is known only from a list, so that its end may have been reported before: if it is ending
     /// now, its values must not count.
     pub(crate) may_be_ending: bool,
 }
 
 impl Tree {
-    /// Begins a round of lists.
+    /// Starts a round of lists.
     pub(crate) const fn begin_round(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// A list of that instant has this task in this job. All forks up to it have been told.
+    /// A list of this time contains this task in this job. All earlier forks have been applied.
     pub(crate) fn listed(&mut self, tid: u32, job: JobNo, now_us: u64, account: &mut impl Account) {
         let (round, is_known) = (self.round, self.is_known(job));
         if let Some(task) = self.tasks.get_mut(&tid) {
             if task.announced && task.start_us > now_us {
-                return; // the list had the one that had this number before
+                return; // the list contains the previous task of this ID
             }
             task.round = round;
             let settles = matches!(task.place, Membership::Doubt | Membership::Outside);
@@ -42,18 +42,18 @@ impl Tree {
             }
             return;
         }
-        // One that nobody announced was not born there.
+        // A task without a reported fork was not born there.
         let mut task =
             Task { again: is_known, listed: true, ..self.task(Membership::Doubt, now_us) };
         task.join(job, tid, &mut self.moved);
         self.insert(tid, task);
-        // Ends that name it as their parent wait for whoever has the number.
+        // Ends with this parent ID wait for any task with this ID.
         self.settled.push(Who { tid, no: None });
         self.settle(Some(job), account);
     }
 
-    /// Ends a round: the tasks of the jobs that were listed whole and that no list had are watched no
-    /// more. `by_process` says that the lists were of processes, whose threads are not in them.
+    /// Ends a round: stops watching the tasks of completely listed jobs that no list contained. `by_process`:
+    /// the lists were of processes, and do not contain their threads.
     pub(crate) fn end_round(
         &mut self,
         by_process: bool,
@@ -76,7 +76,7 @@ impl Tree {
         }
         while let Some(tid) = self.absent.pop() {
             let Some(task) = self.tasks.get_mut(&tid) else { continue };
-            // It is remembered while it lives, lest it counts twice when it comes back.
+            // It is remembered while it lives, so that it does not count twice if it returns.
             if lives(tid) {
                 task.leave(tid, &mut self.moved);
             } else {
@@ -86,7 +86,7 @@ impl Tree {
         }
     }
 
-    /// A task of a job is read, which began at about `start_us`; `None` if it is of none.
+    /// A task that began at about `start_us` is read; `None` if it belongs to no job.
     pub(crate) fn reading(
         &mut self,
         tid: u32,
@@ -100,10 +100,10 @@ impl Tree {
             return None;
         };
         if task.start_us != 0 && task.start_us.abs_diff(start_us) > TOLERANCE_US {
-            // The number was given to another task, and neither an end nor a fork was told so far.
+            // The ID was reused, and neither the end nor the fork was reported so far.
             self.vacate(tid, start_us, account);
             if self.complete {
-                return None; // its fork will be, and says whose it is
+                return None; // its fork will be reported, and determines its job
             }
             let next = self.task(task.place, start_us);
             self.insert(tid, next);
@@ -114,13 +114,13 @@ impl Tree {
         }
         let (no, may_be_ending) = (task.no, !task.announced);
         let (again, start_us) = (task.again, task.start_us);
-        // What it used until now belongs to the job that it left.
+        // Its use until now belongs to the job that it left.
         let (job, whole) = task.left.take().unwrap_or((place, !again));
         let from_start = whole && self.counts_whole(job, start_us);
         Some(Reading { no, job, from_start, may_be_ending })
     }
 
-    /// The next task that is due to be looked at after so many of those in doubt, which become more.
+    /// The next task in doubt after the first `passed` ones that is due for a look; increases `passed`.
     pub(crate) fn due(&self, passed: &mut usize, now_us: u64) -> Option<u32> {
         let rest = self.doubts.get(*passed..).unwrap_or_default();
         let is_due = |tid: &u32| {
@@ -130,7 +130,7 @@ impl Tree {
         rest.iter().copied().find(is_due)
     }
 
-    /// How long until the first of those in doubt is due to be looked at.
+    /// Time until the next look at a task in doubt is due.
     pub(crate) fn next_look_us(&self, now_us: u64) -> Option<u64> {
         self.doubts.iter().filter_map(|tid| self.look_in_us(*tid, now_us)).min()
     }
@@ -142,7 +142,7 @@ impl Tree {
         Some(ages.get(usize::from(task.looks))?.saturating_sub(age))
     }
 
-    /// A task was looked at: it is of a job, or of none, or not there any more.
+    /// Result of a look at a task: it is in a job, in none, or gone.
     pub(crate) fn looked(
         &mut self,
         tid: u32,
@@ -170,12 +170,12 @@ impl Tree {
                 self.settle(None, account);
             }
             Looked::Outside => task.outside = true,
-            // Its end is on its way, and says the rest.
+            // Its end is on its way, and determines the rest.
             Looked::Gone => task.looks = u8::MAX,
         }
     }
 
-    /// Forgets what is in doubt for too long, and what was outside a while ago.
+    /// Removes tasks that were in doubt for too long, or outside for a while.
     pub(crate) fn expire(&mut self, now_us: u64, account: &mut impl Account) {
         self.swept = false;
         let last_look = LOOK_AGES_US.last().copied().unwrap_or(0);
@@ -206,13 +206,13 @@ impl Tree {
     }
 }
 
-/// What looking at a task's cgroups found.
+/// Result of a look at a task's cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     /// It is in this job.
     In(JobNo),
     /// It is in no job.
     Outside,
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
 }

@@ -6,15 +6,15 @@
 
 use super::{Account, JobNo, Membership, Task, Tree};
 
-/// Most moved tasks that wait to be read; the others are read with their job.
+/// Maximum number of moved tasks that wait to be read; the others are read with their job.
 const MOVED_MAX: usize = 4096;
 
 impl Task {
-    /// A list or a look has it in a job.
+    /// A list or a look found it in a job.
     pub(super) fn join(&mut self, job: JobNo, tid: u32, moved: &mut Vec<u32>) {
         match self.place {
             Membership::Job(old) if old == job => return,
-            // It descends from a task that was moved before it was born, rather than having been moved itself.
+            // It descends from a task that was moved before its birth; it was not moved itself.
             Membership::Job(_) if !self.listed => {}
             Membership::Job(old) => {
                 self.left.get_or_insert((old, !self.again));
@@ -29,7 +29,7 @@ impl Task {
         }
     }
 
-    /// No list has it, though it lives: it left its job.
+    /// No list contains it, although it lives: it left its job.
     pub(super) fn leave(&mut self, tid: u32, moved: &mut Vec<u32>) {
         if let Membership::Job(old) = self.place {
             self.left.get_or_insert((old, !self.again));
@@ -78,7 +78,7 @@ impl Tree {
         std::mem::replace(&mut self.moved, empty)
     }
 
-    /// A moved task was read, or is gone: one that left its job is counted no more.
+    /// A moved task was read, or is gone: one that left its job no longer counts.
     pub(crate) fn moved_read(&mut self, tid: u32, account: &mut impl Account) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && task.place == Membership::Left

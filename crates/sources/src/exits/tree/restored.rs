@@ -10,7 +10,7 @@ pub(crate) struct Origin {
     pub(crate) start_us: u64,
 }
 
-/// What is saved of a task besides its values.
+/// The saved facts of a task besides its values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskFacts {
     pub(crate) no: TaskNo,
@@ -19,7 +19,7 @@ pub(crate) struct TaskFacts {
 }
 
 impl Tree {
-    /// From which instant on tasks of a job count whole.
+    /// Tasks of a job count completely from this time on.
     pub(crate) fn counts_from_us(&self, job: JobNo) -> u64 {
         self.jobs.get(&job).map_or(u64::MAX, |facts| facts.counts_from_us)
     }
@@ -33,7 +33,7 @@ impl Tree {
         })
     }
 
-    /// A number for a task that an earlier agent knew; it is watched if it lives.
+    /// A number for a task of an earlier agent; it is watched if it lives.
     pub(crate) fn restored(
         &mut self,
         job: JobNo,

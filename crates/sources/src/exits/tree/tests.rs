@@ -1,4 +1,4 @@
-//! Forks, ends, lists and looks as a machine tells them, and whose each end is.
+//! Forks, ends, lists and looks as reported by a machine, and the attribution of each end.
 
 mod moves;
 mod once;
@@ -12,7 +12,7 @@ const A: JobNo = JobNo(1);
 const B: JobNo = JobNo(2);
 const SECOND: u64 = 1_000_000;
 
-/// Which ends came to which job, and whether from their start.
+/// The attributed ends, with their jobs, and whether they count from their start.
 #[derive(Default)]
 struct Book {
     ended: Vec<(JobNo, u32, bool)>,
@@ -42,7 +42,7 @@ impl Book {
     }
 }
 
-/// A tree with a book, and the clock of the machine that it hears of.
+/// A tree with a book, and the clock of the simulated machine.
 struct Machine {
     tree: Tree,
     book: Book,
@@ -73,7 +73,7 @@ impl Machine {
         self.tree.fork(&fork, &mut self.book);
     }
 
-    /// A task that lived so long ends now.
+    /// A task with this lifetime ends now.
     fn exit(&mut self, tid: u32, ppid: u32, elapsed_us: u64) {
         self.exit_as(tid, None, ppid, elapsed_us);
     }
@@ -98,7 +98,7 @@ impl Machine {
         self.tree.exit(&exit, self.now - elapsed_us, window, &mut self.book);
     }
 
-    /// So much time passes, in which everything that was told was taken.
+    /// Time passes; all reported events have been received.
     fn pass(&mut self, us: u64) {
         self.drained = self.now;
         self.now += us;
@@ -130,9 +130,9 @@ fn a_shell_that_ends_before_its_children() {
 }
 
 #[test]
-fn a_daemon_that_forks_twice_within_one_taking() {
+fn a_daemon_that_forks_twice_within_one_drain() {
     let mut m = Machine::new(true);
-    // Forks are applied before ends: as taken.
+    // Forks are applied before ends, as when received.
     m.fork(10, 11);
     m.fork(11, 12);
     m.fork(12, 13);
@@ -151,14 +151,14 @@ fn threads_are_of_the_job_of_their_process() {
     m.fork_as(1, 14, 10);
     m.pass(1000);
     m.exit(14, 1, 1000);
-    // One from before the first list, known by its process alone.
+    // A thread from before the first list: only its process is known.
     m.exit_as(15, Some(10), 1, 900 * SECOND);
     m.exit_as(25, Some(20), 1, 900 * SECOND);
     assert_eq!((m.book.of(A), m.book.of(B)), (vec![14, 15], vec![25]));
 }
 
 #[test]
-fn others_are_of_no_job_and_count_as_that() {
+fn ends_of_no_job_are_counted_as_such() {
     let mut m = Machine::new(true);
     m.fork(500, 501);
     m.pass(1000);
@@ -170,7 +170,7 @@ fn others_are_of_no_job_and_count_as_that() {
 }
 
 #[test]
-fn a_storm_in_another_job_changes_nothing() {
+fn many_forks_in_another_job_change_nothing() {
     let mut m = Machine::new(true);
     m.fork(10, 11);
     for n in 0..10_000 {
@@ -186,11 +186,11 @@ fn a_storm_in_another_job_changes_nothing() {
 }
 
 #[test]
-fn a_number_used_again_within_one_taking() {
+fn an_id_reused_within_one_drain() {
     let mut m = Machine::new(true);
     m.fork(10, 11);
     m.now += 3 * SECOND;
-    // 11 of A ended, and its number went to a task of B and then to one of nobody: forks first.
+    // 11 of A ended, and its ID was reused by a task of B and then by one of no job: forks first.
     m.fork(20, 11);
     m.now += 3 * SECOND;
     m.fork(500, 11);
@@ -203,11 +203,11 @@ fn a_number_used_again_within_one_taking() {
 }
 
 #[test]
-fn a_number_used_again_after_an_end_that_was_lost() {
+fn an_id_reused_after_a_lost_end() {
     let mut m = Machine::new(true);
     m.fork(10, 11);
     m.pass(60 * SECOND);
-    // Lost: the end of 11, and the fork of another 11, of nobody.
+    // Lost: the end of 11, and the fork of another 11, of no job.
     m.pass(10 * SECOND);
     m.exit(11, 1, 5 * SECOND);
     assert!(m.book.ended.is_empty(), "{:?}", m.book.ended);
@@ -222,9 +222,9 @@ fn a_number_used_again_after_an_end_that_was_lost() {
 }
 
 #[test]
-fn an_end_from_before_the_number_was_given_again() {
+fn an_end_from_before_the_reuse_of_its_id() {
     let mut m = Machine::new(true);
-    // 11 was of nobody and had no entry; its end is taken after the fork of its successor in A.
+    // 11 was of no job and had no entry; its end is received after the fork of its successor in A.
     m.now += 10 * SECOND;
     m.fork(10, 11);
     m.exit(11, 1, 500 * SECOND);
@@ -237,7 +237,7 @@ fn an_end_from_before_the_number_was_given_again() {
 #[test]
 fn a_shell_that_joined_is_found_by_its_first_child() {
     let mut m = Machine::new(true);
-    // 70 joined A without being announced; its children end before anybody looks.
+    // 70 joined A without a reported fork; its children end before any look.
     m.fork(70, 71);
     m.fork(71, 72);
     m.fork(70, 73);
@@ -272,7 +272,7 @@ fn a_new_process_that_joins_later() {
 }
 
 #[test]
-fn who_never_joins_is_forgotten() {
+fn a_task_that_never_joins_is_removed() {
     let mut m = Machine::new(true);
     let mut looks = 0;
     m.fork(70, 71);
@@ -299,16 +299,16 @@ fn a_listed_task_settles_what_waits_for_it() {
 }
 
 #[test]
-fn without_forks_the_parent_tells() {
+fn without_forks_the_parent_determines_the_job() {
     let mut m = Machine::new(false);
     m.exit(11, 10, 1000);
-    // A chain whose ends come from the youngest to the oldest, the parents looked at in vain.
+    // A chain that ends from the youngest to the oldest; looks at the parents find nothing.
     m.exit(33, 32, 1000);
     m.exit(32, 31, 1000);
     m.look(|_| Looked::Gone);
     m.exit(31, 10, 1000);
     assert_eq!(m.book.of(A), [11, 31, 32, 33]);
-    // The parent's end is told before that of its child, which still names it.
+    // The parent's end is reported before that of its child, which still contains its ID.
     m.exit(41, 31, 1000);
     assert_eq!(m.book.of(A), [11, 31, 32, 33, 41]);
     // The parent lives, and is of a job by its cgroup.
@@ -328,13 +328,13 @@ fn without_forks_an_orphan_cannot_be_attributed() {
     m.look(|_| Looked::Gone);
     let expected =
         TreeCounts { exits: 3, unattributed: 1, unattributed_cpu_ns: 7, not_looked_at: 0 };
-    // 12 was a thread of the kernel; 14's parent was given up as being of no job.
+    // 12 was a thread of the kernel; the parent of 14 is known to be of no job.
     assert_eq!(m.tree.counts(), expected);
     assert!(m.book.ended.is_empty());
 }
 
 #[test]
-fn what_began_before_counting_does_not_count_whole() {
+fn tasks_from_before_the_start_do_not_count_completely() {
     let mut m = Machine::new(true);
     m.tree.add_job(A, m.now);
     m.exit(10, 1, 500 * SECOND);
@@ -345,7 +345,7 @@ fn what_began_before_counting_does_not_count_whole() {
 }
 
 #[test]
-fn who_leaves_and_comes_back_counts_once() {
+fn a_task_that_leaves_and_returns_counts_once() {
     let mut m = Machine::new(true);
     let reading = m.tree.reading(10, 500 * SECOND, &mut m.book).unwrap();
     assert!(reading.from_start && reading.may_be_ending);
@@ -366,7 +366,7 @@ fn who_leaves_and_comes_back_counts_once() {
 }
 
 #[test]
-fn who_is_listed_no_more_is_forgotten() {
+fn a_task_that_is_no_longer_listed_is_removed() {
     let mut m = Machine::new(true);
     m.fork(10, 11);
     m.fork_as(10, 12, 11);
@@ -374,7 +374,7 @@ fn who_is_listed_no_more_is_forgotten() {
     m.tree.listed(10, A, m.now, &mut m.book);
     m.tree.listed(11, A, m.now, &mut m.book);
     m.fork(10, 13);
-    // Lists of processes do not have the thread 12; B could not be listed; 13 is newer than the list.
+    // Lists of processes do not contain the thread 12; B could not be listed; 13 is newer than the list.
     m.tree.end_round(true, |job| job == A, |_| false, &mut m.book);
     assert_eq!(m.tree.tasks.len(), 5);
     m.tree.end_round(false, |_| true, |_| false, &mut m.book);
@@ -384,16 +384,16 @@ fn who_is_listed_no_more_is_forgotten() {
 }
 
 #[test]
-fn a_reading_of_another_task_of_the_same_number() {
+fn a_reading_of_another_task_with_the_same_id() {
     let mut m = Machine::new(false);
     let first = m.tree.reading(10, 500 * SECOND, &mut m.book).unwrap();
     let same = m.tree.reading(10, 500 * SECOND + 1000, &mut m.book).unwrap();
     assert_eq!(first, same);
     let other = m.tree.reading(10, 700 * SECOND, &mut m.book).unwrap();
     assert_ne!(first.no, other.no);
-    // The end of the first may still be told.
+    // The end of the first may still be reported.
     assert_eq!((m.book.forgotten, m.tree.displaced.len()), (0, 1));
-    // Where forks are told, that of the other is on its way, and says whose it is.
+    // If forks are reported, that of the other is on its way, and determines its job.
     m.tree.set_complete(true);
     assert_eq!(m.tree.reading(10, 900 * SECOND, &mut m.book), None);
     assert_eq!(m.tree.reading(10, 900 * SECOND, &mut m.book), None);
@@ -418,7 +418,7 @@ fn everything_is_bounded() {
     assert!(m.tree.displaced.len() <= DISPLACED_MAX);
 }
 
-/// What a simulated machine does next.
+/// Next step of a simulated machine.
 #[derive(Clone, Debug)]
 enum Step {
     Fork(usize),
@@ -436,11 +436,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// A machine whose numbers wrap around quickly: every task of a job ends in its job, exactly once.
+    /// A machine that reuses IDs quickly: every task of a job ends in its job, exactly once.
     #[test]
     fn every_end_comes_to_its_job_once(steps in steps()) {
         let mut m = Machine::new(true);
-        // Who lives, with its job, its parent and its beginning. 1 is the reaper, of no job.
+        // Living tasks, with job, parent and start. 1 is the reaper, of no job.
         let mut living = vec![(1, None, 0, 0), (10, Some(A), 1, 0), (20, Some(B), 1, 0)];
         let (mut next, mut forks, mut exits) = (30_u32, Vec::new(), Vec::new());
         let mut expected: BTreeMap<JobNo, usize> = BTreeMap::new();

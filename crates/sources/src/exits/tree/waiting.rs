@@ -1,19 +1,19 @@
-//! Ends that wait for the place of another task to be known.
+//! Ends that wait for the place of another task to become known.
 
 use super::{TaskNo, TaskStats};
 use kernel::taskstats::Counter;
 
-/// Most ends that wait at a time.
+/// Maximum number of waiting ends.
 const WAITING_MAX: usize = 1024;
 
-/// A task by its number, and by which of those that have had it; `None` is whoever has it.
+/// A task by its ID, and by its number among the tasks with this ID; `None`: any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) tid: u32,
     pub(super) no: Option<TaskNo>,
 }
 
-/// A task that ended, on the way to its job.
+/// The end of a task that is not attributed yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) no: TaskNo,
@@ -32,7 +32,7 @@ struct Waiting {
 /// The ends that wait, in no order.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
-    /// On whom each waits: looked through at every end of the machine, so kept close together.
+    /// The ID that each waits for: searched at every end of the machine, so kept compact.
     on: Vec<u32>,
     ends: Vec<Waiting>,
 }
@@ -47,13 +47,13 @@ impl WaitingEnds {
         self.on.is_empty()
     }
 
-    /// Whether a further end would push another out.
+    /// Whether a further end would displace another.
     #[cfg(test)]
     pub(super) const fn is_full(&self) -> bool {
         self.ends.len() == WAITING_MAX
     }
 
-    /// Adds an end; when there is no room, another is given back.
+    /// Adds an end; if there is no room, returns another one.
     #[must_use]
     pub(super) fn push(&mut self, on: Who, end: End, now_us: u64) -> Option<End> {
         let given_up = if self.ends.len() < WAITING_MAX { None } else { self.remove(0) };
@@ -62,12 +62,12 @@ impl WaitingEnds {
         given_up
     }
 
-    /// Whether this task's own end waits.
+    /// Whether the end of this task waits.
     pub(super) fn has(&self, task: Option<TaskNo>) -> bool {
         self.ends.iter().any(|it| Some(it.end.no) == task)
     }
 
-    /// Takes an end that waits for a task.
+    /// Removes an end that waits for a task.
     pub(super) fn take(&mut self, who: Who) -> Option<End> {
         let same = |it: &Waiting| it.on.no == who.no || it.on.no.is_none() || who.no.is_none();
         let is_it = |(tid, it): (&u32, &Waiting)| *tid == who.tid && same(it);
@@ -75,7 +75,7 @@ impl WaitingEnds {
         self.remove(place)
     }
 
-    /// Takes an end that has waited for longer than this.
+    /// Removes an end that has waited for longer than this.
     pub(super) fn take_old(&mut self, now_us: u64, wait_us: u64) -> Option<End> {
         let is_old = |it: &Waiting| now_us.saturating_sub(it.since_us) > wait_us;
         let place = self.ends.iter().position(is_old)?;

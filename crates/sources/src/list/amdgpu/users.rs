@@ -1,14 +1,15 @@
-//! What the processes of each job use of the GPUs.
+//! GPU use by the processes of each job.
 //!
-//! A process's open GPUs stand in `/proc/PID/fdinfo` ([`kernel::drm`]); all its descriptors are looked at once in half a minute,
-//! those that are a GPU's at every reading. What a client used is added to its job's counters and stays there when it
-//! closes; what it used after its last reading is lost. What ROCm runs goes past these engines: AMD's compute
-//! driver tells of it in `/sys/class/kfd/kfd/proc/PID/` (drivers/gpu/drm/amd/amdkfd/kfd_process.c, Linux 5.9):
+//! A process's open GPUs appear in `/proc/PID/fdinfo` ([`kernel::drm`]). The source scans all descriptors of
+//! a process every 30 s, and reads GPU descriptors at every reading. The use of a client is added to its
+//! job's counters and remains after the client closes; use after its last reading is lost. ROCm bypasses
+//! these engines: AMD's compute driver reports it in `/sys/class/kfd/kfd/proc/PID/`
+//! (drivers/gpu/drm/amd/amdkfd/kfd_process.c, Linux 5.9):
 //!
 //! ```text
-//! vram_33536                       8589934592      bytes of the GPU whose gpu_id is 33536
+//! vram_33536                       8589934592      bytes on the GPU with gpu_id 33536
 //! sdma_33536                       4711            microseconds that its copy engines worked
-//! stats_33536/cu_occupancy         96              compute units that it holds
+//! stats_33536/cu_occupancy         96              compute units that it occupies
 //! ```
 
 use super::Card;
@@ -21,35 +22,35 @@ use model::{JobKey, Timestamp};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// How often all descriptors of a process are looked at.
+/// Interval between scans of all descriptors of a process.
 const LOOK_EVERY_US: i64 = 30 * Timestamp::SECOND;
-/// Most descriptors of a process that are looked at.
+/// Maximum number of descriptors of a process that are scanned.
 const FILES_MAX: usize = 4096;
-/// Most clients that are known at a time.
+/// Maximum number of clients tracked at a time.
 const CLIENTS_MAX: usize = 4096;
-/// A client that is not seen for so long has closed: a busy driver may leave out a reading.
+/// A client unseen for this long has closed: a busy driver may skip a reading.
 const CLOSED_AFTER_US: i64 = 300 * Timestamp::SECOND;
-/// Most kinds of engines.
+/// Maximum number of engine kinds.
 const ENGINES_MAX: usize = 32;
 const KFD: &str = "sys/class/kfd/kfd/proc";
 
-/// What a job uses of a GPU.
+/// Use of one GPU by a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    /// The GPU's place among the cards.
+    /// Index in the list of cards.
     pub(super) card: usize,
-    /// Its processes there.
+    /// The job's processes on this GPU.
     pub(super) processes: u32,
-    /// Memory of its clients, where the driver tells.
+    /// Memory of its clients, where the driver reports it.
     pub(super) vram_bytes: Option<u64>,
     pub(super) gtt_bytes: Option<u64>,
-    /// Nanoseconds by the places of engines.
+    /// Nanoseconds, by index of the engine.
     pub(super) engines: Vec<Option<u64>>,
-    /// What the compute driver tells.
+    /// Values of the compute driver.
     pub(super) kfd_bytes: Option<u64>,
     pub(super) compute_units: Option<u64>,
     pub(super) sdma_us: Option<u64>,
-    /// The process that was counted last.
+    /// The most recently counted process.
     counted: u32,
 }
 
@@ -57,15 +58,15 @@ pub(super) struct Used {
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) job: JobKey,
-    /// Since when its counters count.
+    /// Start of its counters.
     pub(super) start: Timestamp,
     pub(super) used: Vec<Used>,
-    /// Whether everything that it has could be read now.
+    /// Whether all its files were read this time.
     pub(super) is_whole: bool,
     is_listed: bool,
-    /// Names it among all that ever were.
+    /// Unique ID among all users since the start.
     no: u64,
-    /// It was there before anything was read: what its first processes used until then is not counted.
+    /// The job existed before the first reading: earlier use by its first processes is not counted.
     is_old: bool,
     first_round: u64,
 }
@@ -75,11 +76,11 @@ struct Process {
     round: u64,
     first_round: u64,
     looked: Option<Timestamp>,
-    /// One of its descriptors is no GPU's any more.
+    /// One of its GPU descriptors no longer refers to a GPU.
     changed: bool,
-    /// Its descriptors that are GPUs'.
+    /// Its GPU descriptors.
     files: Vec<u32>,
-    /// The copy engines' time when it was last read, by card.
+    /// Last value of the copy engines' time, by card.
     sdma_us: Vec<(usize, u64)>,
 }
 
@@ -91,15 +92,15 @@ struct Client {
     engines: Vec<u64>,
 }
 
-/// The jobs of the node and what they use, as of the last look.
+/// The jobs of the node and their use, as of the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     generation: Option<u64>,
     users: Vec<User>,
-    /// The names of engines.
+    /// Names of the engines.
     engines: Vec<Box<str>>,
     processes: HashMap<u32, Process>,
-    /// By number and card.
+    /// By client ID and card.
     clients: HashMap<(u64, usize), Client>,
     kfd: Vec<u32>,
     round: u64,
@@ -117,25 +118,25 @@ impl Users {
         &self.users
     }
 
-    /// The name of an engine.
+    /// Name of an engine.
     pub(super) fn engine(&self, place: usize) -> &str {
         self.engines.get(place).map_or("", |name| name)
     }
 
-    /// Looks who uses what now, and tells how that went.
+    /// Reads the current use of all jobs; returns the state of this part.
     pub(super) fn look(&mut self, cx: &Context<'_>, cards: &[Card]) -> PartState {
         self.round += 1;
         (self.denied, self.left_out) = (false, 0);
         self.follow_jobs(cx);
         self.kfd.clear();
         let kfd = &mut self.kfd;
-        // Without the compute driver there is no list, and nobody in it.
+        // Without the compute driver the list is absent.
         cx.root.list(KFD, |entry| kfd.extend(entry.name.parse::<u32>().ok())).ok();
         let began_us = clock::thread_cpu_us();
         for place in 0..self.users.len() {
             self.look_at(place, cx, cards, began_us);
         }
-        // One whose job could not be listed may be there still, with what it was last read at.
+        // A job that could not be listed may still have its processes: keep their last values.
         if self.users.iter().all(|user| user.is_listed) {
             let round = self.round;
             self.processes.retain(|_, process| process.round == round);
@@ -188,7 +189,7 @@ impl Users {
             (used.processes, used.counted) = (0, 0);
         }
         let Some(job) = cx.jobs.get(&user.job) else { return };
-        // A job that ends meanwhile has no processes.
+        // A job that ended meanwhile has no processes.
         user.is_listed = processes(cx.root, job, &mut self.members).is_ok();
         user.is_whole = user.is_listed;
         for at in 0..self.members.ids().len() {
@@ -216,7 +217,7 @@ impl Users {
         }
     }
 
-    /// Finds the descriptors of a process that are GPUs'.
+    /// Finds the GPU descriptors of a process.
     fn look_for_files(&mut self, pid: u32, root: &Root) {
         let Self { path, files, text, processes, .. } = self;
         let Some(process) = processes.get_mut(&pid) else { return };
@@ -256,9 +257,9 @@ impl Users {
             set(&mut self.path, format_args!("proc/{pid}/fdinfo/{file}"));
             match cx.root.read(&self.path, &mut text).map(|()| drm_client(&text)) {
                 Ok(Ok(Some(client))) => self.add(place, pid, is_new, &client, cx.now, cards),
-                // It was closed, or the process has ended.
+                // The descriptor was closed, or the process has ended.
                 Err(error) if error.is_absent() => {}
-                // Another file has its number now, or the driver was busy and told nothing.
+                // Another file has this descriptor now, or a busy driver reported nothing.
                 Ok(_) | Err(_) => {
                     self.users.get_mut(place).into_iter().for_each(|user| user.is_whole = false);
                     self.processes.get_mut(&pid).into_iter().for_each(|one| one.changed = true);
@@ -268,18 +269,18 @@ impl Users {
         self.text = text;
     }
 
-    /// Adds what a client has and used to its job.
+    /// Adds a client's memory and engine time to its job.
     fn add(
         &mut self,
         place: usize,
         pid: u32,
         is_new: bool,
-        told: &DrmClient<'_>,
+        info: &DrmClient<'_>,
         now: Timestamp,
         cards: &[Card],
     ) {
-        let is_card = |card: &Card| card.pci.as_bytes() == told.device;
-        let (true, Some(card)) = (told.driver == b"amdgpu", cards.iter().position(is_card)) else {
+        let is_card = |card: &Card| card.pci.as_bytes() == info.device;
+        let (true, Some(card)) = (info.driver == b"amdgpu", cards.iter().position(is_card)) else {
             return;
         };
         let Self { users, processes, clients, engines, round, .. } = self;
@@ -287,12 +288,12 @@ impl Users {
         let began = processes.get(&pid).map_or(0, |process| process.first_round);
         let used_before = user.is_old && is_new && began == user.first_round;
         user.of(card).count(pid);
-        let is_known = clients.contains_key(&(told.id, card));
+        let is_known = clients.contains_key(&(info.id, card));
         if !is_known && clients.len() >= CLIENTS_MAX {
             self.left_out += 1;
             return;
         }
-        let client = clients.entry((told.id, card)).or_insert_with(|| Client {
+        let client = clients.entry((info.id, card)).or_insert_with(|| Client {
             job: user.no,
             round: 0,
             seen: now,
@@ -304,9 +305,9 @@ impl Users {
         }
         (client.round, client.seen) = (*round, now);
         let used = user.of(card);
-        add_to(&mut used.vram_bytes, told.memory_bytes("vram"));
-        add_to(&mut used.gtt_bytes, told.memory_bytes("gtt"));
-        for (name, nanos) in told.engines() {
+        add_to(&mut used.vram_bytes, info.memory_bytes("vram"));
+        add_to(&mut used.gtt_bytes, info.memory_bytes("gtt"));
+        for (name, nanos) in info.engines() {
             let known = engines.iter().position(|engine| **engine == *name);
             let engine = match known {
                 Some(engine) => engine,
@@ -317,7 +318,7 @@ impl Users {
                 None => continue,
             };
             let last = slot(&mut client.engines, engine);
-            // It may fall for a moment: the larger one stays.
+            // The value may fall for a moment: keep the larger one.
             let grown = nanos.saturating_sub(*last);
             *last = nanos.max(*last);
             let counts = is_known || !used_before;
@@ -338,7 +339,7 @@ impl Users {
                 root.read(path, text).ok()?;
                 number(text.trim_ascii())
             };
-            // A process has the files of each GPU, also of those that it leaves alone.
+            // A process has the files of every GPU, including unused ones.
             let bytes = value(format_args!("vram_{gpu}")).filter(|bytes| *bytes > 0);
             let units = value(format_args!("stats_{gpu}/cu_occupancy"));
             let sdma_us = value(format_args!("sdma_{gpu}")).filter(|sdma_us| *sdma_us > 0);
@@ -372,8 +373,8 @@ impl User {
             self.used.push(Used { card, ..Used::default() });
             self.used.len() - 1
         });
-        // It was found or made right here.
-        #[expect(clippy::indexing_slicing, reason = "the place was found in the line above")]
+        // Found or pushed above.
+        #[expect(clippy::indexing_slicing, reason = "the index was found in the line above")]
         &mut self.used[place]
     }
 }
@@ -390,7 +391,7 @@ fn slot<T: Default + Clone>(list: &mut Vec<T>, place: usize) -> &mut T {
     if list.len() <= place {
         list.resize(place + 1, T::default());
     }
-    #[expect(clippy::indexing_slicing, reason = "the list was made long enough")]
+    #[expect(clippy::indexing_slicing, reason = "the list was resized to contain it")]
     &mut list[place]
 }
 

@@ -1,19 +1,19 @@
-//! OOM kills in the directories below a job's, of version 1: the kernel counts a kill in the directory of the killed
-//! process alone, and the count goes with the directory.
+//! OOM kills in the directories below a version 1 job directory. The kernel counts a kill only in the
+//! directory of the killed process, and loses the count when the directory is removed.
 
 use kernel::cgroup::memory::oom_control;
 use kernel::{NodeKind, Root};
 
-/// Most directories below a job's that are known; the kills of others are not counted.
+/// Maximum number of tracked directories below a job's; kills in others are not counted.
 const DIRECTORIES_MAX: usize = 512;
 
 /// The directories below a job's, and the kills in each.
 #[derive(Debug)]
 pub(super) struct Below {
-    /// Most of them that are known.
+    /// Maximum number of tracked directories.
     directories_max: usize,
     known: Vec<Directory>,
-    /// Kills in directories that are gone.
+    /// Kills in removed directories.
     gone: u64,
 }
 
@@ -29,22 +29,22 @@ impl Below {
         Self { directories_max: DIRECTORIES_MAX, known: Vec::new(), gone: 0 }
     }
 
-    /// Limits how many are known to the job's part of its user's directories.
+    /// Limits the number of tracked directories to the job's part of its user's directories.
     pub(super) fn limit(&mut self, directories_max: usize) {
         self.directories_max = directories_max.min(DIRECTORIES_MAX);
     }
 
-    /// Whether there is any.
+    /// Whether any directory is tracked.
     pub(super) const fn is_any(&self) -> bool {
         !self.known.is_empty()
     }
 
-    /// Kills below the job's directory since it was made, as far as they were seen.
+    /// Kills observed below the job's directory since its creation.
     pub(super) fn kills(&self) -> u64 {
         self.known.iter().fold(self.gone, |sum, dir| sum.saturating_add(dir.kills))
     }
 
-    /// Looks at what is below a directory. Asks for no memory while the directories are the same.
+    /// Reads the directories below `top`. Allocates nothing while the directories are the same.
     pub(super) fn look(&mut self, root: &Root, top: &str, path: &mut String, text: &mut Vec<u8>) {
         self.known.iter_mut().for_each(|dir| dir.seen = false);
         self.list(root, top, path);
@@ -56,7 +56,7 @@ impl Below {
                 path.push_str("/memory.oom_control");
                 let read = root.read(path, text).ok();
                 if let Some(kills) = read.and_then(|()| oom_control(text).ok().flatten()) {
-                    // A directory that was made again counts from 0.
+                    // A recreated directory counts from 0.
                     let is_new = kills < dir.kills;
                     self.gone = self.gone.saturating_add(if is_new { dir.kills } else { 0 });
                     dir.kills = kills;
@@ -76,7 +76,7 @@ impl Below {
         });
     }
 
-    /// Notes the directories in one; where it has gone, there are none.
+    /// Marks the subdirectories of `dir` as seen, and adds new ones; none if `dir` is gone.
     fn list(&mut self, root: &Root, dir: &str, path: &mut String) {
         path.clear();
         path.push_str(dir);

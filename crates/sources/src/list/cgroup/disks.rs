@@ -1,16 +1,16 @@
-//! Names of disks, and whether version 1 counts what is transferred with them.
+//! Names of disks, and whether version 1 counts transfers.
 
 use crate::reading::parts::Choice;
 use kernel::Root;
 use kernel::cgroup::io::{BlkioOperation, DeviceNumber, blkio, disk_names};
 use model::Timestamp;
 
-/// How long it is believed whether version 1 counts.
-const BELIEVED_US: i64 = 60 * Timestamp::SECOND;
+/// Interval of the check whether version 1 counts.
+const CHECK_EVERY_US: i64 = 60 * Timestamp::SECOND;
 
-/// Version 1's files of bytes and of operations: those of the kernel's throttling, of the disk
-/// scheduler BFQ, of the disk scheduler CFQ (before Linux 5.0), and those of throttling before it
-/// summed what is below (before 5.0).
+/// Version 1's files of bytes and of operations. In order: the kernel's throttling, the disk
+/// scheduler BFQ, the disk scheduler CFQ (before Linux 5.0), and throttling before 5.0, when its files
+/// did not sum the directories below.
 pub(super) const BLKIO_FILES: [(&str, &str); 4] = [
     ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"),
     ("blkio.bfq.io_service_bytes_recursive", "blkio.bfq.io_serviced_recursive"),
@@ -18,7 +18,7 @@ pub(super) const BLKIO_FILES: [(&str, &str); 4] = [
     ("blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"),
 ];
 
-/// Names of disks, and which are shown.
+/// Names of disks, and which of them are reported.
 #[derive(Debug)]
 pub(super) struct Disks {
     choice: Choice,
@@ -39,8 +39,8 @@ impl Disks {
         Self { choice, known: Vec::new(), text: Vec::new(), learnt_at: None }
     }
 
-    /// The name of a disk, if it is shown. What `/proc/diskstats` does not name is shown by its
-    /// numbers.
+    /// The name of a disk, if it is reported. A disk that `/proc/diskstats` does not contain is reported
+    /// by its device number.
     pub(super) fn label(
         &mut self,
         root: &Root,
@@ -62,7 +62,7 @@ impl Disks {
         self.known.iter().position(|disk| disk.device == device)
     }
 
-    /// Reads the names anew, at most once a tick.
+    /// Rereads the names, at most once a tick.
     fn learn(&mut self, root: &Root, now: Timestamp) {
         if self.learnt_at == Some(now) || root.read("proc/diskstats", &mut self.text).is_err() {
             return;
@@ -70,7 +70,7 @@ impl Disks {
         self.learnt_at = Some(now);
         self.known.clear();
         for (device, name, _) in disk_names(&self.text) {
-            let shown = self.choice.says(name).unwrap_or(true);
+            let shown = self.choice.includes(name).unwrap_or(true);
             self.known.push(Disk { device, name: name.into(), shown });
         }
     }
@@ -78,14 +78,13 @@ impl Disks {
 
 /// Whether version 1 counts transfers, and in which files.
 ///
-/// The file of the hierarchy's root sums all cgroups. On a kernel that counts, it has about the
-/// bytes that `/proc/diskstats` has for the same disks. Linux 5.16 to 6.4 count only where a limit
-/// is set, and from 6.10 on a disk is not even named until one is; a job's zero would be a lie
-/// there. So the root's file must have at least half the bytes of the disks that it names, and name
-/// one.
+/// The file of the hierarchy's root sums all cgroups. On a kernel that counts, its sum is about that of
+/// `/proc/diskstats` for the same disks. Linux 5.16 to 6.4 count only under a limit, and 6.10 and later do
+/// not even list a disk without one; a job's zero would be wrong there. The rule: the root's file must list
+/// at least one disk, and have at least half the bytes of the disks that it lists.
 #[derive(Debug, Default)]
 pub(super) struct BlkioRule {
-    /// The hierarchy's root.
+    /// Path of the hierarchy's root.
     mount: Option<String>,
     files: Option<usize>,
     looked_at: Option<Timestamp>,
@@ -95,14 +94,14 @@ pub(super) struct BlkioRule {
 }
 
 impl BlkioRule {
-    /// The rule for a hierarchy mounted there, if it is.
+    /// The rule for a hierarchy mounted at this path, if any.
     pub(super) fn new(mount: Option<String>) -> Self {
         Self { mount, ..Self::default() }
     }
 
-    /// Which of [`BLKIO_FILES`] count, looked at once a minute.
+    /// The index in [`BLKIO_FILES`] of the files that count, checked once a minute.
     pub(super) fn files(&mut self, root: &Root, now: Timestamp) -> Option<usize> {
-        let fresh = |at: Timestamp| now.since(at).unsigned_abs() < BELIEVED_US.unsigned_abs();
+        let fresh = |at: Timestamp| now.since(at).unsigned_abs() < CHECK_EVERY_US.unsigned_abs();
         if !self.looked_at.is_some_and(fresh) {
             self.looked_at = Some(now);
             self.files = self.look(root);
@@ -123,7 +122,7 @@ impl BlkioRule {
     }
 }
 
-/// Whether the root's file has at least half the bytes of the disks that it names.
+/// Whether the root's file has at least half the bytes of the disks that it lists.
 fn counts(blkio_text: &[u8], disks: &[u8]) -> bool {
     let Ok(lines) = blkio(blkio_text) else { return false };
     let (mut counted, mut transferred, mut last) = (0_u64, 0_u64, None);
@@ -156,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_counts_has_about_what_the_disks_have() {
+    fn a_root_that_counts_has_at_least_half_of_the_disks_bytes() {
         // 2000 sectors are 1 024 000 bytes.
         assert!(counts(text(512_000, 400_000).as_bytes(), DISKSTATS));
-        assert!(!counts(text(1000, 400_000).as_bytes(), DISKSTATS), "counts some only");
+        assert!(!counts(text(1000, 400_000).as_bytes(), DISKSTATS), "counts only some");
         assert!(!counts(text(0, 0).as_bytes(), DISKSTATS), "counts none");
-        assert!(!counts(b"Total 0\n", DISKSTATS), "names none");
+        assert!(!counts(b"Total 0\n", DISKSTATS), "lists none");
         assert!(
             counts(text(0, 0).as_bytes(), b" 8 0 sda 0 0 0 0 0 0 0 0 0 0 0\n"),
             "nothing to count"
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_family_of_files_that_counts_is_taken() {
+    fn the_first_family_of_files_that_counts_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         std::fs::create_dir_all(dir.path().join("proc")).unwrap();
@@ -183,13 +182,13 @@ mod tests {
         write(0, "Total 0\n");
         assert_eq!(rule.files(&root, Timestamp(0)), None);
         write(2, &text(600_000, 400_000));
-        assert_eq!(rule.files(&root, Timestamp(1)), None, "believed for a minute");
-        assert_eq!(rule.files(&root, Timestamp(BELIEVED_US)), Some(2));
+        assert_eq!(rule.files(&root, Timestamp(1)), None, "checked once a minute");
+        assert_eq!(rule.files(&root, Timestamp(CHECK_EVERY_US)), Some(2));
         assert_eq!(BlkioRule::new(None).files(&root, Timestamp(0)), None);
     }
 
     #[test]
-    fn disks_have_names_and_are_chosen() {
+    fn disks_are_named_and_selected_by_the_options() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         std::fs::create_dir_all(dir.path().join("proc")).unwrap();

@@ -1,5 +1,4 @@
-//! Which file of a cgroup tells what: one row each, and one function that gives its numbers their
-//! meaning.
+//! The files of a cgroup: one row per file, with a function that converts its numbers to metrics.
 
 use super::disks::{BLKIO_FILES, Disks};
 use super::metrics::{
@@ -24,11 +23,11 @@ use kernel::pressure::pressure;
 use kernel::sockets::page_bytes;
 use model::{Kind, Metric, Timestamp};
 
-/// From here on version 1's memory limit is none: the kernel's largest, 2^63 less a page of up to
-/// 64 KiB (include/linux/page_counter.h, `PAGE_COUNTER_MAX`).
+/// A memory limit of version 1 from this value on means "no limit": the kernel's largest, 2^63 less a page of
+/// up to 64 KiB (include/linux/page_counter.h, `PAGE_COUNTER_MAX`).
 const NO_LIMIT: u64 = (1 << 63) - (1 << 16);
 
-/// What the state of the source is told by.
+/// A part of the source with a state of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Cpu,
@@ -40,23 +39,23 @@ pub(super) enum Part {
     Pressure,
 }
 
-/// What must be true of a file for its numbers to be.
+/// Condition for reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Only {
-    /// Nothing.
+    /// None.
     Always,
-    /// Nothing; those of the directories below count, too.
+    /// None; kills in the directories below are added.
     WithBelow,
-    /// Version 1 counts transfers, in this place of [`BLKIO_FILES`].
+    /// Version 1 counts transfers, in this row of [`BLKIO_FILES`].
     Blkio(usize),
 }
 
-/// How often a file is read between two readings: its values are lost with the cgroup.
+/// How often a file is read between two readings, because its values are lost with the cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Never.
     No,
-    /// Once a second: it costs more to read, or matters less.
+    /// Once a second: expensive, or less important.
     EachSecond,
     /// At each look.
     Each,
@@ -75,37 +74,37 @@ impl Look {
 /// A file of a cgroup.
 #[derive(Debug)]
 pub(super) struct File {
-    /// In the first of these hierarchies in which the cgroup has a directory.
+    /// The file is in the directory of the first of these hierarchies that the cgroup has.
     pub(super) of: &'static [Hierarchy],
-    /// Not read where the cgroup has a directory in this hierarchy, which tells the same by other
-    /// files.
+    /// The file is not read if the cgroup has a directory in this hierarchy, as other files there have
+    /// the same values.
     pub(super) unless: Option<Hierarchy>,
     /// Its name.
     pub(super) name: &'static str,
-    /// Of what it tells.
+    /// The part of the source that it belongs to.
     pub(super) part: Part,
-    /// What must be true for it to be read.
+    /// Condition for reading it.
     pub(super) only: Only,
     /// How often it is read between two readings.
     pub(super) look: Look,
-    /// Tells what it says.
+    /// Pushes its values.
     pub(super) push: Push,
 }
 
-/// Whether the file had something to tell.
-type Push = fn(&mut Telling<'_, '_>, &[u8]) -> Result<bool, ParseError>;
+/// Returns whether the file had values.
+type Push = fn(&mut Output<'_, '_>, &[u8]) -> Result<bool, ParseError>;
 
-/// For whom, and with what, a file is told.
-pub(super) struct Telling<'a, 's> {
+/// Destination and parameters of a file's values.
+pub(super) struct Output<'a, 's> {
     pub(super) out: &'a mut Of<'s>,
     pub(super) labels: &'a [(&'a str, &'a str)],
-    /// When the cgroup was made: its counters' start.
+    /// Creation of the cgroup: the start of its counters.
     pub(super) created: Timestamp,
     pub(super) root: &'a Root,
     pub(super) now: Timestamp,
     pub(super) disks: &'a mut Disks,
     pub(super) user_hz: u64,
-    /// Of version 1, kills in the directories below the cgroup's, and since when they count.
+    /// Version 1: kills in the directories below the cgroup's, and the start of their count.
     pub(super) kills_below: (u64, Timestamp),
 }
 
@@ -121,7 +120,7 @@ const fn file(of: &'static [Hierarchy], name: &'static str, part: Part, push: Pu
     File { of, unless: None, name, part, only: Only::Always, look: Look::of(part), push }
 }
 
-/// A file of version 2 that says what files of a version 1 hierarchy say.
+/// A file of version 2 with the values of a version 1 hierarchy's files.
 const fn else_v2(v1: Hierarchy, name: &'static str, part: Part, push: Push) -> File {
     File { of: V2, unless: Some(v1), name, part, only: Only::Always, look: Look::of(part), push }
 }
@@ -131,7 +130,7 @@ const fn only(only: Only, name: &'static str, part: Part, push: Push) -> File {
     File { of, unless: None, name, part, only, look: Look::of(part), push }
 }
 
-/// A size, read at each look too.
+/// The same file, also read at each look.
 const fn looked(file: File) -> File {
     File { look: Look::Each, ..file }
 }
@@ -203,8 +202,8 @@ pub(super) static OF_UNITS: &[File] = &[
     else_v2(Hierarchy::Blkio, "io.stat", Part::Io, unit_transfers),
 ];
 
-impl Telling<'_, '_> {
-    fn tell(&mut self, metric: &'static Metric, value: f64) {
+impl Output<'_, '_> {
+    fn push(&mut self, metric: &'static Metric, value: f64) {
         match metric.kind {
             Kind::Gauge => self.out.gauge(metric, self.labels, value),
             Kind::Counter => self.out.counter(metric, self.labels, value, self.created),
@@ -212,25 +211,25 @@ impl Telling<'_, '_> {
     }
 
     fn micros(&mut self, metric: &'static Metric, micros: u64) {
-        self.tell(metric, micros as f64 / 1e6);
+        self.push(metric, micros as f64 / 1e6);
     }
 
-    /// A file of one number.
+    /// A file with one number.
     fn one(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
-        self.tell(metric, single(text)? as f64);
+        self.push(metric, single(text)? as f64);
         Ok(true)
     }
 
-    /// A file of a limit; where there is none, nothing is told.
+    /// A file with a limit; "no limit" gives no sample.
     fn limit(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
         if let Some(value) = limit(text)?.filter(|value| *value < NO_LIMIT) {
-            self.tell(metric, value as f64);
+            self.push(metric, value as f64);
         }
         Ok(true)
     }
 
-    /// A file of nanoseconds. Told are whole microseconds, so that days of all processors stay
-    /// exact.
+    /// A file with nanoseconds. The value is rounded to whole microseconds, so that days of all
+    /// processors stay exact.
     fn time_in_ns(&mut self, metric: &'static Metric, text: &[u8]) -> Result<bool, ParseError> {
         self.micros(metric, single(text)? / 1000);
         Ok(true)
@@ -239,15 +238,15 @@ impl Telling<'_, '_> {
     fn lines(&mut self, stat: &MemoryStat) -> bool {
         for (key, metric) in LINES {
             if let Some(value) = stat.get(*key) {
-                self.tell(metric, value as f64);
+                self.push(metric, value as f64);
             }
         }
         true
     }
 
     fn stalls(&mut self, metrics: [&'static Metric; 2], text: &[u8]) -> Result<bool, ParseError> {
-        let told = pressure(text)?;
-        for (metric, micros) in metrics.into_iter().zip([told.some_us, told.full_us]) {
+        let stall = pressure(text)?;
+        for (metric, micros) in metrics.into_iter().zip([stall.some_us, stall.full_us]) {
             if let Some(micros) = micros {
                 self.micros(metric, micros);
             }
@@ -264,75 +263,75 @@ impl Telling<'_, '_> {
     }
 }
 
-fn cpu(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn cpu(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let stat = cpu_stat(text)?;
-    telling.micros(&CPU, stat.usage_us);
-    telling.micros(&CPU_USER, stat.user_us);
-    telling.micros(&CPU_SYSTEM, stat.system_us);
+    output.micros(&CPU, stat.usage_us);
+    output.micros(&CPU_USER, stat.user_us);
+    output.micros(&CPU_SYSTEM, stat.system_us);
     Ok(true)
 }
 
-fn unit_cpu(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
-    telling.micros(&UNIT_CPU, cpu_stat(text)?.usage_us);
+fn unit_cpu(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    output.micros(&UNIT_CPU, cpu_stat(text)?.usage_us);
     Ok(true)
 }
 
-/// Version 1's user and system time. `cpuacct.usage_user` and `_sys` would have finer steps, but
-/// they are counted by looking now and then, and can pass the whole; these are scaled to it
+/// Version 1's user and system time. `cpuacct.usage_user` and `_sys` have finer steps, but the kernel
+/// samples them, so their sum can exceed the total; the times in `cpuacct.stat` are scaled to the total
 /// (kernel/sched/cpuacct.c, Linux 5.19).
-fn cpu_modes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn cpu_modes(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let stat = cpuacct_stat(text)?;
-    let hz = telling.user_hz as f64;
-    telling.tell(&CPU_USER, stat.user as f64 / hz);
-    telling.tell(&CPU_SYSTEM, stat.system as f64 / hz);
+    let hz = output.user_hz as f64;
+    output.push(&CPU_USER, stat.user as f64 / hz);
+    output.push(&CPU_SYSTEM, stat.system as f64 / hz);
     Ok(true)
 }
 
-fn throttling(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
-    let Some(told) = bandwidth(text)? else { return Ok(false) };
-    let Bandwidth { periods, throttled_periods, throttled_ns, bursts, burst_ns } = told;
-    telling.tell(&PERIODS, periods as f64);
-    telling.tell(&THROTTLED_PERIODS, throttled_periods as f64);
-    telling.micros(&THROTTLED, throttled_ns / 1000);
+fn throttling(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    let Some(bandwidth) = bandwidth(text)? else { return Ok(false) };
+    let Bandwidth { periods, throttled_periods, throttled_ns, bursts, burst_ns } = bandwidth;
+    output.push(&PERIODS, periods as f64);
+    output.push(&THROTTLED_PERIODS, throttled_periods as f64);
+    output.micros(&THROTTLED, throttled_ns / 1000);
     if let (Some(bursts), Some(burst_ns)) = (bursts, burst_ns) {
-        telling.tell(&BURSTS, bursts as f64);
-        telling.micros(&BURST, burst_ns / 1000);
+        output.push(&BURSTS, bursts as f64);
+        output.micros(&BURST, burst_ns / 1000);
     }
     Ok(true)
 }
 
-fn events(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn events(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let events = memory_events(text)?;
-    telling.tell(&LIMIT_HITS, events.max as f64);
+    output.push(&LIMIT_HITS, events.max as f64);
     if let Some(kills) = events.oom_kill {
-        telling.tell(&OOM_KILLS, kills as f64);
+        output.push(&OOM_KILLS, kills as f64);
     }
     Ok(true)
 }
 
-fn kills(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn kills(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let Some(kills) = oom_control(text)? else { return Ok(false) };
-    let (below, start) = telling.kills_below;
+    let (below, start) = output.kills_below;
     let kills = kills.saturating_add(below) as f64;
-    telling.out.counter(&OOM_KILLS, telling.labels, kills, start);
+    output.out.counter(&OOM_KILLS, output.labels, kills, start);
     Ok(true)
 }
 
-/// Of a machine with one node it says what `memory.stat` does, and is left out.
-fn numa(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+/// Memory by NUMA node. Left out on a machine with one node, where `memory.stat` has the same values.
+fn numa(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let mut nodes = 0;
-    let page_bytes = page_bytes(telling.root);
+    let page_bytes = page_bytes(output.root);
     numa_stat(text, page_bytes, |kind, _, _| nodes += usize::from(kind == NumaKind::Anon))?;
     if nodes > 1 {
         numa_stat(text, page_bytes, |kind, node, bytes| {
             let metric = if kind == NumaKind::Anon { &NUMA_ANON } else { &NUMA_FILE };
-            telling.out.gauge(metric, &[("node", node)], bytes as f64);
+            output.out.gauge(metric, &[("node", node)], bytes as f64);
         })?;
     }
     Ok(nodes > 1)
 }
 
-fn transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn transfers(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     for line in io_stat(text)? {
         let line = line?;
         for (metric, value) in [
@@ -343,22 +342,22 @@ fn transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseEr
             (&DISCARD_BYTES, line.discarded.bytes),
             (&DISCARDS, line.discarded.operations),
         ] {
-            telling.of_disk(line.device, metric, value);
+            output.of_disk(line.device, metric, value);
         }
     }
     Ok(true)
 }
 
-fn bytes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
-    by_operation(telling, text, [&READ_BYTES, &WRITE_BYTES, &DISCARD_BYTES])
+fn bytes(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    by_operation(output, text, [&READ_BYTES, &WRITE_BYTES, &DISCARD_BYTES])
 }
 
-fn operations(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
-    by_operation(telling, text, [&READS, &WRITES, &DISCARDS])
+fn operations(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+    by_operation(output, text, [&READS, &WRITES, &DISCARDS])
 }
 
 fn by_operation(
-    telling: &mut Telling<'_, '_>,
+    output: &mut Output<'_, '_>,
     text: &[u8],
     [read, write, discard]: [&'static Metric; 3],
 ) -> Result<bool, ParseError> {
@@ -369,27 +368,27 @@ fn by_operation(
             BlkioOperation::Write => write,
             BlkioOperation::Discard => discard,
         };
-        telling.of_disk(line.device, metric, Some(line.value));
+        output.of_disk(line.device, metric, Some(line.value));
     }
     Ok(true)
 }
 
-/// The bytes of all shown disks; a unit that touched none has read and written nothing.
-fn unit_transfers(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+/// Bytes of all reported disks; 0 for a unit that used none.
+fn unit_transfers(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let (mut read, mut written) = (0_u64, 0_u64);
     for line in io_stat(text)? {
         let line = line?;
-        if telling.disks.label(telling.root, telling.now, line.device).is_some() {
+        if output.disks.label(output.root, output.now, line.device).is_some() {
             read = read.saturating_add(line.read.bytes.unwrap_or(0));
             written = written.saturating_add(line.written.bytes.unwrap_or(0));
         }
     }
-    telling.tell(&UNIT_READ_BYTES, read as f64);
-    telling.tell(&UNIT_WRITE_BYTES, written as f64);
+    output.push(&UNIT_READ_BYTES, read as f64);
+    output.push(&UNIT_WRITE_BYTES, written as f64);
     Ok(true)
 }
 
-fn unit_bytes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
+fn unit_bytes(output: &mut Output<'_, '_>, text: &[u8]) -> Result<bool, ParseError> {
     let (mut read, mut written) = (0_u64, 0_u64);
     for line in blkio(text)? {
         let line = line?;
@@ -398,11 +397,11 @@ fn unit_bytes(telling: &mut Telling<'_, '_>, text: &[u8]) -> Result<bool, ParseE
             BlkioOperation::Write => &mut written,
             BlkioOperation::Discard => continue,
         };
-        if telling.disks.label(telling.root, telling.now, line.device).is_some() {
+        if output.disks.label(output.root, output.now, line.device).is_some() {
             *sum = sum.saturating_add(line.value);
         }
     }
-    telling.tell(&UNIT_READ_BYTES, read as f64);
-    telling.tell(&UNIT_WRITE_BYTES, written as f64);
+    output.push(&UNIT_READ_BYTES, read as f64);
+    output.push(&UNIT_WRITE_BYTES, written as f64);
     Ok(true)
 }

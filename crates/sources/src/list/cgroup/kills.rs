@@ -1,11 +1,11 @@
-//! OOM kills that the kernel's log names, until each is reported for its job.
+//! OOM kills in the kernel's log, held until each is reported for its job.
 //!
-//! The log names the task's cgroup, which is a job's or lies below it. A kill is reported once its size is known, or
-//! after a second, or when its job ends. The counters of the cgroups count kills, too, also those that the log
-//! does not name: the kernel prints ten in five seconds at most.
+//! The log names the task's cgroup, which is a job's or below it. The source reports a kill once its size is
+//! known, or after 1 s, or when its job ends. The counters of the cgroups also count kills, including those
+//! that the log omits: the kernel prints at most ten in 5 s.
 //!
-//! The log also has what was charged to the full cgroup. That outlives the cgroup, which a scheduler may remove before
-//! any other reading of the job's memory.
+//! The log also contains the memory charged to the full cgroup. This information outlives the cgroup, which a
+//! scheduler may remove before another reading of the job's memory.
 
 use super::metrics::{OOM_CHARGED, OOM_PART};
 use super::subject::Subject;
@@ -16,31 +16,31 @@ use kernel::{ReadError, Root, clock};
 use model::{JobKey, OomKill, Timestamp};
 use std::collections::BTreeMap;
 
-/// Most records read in one call: the log of a machine that boots has some thousands.
+/// Maximum number of records read in one call: the log of a booting machine has some thousands.
 const RECORDS_MAX: usize = 4096;
-/// Most kills that wait for their job.
+/// Maximum number of kills waiting for their job.
 const WAITING_MAX: usize = 256;
-/// How long a kill waits for the line that tells its size.
+/// Maximum wait for the line with the kill's size.
 const SIZE_WAIT_US: i64 = Timestamp::SECOND;
-/// How long a kill waits for its job to be found.
+/// Maximum wait until the job of a kill is found.
 const JOB_WAIT_US: i64 = 10 * Timestamp::SECOND;
-/// A limit from here on is none: it is more than any machine has.
+/// A limit from this value on means "no limit": it exceeds any machine's memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The log, and what was read of it.
+/// The kernel's log, and the kills read from it.
 #[derive(Debug)]
 pub(super) struct Kills {
     log: Option<KernelLog>,
-    /// Why it is not read; `None` on a recorded machine, which has none.
+    /// State of the log; `None` on a recorded machine, which has no log.
     pub(super) state: Option<PartState>,
-    /// Where the trees of memory are mounted.
+    /// Mount points of the memory hierarchies.
     mounts: Vec<Box<str>>,
-    /// The memory of a full cgroup that the log named last.
+    /// Memory of the full cgroup in the latest such line of the log.
     full: Option<Full>,
     waiting: Vec<Waiting>,
 }
 
-/// What is charged to a full cgroup, and its limit.
+/// Memory charged to a full cgroup, and its limit.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     charged: u64,
@@ -50,7 +50,7 @@ struct Full {
 #[derive(Debug)]
 struct Waiting {
     cgroup: String,
-    /// The cgroup that was full, and what was charged to it.
+    /// The full cgroup, and the memory charged to it.
     full: Option<(String, u64)>,
     kill: OomKill,
     since: Timestamp,
@@ -58,7 +58,7 @@ struct Waiting {
 
 impl Kills {
     pub(super) fn open(root: &Root, hierarchies: &Hierarchies) -> Self {
-        // What it has of before is of jobs that are still here, or is dropped.
+        // Earlier records belong to jobs that still exist, or are dropped.
         let (log, state) = match KernelLog::open(root, true) {
             Ok(log) => (Some(log), Some(PartState::Ok)),
             Err(_) if !root.is_live() => (None, None),
@@ -72,7 +72,7 @@ impl Kills {
         Self { log, state, mounts, full: None, waiting: Vec::new() }
     }
 
-    /// Reads what was logged, and reports the kills of these jobs; `ended`: one of them will be gone.
+    /// Reads new log records and reports kills of these jobs; `ended` is a job about to be dropped.
     pub(super) fn report(
         &mut self,
         jobs: &[(JobKey, Subject)],
@@ -91,7 +91,7 @@ impl Kills {
             let error = SourceError::broken(format!("/dev/kmsg: {errno}"));
             (self.log, self.state) = (None, Some(PartState::Not(error)));
         }
-        let (mounts, mut proven) = (&self.mounts, BTreeMap::<&JobKey, Proven>::new());
+        let (mounts, mut found_memory) = (&self.mounts, BTreeMap::<&JobKey, KillMemory>::new());
         self.waiting.retain_mut(|waiting| {
             let age_us = cx.now.since(waiting.since);
             let found = jobs.iter().find(|(_, subject)| is_of(waiting, subject, mounts));
@@ -101,11 +101,11 @@ impl Kills {
             }
             if let Some(job) = cx.jobs.get(key) {
                 out.oom_kill(job, waiting.kill.clone());
-                proven.entry(key).or_default().take(waiting, subject, mounts);
+                found_memory.entry(key).or_default().take(waiting, subject, mounts);
             }
             false
         });
-        for (key, Proven { charged, part }) in proven {
+        for (key, KillMemory { charged, part }) in found_memory {
             let mut of_job = out.of_job(key);
             for (metric, bytes) in [(&OOM_CHARGED, charged), (&OOM_PART, part)] {
                 if let Some(bytes) = bytes {
@@ -116,23 +116,23 @@ impl Kills {
     }
 }
 
-/// Memory of a job that its kills prove.
+/// Memory use of a job as documented by its kills.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Proven {
-    /// Charged to the job, as its own limit was met.
+struct KillMemory {
+    /// Memory charged to the job when it reached its own limit.
     charged: Option<u64>,
-    /// A part of the job's: a killed task, or a full cgroup below the job's.
+    /// Memory of a part of the job: a killed task, or a full cgroup below the job's.
     part: Option<u64>,
 }
 
-impl Proven {
+impl KillMemory {
     fn take(&mut self, waiting: &Waiting, subject: &Subject, mounts: &[Box<str>]) {
         self.part = self.part.max(waiting.kill.task_bytes);
         let Some((full, charged)) = &waiting.full else { return };
         match below(full, subject, mounts) {
             Some("") => self.charged = self.charged.max(Some(*charged)),
             Some(_) => self.part = self.part.max(Some(*charged)),
-            // Others use it, too.
+            // A cgroup above the job's: other jobs use it, too.
             None => {}
         }
     }
@@ -148,7 +148,7 @@ fn refused(error: &ReadError) -> SourceError {
     }
 }
 
-/// Takes a line, logged at an instant and read at another.
+/// Handles a line; `at` is its time in the log, `since` the time of reading.
 fn take(
     named: &mut Option<Full>,
     waiting: &mut Vec<Waiting>,
@@ -163,7 +163,8 @@ fn take(
             if waiting.len() >= WAITING_MAX {
                 waiting.remove(0);
             }
-            // The line of the memory comes before that of the victim, and not where the node is out of memory.
+            // The memory line precedes the victim's line; it is missing if the node itself is
+            // out of memory.
             let full = full.zip(named.take());
             let limit_bytes = full.and_then(|(_, of)| of.limit);
             let full = full.map(|(full, of)| (full.to_owned(), of.charged));
@@ -180,14 +181,15 @@ fn take(
     }
 }
 
-/// Whether the killed task was the subject's: its cgroup is the subject's, or below it, and was there already.
+/// Whether the killed task belonged to the subject: its cgroup is the subject's or below it, and the
+/// subject existed then.
 fn is_of(waiting: &Waiting, subject: &Subject, mounts: &[Box<str>]) -> bool {
-    // The kernel dates a cgroup by a clock that lags by a tick.
+    // The kernel's clock for cgroup creation lags by up to a tick.
     waiting.kill.at.plus(Timestamp::SECOND) >= subject.created()
         && below(&waiting.cgroup, subject, mounts).is_some()
 }
 
-/// The path of a cgroup below the subject's, empty for the subject's own; `None`: it is not in the subject's.
+/// Path of a cgroup relative to the subject's; empty for the subject's own, `None` if it is outside.
 fn below<'a>(cgroup: &'a str, subject: &Subject, mounts: &[Box<str>]) -> Option<&'a str> {
     subject.memory_dirs().find_map(|dir| {
         mounts.iter().find_map(|mount| {
@@ -215,7 +217,7 @@ mod tests {
         Line::Victim(Victim { cgroup, task: "solve", pid: 7, uid: 1000, full })
     }
 
-    fn taken(lines: &[Line<'_>]) -> Vec<Waiting> {
+    fn waiting_after(lines: &[Line<'_>]) -> Vec<Waiting> {
         let (mut named, mut waiting) = (None, Vec::new());
         let at = (Timestamp(20), Timestamp(20));
         lines.iter().for_each(|line| take(&mut named, &mut waiting, *line, at));
@@ -225,51 +227,51 @@ mod tests {
     #[test]
     fn a_kill_has_its_size_and_the_limit_of_its_cgroup() {
         let killed = Line::Killed { pid: 7, bytes: 4096 };
-        let waiting = taken(&[FULL, victim("/job_1", Some("/job_1")), killed]);
+        let waiting = waiting_after(&[FULL, victim("/job_1", Some("/job_1")), killed]);
         let kill = &waiting[0].kill;
         assert_eq!((kill.task_bytes, kill.limit_bytes), (Some(4096), Some(8192)));
         assert_eq!((&*kill.task, kill.pid, kill.uid), ("solve", 7, Some(1000)));
-        // The node is out of memory: the limit before was another's.
-        let waiting = taken(&[FULL, victim("/job_1", None)]);
+        // The node is out of memory: the limit in the log belongs to another kill.
+        let waiting = waiting_after(&[FULL, victim("/job_1", None)]);
         assert_eq!((waiting[0].kill.limit_bytes, &waiting[0].full), (None, &None));
-        assert_eq!(taken(&[killed]).len(), 0);
+        assert_eq!(waiting_after(&[killed]).len(), 0);
         let many = vec![victim("/job_1", None); WAITING_MAX + 9];
-        assert_eq!(taken(&many).len(), WAITING_MAX);
+        assert_eq!(waiting_after(&many).len(), WAITING_MAX);
     }
 
     #[test]
-    fn a_kill_is_of_the_job_that_its_cgroup_is_of() {
+    fn a_kill_is_attributed_by_its_cgroup() {
         let mounts = ["sys/fs/cgroup/memory".into()];
         let of = |cgroup: &str, dir: &str| {
-            let waiting = taken(&[victim(cgroup, None)]);
+            let waiting = waiting_after(&[victim(cgroup, None)]);
             is_of(&waiting[0], &subject(dir), &mounts)
         };
         let dir = "sys/fs/cgroup/memory/slurm/uid_1000/job_1";
         assert!(of("/slurm/uid_1000/job_1", dir));
         assert!(of("/slurm/uid_1000/job_1/step_0/task_0", dir));
-        assert!(!of("/slurm/uid_1000/job_12", dir), "another's number");
+        assert!(!of("/slurm/uid_1000/job_12", dir), "another job's ID");
         assert!(!of("/slurm/uid_1000", dir) && !of("/", dir));
         assert!(!of("/slurm/uid_1000/job_1", "elsewhere/slurm/uid_1000/job_1"));
-        let mut early = taken(&[victim("/job_1", None)]);
+        let mut early = waiting_after(&[victim("/job_1", None)]);
         early[0].kill.at = Timestamp(-2 * Timestamp::SECOND);
         let job = subject("sys/fs/cgroup/memory/job_1");
-        assert!(!is_of(&early[0], &job, &mounts), "the path was another run's");
+        assert!(!is_of(&early[0], &job, &mounts), "the path belonged to an earlier run");
     }
     #[test]
-    fn a_kill_proves_what_was_charged_to_the_job_or_to_a_part_of_it() {
+    fn a_kill_documents_the_memory_charged_to_the_job_or_a_part_of_it() {
         let mounts = ["sys/fs/cgroup/memory".into()];
         let job = subject("sys/fs/cgroup/memory/uid_1/job_1");
         let step = "/uid_1/job_1/step_0";
-        let proven = |full: Option<&str>| {
-            let waiting = taken(&[FULL, victim(step, full), Line::Killed { pid: 7, bytes: 4096 }]);
-            let mut proven = Proven::default();
-            proven.take(&waiting[0], &job, &mounts);
-            proven
+        let memory = |full: Option<&str>| {
+            let lines = [FULL, victim(step, full), Line::Killed { pid: 7, bytes: 4096 }];
+            let mut memory = KillMemory::default();
+            memory.take(&waiting_after(&lines)[0], &job, &mounts);
+            memory
         };
-        let of = |charged, part| Proven { charged, part };
-        assert_eq!(proven(Some("/uid_1/job_1")), of(Some(8191), Some(4096)));
-        assert_eq!(proven(Some(step)), of(None, Some(8191)), "the job may have used more");
-        assert_eq!(proven(Some("/uid_1")), of(None, Some(4096)), "the limit of all jobs of a user");
-        assert_eq!(proven(None), of(None, Some(4096)), "the node's memory");
+        let of = |charged, part| KillMemory { charged, part };
+        assert_eq!(memory(Some("/uid_1/job_1")), of(Some(8191), Some(4096)));
+        assert_eq!(memory(Some(step)), of(None, Some(8191)), "the job may have used more");
+        assert_eq!(memory(Some("/uid_1")), of(None, Some(4096)), "the limit of all jobs of a user");
+        assert_eq!(memory(None), of(None, Some(4096)), "the node's memory");
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of jobs and units, and which line of `memory.stat` is which.
+//! The metrics of jobs and units, and the metric of each line in `memory.stat`.
 
 use kernel::cgroup::memory::MemoryKey;
 use model::{Metric, Unit};
@@ -26,13 +26,13 @@ const fn micros(name: &'static str, help: &'static str) -> Metric {
 pub(super) static JOBS: Metric = gauge("cgroup_jobs", "Jobs that have a cgroup on this node.");
 pub(super) static UNKEPT: Metric = count(
     "cgroup_unkept_reads_total",
-    "Readings of a file that had to be opened for them, as `kept_files_max` others are kept open.",
+    "Readings that had to open a file because `kept_files_max` other files were open.",
 );
 
 pub(super) static UNREAD: Metric = Metric::gauge(
     "cgroup_unread_seconds",
     Unit::Seconds,
-    "Time up to the job's end that no reading covers, as its cgroup was removed before the last one.",
+    "Time before the job's end that no reading covers, because its cgroup was removed before the last reading.",
 );
 
 pub(super) static CPU: Metric =
@@ -45,28 +45,28 @@ pub(super) static CPU_SYSTEM: Metric = micros(
 );
 pub(super) static PERIODS: Metric = count(
     "cgroup_cpu_periods_total",
-    "Periods of the job's own processor limit in which it wanted to run; 0 without a limit.",
+    "Periods of the job's own processor limit in which it was ready to run; 0 without a limit.",
 );
 pub(super) static THROTTLED_PERIODS: Metric = count(
     "cgroup_cpu_throttled_periods_total",
-    "The part of cgroup_cpu_periods_total in which the limit was used up.",
+    "The part of cgroup_cpu_periods_total in which the limit was reached.",
 );
 pub(super) static THROTTLED: Metric = micros(
     "cgroup_cpu_throttled_seconds_total",
-    "Time held back by the processor limit, summed over processors: it can pass the time that went by.",
+    "Time throttled by the processor limit, summed over processors: it can exceed elapsed time.",
 );
 pub(super) static BURSTS: Metric = count(
     "cgroup_cpu_bursts_total",
-    "Periods in which more than the limit was used, out of what had been saved.",
+    "Periods in which the job exceeded the limit by using quota saved earlier.",
 );
 pub(super) static BURST: Metric =
     micros("cgroup_cpu_burst_seconds_total", "Time above the limit in bursts.");
 
 pub(super) static MEMORY: Metric =
-    bytes("cgroup_memory_bytes", "Memory charged to the job, page cache included.");
+    bytes("cgroup_memory_bytes", "Memory charged to the job, including page cache.");
 pub(super) static MEMORY_PEAK: Metric = bytes(
     "cgroup_memory_peak_bytes",
-    "Largest cgroup_memory_bytes since the job's cgroup was made.",
+    "Largest cgroup_memory_bytes since the job's cgroup was created.",
 );
 pub(super) static MEMORY_LIMIT: Metric = bytes(
     "cgroup_memory_limit_bytes",
@@ -74,22 +74,22 @@ pub(super) static MEMORY_LIMIT: Metric = bytes(
 );
 pub(super) static LIMIT_HITS: Metric = count(
     "cgroup_memory_limit_hits_total",
-    "Times that the memory limit was met, so that something had to be given back.",
+    "Times that memory use reached the limit and the kernel had to reclaim memory.",
 );
 pub(super) static OOM_KILLS: Metric =
-    count("cgroup_oom_kills_total", "Processes killed as the memory was out.");
+    count("cgroup_oom_kills_total", "Processes killed by the OOM killer.");
 pub(super) static OOM_CHARGED: Metric = bytes(
     "cgroup_oom_charged_bytes",
     "Memory charged to the job when the kernel killed a task at the job's own limit.",
 );
 pub(super) static OOM_PART: Metric = bytes(
     "cgroup_oom_part_bytes",
-    "Memory of a killed task of the job, or of a cgroup below the job's at whose limit it was killed.",
+    "Memory of a task of the job that was killed, or of the full cgroup below the job's that caused the kill.",
 );
 pub(super) static SWAP: Metric = bytes("cgroup_memory_swap_bytes", "Memory swapped out.");
 pub(super) static SWAP_PEAK: Metric = bytes(
     "cgroup_memory_swap_peak_bytes",
-    "Largest cgroup_memory_swap_bytes since the job's cgroup was made.",
+    "Largest cgroup_memory_swap_bytes since the job's cgroup was created.",
 );
 pub(super) static SWAP_LIMIT: Metric = bytes(
     "cgroup_memory_swap_limit_bytes",
@@ -109,24 +109,24 @@ pub(super) static READ_BYTES: Metric =
     bytes_total("cgroup_io_read_bytes_total", "Bytes read from the disk.");
 pub(super) static WRITE_BYTES: Metric = bytes_total(
     "cgroup_io_write_bytes_total",
-    "Bytes written to the disk; version 1 leaves out what the kernel writes later from the page cache.",
+    "Bytes written to the disk; version 1 excludes data that the kernel writes later from the page cache.",
 );
 pub(super) static DISCARD_BYTES: Metric =
-    bytes_total("cgroup_io_discard_bytes_total", "Bytes given back to the disk.");
+    bytes_total("cgroup_io_discard_bytes_total", "Bytes returned to the disk.");
 pub(super) static READS: Metric = count("cgroup_io_reads_total", "Read operations on the disk.");
 pub(super) static WRITES: Metric = count("cgroup_io_writes_total", "Write operations on the disk.");
 pub(super) static DISCARDS: Metric =
     count("cgroup_io_discards_total", "Discard operations on the disk.");
 
-pub(super) static TASKS: Metric = gauge("cgroup_tasks", "Tasks of the job, every thread counted.");
+pub(super) static TASKS: Metric = gauge("cgroup_tasks", "Tasks of the job, counting every thread.");
 pub(super) static TASKS_PEAK: Metric =
-    gauge("cgroup_tasks_peak", "Largest cgroup_tasks since the job's cgroup was made.");
+    gauge("cgroup_tasks_peak", "Largest cgroup_tasks since the job's cgroup was created.");
 pub(super) static TASKS_LIMIT: Metric =
     gauge("cgroup_tasks_limit", "Limit of cgroup_tasks; no sample where there is none.");
 
 pub(super) static CPU_SOME: Metric = micros(
     "cgroup_pressure_cpu_some_seconds_total",
-    "Time that at least one task of the job waited for a processor.",
+    "Time in which at least one task of the job waited for a processor.",
 );
 pub(super) static CPU_FULL: Metric = micros(
     "cgroup_pressure_cpu_full_seconds_total",
@@ -134,19 +134,19 @@ pub(super) static CPU_FULL: Metric = micros(
 );
 pub(super) static MEMORY_SOME: Metric = micros(
     "cgroup_pressure_memory_some_seconds_total",
-    "Time that at least one task of the job waited for memory.",
+    "Time in which at least one task of the job waited for memory.",
 );
 pub(super) static MEMORY_FULL: Metric = micros(
     "cgroup_pressure_memory_full_seconds_total",
-    "The part of cgroup_pressure_memory_some_seconds_total in which no task of the job could go on.",
+    "The part of cgroup_pressure_memory_some_seconds_total in which no task of the job could continue.",
 );
 pub(super) static IO_SOME: Metric = micros(
     "cgroup_pressure_io_some_seconds_total",
-    "Time that at least one task of the job waited for a disk.",
+    "Time in which at least one task of the job waited for a disk.",
 );
 pub(super) static IO_FULL: Metric = micros(
     "cgroup_pressure_io_full_seconds_total",
-    "The part of cgroup_pressure_io_some_seconds_total in which no task of the job could go on.",
+    "The part of cgroup_pressure_io_some_seconds_total in which no task of the job could continue.",
 );
 
 pub(super) static UNIT_CPU: Metric = micros(
@@ -155,7 +155,7 @@ pub(super) static UNIT_CPU: Metric = micros(
 );
 pub(super) static UNIT_MEMORY: Metric = bytes(
     "cgroup_unit_memory_bytes",
-    "Memory charged to a service or session, page cache included.",
+    "Memory charged to a service or session, including page cache.",
 );
 pub(super) static UNIT_READ_BYTES: Metric = bytes_total(
     "cgroup_unit_io_read_bytes_total",
@@ -170,10 +170,10 @@ macro_rules! lines {
     (beside $($beside:ident)*; $($name:ident = $key:ident, $metric:expr;)*) => {
         $(static $name: Metric = $metric;)*
 
-        /// What is told of `memory.stat`, in its order: the line, and as which metric.
+                /// The reported lines of `memory.stat`, in its order, with their metrics.
         pub(super) static LINES: &[(MemoryKey, &Metric)] = &[
             $((MemoryKey::$key, &$name),)*
-            // Version 2 has a file of its own for it.
+                        // Version 2 has a separate file for it.
             (MemoryKey::Swap, &SWAP),
         ];
 
@@ -193,7 +193,7 @@ lines! {
         "cgroup_memory_anon_bytes",
         "Anonymous memory: heaps, stacks, private mappings.",
     );
-    FILE = File, bytes("cgroup_memory_file_bytes", "Page cache, shared memory included.");
+    FILE = File, bytes("cgroup_memory_file_bytes", "Page cache, including shared memory.");
     KERNEL = Kernel, bytes("cgroup_memory_kernel_bytes", "Memory of the kernel for the job.");
     SOCKET = Socket, bytes("cgroup_memory_socket_bytes", "Buffers of the job's sockets.");
     SHMEM = Shmem, bytes(
@@ -207,11 +207,11 @@ lines! {
     DIRTY = Dirty, bytes("cgroup_memory_dirty_bytes", "Page cache that differs from the disk.");
     WRITEBACK = Writeback, bytes(
         "cgroup_memory_writeback_bytes",
-        "Page cache on its way to the disk.",
+        "Page cache being written to the disk.",
     );
     SWAP_CACHED = SwapCached, bytes(
         "cgroup_memory_swap_cached_bytes",
-        "Memory that is swapped out and still in memory as well.",
+        "Memory that is both swapped out and still in memory.",
     );
     ANON_HUGE = AnonHuge, bytes(
         "cgroup_memory_anon_huge_bytes",
@@ -219,42 +219,42 @@ lines! {
     );
     INACTIVE_ANON = InactiveAnon, bytes(
         "cgroup_memory_inactive_anon_bytes",
-        "Anonymous memory and tmpfs not used of late.",
+        "Anonymous memory and tmpfs not used recently.",
     );
     ACTIVE_ANON = ActiveAnon, bytes(
         "cgroup_memory_active_anon_bytes",
-        "Anonymous memory and tmpfs used of late.",
+        "Anonymous memory and tmpfs used recently.",
     );
     INACTIVE_FILE = InactiveFile, bytes(
         "cgroup_memory_inactive_file_bytes",
-        "Page cache of files not used of late.",
+        "Page cache of files not used recently.",
     );
     ACTIVE_FILE = ActiveFile, bytes(
         "cgroup_memory_active_file_bytes",
-        "Page cache of files used of late.",
+        "Page cache of files used recently.",
     );
-    UNEVICTABLE = Unevictable, bytes("cgroup_memory_unevictable_bytes", "Memory that is locked.");
+    UNEVICTABLE = Unevictable, bytes("cgroup_memory_unevictable_bytes", "Locked memory.");
     REFAULT_ANON = RefaultAnon, count(
         "cgroup_refaults_anon_total",
-        "Anonymous pages needed again soon after they were taken away.",
+        "Anonymous pages needed again soon after their eviction.",
     );
     REFAULT_FILE = RefaultFile, count(
         "cgroup_refaults_file_total",
-        "Pages of files needed again soon after they were taken away.",
+        "Pages of files needed again soon after their eviction.",
     );
     SWAPPED_IN = SwappedIn, count("cgroup_pages_swapped_in_total", "Pages read back from swap.");
     SWAPPED_OUT = SwappedOut, count("cgroup_pages_swapped_out_total", "Pages written to swap.");
     CHARGED = Charged, count(
         "cgroup_memory_charges_total",
-        "Times that a page, or a folio of several, was charged to the job: version 1's pgpgin, though nothing is read.",
+        "Charges of a page, or of a folio of several pages, to the job: version 1's pgpgin, although nothing is read.",
     );
     UNCHARGED = Uncharged, count(
         "cgroup_memory_uncharges_total",
-        "Times that a page, or a folio of several, was given back by the job: version 1's pgpgout.",
+        "Releases of a page, or of a folio of several pages, by the job: version 1's pgpgout.",
     );
     FAULTS = Faults, count(
         "cgroup_page_faults_total",
-        "Page faults; less the major ones, they are the minor ones.",
+        "Page faults, both minor and major.",
     );
     MAJOR_FAULTS = MajorFaults, count(
         "cgroup_page_faults_major_total",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_told_once_and_events_are_counters() {
+    fn every_line_is_reported_once_and_events_are_counters() {
         for key in MemoryKey::ALL {
             assert_eq!(LINES.iter().filter(|(known, _)| known == key).count(), 1, "{key:?}");
         }

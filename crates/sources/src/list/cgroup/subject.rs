@@ -1,73 +1,73 @@
 //! A job or a unit, and the files of its cgroups.
 
 use super::below::Below;
-use super::files::{File, Look, Only, Part, Telling};
+use super::files::{File, Look, Only, Output, Part};
 use cgroups::{Hierarchy, JobDir};
 use kernel::{KeptFile, ReadError, Root, cgroup};
 use model::Timestamp;
 use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
 
-/// How long after a cgroup was made its files may still come: a scheduler enables controllers once
-/// it is there.
+/// Time after the creation of a cgroup in which its files may still appear: a scheduler enables controllers
+/// afterwards.
 const NEW_US: i64 = 30 * Timestamp::SECOND;
 
-/// How long between two looks at all that is looked at: a second, one of which may begin a little early.
+/// Interval of looks at the files of [`Look::EachSecond`]: 1 s, less tolerance for a look that begins early.
 const LOOK_ALL_US: u64 = 900_000;
 
-/// Longest text that is kept from a look: 100 disks of a job.
+/// Maximum text kept from a look: 100 disks of a job.
 const LAST_BYTES_MAX: usize = 16 << 10;
 
-/// How many files are kept open, and how many may be.
+/// Number of files kept open, and its limit.
 #[derive(Debug)]
 pub(super) struct Budget {
     pub(super) kept: usize,
     pub(super) kept_max: usize,
-    /// Readings for which a file was opened as no more may be kept.
+    /// Readings that opened a file because the limit was reached.
     pub(super) unkept: u64,
 }
 
-/// What reading needs beside the subject.
+/// Parameters of a reading, common to all subjects.
 pub(super) struct Reading<'a> {
     pub(super) root: &'a Root,
     pub(super) now: Timestamp,
-    /// It is one of a burst, whose samples are kept back.
+    /// This is a reading of a burst; its samples are held back.
     pub(super) is_between: bool,
-    /// Which family of version 1's files of transfers counts.
+    /// The family of version 1's transfer files that counts.
     pub(super) blkio: Option<usize>,
     pub(super) budget: &'a mut Budget,
     pub(super) path: &'a mut String,
     pub(super) text: &'a mut Vec<u8>,
 }
 
-/// A job's or unit's files.
+/// The cgroup files of a job or unit.
 #[derive(Debug)]
 pub(super) struct Subject {
     created: Timestamp,
     dirs: Vec<JobDir>,
     slots: Vec<Slot>,
-    /// Of version 1, kills in the directories below the job's.
+    /// Version 1: kills in the directories below the job's.
     below: Below,
-    /// Since when they count, and what had been counted then, of a job that is older than its first reading: what
-    /// went with directories that are gone is not known.
+    /// For a job older than its first reading: start of the count of these kills, and the kills before
+    /// it. Kills in directories removed earlier are unknown.
     below_since: Option<(Timestamp, u64)>,
-    /// Whether they were looked at.
+    /// Whether these directories were read.
     is_below_known: bool,
-    /// When all was looked at last.
+    /// Time of the last look at all files.
     looked: Timestamp,
     last_reading: LastReading,
 }
 
-/// What is known of the end of a job: whether everything it used was read before its cgroup went.
+/// The end of a job: whether a reading covers all its use up to the removal of its cgroup.
 #[derive(Debug, Default)]
 struct LastReading {
-    /// When the first file, which has processor time, was read last; `None`: never.
+    /// Time of the last reading of the first file, which has processor time.
     at: Option<Timestamp>,
-    /// A hash of what that reading found.
+    /// Hash of the text of that reading.
     found: u64,
-    /// The same hash, of a reading made when the last process had ended.
+    /// Hash of the text of a reading after the last process ended.
     complete: Option<u64>,
-    /// That file is gone.
+    /// The first file is gone.
     is_gone: bool,
     is_reported: bool,
 }
@@ -83,37 +83,37 @@ impl LastReading {
 #[derive(Debug)]
 struct Slot {
     file: &'static File,
-    /// Place in the list of directories.
+    /// Index in the list of directories.
     dir: usize,
     state: State,
-    /// What it said since it was told last, as a look between two readings found it; empty: nothing.
+    /// Text of the last look, if it is newer than the last pushed one; else empty.
     last: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// To be opened.
+    /// Not opened yet.
     Closed,
     Kept(KeptFile),
-    /// Not there.
+    /// The file does not exist.
     Absent,
-    /// Its cgroup was removed while it was open: what has its path from now on is another run's.
+    /// The cgroup was removed while the file was open: a new file at this path belongs to another run.
     Gone,
-    /// Closed to us.
+    /// The agent may not open it.
     Denied,
 }
 
-/// What came of a file.
+/// Outcome of reading a file.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Told,
+    Pushed,
     Absent,
     Denied,
     Broken(String),
 }
 
 impl Subject {
-    /// The files that a cgroup has by its directories.
+    /// The files of a cgroup with these directories.
     pub(super) fn new(created: Timestamp, dirs: &[JobDir], files: &'static [File]) -> Self {
         let in_hierarchy = |hierarchy| dirs.iter().position(|dir| dir.hierarchy == hierarchy);
         let slot = |file: &'static File| {
@@ -136,14 +136,14 @@ impl Subject {
         }
     }
 
-    /// Whether this is the cgroup made then, with these directories or some that have gone since, or all. What was
-    /// counted by the files of one hierarchy is not counted on by those of another, which count by another clock.
+    /// Whether this is the cgroup created at that time, with all or some of its directories. Counts from
+    /// files of one hierarchy are not continued by files of another, which count by another clock.
     pub(super) fn is(&self, created: Timestamp, dirs: &[JobDir]) -> bool {
         self.created == created && dirs.iter().all(|dir| self.dirs.contains(dir))
     }
 
-    /// It has these directories now. What has the path of one that has gone is another run's, and is not read; what
-    /// the last look found in it is told.
+    /// Restricts the subject to these directories. A new directory at the path of a removed one belongs
+    /// to another run and is not read; values of the last look in the removed one are still pushed.
     pub(super) fn keep_to(&mut self, dirs: &[JobDir], budget: &mut Budget) {
         for slot in &mut self.slots {
             if !self.dirs.get(slot.dir).is_some_and(|dir| dirs.contains(dir)) {
@@ -160,7 +160,7 @@ impl Subject {
         }
     }
 
-    /// Tries again what was absent or denied.
+    /// Retries absent and denied files.
     fn retry(&mut self) {
         for slot in &mut self.slots {
             if matches!(slot.state, State::Absent | State::Denied) {
@@ -169,11 +169,11 @@ impl Subject {
         }
     }
 
-    /// Reads every file and tells what it says; `outcome` is shown what came of each.
+    /// Reads every file and pushes its values; calls `outcome` with the outcome of each.
     pub(super) fn read(
         &mut self,
         reading: &mut Reading<'_>,
-        telling: &mut Telling<'_, '_>,
+        output: &mut Output<'_, '_>,
         mut outcome: impl FnMut(Part, Outcome),
     ) {
         if reading.now.since(self.created) < NEW_US {
@@ -181,7 +181,7 @@ impl Subject {
         }
         self.look_below(reading);
         let (start, before) = self.below_since.unwrap_or((self.created, 0));
-        telling.kills_below = (self.below.kills().saturating_sub(before), start);
+        output.kills_below = (self.below.kills().saturating_sub(before), start);
         let mut gone = None;
         let mut is_first = true;
         for slot in &mut self.slots {
@@ -199,18 +199,18 @@ impl Subject {
                 }
             }
             if matches!(read, Ok(false)) {
-                // Its cgroup was removed: what a look found there is the last that was counted.
+                // The cgroup was removed: the text of the last look has its final values.
                 reading.text.clone_from(&slot.last);
             }
             if !reading.is_between {
                 slot.last.clear();
             } else if matches!(read, Ok(true)) {
-                // What it tells may never be sent.
+                // The samples of this reading may never be sent.
                 slot.keep(reading.text);
             }
             let came = match read {
-                Ok(true) => slot.tell(telling, reading),
-                Ok(false) if !reading.text.is_empty() => slot.tell(telling, reading),
+                Ok(true) => slot.push(output, reading),
+                Ok(false) if !reading.text.is_empty() => slot.push(output, reading),
                 Ok(false) => Outcome::Absent,
                 Err(ReadError::Denied { .. }) => Outcome::Denied,
                 Err(error) => Outcome::Broken(error.to_string()),
@@ -227,12 +227,12 @@ impl Subject {
         }
     }
 
-    /// The job ended, or its last process did, and was just read: the seconds before its end that no reading covers,
-    /// once, where its cgroup was removed before.
+    /// To be called after the reading at the end of a job or of its last process. Returns the seconds
+    /// before the end that no reading covers, once, if the cgroup was removed before.
     pub(super) fn unread_seconds(&mut self, now: Timestamp) -> Option<f64> {
         let last = &mut self.last_reading;
         if !last.is_gone && !self.slots.is_empty() {
-            // Where nothing runs afterwards, this reading was the last that was needed.
+            // If no process runs afterwards, this reading is complete.
             last.complete = last.at.filter(|at| *at == now).map(|_| last.found);
             return None;
         }
@@ -242,15 +242,15 @@ impl Subject {
         Some(now.since(last.at.unwrap_or(self.created)).max(0) as f64 / 1e6)
     }
 
-    /// Keeps what the files say whose values are lost with the cgroup: processor time, memory and kills at each look,
-    /// transfers, which cost more to read and are mostly counted when they reach a disk, once a second. The next
-    /// reading reports it where the cgroup was removed meanwhile, as schedulers do within milliseconds of a job's last
-    /// process.
+    /// Keeps the text of files with values that are lost with the cgroup. Processor time, memory and
+    /// kills are read at each look. Transfers are read once a second: they cost more, and mostly count
+    /// when they reach a disk. The next reading reports these values if the cgroup was removed meanwhile,
+    /// as schedulers do within milliseconds of a job's last process.
     pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
         if reading.now.since(self.created) < NEW_US {
             self.retry();
         }
-        // A clock that was set back has not looked either.
+        // After a clock was set back, a look is due.
         let all = reading.now.since(self.looked).unsigned_abs() >= LOOK_ALL_US;
         if all {
             self.looked = reading.now;
@@ -273,24 +273,24 @@ impl Subject {
         }
     }
 
-    /// When the cgroup was made.
-    /// Limits how many directories below the job's are looked at.
+    /// Limits the number of tracked directories below the job's.
     pub(super) fn limit_below(&mut self, directories_max: usize) {
         self.below.limit(directories_max);
     }
 
+    /// Creation time of the cgroup.
     pub(super) const fn created(&self) -> Timestamp {
         self.created
     }
 
-    /// Its directories in which memory is counted, also those that are gone.
+    /// Its directories in the memory hierarchy, including removed ones.
     pub(super) fn memory_dirs(&self) -> impl Iterator<Item = &str> {
         let counts =
             |dir: &&JobDir| matches!(dir.hierarchy, Hierarchy::Memory | Hierarchy::Unified);
         self.dirs.iter().filter(counts).map(|dir| dir.path.as_str())
     }
 
-    /// Looks at the directories below version 1's directory of memory, each of which counts its own kills.
+    /// Reads the kill counts of the directories below version 1's memory directory.
     fn look_below(&mut self, reading: &mut Reading<'_>) {
         let memory = self.slots.iter().find(|slot| slot.file.only == Only::WithBelow);
         let Some(dir) = memory.and_then(|slot| self.dirs.get(slot.dir)) else { return };
@@ -310,23 +310,23 @@ impl Slot {
         }
     }
 
-    /// Keeps what was not told, or may not have been.
+    /// Keeps a text with values that were not pushed, or may never be sent.
     fn keep(&mut self, text: &Vec<u8>) {
         if self.file.look != Look::No && text.len() <= LAST_BYTES_MAX {
             self.last.clone_from(text);
         }
     }
 
-    /// Tells what the text says.
-    fn tell(&self, telling: &mut Telling<'_, '_>, reading: &Reading<'_>) -> Outcome {
-        match (self.file.push)(telling, reading.text) {
-            Ok(true) => Outcome::Told,
+    /// Pushes the values of the text.
+    fn push(&self, output: &mut Output<'_, '_>, reading: &Reading<'_>) -> Outcome {
+        match (self.file.push)(output, reading.text) {
+            Ok(true) => Outcome::Pushed,
             Ok(false) => Outcome::Absent,
             Err(error) => Outcome::Broken(format!("/{}: {error}", reading.path)),
         }
     }
 
-    /// Reads the file's text; false if there is none.
+    /// Reads the file's text; false if the file does not exist.
     fn text(&mut self, dir: &JobDir, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
         reading.path.clear();
         reading.path.push_str(&dir.path);

@@ -1,4 +1,4 @@
-//! The source on trees of files.
+//! Tests of the source on trees of files.
 
 mod looks;
 mod numa;
@@ -21,7 +21,7 @@ struct Machine {
     sink: Sink,
     source: Option<Box<dyn Source>>,
     now: Timestamp,
-    /// A reading is one of a burst.
+    /// Whether the next reading belongs to a burst.
     is_between: bool,
 }
 
@@ -90,7 +90,7 @@ impl Machine {
         self.act(jobs, |source, cx, out| source.collect(cx, out)).unwrap()
     }
 
-    /// The kills of a job at the first reading of an agent, and since when they count.
+    /// OOM kills of a job at the first reading of a restarted agent, and their start.
     fn restarted(
         &mut self,
         jobs: &Jobs,
@@ -176,7 +176,7 @@ fn version_2() {
     ] {
         machine.write(&format!("u/job_1/{file}"), text);
     }
-    let told = machine.tick(&one_job(VERSION_2));
+    let samples = machine.tick(&one_job(VERSION_2));
     for (name, value) in [
         ("cgroup_cpu_seconds_total", 1.5),
         ("cgroup_cpu_user_seconds_total", 1.0),
@@ -201,10 +201,10 @@ fn version_2() {
         ("cgroup_pressure_cpu_full_seconds_total", 0.000_001),
         ("cgroup_jobs", 1.0),
     ] {
-        assert_eq!(told.get(name), Some(&value), "{name}");
+        assert_eq!(samples.get(name), Some(&value), "{name}");
     }
-    assert!(!told.contains_key("cgroup_memory_limit_bytes"), "`max` is no limit");
-    assert!(!told.keys().any(|name| name.contains("dm-0")), "it counts the same bytes again");
+    assert!(!samples.contains_key("cgroup_memory_limit_bytes"), "`max` means no limit");
+    assert!(!samples.keys().any(|name| name.contains("dm-0")), "it would count the bytes twice");
     for part in ["cpu", "throttling", "memory", "oom_kills", "io", "tasks", "pressure"] {
         assert_eq!(machine.state(part), "ok", "{part}");
     }
@@ -238,7 +238,7 @@ fn version_1() {
     ] {
         machine.write(file, text);
     }
-    let told = machine.tick(&one_job(&[Blkio, Cpu, Cpuacct, Memory, Pids]));
+    let samples = machine.tick(&one_job(&[Blkio, Cpu, Cpuacct, Memory, Pids]));
     for (name, value) in [
         ("cgroup_cpu_seconds_total", 1.5),
         ("cgroup_cpu_user_seconds_total", 1.0),
@@ -255,7 +255,7 @@ fn version_1() {
         (r#"cgroup_io_reads_total{"disk": "sda"}"#, 1.0),
         ("cgroup_tasks", 3.0),
     ] {
-        assert_eq!(told.get(name), Some(&value), "{name}");
+        assert_eq!(samples.get(name), Some(&value), "{name}");
     }
     for name in [
         "cgroup_memory_limit_bytes",
@@ -263,29 +263,29 @@ fn version_1() {
         "cgroup_cpu_bursts_total",
         "cgroup_memory_file_bytes",
     ] {
-        assert!(!told.contains_key(name), "{name}");
+        assert!(!samples.contains_key(name), "{name}");
     }
     assert_eq!((machine.state("io"), machine.state("pressure")), ("ok", "absent"));
 }
 
 #[test]
-fn a_hybrid_machine_tells_each_thing_once() {
+fn a_hybrid_machine_reports_each_value_once() {
     use Hierarchy::{Cpuacct, Memory, Unified};
     let mut machine = Machine::new(&[]);
     machine.write("cpuacct/job_1/cpuacct.usage", "2000000000\n");
     machine.write("memory/job_1/memory.usage_in_bytes", "1\n");
     machine.write("u/job_1/cpu.stat", "usage_usec 7\nuser_usec 7\nsystem_usec 0\n");
     machine.write("u/job_1/io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n");
-    let told = machine.tick(&one_job(&[Unified, Cpuacct, Memory]));
-    assert_eq!(told["cgroup_cpu_seconds_total"], 2.0);
-    assert_eq!(told["cgroup_pressure_io_some_seconds_total"], 0.000_005);
-    assert!(!told.contains_key("cgroup_cpu_user_seconds_total"));
+    let samples = machine.tick(&one_job(&[Unified, Cpuacct, Memory]));
+    assert_eq!(samples["cgroup_cpu_seconds_total"], 2.0);
+    assert_eq!(samples["cgroup_pressure_io_some_seconds_total"], 0.000_005);
+    assert!(!samples.contains_key("cgroup_cpu_user_seconds_total"));
     assert_eq!((machine.state("cpu"), machine.state("pressure")), ("ok", "ok"));
     assert_eq!((machine.state("throttling"), machine.state("io")), ("absent", "absent"));
 }
 
 #[test]
-fn where_version_1_does_not_count_transfers_they_are_absent_and_not_0() {
+fn transfers_that_version_1_does_not_count_are_absent_not_0() {
     let mut machine = Machine::new(&[]);
     machine.write("blkio/blkio.throttle.io_service_bytes_recursive", "Total 0\n");
     machine.write(
@@ -294,13 +294,13 @@ fn where_version_1_does_not_count_transfers_they_are_absent_and_not_0() {
     );
     machine.write("blkio/job_1/blkio.throttle.io_serviced_recursive", "Total 0\n");
     machine.write("cpuacct/job_1/cpuacct.usage", "1\n");
-    let told = machine.tick(&one_job(&[Hierarchy::Blkio, Hierarchy::Cpuacct]));
-    assert!(!told.keys().any(|name| name.contains("_io_")), "{told:?}");
+    let samples = machine.tick(&one_job(&[Hierarchy::Blkio, Hierarchy::Cpuacct]));
+    assert!(!samples.keys().any(|name| name.contains("_io_")), "{samples:?}");
     assert_eq!(machine.state("io"), "absent");
 }
 
 #[test]
-fn kills_that_version_1_counts_below_the_job_are_the_jobs() {
+fn version_1_kills_below_the_job_are_attributed_to_the_job() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(&[Hierarchy::Memory]);
     let kills = |machine: &Machine, dir: &str, kills: u64| {
@@ -312,7 +312,7 @@ fn kills_that_version_1_counts_below_the_job_are_the_jobs() {
     kills(&machine, "/step_0", 1);
     kills(&machine, "/step_0/task_0", 2);
     assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 3.0);
-    // The count goes with the directory.
+    // The directory's count disappears with the directory.
     std::fs::remove_dir_all(machine.dir.path().join("memory/job_1/step_0")).unwrap();
     kills(&machine, "/step_1", 0);
     assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 3.0);
@@ -320,7 +320,7 @@ fn kills_that_version_1_counts_below_the_job_are_the_jobs() {
     machine.act(&jobs, |source, cx, out| source.drain(cx, out)).unwrap();
     std::fs::remove_dir_all(machine.dir.path().join("memory/job_1")).unwrap();
     let last = machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
-    assert_eq!(last["cgroup_oom_kills_total"], 7.0, "the last look saw them");
+    assert_eq!(last["cgroup_oom_kills_total"], 7.0, "the kills of the last look");
 }
 
 #[test]
@@ -330,23 +330,23 @@ fn kills_before_the_first_reading_of_a_job_with_steps_are_not_counted_twice() {
     machine.write("memory/job_1/memory.oom_control", "oom_kill 0\n");
     machine.write("memory/job_1/step_0/memory.oom_control", "oom_kill 5\n");
     let start = machine.now;
-    let told = machine.restarted(&jobs, |source, cx, out| source.collect(cx, out));
-    assert_eq!(told, Some((0.0, Some(start))), "an earlier start of the agent has sent five");
+    let samples = machine.restarted(&jobs, |source, cx, out| source.collect(cx, out));
+    assert_eq!(samples, Some((0.0, Some(start))), "the agent sent five before its restart");
 }
 
 #[test]
-fn a_job_without_a_process_gives_no_sample_and_its_first_has_everything() {
+fn a_job_without_a_process_gives_no_sample_and_its_first_sample_is_complete() {
     let mut machine = Machine::new(&[]);
     machine.write("u/job_1/cpu.stat", "usage_usec 0\nuser_usec 0\nsystem_usec 0\n");
     let mut waiting = job(1, VERSION_2);
     waiting.populated = false;
-    let told = machine.tick(&Jobs::new(vec![waiting], Vec::new()));
-    assert_eq!(told.keys().collect::<Vec<_>>(), ["cgroup_jobs"]);
+    let samples = machine.tick(&Jobs::new(vec![waiting], Vec::new()));
+    assert_eq!(samples.keys().collect::<Vec<_>>(), ["cgroup_jobs"]);
     assert_eq!(machine.state("cpu"), "unknown");
     machine.write("u/job_1/cpu.stat", "usage_usec 300000\nuser_usec 300000\nsystem_usec 0\n");
-    let told = machine.tick(&one_job(VERSION_2));
-    assert_eq!(told["cgroup_cpu_seconds_total"], 0.3);
-    // A job that is newer than the tick gives its first sample with the next one.
+    let samples = machine.tick(&one_job(VERSION_2));
+    assert_eq!(samples["cgroup_cpu_seconds_total"], 0.3);
+    // A job created after the tick's time gives its first sample with the next tick.
     let mut new = job(2, VERSION_2);
     new.created = machine.now.plus(1);
     machine.write("u/job_2/cpu.stat", "usage_usec 1\nuser_usec 1\nsystem_usec 0\n");
@@ -354,7 +354,7 @@ fn a_job_without_a_process_gives_no_sample_and_its_first_has_everything() {
 }
 
 #[test]
-fn the_last_reading_and_what_comes_after() {
+fn after_the_last_reading_a_removed_cgroup_gives_no_sample() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
     machine.write("u/job_1/cpu.stat", "usage_usec 1000000\nuser_usec 1\nsystem_usec 0\n");
@@ -373,30 +373,30 @@ fn the_last_reading_and_what_comes_after() {
             .is_empty()
     );
     machine.write("u/job_1/cpu.stat", "usage_usec 5\nuser_usec 5\nsystem_usec 0\n");
-    let told = machine.tick(&jobs);
+    let samples = machine.tick(&jobs);
     assert!(
-        !told.contains_key("cgroup_cpu_seconds_total"),
-        "what has the path now is another run's"
+        !samples.contains_key("cgroup_cpu_seconds_total"),
+        "the path now belongs to another run"
     );
-    let told = machine.tick(&Jobs::default());
-    assert_eq!(told["cgroup_jobs"], 0.0);
+    let samples = machine.tick(&Jobs::default());
+    assert_eq!(samples["cgroup_jobs"], 0.0);
 }
 
 #[test]
-fn what_one_hierarchy_counted_no_other_counts_on() {
+fn a_counter_of_one_hierarchy_is_not_continued_by_another() {
     use Hierarchy::{Cpuacct, Memory, Unified};
     let mut machine = Machine::new(&[]);
     machine.write("cpuacct/job_1/cpuacct.stat", "user 663\nsystem 20\n");
     machine.write("memory/job_1/memory.usage_in_bytes", "1\n");
     machine
         .write("u/job_1/cpu.stat", "usage_usec 6800000\nuser_usec 6627321\nsystem_usec 172679\n");
-    let told = machine.tick(&one_job(&[Unified, Cpuacct, Memory]));
-    assert_eq!(told["cgroup_cpu_user_seconds_total"], 6.63);
-    // The job ends hierarchy by hierarchy.
+    let samples = machine.tick(&one_job(&[Unified, Cpuacct, Memory]));
+    assert_eq!(samples["cgroup_cpu_user_seconds_total"], 6.63);
+    // The job's directories disappear one hierarchy after the other.
     machine.remove("cpuacct/job_1/cpuacct.stat");
-    let told = machine.tick(&one_job(&[Unified, Memory]));
-    assert!(!told.contains_key("cgroup_cpu_user_seconds_total"), "{told:?}");
-    assert_eq!(told["cgroup_memory_bytes"], 1.0);
+    let samples = machine.tick(&one_job(&[Unified, Memory]));
+    assert!(!samples.contains_key("cgroup_cpu_user_seconds_total"), "{samples:?}");
+    assert_eq!(samples["cgroup_memory_bytes"], 1.0);
 }
 
 #[test]
@@ -422,12 +422,12 @@ fn a_controller_that_is_enabled_later_is_found() {
 }
 
 #[test]
-fn nonsense_is_told_and_hides_nothing_else() {
+fn an_invalid_file_is_reported_and_hides_no_other() {
     let mut machine = Machine::new(&[]);
     machine.write("u/job_1/cpu.stat", "usage_usec x\n");
     machine.write("u/job_1/memory.current", "5\n");
-    let told = machine.tick(&one_job(VERSION_2));
-    assert_eq!(told["cgroup_memory_bytes"], 5.0);
+    let samples = machine.tick(&one_job(VERSION_2));
+    assert_eq!(samples["cgroup_memory_bytes"], 5.0);
     assert_eq!(machine.state("cpu"), "broken");
     machine.remove("u/job_1/memory.current");
     let error =
@@ -445,8 +445,7 @@ fn files_past_the_limit_are_opened_for_each_reading_and_counted() {
         machine.write(&format!("u/job_{id}/memory.current"), "1\n");
     }
     let jobs = Jobs::new(vec![job(1, VERSION_2), job(2, VERSION_2)], Vec::new());
-    // `cpu.stat` is read for processor time and for throttling, which is absent here but read all
-    // the same.
+    // `cpu.stat` is read twice: for processor time, and for throttling, which is absent here.
     let first = machine.tick(&jobs)["cgroup_unkept_reads_total"];
     let second = machine.tick(&jobs)["cgroup_unkept_reads_total"];
     assert_eq!((first, second), (5.0, 10.0));
@@ -454,7 +453,7 @@ fn files_past_the_limit_are_opened_for_each_reading_and_counted() {
     let third = machine.tick(&one)["cgroup_unkept_reads_total"];
     assert_eq!(
         third, 11.0,
-        "the files of the job that went are closed, those of the other one kept"
+        "the files of the removed job are closed, those of the other kept open"
     );
     let mut generous = Machine::new(&[]);
     generous.write("u/job_1/pids.current", "1\n");
@@ -462,7 +461,7 @@ fn files_past_the_limit_are_opened_for_each_reading_and_counted() {
 }
 
 #[test]
-fn units_are_parts_of_the_device() {
+fn units_are_reported_as_parts_of_the_device() {
     let mut machine = Machine::new(&[]);
     let unit =
         |name: &str| UnitCgroup { name: name.into(), dirs: dirs(VERSION_2, name), created: MADE };
@@ -471,7 +470,7 @@ fn units_are_parts_of_the_device() {
     machine.write("u/ssh.service/io.stat", "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n253:0 rbytes=10 wbytes=20 rios=1 wios=2\n8:16 rbytes=1 wbytes=2 rios=1 wios=2\n");
     machine.write("u/x.service/cpu.stat", "usage_usec 5\nuser_usec 5\nsystem_usec 0\n");
     let jobs = Jobs::new(Vec::new(), vec![unit("ssh.service"), unit("x.service")]);
-    let told = machine.tick(&jobs);
+    let samples = machine.tick(&jobs);
     for (name, value) in [
         (r#"cgroup_unit_cpu_seconds_total{"unit": "ssh.service"}"#, 1.5),
         (r#"cgroup_unit_memory_bytes{"unit": "ssh.service"}"#, 7.0),
@@ -479,13 +478,13 @@ fn units_are_parts_of_the_device() {
         (r#"cgroup_unit_io_write_bytes_total{"unit": "ssh.service"}"#, 22.0),
         (r#"cgroup_unit_cpu_seconds_total{"unit": "x.service"}"#, 0.000_005),
     ] {
-        assert_eq!(told.get(name), Some(&value), "{name}");
+        assert_eq!(samples.get(name), Some(&value), "{name}");
     }
-    assert_eq!(told.len(), 6);
+    assert_eq!(samples.len(), 6);
 }
 
 #[test]
-fn a_machine_without_cgroups_has_no_such_source() {
+fn without_cgroups_the_source_is_absent() {
     let machine = Machine::new(&[]);
     machine.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let open = Open { root: &machine.root, options: &machine.options, boot: Timestamp(0) };
@@ -493,7 +492,7 @@ fn a_machine_without_cgroups_has_no_such_source() {
     assert_eq!(
         error,
         SourceError::absent(
-            "no cgroups are mounted; `mount -t cgroup2 none /sys/fs/cgroup` does it"
+            "no cgroup hierarchy is mounted; run `mount -t cgroup2 none /sys/fs/cgroup`"
         )
     );
 }

@@ -1,4 +1,4 @@
-//! Tests of the source `exec`: real programs, run as root and as an ordinary user, whichever the test is.
+//! Tests of the source `exec`: real programs, run by root or by an ordinary user, depending on the test's user.
 
 #![expect(clippy::disallowed_methods, reason = "real programs in real time")]
 
@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
-/// A user whose rights this process can give: an ordinary one as root, else its own.
+/// A user that this process can switch to: `nobody` if it is root, else its own user.
 fn user() -> String {
     let own = rustix::process::geteuid();
     if own.is_root() { "nobody".to_owned() } else { own.as_raw().to_string() }
@@ -59,11 +59,11 @@ impl Run {
         self.step(true)
     }
 
-    /// What its next samples are, once the program has ended.
+    /// The next samples, after the program has ended.
     fn drained(&mut self) -> Vec<(String, f64)> {
         let begun = Instant::now();
         while let Some(every) = self.source.drain_every() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is waited for, for ever");
+            assert!(begun.elapsed() < Duration::from_secs(20), "the program does not end");
             std::thread::sleep(every);
             self.step(false).unwrap();
         }
@@ -81,7 +81,7 @@ impl Run {
 }
 
 #[test]
-fn the_first_match_is_a_sample_at_the_first_reading_and_later_when_the_program_has_ended() {
+fn the_first_reading_waits_for_the_program_and_later_ones_do_not() {
     let settings = [("pattern", r".*: (\d+) .*"), ("metric", "exec_value_watts")];
     let mut run =
         Run::of("echo 'System Power Average : 245 Watts, at 3: 00'; sleep 0.1", &settings);
@@ -97,7 +97,7 @@ fn the_first_match_is_a_sample_at_the_first_reading_and_later_when_the_program_h
 }
 
 #[test]
-fn a_group_for_the_name_tells_many_numbers() {
+fn a_group_for_the_name_gives_many_numbers() {
     let settings =
         [("pattern", r"(?m)^(?P<name>\w+)=(-?[\d.]+|n/a)$"), ("metric", "exec_value_celsius")];
     let mut run = Run::of("printf 'inlet=21.5\\nnone=n/a\\noutlet=-3\\ninlet=9\\n'", &settings);
@@ -111,20 +111,20 @@ fn a_group_for_the_name_tells_many_numbers() {
 }
 
 #[test]
-fn a_counter_counts_from_its_first_reading_and_anew_where_it_falls() {
+fn a_counter_starts_at_its_first_reading_and_restarts_when_it_falls() {
     let settings = [("metric", "exec_value_joules_total")];
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("n");
     let mut run = Run::of(&format!("cat {}", file.display()), &settings);
-    // The program has another user's rights where the test is root.
+    // If the test runs as root, the program runs as another user.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let mut counts = |number: &str| {
         std::fs::write(&file, number).unwrap();
         run.tick().unwrap();
         run.drained();
         run.tick().unwrap();
-        let told = run.drained();
-        told.last().map(|(_, value)| *value)
+        let samples = run.drained();
+        samples.last().map(|(_, value)| *value)
     };
     assert_eq!(counts("1000.5"), Some(0.0));
     assert_eq!(counts("1010.5"), Some(10.0));
@@ -133,41 +133,41 @@ fn a_counter_counts_from_its_first_reading_and_anew_where_it_falls() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_at_the_next_tick_and_never_a_number() {
+fn a_failed_run_is_reported_at_the_next_tick_without_a_number() {
     for (script, why) in [
         ("echo 7; echo no sensor >&2; exit 3", "broken: /bin/sh: exit code 3: no sensor"),
         ("echo 7; kill -11 $$", "broken: /bin/sh: ended by signal 11"),
         ("echo 7; sleep 100", "broken: /bin/sh: timed out: it ran longer than 200ms"),
-        ("yes 7", "broken: /bin/sh: it wrote more than 65536 bytes"),
-        ("echo none", "broken: /bin/sh: its output has no number where `pattern` looks"),
-        (":", "broken: /bin/sh: its output has no number where `pattern` looks"),
+        ("yes 7", "broken: /bin/sh: wrote more than 65536 bytes"),
+        ("echo none", "broken: /bin/sh: no number in its output matches `pattern`"),
+        (":", "broken: /bin/sh: no number in its output matches `pattern`"),
     ] {
         let time_max = if script.contains("sleep") { "200ms" } else { "10s" };
         let mut run = Run::of(script, &[("time_max", time_max)]);
         for reading in ["first", "later"] {
-            let told = match (reading, run.tick()) {
-                ("first", told) => told,
-                // The one before is told while the next one runs.
-                (_, told) => {
+            let result = match (reading, run.tick()) {
+                ("first", result) => result,
+                // The tick that starts the next run reports the error of the previous one.
+                (_, result) => {
                     run.drained();
-                    told.and_then(|()| run.tick())
+                    result.and_then(|()| run.tick())
                 }
             };
-            assert_eq!(told.unwrap_err().to_string(), why, "{script}: {reading}");
+            assert_eq!(result.unwrap_err().to_string(), why, "{script}: {reading}");
             assert_eq!(run.samples(), [], "{script}");
         }
     }
 }
 
 #[test]
-fn absent_denied_and_broken_are_told_before_anything_runs() {
+fn absent_denied_and_broken_are_reported_before_anything_runs() {
     let root = Root::live().unwrap();
     let why = |settings: &[(&str, &str)]| opened(settings, &root).err().unwrap().to_string();
     assert_eq!(why(&[]), "absent: `command` in [sources.exec] names no program");
     let command = ("command", "/bin/true\0");
     assert!(why(&[command, ("user", "root")]).starts_with("denied: `user` in [sources.exec] is"));
-    assert!(why(&[command, ("user", "0")]).contains("no program is run as root"));
-    assert!(why(&[command, ("user", "no such")]).contains("whom /etc/passwd does not have"));
+    assert!(why(&[command, ("user", "0")]).contains("programs do not run as root"));
+    assert!(why(&[command, ("user", "no such")]).contains("which is not in /etc/passwd"));
     let user = user();
     let begin = |command: &str| {
         let mut run = Run::of("", &[("command", command), ("user", &user)]);
@@ -178,21 +178,21 @@ fn absent_denied_and_broken_are_told_before_anything_runs() {
 }
 
 #[test]
-fn what_is_written_wrongly_is_told_by_the_declaration_with_the_near_match() {
-    for (option, value, told) in [
-        ("pattern", "(", "`(`: it is no regular expression: "),
+fn malformed_options_are_rejected_with_the_closest_name() {
+    for (option, value, expected) in [
+        ("pattern", "(", "`(`: not a regular expression: "),
         ("metric", "exec_value_wats", "; is `exec_value_watts` meant?"),
-        ("name", "", "``: it wants 1 to 64 characters, none of them a control character"),
-        ("name", "a\tb", "it wants 1 to 64 characters, none of them a control character"),
+        ("name", "", "``: needs 1 to 64 characters without control characters"),
+        ("name", "a\tb", "needs 1 to 64 characters without control characters"),
         ("command", "sh\0", "a program with its path from /, and each WORD to it"),
     ] {
         let error = Options::of(&SPEC, [(option, value)]).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn what_does_not_fit_this_machine_is_told_where_a_program_is_named() {
+fn options_are_checked_against_the_machine_if_a_program_is_named() {
     let (root, user) = (Root::live().unwrap(), user());
     let wrong = |settings: &[(&str, &str)]| {
         let options = Options::of(&SPEC, settings.iter().copied()).unwrap();
@@ -200,11 +200,11 @@ fn what_does_not_fit_this_machine_is_told_where_a_program_is_named() {
     };
     let command = ("command", "/bin/true\0");
     assert_eq!(wrong(&[command, ("user", &user)]), []);
-    assert_eq!(wrong(&[("user", "nobdy")]), [], "nothing is run");
-    let told = wrong(&[command, ("user", "nobdy")]);
+    assert_eq!(wrong(&[("user", "nobdy")]), [], "no program is configured");
+    let found = wrong(&[command, ("user", "nobdy")]);
     let expected =
-        "`user` in [sources.exec] is `nobdy`, whom /etc/passwd does not have; is `nobody` meant?";
-    assert_eq!(told, [("user", expected.to_owned())]);
+        "`user` in [sources.exec] is `nobdy`, which is not in /etc/passwd; is `nobody` meant?";
+    assert_eq!(found, [("user", expected.to_owned())]);
     assert!(
         matches!(&wrong(&[command, ("user", "root")])[..], [("user", why)] if why.contains("grant"))
     );
@@ -229,7 +229,7 @@ fn a_program_that_others_can_change_is_not_run() {
     for (path, open) in [(&tool, 0o775), (&tool, 0o757), (&bin, 0o775)] {
         mode(path, open);
         let why = run.tick().unwrap_err().to_string();
-        let begin = format!("denied: {} is not run, as it is neither root's alone", tool.display());
+        let begin = format!("denied: {} is not run: users other than root", tool.display());
         let end = format!("(mode {open:o}): chmod go-w {}", path.display());
         assert!(why.starts_with(&begin) && why.ends_with(&end), "{why}");
         assert!(
@@ -241,7 +241,7 @@ fn a_program_that_others_can_change_is_not_run() {
     assert_eq!(check(&run.root, &options), []);
     let own = rustix::process::geteuid();
     if own.is_root() {
-        // One's own is as good, another's is not.
+        // The configured user may own the program; another user may not.
         std::os::unix::fs::chown(&tool, Some(65_534), None).unwrap();
         run.tick().unwrap();
         run.drained();
@@ -251,14 +251,14 @@ fn a_program_that_others_can_change_is_not_run() {
 }
 
 #[test]
-fn a_file_that_is_not_roots_alone_runs_nothing() {
+fn a_configuration_that_others_can_write_runs_nothing() {
     let root = Root::live().unwrap();
     let command = sh("echo 7");
     let options = Options::of(&SPEC, [("command", &*command)]).unwrap();
     let options = options.distrusted(Some("/f belongs to user 7: chown root /f".to_owned()));
-    let told = (SPEC.open)(&Open { root: &root, options: &options, boot: Timestamp(0) }).err();
-    let told = told.unwrap().to_string();
-    assert!(told.starts_with("denied: ") && told.ends_with("chown root /f"), "{told}");
+    let error = (SPEC.open)(&Open { root: &root, options: &options, boot: Timestamp(0) }).err();
+    let error = error.unwrap().to_string();
+    assert!(error.starts_with("denied: ") && error.ends_with("chown root /f"), "{error}");
 }
 
 #[test]

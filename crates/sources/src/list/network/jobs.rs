@@ -1,9 +1,9 @@
 //! Bytes of jobs that have a network namespace of their own.
 //!
-//! The kernel counts bytes by interface, and an interface belongs to a namespace. So bytes are those of a job only
-//! where the job alone has processes in a namespace that is not the node's. A namespace of two jobs is counted for
-//! neither. Bytes count from the first reading of a namespace, which may be older than the job, up to the last reading
-//! before its last process ends.
+//! The kernel counts bytes by interface, and an interface belongs to a namespace. So bytes are attributed to
+//! a job only if it alone has processes in a namespace other than the node's. A namespace shared by two jobs
+//! is attributed to neither. Bytes count from the first reading of a namespace, which may be older than the
+//! job, to the last reading before the end of its last process.
 
 use crate::{Context, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
@@ -13,26 +13,26 @@ use model::{JobKey, Metric, Timestamp, Unit};
 use std::fmt::Write as _;
 
 const PART: &str = "jobs";
-/// Processes in the node's namespace: init, and the kernel's own `kthreadd`. A security module may hide the first, as in some
-/// virtual machines, also from root.
+/// Processes in the node's namespace: init, and the kernel's own `kthreadd`. A security module may hide the
+/// first, even from root, as on some virtual machines.
 const NODE_PIDS: [u32; 2] = [1, 2];
-/// Most processes of a job that are looked at in a round.
+/// Maximum number of a job's processes examined per round.
 const PROCESSES_MAX: usize = 64;
-/// Most namespaces of a job that are counted.
+/// Maximum number of namespaces counted per job.
 const NAMESPACES_MAX: usize = 8;
-/// Readings between two looks at the processes of a job, and how long a job is young and looked at with each.
+/// Readings between two scans of a job's processes; a young job is scanned at every reading.
 const LOOK_EVERY: u32 = 8;
 const YOUNG_US: i64 = 30 * Timestamp::SECOND;
 
 pub(super) static RECEIVED: Metric = Metric::counter(
     "network_job_received_bytes_total",
     Unit::Bytes,
-    "Bytes received in the job's own network namespace, loopback left out; no sample where it has none.",
+    "Bytes received in the job's own network namespace, excluding loopback; no sample if the job has none.",
 );
 pub(super) static TRANSMITTED: Metric = Metric::counter(
     "network_job_transmitted_bytes_total",
     Unit::Bytes,
-    "Bytes sent in the job's own network namespace, loopback left out; no sample where it has none.",
+    "Bytes sent in the job's own network namespace, excluding loopback; no sample if the job has none.",
 );
 
 /// The namespaces of all jobs.
@@ -43,7 +43,7 @@ pub(super) struct OfJobs {
     reader: Reader,
 }
 
-/// Memory to read with, used again.
+/// Reused memory for reading.
 #[derive(Debug, Default)]
 struct Reader {
     members: Members,
@@ -55,11 +55,11 @@ struct Reader {
 struct Job {
     key: JobKey,
     created: Timestamp,
-    /// When its first namespace was read first.
+    /// Time of the first reading of its first namespace.
     start: Option<Timestamp>,
     bytes: [u64; 2],
     namespaces: Vec<Namespace>,
-    /// Another job has processes in one of them.
+    /// Whether another job has processes in one of them.
     is_shared: bool,
     readings: u32,
 }
@@ -73,7 +73,7 @@ struct Namespace {
 }
 
 impl OfJobs {
-    /// Takes up jobs that came, from their first processes on.
+    /// Reads new jobs soon after their first process starts.
     pub(super) fn discover(&mut self, cx: &Context<'_>) {
         if self.generation != Some(cx.jobs.generation()) {
             self.read(cx);
@@ -82,13 +82,13 @@ impl OfJobs {
 
     /// Reads the namespaces of all jobs, and reports their bytes.
     pub(super) fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) {
-        let may_see = self.read(cx);
+        let is_permitted = self.read(cx);
         self.jobs.iter().for_each(|job| job.report(cx, out));
         if self.jobs.is_empty() || !cx.root.is_live() {
             return;
         }
         let is_any = self.jobs.iter().any(|job| job.start.is_some() && !job.is_shared);
-        let refused = match (may_see, is_any) {
+        let error = match (is_permitted, is_any) {
             (false, _) => Some(SourceError::denied(
                 "the network namespaces of processes (/proc/PID/ns/net)",
                 "root, or CAP_SYS_PTRACE",
@@ -98,7 +98,7 @@ impl OfJobs {
             )),
             (true, true) => None,
         };
-        out.part_as(PART, refused.as_ref());
+        out.part_as(PART, error.as_ref());
     }
 
     /// Reads a job for the last time.
@@ -110,7 +110,7 @@ impl OfJobs {
         }
     }
 
-    /// Whether namespaces may be seen.
+    /// Reads all jobs; returns whether namespaces may be read.
     fn read(&mut self, cx: &Context<'_>) -> bool {
         self.follow(cx);
         if self.jobs.is_empty() {
@@ -181,7 +181,7 @@ impl Job {
                 continue;
             }
             if let Some(known) = self.namespaces.iter_mut().find(|one| one.inode == inode) {
-                // Of those that ended, another process stands for the namespace.
+                // The known process has ended: this one represents the namespace now.
                 if reader.namespace(cx.root, known.pid) != Some(inode) {
                     known.pid = pid;
                 }
@@ -195,18 +195,19 @@ impl Job {
         self.namespaces.retain(|one| reader.namespace(cx.root, one.pid) == Some(one.inode));
     }
 
-    /// Adds what was counted since the last reading. Whether a process that stands for a namespace has ended.
+    /// Adds the bytes since the last reading. Returns whether a process that represents a namespace has
+    /// ended.
     fn count(&mut self, root: &Root, reader: &mut Reader) -> bool {
         let mut is_any_lost = false;
         for one in &mut self.namespaces {
             let now = reader.bytes(root, one.pid);
-            // Another process may have got its ID meanwhile.
+            // The process ID may have been reused.
             let is_it = reader.namespace(root, one.pid) == Some(one.inode);
             let Some(now) = now.filter(|_| is_it) else {
                 is_any_lost = true;
                 continue;
             };
-            // An interface that has gone takes its bytes along.
+            // A removed interface takes its bytes along.
             for ((sum, now), last) in self.bytes.iter_mut().zip(now).zip(one.last) {
                 *sum = sum.saturating_add(now.saturating_sub(last));
             }
@@ -227,7 +228,7 @@ impl Job {
 }
 
 impl Reader {
-    /// The number of a process's network namespace; none where it has ended, or may not be seen.
+    /// Inode of a process's network namespace; `None` if the process has ended or may not be examined.
     fn namespace(&mut self, root: &Root, pid: u32) -> Option<u64> {
         self.path.clear();
         // Writing into a `String` cannot fail.
@@ -237,7 +238,7 @@ impl Reader {
         target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
     }
 
-    /// Bytes received and sent in the namespace of a process, loopback left out.
+    /// Bytes received and sent in the namespace of a process, excluding loopback.
     fn bytes(&mut self, root: &Root, pid: u32) -> Option<[u64; 2]> {
         self.path.clear();
         // Writing into a `String` cannot fail.
@@ -287,7 +288,7 @@ mod tests {
             machine
         }
 
-        /// A process in a namespace that counts so many bytes.
+        /// Adds a process in a namespace with these byte counts.
         fn process(&self, pid: u32, inode: u64, received: u64, sent: u64) {
             let at = |file: &str| self.dir.path().join(format!("proc/{pid}/{file}"));
             std::fs::create_dir_all(at("ns")).unwrap();
@@ -313,7 +314,7 @@ mod tests {
             }
         }
 
-        /// Bytes received and sent, and since when, of each job that has any.
+        /// Bytes received and sent, and their start, of each job with such samples.
         fn tick(&mut self, jobs: &Jobs) -> Vec<(i64, [f64; 2], Timestamp)> {
             self.now = self.now.plus(Timestamp::SECOND);
             self.sink.sealed();
@@ -337,23 +338,27 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_a_namespace_has_its_bytes_from_the_first_reading_on() {
+    fn bytes_of_a_jobs_namespace_count_from_the_first_reading() {
         let mut machine = Machine::new();
         machine.process(10, NODE, 5, 5);
         machine.process(11, 7, 1000, 100);
         let jobs = Jobs::new(vec![machine.of_job(1, "10\n11\n")], Vec::new());
         let start = machine.now.plus(Timestamp::SECOND);
-        assert_eq!(machine.tick(&jobs), [(1, [0.0, 0.0], start)], "it may be older than the job");
+        assert_eq!(
+            machine.tick(&jobs),
+            [(1, [0.0, 0.0], start)],
+            "the namespace may be older than the job"
+        );
         machine.process(11, 7, 1500, 110);
         assert_eq!(machine.tick(&jobs), [(1, [500.0, 10.0], start)]);
-        // Its process ends, and another one in the namespace lives on.
+        // The process ends; another one in the namespace remains.
         std::fs::remove_dir_all(machine.dir.path().join("proc/11")).unwrap();
         machine.process(12, 7, 1600, 110);
         machine.of_job(1, "10\n12\n");
         machine.tick(&jobs);
         machine.process(12, 7, 1700, 120);
         assert_eq!(machine.tick(&jobs), [(1, [700.0, 20.0], start)]);
-        // Another process gets its ID, and an interface goes.
+        // Another process gets the ID; then an interface disappears.
         machine.process(12, 8, 9_000_000, 9_000_000);
         assert_eq!(machine.tick(&jobs), [(1, [700.0, 20.0], start)]);
         machine.process(12, 8, 1, 9_000_001);
@@ -361,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn where_init_is_hidden_the_kernels_own_process_shows_the_nodes_namespace() {
+    fn kthreadd_shows_the_nodes_namespace_if_init_is_hidden() {
         let mut machine = Machine::new();
         std::fs::remove_dir_all(machine.dir.path().join("proc/1")).unwrap();
         machine.process(2, NODE, 9, 9);
@@ -373,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_nodes_or_two_jobs_is_nobodys() {
+    fn namespaces_of_the_node_or_of_two_jobs_are_not_attributed() {
         let mut machine = Machine::new();
         machine.process(10, NODE, 5, 5);
         let jobs = Jobs::new(vec![machine.of_job(1, "10\n")], Vec::new());
@@ -381,6 +386,6 @@ mod tests {
         machine.process(20, 7, 5, 5);
         machine.process(21, 7, 5, 5);
         let two = vec![machine.of_job(2, "20\n"), machine.of_job(3, "21\n")];
-        assert_eq!(machine.tick(&Jobs::new(two, Vec::new())), [], "it would be counted twice");
+        assert_eq!(machine.tick(&Jobs::new(two, Vec::new())), [], "it would count twice");
     }
 }

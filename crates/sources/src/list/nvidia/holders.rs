@@ -1,14 +1,15 @@
-//! Which job has which GPU.
+//! Assignment of GPUs to jobs.
 //!
-//! A job's device cgroup (version 1; Documentation/admin-guide/cgroup-v1/devices.rst) lists what it may open; NVIDIA's
-//! GPUs have the major number 195 and their own minor:
+//! A job's device cgroup (version 1; Documentation/admin-guide/cgroup-v1/devices.rst) lists the devices that
+//! it may open. NVIDIA's GPUs have the major number 195, and one minor number each:
 //!
 //! ```text
 //! c 195:3 rw
 //! c 195:255 rw      /dev/nvidiactl, which every job may open
 //! ```
 //!
-//! Version 2 has a program there that cannot be read. Then the environment of a process of the job tells.
+//! Version 2 uses a BPF program, which cannot be read. There the environment of one of the job's processes
+//! is used.
 
 use crate::Context;
 use cgroups::{Hierarchy, JobCgroup, Members, processes};
@@ -20,19 +21,19 @@ use std::ops::Range;
 
 /// The major number of NVIDIA's devices.
 const MAJOR: &[u8] = b"195";
-/// Minors from here on are the driver's own devices: its control, its modes.
+/// Minors from here on are the driver's own devices: control and modeset.
 const MINORS: u32 = 254;
-/// How often it is looked what a job may have, while that is not known.
+/// Interval of attempts to find a job's GPUs while they are unknown.
 const LOOK_EVERY_US: i64 = 30 * Timestamp::SECOND;
 
-/// What a job may have.
+/// The GPUs assigned to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Nothing tells.
+    /// Neither the cgroup nor an environment names them.
     Unknown,
     /// The GPUs of these device files.
     Minors(Vec<u32>),
-    /// Those whose UUIDs begin so.
+    /// GPUs with these UUID prefixes.
     Uuids(Vec<Box<str>>),
 }
 
@@ -50,18 +51,18 @@ struct Holding {
     pids: Range<usize>,
 }
 
-/// A GPU that a job has.
+/// A GPU assigned to a job.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     pub(super) job: &'a JobKey,
-    /// Its place.
+    /// Index of the GPU.
     pub(super) gpu: usize,
     pub(super) share: f64,
     /// The job's processes on it.
     pub(super) pids: &'a [u32],
 }
 
-/// The jobs of the node and their GPUs, as of the last look.
+/// The jobs of the node and their GPUs, as of the last update.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     generation: Option<u64>,
@@ -74,8 +75,8 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Looks who has what now.
-    pub(super) fn look(&mut self, cx: &Context<'_>, gpus: &[Gpu]) {
+    /// Updates the assignment.
+    pub(super) fn update(&mut self, cx: &Context<'_>, gpus: &[Gpu]) {
         if self.generation != Some(cx.jobs.generation()) {
             self.generation = Some(cx.jobs.generation());
             self.holders.retain(|holder| cx.jobs.get(&holder.job).is_some());
@@ -90,17 +91,17 @@ impl Holders {
         self.pids.clear();
         let in_use = gpus.iter().any(|gpu| !gpu.processes.is_empty());
         for place in 0..self.holders.len() {
-            self.look_at(place, cx, gpus, in_use);
+            self.update_job(place, cx, gpus, in_use);
         }
     }
 
-    fn look_at(&mut self, place: usize, cx: &Context<'_>, gpus: &[Gpu], in_use: bool) {
+    fn update_job(&mut self, place: usize, cx: &Context<'_>, gpus: &[Gpu], in_use: bool) {
         let Self { holders, members, buf, .. } = self;
         let Some(holder) = holders.get_mut(place) else { return };
         let Some(job) = cx.jobs.get(&holder.job) else { return };
         let is_due = |looked: Timestamp| cx.now.since(looked) >= LOOK_EVERY_US;
         let looks = holder.claim == Claim::Unknown && holder.looked.is_none_or(is_due);
-        // A job that ends meanwhile has no processes.
+        // A job that ended meanwhile has no processes.
         let listed = (in_use || looks) && processes(cx.root, job, members).is_ok();
         let ids = if listed { members.ids() } else { &[] };
         if looks && !ids.is_empty() {
@@ -114,7 +115,7 @@ impl Holders {
             let is_divided = gpu.get(Number::Mig) == Some(1);
             let minor = gpu.get(Number::Minor).filter(|_| gpu.slice.is_none() && !is_divided);
             let has = match &holder.claim {
-                // The processes of a divided GPU are those of its slices.
+                // The processes of a divided GPU belong to its slices.
                 Claim::Unknown => self.pids.len() > first && !is_divided,
                 Claim::Minors(minors) => minors.iter().any(|one| minor == Some(u64::from(*one))),
                 Claim::Uuids(uuids) => uuids.iter().any(|uuid| gpu.uuid.starts_with(&**uuid)),
@@ -128,7 +129,7 @@ impl Holders {
         }
     }
 
-    /// Each job with each GPU that it has.
+    /// Every pair of job and assigned GPU.
     pub(super) fn held(&self) -> impl Iterator<Item = Held<'_>> {
         self.holdings.iter().filter_map(|Holding { holder, gpu, pids }| {
             let sharers = self.holdings.iter().filter(|other| other.gpu == *gpu).count();
@@ -139,7 +140,7 @@ impl Holders {
     }
 }
 
-/// What a job may have: by its device cgroup, else by the environment of one of its processes.
+/// Finds a job's GPUs: by its device cgroup, else by the environment of one of its processes.
 fn claim(root: &Root, job: &JobCgroup, pids: &[u32], buf: &mut Vec<u8>) -> Claim {
     if let Some(dir) = job.dir(Hierarchy::Devices)
         && root.read(&format!("{dir}/devices.list"), buf).is_ok()
@@ -147,14 +148,14 @@ fn claim(root: &Root, job: &JobCgroup, pids: &[u32], buf: &mut Vec<u8>) -> Claim
     {
         return Claim::Minors(minors);
     }
-    let tells = pids.iter().find_map(|pid| {
+    let found = pids.iter().find_map(|pid| {
         root.read(&format!("proc/{pid}/environ"), buf).ok()?;
         named(buf)
     });
-    tells.unwrap_or(Claim::Unknown)
+    found.unwrap_or(Claim::Unknown)
 }
 
-/// The minors of the GPUs that a device cgroup lets in; none where it lets in everything, or says nothing.
+/// The minors of the GPUs that a device cgroup permits; `None` if it permits all devices, or is not readable.
 pub(super) fn listed(text: &[u8]) -> Option<Vec<u32>> {
     let mut minors = Vec::new();
     for line in lines(text) {
@@ -178,7 +179,7 @@ pub(super) fn listed(text: &[u8]) -> Option<Vec<u32>> {
     Some(minors)
 }
 
-/// What the environment of a process says of its job's GPUs.
+/// Finds the job's GPUs in the environment of a process.
 pub(super) fn named(environ: &[u8]) -> Option<Claim> {
     let value = |name: &str| {
         let mut pairs = environ.split(|byte| *byte == 0);
@@ -188,7 +189,7 @@ pub(super) fn named(environ: &[u8]) -> Option<Claim> {
     if let Some(list) = value("SLURM_JOB_GPUS").or_else(|| value("SLURM_STEP_GPUS")) {
         return numbers(list).map(Claim::Minors);
     }
-    // Plain numbers here may count from 0 within what the cgroup lets in.
+    // Plain numbers may be relative to the devices that the cgroup permits.
     let uuids: Vec<Box<str>> = value("CUDA_VISIBLE_DEVICES")?
         .split(',')
         .map(str::trim)
@@ -218,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_device_cgroup_lists_gpus_or_lets_in_everything() {
+    fn a_device_cgroup_lists_gpus_or_permits_everything() {
         let slurm = b"c 1:3 rwm\nc 195:255 rw\nc 195:254 rw\nc 195:3 rw\nb 8:0 r\nc 195:1 rwm\n";
         assert_eq!(listed(slurm), Some(vec![3, 1]));
         assert_eq!(listed(b"c 1:3 rwm\nc 195:255 rw\n"), Some(Vec::new()));
@@ -234,7 +235,7 @@ mod tests {
         );
         let uuids = Claim::Uuids(vec!["GPU-ab".into(), "MIG-cd".into()]);
         assert_eq!(named(b"CUDA_VISIBLE_DEVICES=GPU-ab, MIG-cd\0"), Some(uuids));
-        // Which of the machine's GPUs these are is not known.
+        // Such numbers may be relative, so the GPUs are unknown.
         assert_eq!(named(b"CUDA_VISIBLE_DEVICES=0,1\0"), None);
         assert_eq!(named(b"SLURM_JOB_GPUS=3-1\0"), None);
         assert_eq!(named(b""), None);
@@ -248,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn no_list_is_endless(list in "[0-9,-]{0,12}") {
+        fn every_list_is_bounded(list in "[0-9,-]{0,12}") {
             prop_assert!(numbers(&list).is_none_or(|all| all.len() <= 254 * 13));
         }
     }

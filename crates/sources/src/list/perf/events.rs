@@ -1,4 +1,4 @@
-//! The events that have names of their own, each with its metric, and the metrics of all others.
+//! Events with metrics of their own, and the metrics of all other events.
 
 use kernel::perf::{HARDWARE, HW_CACHE, SOFTWARE};
 use model::{Metric, Unit};
@@ -12,7 +12,7 @@ pub(super) struct Named {
     pub(super) metric: Metric,
 }
 
-/// Names that stand for others: Colmet's cache events, with the operation and result that they lacked.
+/// Aliases: Colmet's cache events, which lack operation and result.
 pub(super) const ALIASES: [(&str, &str); 9] = [
     ("cache_l1d", "cache_l1d_read_access"),
     ("cache_ll", "cache_ll_read_access"),
@@ -25,41 +25,38 @@ pub(super) const ALIASES: [(&str, &str); 9] = [
     ("cache_result_access", "cache_l1d_read_access"),
 ];
 
-/// The event of a name.
+/// The event with this name or alias.
 pub(super) fn find(name: &str) -> Option<&'static Named> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
     let name = alias.map_or(name, |(_, name)| name);
     EVENTS.iter().chain(&CACHE).find(|event| event.name == name)
 }
 
-/// Every name there is.
+/// All names and aliases.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let named = EVENTS.iter().chain(&CACHE).map(|event| event.name);
     named.chain(ALIASES.iter().map(|(alias, _)| *alias))
 }
 
-pub(super) static EVENT: Metric = Metric::counter(
-    "perf_event_total",
-    Unit::Count,
-    "What the event counted, in the PMU's own steps.",
-);
+pub(super) static EVENT: Metric =
+    Metric::counter("perf_event_total", Unit::Count, "Count of the event, in the PMU's own steps.");
 pub(super) static EVENT_SECONDS: Metric =
-    Metric::counter("perf_event_seconds_total", Unit::Seconds, "Time that the event counted.");
+    Metric::counter("perf_event_seconds_total", Unit::Seconds, "Time counted by the event.");
 pub(super) static EVENT_BYTES: Metric =
-    Metric::counter("perf_event_bytes_total", Unit::Bytes, "Bytes that the event counted.");
+    Metric::counter("perf_event_bytes_total", Unit::Bytes, "Bytes counted by the event.");
 pub(super) static EVENT_JOULES: Metric =
-    Metric::counter("perf_event_joules_total", Unit::Joules, "Energy that the event counted.");
+    Metric::counter("perf_event_joules_total", Unit::Joules, "Energy counted by the event.");
 pub(super) static RUNNING: Metric = Metric::gauge(
     "perf_running_ratio",
     Unit::Ratio,
-    "Share of the time since the tick before in which the event was counted, as more were asked for than the PMU has counters; what it counted is scaled by it.",
+    "Share of the time since the previous tick in which the event was counted; below 1 if there are more events than PMU counters. Counts are scaled by it.",
 );
 pub(super) static DESCRIPTORS: Metric =
     Metric::gauge("perf_descriptors", Unit::Count, "Descriptors open for counters.");
 pub(super) static UNCOUNTED: Metric = Metric::gauge(
     "perf_uncounted_jobs",
     Unit::Count,
-    "Jobs that are not counted, or not all of them, as `descriptors_max` is reached or the kernel refused.",
+    "Jobs that are not counted completely, because of `descriptors_max` or a rejection by the kernel.",
 );
 const OTHERS: usize = 7;
 
@@ -96,12 +93,12 @@ macro_rules! events {
 /// The clocks count nanoseconds.
 static EVENTS: [Named; 22] = events! {
     counts {
-    HARDWARE 0 "cpu_cycles" "Cycles of the processors while they worked, at whatever frequency.",
+    HARDWARE 0 "cpu_cycles" "Cycles of the processors while they worked, at their actual frequency.",
     HARDWARE 1 "instructions" "Instructions completed.",
-    HARDWARE 2 "cache_references" "Accesses of the last cache, as the processor's maker defines it.",
-    HARDWARE 3 "cache_misses" "Accesses that missed the last cache.",
+    HARDWARE 2 "cache_references" "Accesses of the last-level cache, as defined by the processor's maker.",
+    HARDWARE 3 "cache_misses" "Accesses that missed the last-level cache.",
     HARDWARE 4 "branch_instructions" "Branches completed.",
-    HARDWARE 5 "branch_misses" "Branches that were predicted wrongly.",
+    HARDWARE 5 "branch_misses" "Mispredicted branches.",
     HARDWARE 6 "bus_cycles" "Cycles of the bus, which is slower than the processor.",
     HARDWARE 7 "stalled_cycles_frontend" "Cycles in which no instruction could be fetched or decoded.",
     HARDWARE 8 "stalled_cycles_backend" "Cycles in which instructions waited for data or units.",
@@ -111,15 +108,15 @@ static EVENTS: [Named; 22] = events! {
     SOFTWARE 4 "cpu_migrations" "Moves of a task to another processor.",
     SOFTWARE 5 "page_faults_min" "Page faults that needed no disk.",
     SOFTWARE 6 "page_faults_maj" "Page faults that needed a disk.",
-    SOFTWARE 7 "alignment_faults" "Accesses that were not aligned and that the kernel put right; none on x86.",
+    SOFTWARE 7 "alignment_faults" "Unaligned accesses that the kernel corrected; none on x86.",
     SOFTWARE 8 "emulation_faults" "Instructions that the kernel had to emulate.",
-    SOFTWARE 9 "dummy" "Nothing: always 0, to try whether counters can be opened.",
-    SOFTWARE 10 "bpf_output" "Events made by programs of BPF.",
+    SOFTWARE 9 "dummy" "Always 0; tests whether counters can be opened.",
+    SOFTWARE 10 "bpf_output" "Events generated by BPF programs.",
     SOFTWARE 11 "cgroup_switches" "Switches to a task of another cgroup (Linux 5.13).",
     }
     clocks {
-    0 "cpu_clock" "Time by the processors' clocks: of a node all of it on all processors, of a job while it ran.",
-    1 "task_clock" "Time by the tasks' clocks: of a node all of it on all processors, of a job while it ran.",
+    0 "cpu_clock" "Time by the processors' clocks: for a node all time of all processors, for a job its run time.",
+    1 "task_clock" "Time by the tasks' clocks: for a node all time of all processors, for a job its run time.",
     }
 };
 
@@ -161,17 +158,17 @@ macro_rules! cache {
 }
 
 static CACHE: [Named; 42] = cache! {
-    "l1d" 0 "the first data cache",
-    "l1i" 1 "the first cache of instructions",
-    "ll" 2 "the last cache",
-    "dtlb" 3 "the buffer of translated data addresses",
-    "itlb" 4 "the buffer of translated addresses of instructions",
-    "bpu" 5 "the buffer of predicted branches",
-    "node" 6 "the memory of the own NUMA node",
+    "l1d" 0 "the first-level data cache",
+    "l1i" 1 "the first-level instruction cache",
+    "ll" 2 "the last-level cache",
+    "dtlb" 3 "the data TLB",
+    "itlb" 4 "the instruction TLB",
+    "bpu" 5 "the branch prediction unit",
+    "node" 6 "the memory of the local NUMA node",
 };
 
 /// All metrics, for the declaration.
-#[expect(clippy::indexing_slicing, reason = "below the lengths, and evaluated when built")]
+#[expect(clippy::indexing_slicing, reason = "below the lengths, and evaluated at compile time")]
 pub(super) static METRICS: [&Metric; EVENTS.len() + CACHE.len() + OTHERS] = {
     let mut metrics = [&EVENT; EVENTS.len() + CACHE.len() + OTHERS];
     let others =
@@ -194,7 +191,7 @@ pub(super) static METRICS: [&Metric; EVENTS.len() + CACHE.len() + OTHERS] = {
 mod tests {
     use super::*;
 
-    /// The names of Colmet's library, with type and config as the kernel's header has them.
+    /// The names of Colmet's library, with type and config of the kernel's header.
     const OF_COLMET: [(&str, u32, u64); 28] = [
         ("cpu_cycles", 0, 0),
         ("instructions", 0, 1),
@@ -227,7 +224,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_name_of_colmet_is_the_event_it_meant() {
+    fn every_name_of_colmet_maps_to_its_event() {
         for (name, kind, config) in OF_COLMET {
             let event = find(name).unwrap();
             assert_eq!((event.kind, event.config), (kind, config), "{name}");

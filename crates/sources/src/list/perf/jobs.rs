@@ -1,7 +1,7 @@
-//! The counters of jobs: opened when a job comes, by its cgroup if it can be, closed when it has ended.
+//! The counters of jobs: opened when a job arrives (by its cgroup if possible), closed when it has ended.
 
-use super::counted::{Budget, NotOpened, Subject};
 use super::plan::Plan;
+use super::subject::{Budget, NotOpened, Subject};
 use super::tasks::{Lists, Tasks};
 use super::{begin, lacking_events, not_opened};
 use crate::{Context, PartState, Sink, SourceError};
@@ -9,19 +9,19 @@ use cgroups::{Hierarchies, Hierarchy, JobCgroup};
 use kernel::perf::PerfError;
 use model::{JobKey, Timestamp};
 
-/// How often what could not be opened is tried again.
+/// Interval of attempts to open rejected counters again.
 const RETRY_US: i64 = 60 * Timestamp::SECOND;
 const PART: &str = "jobs";
 
-/// A job that is counted.
+/// A job, counted or not.
 #[derive(Debug)]
 struct Job {
     key: JobKey,
     created: Timestamp,
-    /// Its directory for counters, if it has one.
+    /// Its directory in the counting hierarchy, if any.
     dir: Option<Box<str>>,
     counts: Counts,
-    /// Why it is not counted, or not all of it.
+    /// Why it is not counted completely.
     fault: Option<SourceError>,
 }
 
@@ -29,17 +29,17 @@ struct Job {
 enum Counts {
     Cgroup(Subject),
     Tasks(Subject, Tasks),
-    /// Not now, and since when.
+    /// Not counted; time of the last attempt.
     Not(Timestamp),
 }
 
-/// What stands in the way of counting jobs well, by the first job that it was seen at.
+/// Faults in the counting of jobs, with the first job affected.
 #[derive(Debug)]
 struct Faults {
     refused: Option<SourceError>,
-    /// How many jobs more are refused.
+    /// Number of further jobs with a fault.
     others: usize,
-    /// A job whose processes are followed.
+    /// A job that is counted by its processes.
     followed: Option<JobKey>,
 }
 
@@ -47,18 +47,18 @@ struct Faults {
 #[derive(Debug, Default)]
 pub(super) struct OfJobs {
     generation: u64,
-    /// The state of the jobs whose counters were opened last.
+    /// Generation of the job list at the last call of [`Self::discover`].
     discovered: Option<u64>,
     /// Ordered by key.
     jobs: Vec<Job>,
     hierarchies: Hierarchies,
     lists: Lists,
-    /// What was told of them.
+    /// The faults reported last.
     faults: Option<Faults>,
 }
 
 impl OfJobs {
-    /// Jobs that are not counted, or not all of them.
+    /// Number of jobs that are not counted completely.
     pub(super) fn uncounted(&self) -> usize {
         self.jobs.iter().filter(|job| job.fault.is_some()).count()
     }
@@ -76,12 +76,12 @@ impl OfJobs {
             let Some(cgroup) = cx.jobs.get(&job.key) else { continue };
             job.open(cgroup, (plan, online), cx, budget);
             job.read(cgroup, (plan, cx), budget, &mut self.lists);
-            job.tell(cgroup, plan, cx, out);
+            job.push(cgroup, plan, cx, out);
         }
-        self.tell_faults(out);
+        self.report_faults(out);
     }
 
-    /// Opens the counters of jobs that came since, and follows the first processes of those that are followed.
+    /// Opens the counters of new jobs, and of the first processes of jobs without a cgroup for counters.
     pub(super) fn discover(
         &mut self,
         (plan, online): (&Plan, &[u32]),
@@ -105,7 +105,7 @@ impl OfJobs {
         }
     }
 
-    /// Takes up new jobs, and closes the counters of those that went.
+    /// Adds new jobs, and closes the counters of removed ones.
     fn follow(&mut self, cx: &Context<'_>, budget: &mut Budget) {
         let is_same = self.generation == cx.jobs.generation()
             && self.jobs.len() == cx.jobs.iter().len()
@@ -114,7 +114,7 @@ impl OfJobs {
             return;
         }
         self.generation = cx.jobs.generation();
-        // Where it cannot be read, jobs have no directories either.
+        // If the hierarchies cannot be read, jobs have no directories either.
         self.hierarchies = Hierarchies::read(cx.root).unwrap_or_default();
         let mut old = std::mem::take(&mut self.jobs);
         for now in cx.jobs.iter() {
@@ -123,7 +123,7 @@ impl OfJobs {
             let known = old.extract_if(.., is_it).next();
             let is_ending = now.dirs.is_empty();
             self.jobs.push(match known {
-                // A job that is ending loses its directory before its counters.
+                // A job that is ending loses its directory before its counters are closed.
                 Some(job)
                     if job.created == now.created && (is_ending || job.dir.as_deref() == dir) =>
                 {
@@ -140,8 +140,8 @@ impl OfJobs {
         old.iter_mut().for_each(|job| job.counts.close(budget));
     }
 
-    /// A job's last processes have ended, or its cgroup has: it is read a last time, and closed if it
-    /// cannot go on.
+    /// Reads a job for the last time: its last process or its cgroup has ended. Closes its counters if
+    /// the cgroup is gone.
     pub(super) fn ended(
         &mut self,
         key: &JobKey,
@@ -155,40 +155,39 @@ impl OfJobs {
             return;
         };
         job.read(cgroup, (plan, cx), budget, &mut self.lists);
-        job.tell(cgroup, plan, cx, out);
+        job.push(cgroup, plan, cx, out);
         if cgroup.dirs.is_empty() {
             job.counts.close(budget);
             self.jobs.remove(place);
         }
     }
 
-    /// Closes all counters; they are opened anew at the next reading.
+    /// Closes all counters; the next reading reopens them.
     pub(super) fn close(&mut self, budget: &mut Budget) {
         self.jobs.iter_mut().for_each(|job| job.counts.close(budget));
         self.jobs.clear();
     }
 
-    /// Tells what stands in the way, if it is news.
-    fn tell_faults(&mut self, out: &mut Sink) {
+    /// Reports the faults if they changed.
+    fn report_faults(&mut self, out: &mut Sink) {
         let is_followed = |job: &&Job| matches!(job.counts, Counts::Tasks(..));
         let mut all = self.jobs.iter().filter_map(|job| job.fault.as_ref());
         let (refused, others) = (all.next(), all.count());
         let followed = self.jobs.iter().find(is_followed).map(|job| &job.key);
-        let told = self.faults.as_ref();
-        if told.is_some_and(|told| {
-            (told.refused.as_ref(), told.others, told.followed.as_ref())
-                == (refused, others, followed)
+        let reported = self.faults.as_ref();
+        if reported.is_some_and(|old| {
+            (old.refused.as_ref(), old.others, old.followed.as_ref()) == (refused, others, followed)
         }) {
             return;
         }
         let faults = Faults { refused: refused.cloned(), others, followed: followed.cloned() };
         let state = match (&faults.refused, &faults.followed) {
             (Some(error), _) if others > 0 => {
-                PartState::Not(error.clone().with(&format!("; and more jobs: {others}")))
+                PartState::Not(error.clone().with(&format!("; further jobs: {others}")))
             }
             (Some(error), _) => PartState::Not(error.clone()),
             (None, Some(key)) => PartState::Not(SourceError::absent(format!(
-                "job {key} has no cgroup that counters can have: its processes are followed from when they are seen, which can miss some; let the scheduler make its directory in the hierarchy perf_event, or use version 2 without that hierarchy"
+                "job {key} has no cgroup for counters: its processes are counted from their discovery, which can miss some; let the scheduler create its directory in the hierarchy perf_event, or use version 2 without that hierarchy"
             ))),
             (None, None) => PartState::Ok,
         };
@@ -198,7 +197,7 @@ impl OfJobs {
 }
 
 impl Job {
-    /// Opens its counters, if they are not and it is time to try.
+    /// Opens its counters, if they are closed and an attempt is due.
     fn open(
         &mut self,
         cgroup: &JobCgroup,
@@ -227,7 +226,7 @@ impl Job {
                 self.fault = lacking_events(plan, lacking, &format!("job {}", self.key));
                 Counts::Cgroup(subject)
             }
-            // Such a cgroup, or such an event of a cgroup, is not counted here.
+            // The kernel does not count such cgroups, or such events of a cgroup.
             Err(NotOpened::Kernel(PerfError::Absent | PerfError::Refused)) => followed(),
             Err(error) => {
                 self.refused(error, *budget);
@@ -236,7 +235,7 @@ impl Job {
         };
     }
 
-    /// Reads its counters; what could not be read or followed stays a fault, as it is missing from then on.
+    /// Reads its counters; a failure remains a fault, because data is missing from then on.
     fn read(
         &mut self,
         cgroup: &JobCgroup,
@@ -263,12 +262,12 @@ impl Job {
         self.fault = Some(not_opened(&format!("job {}", self.key), error, budget));
     }
 
-    /// Tells what was counted, of a job that has or had a process.
-    fn tell(&self, cgroup: &JobCgroup, plan: &Plan, cx: &Context<'_>, out: &mut Sink) {
+    /// Pushes the counts of a job that has or had a process.
+    fn push(&self, cgroup: &JobCgroup, plan: &Plan, cx: &Context<'_>, out: &mut Sink) {
         let (Counts::Cgroup(subject) | Counts::Tasks(subject, _)) = &self.counts else { return };
-        // A tick that is late may lie before a job that is here already.
+        // The time of a late tick may be before the job's creation.
         if cgroup.populated && cgroup.created <= cx.now {
-            subject.tell(plan, &mut out.of_job(&self.key));
+            subject.push(plan, &mut out.of_job(&self.key));
         }
     }
 }
@@ -282,8 +281,8 @@ impl Counts {
     }
 }
 
-/// The job's directory whose tasks the kernel can count: where version 1 has the hierarchy, nowhere
-/// else.
+/// The job's directory with tasks that the kernel can count: version 1's hierarchy if it is mounted, else
+/// version 2.
 fn dir_of<'a>(job: &'a JobCgroup, hierarchies: &Hierarchies) -> Option<&'a str> {
     let is_v1 =
         hierarchies.mounts().iter().any(|mount| mount.hierarchies.contains(&Hierarchy::PerfEvent));

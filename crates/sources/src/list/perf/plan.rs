@@ -1,9 +1,9 @@
-//! From what is wanted to what this machine can count: numbers of PMUs and events, which processors
-//! count them, and what their steps are worth.
+//! Maps configured events to the capabilities of this machine: PMU types and event codes, the processors that
+//! count them, and the units of their steps.
 
+use super::event_list::{EventSpec, What};
 use super::events::{EVENT, EVENT_BYTES, EVENT_JOULES, EVENT_SECONDS};
-use super::known;
-use super::wanted::{Wanted, What};
+use super::known_pmus;
 use crate::SourceError;
 use crate::source::error::Errors;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, RAW, SOFTWARE, Target};
@@ -12,49 +12,49 @@ use kernel::{ReadError, Root};
 use model::Metric;
 
 const PMUS: &str = "sys/bus/event_source/devices";
-/// What opens the counters of others.
+/// The permission to open counters of other users' tasks.
 pub(super) const GRANT: &str =
     "CAP_PERFMON (before Linux 5.8 CAP_SYS_ADMIN), or set kernel.perf_event_paranoid to 0 or less";
 
-/// An event as it is told.
+/// An event and its metric.
 #[derive(Debug)]
 pub(super) struct EventMetric {
     pub(super) metric: &'static Metric,
-    /// As it is written; the label where the metric has no event of its own.
+    /// The event's configured text; a label if the metric is shared.
     pub(super) name: Box<str>,
     pub(super) is_labelled: bool,
-    /// A step is so much in the metric's unit: multiplied first, then divided, as only one of both is
-    /// not 1 and dividing keeps whole steps exact.
+    /// Conversion of steps to the metric's unit: multiply, then divide. One of both is always 1;
+    /// the division keeps whole steps exact.
     multiply: f64,
     divide: f64,
-    /// Whether hardware counts it, that others may want, too.
-    pub(super) takes_turns: bool,
+    /// Whether it uses a hardware counter, so that the kernel may multiplex it.
+    pub(super) is_multiplexed: bool,
 }
 
-/// Events that are opened together.
+/// Events opened together.
 #[derive(Debug)]
 pub(super) struct Set {
-    /// Which of the plan's events, and their numbers.
+    /// Index of the event in the plan, and its kernel attributes.
     pub(super) events: Vec<(usize, Event)>,
-    /// The processors that count for their neighbours, too; none: each counts for itself.
+    /// Processors that count for a group of processors; `None`: each processor counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
-    /// Whether it can be counted for a cgroup or a task.
+    /// Whether it can count for a cgroup or a task.
     pub(super) of_jobs: bool,
 }
 
-/// What is counted on this machine.
+/// The events that this machine counts.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) told: Vec<EventMetric>,
+    pub(super) metrics: Vec<EventMetric>,
     pub(super) sets: Vec<Set>,
 }
 
-/// What a PMU's files say that a step is: the metric, and how much of its unit.
+/// Metric of an event by the PMU's files, and the unit's value of one step.
 type Worth = (&'static Metric, f64);
 
-/// A PMU's way to count an event.
+/// How one PMU counts an event.
 #[derive(Debug)]
-struct Way {
+struct Encoding {
     event: Event,
     cpus: Option<Vec<u32>>,
     of_jobs: bool,
@@ -67,34 +67,34 @@ impl EventMetric {
 }
 
 impl Set {
-    /// Its events' numbers.
+    /// Kernel attributes of its events.
     pub(super) fn numbers(&self) -> Vec<Event> {
         self.events.iter().map(|(_, event)| *event).collect()
     }
 }
 
 impl Plan {
-    /// What can be counted of this, and why the rest cannot.
+    /// Plans the events that can be counted; also returns why the others cannot.
     ///
     /// # Errors
-    /// Nothing can.
+    /// No event can be counted.
     pub(super) fn of(
         root: &Root,
-        wanted: &[Vec<Wanted>],
+        wanted: &[Vec<EventSpec>],
         online: &[u32],
     ) -> Result<(Self, Option<SourceError>), SourceError> {
         let mut plan = Self::default();
         let mut software = Vec::new();
         let mut refused = Errors::default();
         for group in wanted {
-            let found = plan.sets_of(root, group).and_then(|(told, sets)| {
+            let found = plan.sets_of(root, group).and_then(|(metrics, sets)| {
                 sets.iter().try_for_each(|set| probe(root, set, group, online))?;
-                Ok((told, sets))
+                Ok((metrics, sets))
             });
             match found {
-                Ok((told, mut sets)) => {
-                    plan.told.extend(told);
-                    // They cost nothing together, and need no counter of hardware.
+                Ok((metrics, mut sets)) => {
+                    plan.metrics.extend(metrics);
+                    // Software events need no hardware counter; opened together, they cost little.
                     let alone = |set: &mut Set| {
                         let [(_, event)] = set.events[..] else { return false };
                         event.kind == SOFTWARE
@@ -116,53 +116,56 @@ impl Plan {
         }
     }
 
-    /// What of this is written wrongly, as far as this machine's files tell; nothing is opened.
-    pub(super) fn wrong(root: &Root, wanted: &[Vec<Wanted>]) -> Vec<String> {
+    /// Errors in the event list, as far as this machine's files show them; opens nothing.
+    pub(super) fn wrong(root: &Root, wanted: &[Vec<EventSpec>]) -> Vec<String> {
         let plan = Self::default();
-        let error = |group: &Vec<Wanted>| match plan.sets_of(root, group) {
+        let error = |group: &Vec<EventSpec>| match plan.sets_of(root, group) {
             Err(SourceError::Broken(what)) => Some(what.into_owned()),
             _ => None,
         };
         wanted.iter().filter_map(error).collect()
     }
 
-    /// The events of a group as they are told, and what is to be opened for them.
+    /// Metrics of a group's events, and the sets to open for them.
     fn sets_of(
         &self,
         root: &Root,
-        group: &[Wanted],
+        group: &[EventSpec],
     ) -> Result<(Vec<EventMetric>, Vec<Set>), SourceError> {
-        let mut told = Vec::new();
-        let mut ways = Vec::new();
+        let mut metrics = Vec::new();
+        let mut encodings = Vec::new();
         for wanted in group {
-            let (event, its_ways) = resolve(root, wanted)?;
-            told.push(event);
-            ways.push(its_ways);
+            let (event, its_encodings) = resolve(root, wanted)?;
+            metrics.push(event);
+            encodings.push(its_encodings);
         }
-        let first = self.told.len();
-        if let [ways] = &mut ways[..] {
-            let set =
-                |Way { event, cpus, of_jobs }| Set { events: vec![(first, event)], cpus, of_jobs };
-            return Ok((told, std::mem::take(ways).into_iter().map(set).collect()));
+        let first = self.metrics.len();
+        if let [encodings] = &mut encodings[..] {
+            let set = |Encoding { event, cpus, of_jobs }| Set {
+                events: vec![(first, event)],
+                cpus,
+                of_jobs,
+            };
+            return Ok((metrics, std::mem::take(encodings).into_iter().map(set).collect()));
         }
         let mut set = Set { events: Vec::new(), cpus: None, of_jobs: true };
-        for (place, (ways, wanted)) in ways.into_iter().zip(group).enumerate() {
-            let Ok([way]) = <[Way; 1]>::try_from(ways) else {
-                let why = format!("{} is of several PMUs and can be in no group", wanted.text);
+        for (place, (encodings, wanted)) in encodings.into_iter().zip(group).enumerate() {
+            let Ok([encoding]) = <[Encoding; 1]>::try_from(encodings) else {
+                let why = format!("{} has several PMUs and cannot be in a group", wanted.text);
                 return Err(SourceError::broken(why));
             };
-            set.events.push((first + place, way.event));
-            set.of_jobs &= way.of_jobs;
-            set.cpus = set.cpus.or(way.cpus);
+            set.events.push((first + place, encoding.event));
+            set.of_jobs &= encoding.of_jobs;
+            set.cpus = set.cpus.or(encoding.cpus);
         }
-        Ok((told, vec![set]))
+        Ok((metrics, vec![set]))
     }
 }
 
-/// Whether the kernel lets us count it at all.
-fn probe(root: &Root, set: &Set, group: &[Wanted], online: &[u32]) -> Result<(), SourceError> {
+/// Tests whether the kernel permits the set at all.
+fn probe(root: &Root, set: &Set, group: &[EventSpec], online: &[u32]) -> Result<(), SourceError> {
     let Some(cpu) = set.cpus.as_deref().unwrap_or(online).first() else {
-        return Err(SourceError::absent("no processor is on that could count"));
+        return Err(SourceError::absent("no online processor can count it"));
     };
     let opened = Counters::open(root, &set.numbers(), Target::Cpu(*cpu));
     opened.map(drop).map_err(|error| {
@@ -171,7 +174,7 @@ fn probe(root: &Root, set: &Set, group: &[Wanted], online: &[u32]) -> Result<(),
     })
 }
 
-/// Why something is not counted, in words.
+/// Converts an error of the kernel.
 pub(super) fn worded(what: &str, error: PerfError) -> SourceError {
     match error {
         PerfError::Absent | PerfError::Gone => SourceError::absent(format!("{what}: {error}")),
@@ -182,45 +185,46 @@ pub(super) fn worded(what: &str, error: PerfError) -> SourceError {
     }
 }
 
-fn resolve(root: &Root, wanted: &Wanted) -> Result<(EventMetric, Vec<Way>), SourceError> {
-    let own = |event: Event| vec![Way { event, cpus: None, of_jobs: true }];
+fn resolve(root: &Root, wanted: &EventSpec) -> Result<(EventMetric, Vec<Encoding>), SourceError> {
+    let own = |event: Event| vec![Encoding { event, cpus: None, of_jobs: true }];
     let event = |kind, config| Event { kind, config: [config, 0, 0, 0] };
-    let told = |metric, divide, multiply, takes_turns| EventMetric {
+    let metric_of = |metric, divide, multiply, is_multiplexed| EventMetric {
         metric,
         name: wanted.text.clone(),
         is_labelled: !matches!(wanted.what, What::Named(_)),
         multiply,
         divide,
-        takes_turns,
+        is_multiplexed,
     };
     match &wanted.what {
         What::Named(named) => {
             let divide = f64::from(named.metric.divisor);
-            let told = told(&named.metric, divide, 1.0, named.kind != SOFTWARE);
-            Ok((told, own(event(named.kind, named.config))))
+            let metric = metric_of(&named.metric, divide, 1.0, named.kind != SOFTWARE);
+            Ok((metric, own(event(named.kind, named.config))))
         }
-        What::Raw(config) => Ok((told(&EVENT, 1.0, 1.0, true), own(event(RAW, *config)))),
+        What::Raw(config) => Ok((metric_of(&EVENT, 1.0, 1.0, true), own(event(RAW, *config)))),
         What::OfPmu { pmu, terms } => {
             let mut worth = None;
-            let mut ways = Vec::new();
+            let mut encodings = Vec::new();
             for dir in dirs_of(root, pmu)? {
-                let (way, its_worth) = OfPmu { root, dir: &dir, text: &wanted.text }.way(terms)?;
+                let (encoding, its_worth) =
+                    OfPmu { root, dir: &dir, text: &wanted.text }.encoding(terms)?;
                 worth = worth.or(its_worth);
-                ways.push(way);
+                encodings.push(encoding);
             }
             let (metric, multiply) = worth.unwrap_or((&EVENT, 1.0));
-            let takes_turns = ways.iter().any(|way| way.event.kind != SOFTWARE);
-            Ok((told(metric, 1.0, multiply, takes_turns), ways))
+            let is_multiplexed = encodings.iter().any(|encoding| encoding.event.kind != SOFTWARE);
+            Ok((metric_of(metric, 1.0, multiply, is_multiplexed), encodings))
         }
     }
 }
 
-/// The directories of a PMU's name: its own, or those of its numbered parts. A name that no kernel has is a
-/// mistake, not something that this machine lacks.
+/// The directories of a PMU's name: its own, or those of its numbered units. A name that no kernel has is a
+/// configuration error, not a missing PMU.
 fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
     let mut names = Vec::new();
     match root.list(PMUS, |entry| names.push(entry.name.to_owned())) {
-        // A kernel without any, of which the name may be one all the same.
+        // A kernel without any PMU: the name may still be a known one.
         Err(ReadError::Absent { .. }) => {}
         listed => listed?,
     }
@@ -238,37 +242,38 @@ fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
     if !parts.is_empty() {
         return Ok(parts);
     }
-    if known::is_known(pmu) {
+    if known_pmus::is_known(pmu) {
         return Err(SourceError::absent(format!("this machine has no PMU `{pmu}`")));
     }
-    let near = names.iter().map(String::as_str).chain(known::PMUS.iter().copied());
-    let meant = meant(pmu, near);
-    let why = format!("this machine has no PMU `{pmu}`, and none is known by that name{meant}");
+    let near = names.iter().map(String::as_str).chain(known_pmus::PMUS.iter().copied());
+    let hint = suggestion(pmu, near);
+    let why = format!("this machine has no PMU `{pmu}`, and no PMU of this name is known{hint}");
     Err(SourceError::broken(why))
 }
 
-fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = model::nearest(name, known);
     near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
 }
 
-/// An event while a PMU's files are read for it.
+/// Reads a PMU's files for one event.
 struct OfPmu<'a> {
     root: &'a Root,
     dir: &'a str,
-    /// As it is written.
+    /// The event's configured text.
     text: &'a str,
 }
 
 impl OfPmu<'_> {
-    /// How this PMU counts it, and what its steps are worth where its files say.
-    fn way(&self, written: &str) -> Result<(Way, Option<Worth>), SourceError> {
+    /// How this PMU counts the event, and the unit of its steps if its files contain one.
+    fn encoding(&self, written: &str) -> Result<(Encoding, Option<Worth>), SourceError> {
         let Self { dir, .. } = self;
         let kind = self.text_of(&format!("{dir}/type"))?.unwrap_or_default();
-        let kind = kind.parse().map_err(|_| self.broken(&format!("/{dir}/type is no number")))?;
+        let kind =
+            kind.parse().map_err(|_| self.broken(&format!("/{dir}/type is not a number")))?;
         let mut event = Event { kind, ..Event::default() };
         let mut worth = None;
-        // The check of the option has read them before.
+        // The check of the option has parsed them before.
         for term in terms(written).unwrap_or_default() {
             match term.value {
                 None if self.text_of(&format!("{dir}/events/{}", term.name))?.is_some() => {
@@ -278,7 +283,7 @@ impl OfPmu<'_> {
                 value => self.put_field(&term, value.unwrap_or(1), &mut event)?,
             }
         }
-        // PMUs outside of the cores count on one processor for all that share them.
+        // An uncore PMU counts on one processor for all that share it.
         let mask = self.text_of(&format!("{dir}/cpumask"))?.filter(|mask| !mask.is_empty());
         let of_jobs = mask.is_none();
         let mask = match mask {
@@ -286,14 +291,14 @@ impl OfPmu<'_> {
             mask => mask,
         };
         let list = |mask: String| {
-            cpus(&mask).ok_or_else(|| self.broken(&format!("/{dir}/cpumask is no list")))
+            cpus(&mask).ok_or_else(|| self.broken(&format!("/{dir}/cpumask is not a list")))
         };
-        Ok((Way { event, cpus: mask.map(list).transpose()?, of_jobs }, worth))
+        Ok((Encoding { event, cpus: mask.map(list).transpose()?, of_jobs }, worth))
     }
 
     fn put_event(&self, name: &str, event: &mut Event) -> Result<(), SourceError> {
         let text = self.text_of(&format!("{}/events/{name}", self.dir))?.unwrap_or_default();
-        let wrong = |term| self.broken(&format!("its term `{term}` must be given by hand"));
+        let wrong = |term| self.broken(&format!("its term `{term}` needs an explicit value"));
         for term in terms(&text).map_err(wrong)? {
             self.put_field(&term, term.value.unwrap_or(1), event)?;
         }
@@ -303,9 +308,8 @@ impl OfPmu<'_> {
     fn put_field(&self, term: &Term<'_>, value: u64, event: &mut Event) -> Result<(), SourceError> {
         let format = self.text_of(&format!("{}/format/{}", self.dir, term.name))?;
         let field = match &format {
-            Some(format) => {
-                Field::parse(format).ok_or_else(|| self.broken(&format!("{format}: no format")))?
-            }
+            Some(format) => Field::parse(format)
+                .ok_or_else(|| self.broken(&format!("{format}: unknown format")))?,
             None => Field::whole(term.name).ok_or_else(|| self.no_term(term.name))?,
         };
         if !field.put(value, event) {
@@ -318,24 +322,24 @@ impl OfPmu<'_> {
     fn no_term(&self, name: &str) -> SourceError {
         let mut names = Vec::new();
         for folder in ["events", "format"] {
-            // A PMU without named events has no such folder.
+            // A PMU without named events lacks the folder.
             self.root
                 .list(&format!("{}/{folder}", self.dir), |entry| names.push(entry.name.to_owned()))
                 .ok();
         }
         let own = names.iter().map(String::as_str).filter(|name| !name.contains('.'));
-        let meant = meant(name, own);
-        self.broken(&format!("the PMU has no event or field `{name}`{meant}"))
+        let hint = suggestion(name, own);
+        self.broken(&format!("the PMU has no event or field `{name}`{hint}"))
     }
 
-    /// What a step of an event is worth, where its files say; a unit that is not known here leaves the steps
-    /// as they are.
+    /// Metric and unit of an event's step by the PMU's files; `None` for an unknown unit, which leaves
+    /// the steps unconverted.
     fn worth(&self, name: &str) -> Result<Option<Worth>, SourceError> {
         let file = |ending: &str| self.text_of(&format!("{}/events/{name}.{ending}", self.dir));
         let Some(unit) = file("unit")? else { return Ok(None) };
         let scale = file("scale")?.map_or(Some(1.0), |text| text.parse::<f64>().ok());
         let scale = scale.filter(|scale| scale.is_finite() && *scale > 0.0);
-        let scale = scale.ok_or_else(|| self.broken("its scale is no number above 0"))?;
+        let scale = scale.ok_or_else(|| self.broken("its scale is not a number above 0"))?;
         let (metric, unit) = match &*unit {
             "Joules" => (&EVENT_JOULES, 1.0),
             "MiB" => (&EVENT_BYTES, 1_048_576.0),
@@ -347,7 +351,7 @@ impl OfPmu<'_> {
         Ok(Some((metric, scale * unit)))
     }
 
-    /// A file's text; none if it is not there.
+    /// A file's text; `None` if it does not exist.
     fn text_of(&self, path: &str) -> Result<Option<String>, SourceError> {
         match self.root.read_text(path) {
             Ok(text) => Ok(Some(text)),
@@ -363,12 +367,12 @@ impl OfPmu<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wanted;
+    use super::super::event_list;
     use super::*;
     use crate::reading::values::tests::{close, without_roots_rights};
 
     #[test]
-    fn every_event_that_is_closed_or_absent_is_named_beside_those_that_are_counted() {
+    fn denied_and_absent_events_are_reported_beside_counted_ones() {
         let dir = tempfile::tempdir().unwrap();
         let cpu = dir.path().join(".jobmeter/perf/cpu0");
         std::fs::create_dir_all(&cpu).unwrap();
@@ -378,14 +382,14 @@ mod tests {
         ["1-3", "1-4"].iter().for_each(|number| close(&cpu.join(number)));
         let root = Root::recorded(dir.path()).unwrap();
         let events = "page_faults,context_switches,cpu_migrations,cpu_cycles,amd_df/x/";
-        let wanted = wanted::parse(events).unwrap();
+        let wanted = event_list::parse(events).unwrap();
         let (plan, refused) = without_roots_rights(|| Plan::of(&root, &wanted, &[0]).unwrap());
-        assert_eq!(plan.told.iter().map(|told| &*told.name).collect::<Vec<_>>(), ["page_faults"]);
-        let told = "denied: perf_event_open of context_switches, perf_event_open of cpu_migrations; \
+        assert_eq!(plan.metrics.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["page_faults"]);
+        let expected = "denied: perf_event_open of context_switches, perf_event_open of cpu_migrations; \
                     grant GRANT; absent: cpu_cycles: no PMU of this machine counts it; this machine has no PMU \
                     `amd_df`";
-        assert_eq!(refused.unwrap().to_string(), told.replace("GRANT", GRANT));
-        // What only this machine lacks is written as it should be.
+        assert_eq!(refused.unwrap().to_string(), expected.replace("GRANT", GRANT));
+        // An event that only this machine lacks is not a configuration error.
         assert!(Plan::wrong(&root, &wanted).is_empty());
     }
 }

@@ -1,69 +1,69 @@
-//! The processes of a job without a cgroup that counters can have: who is followed already, by
-//! inheritance, and who must be.
+//! Follows the processes of a job without a cgroup for counters: finds processes that are already counted by
+//! inheritance, and opens counters for the others.
 //!
-//! What a followed process starts is counted with it. A process that has come to the job otherwise is
-//! followed from when it is seen. They are told apart by their parents: one whose parent was in the job at
-//! the tick before is inherited, and so is an orphan, whose parent is process 1, if it is younger than the
-//! following of its job. An orphan that a subreaper outside of the job adopts within a tick counts twice from
-//! then on, and what ran before it was seen is missing: only a cgroup's counters are exact.
+//! The descendants of a followed process are counted with it. A process that joined the job otherwise is
+//! followed from its discovery. The parent distinguishes them: a process is inherited if its parent was in
+//! the job at the previous tick. An orphan, with process 1 as its parent, is inherited if it is younger than
+//! the job's first round. Only counters of a cgroup are exact. Two errors remain: use before the discovery is
+//! missing, and an orphan adopted within a tick by a subreaper outside of the job counts twice.
 
-use super::counted::{Budget, NotOpened, Subject};
 use super::plan::Plan;
+use super::subject::{Budget, NotOpened, Subject};
 use cgroups::{JobCgroup, Members};
 use hashbrown::HashMap;
 use kernel::{Root, process};
 use rustc_hash::FxBuildHasher;
 use std::fmt::Write as _;
 
-/// The parent of orphans.
+/// Parent of orphans.
 const INIT: u32 = 1;
 
-/// With whose counters a process is counted.
+/// Whose counters include a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum With {
-    /// Those of this process, itself or one that it descends from.
+enum CountedBy {
+    /// The counters of this process: itself or an ancestor.
     Process(u32),
-    /// Those of one that it descends from, which it is is not known.
+    /// The counters of an unknown ancestor.
     Any,
-    /// With none: the counters were refused.
-    Nobody,
+    /// No counters: the kernel rejected them.
+    Nothing,
 }
 
 /// A process of the job.
 #[derive(Clone, Copy, Debug)]
 struct KnownTask {
-    with: With,
-    /// The rounds in which it was seen first and last.
+    by: CountedBy,
+    /// Rounds of its discovery and of its last sighting.
     first: u32,
     last: u32,
 }
 
-/// The processes of a job that are known.
+/// The known processes of a job.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     known: HashMap<u32, KnownTask, FxBuildHasher>,
-    /// Processes with counters of their own, and the last round in which any was counted with them.
+    /// Processes with counters of their own, and the last round in which these counted any process.
     followed: Vec<(u32, u32)>,
     round: u32,
-    /// When the youngest process of the first round began, in ticks since boot.
+    /// Start of the youngest process of the first round, in ticks since boot.
     since_ticks: Option<u64>,
 }
 
-/// Memory to list and read with.
+/// Reused memory for listing and reading.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     members: Members,
-    /// New processes: when each began, its number and its parent's.
+    /// New processes: start, process ID and parent.
     new: Vec<(u64, u32, u32)>,
     path: String,
     text: Vec<u8>,
 }
 
 impl Tasks {
-    /// Follows who is new.
+    /// Follows new processes.
     ///
     /// # Errors
-    /// Somebody could not be followed.
+    /// A process could not be followed.
     pub(super) fn follow(
         &mut self,
         (root, plan): (&Root, &Plan),
@@ -73,26 +73,26 @@ impl Tasks {
     ) -> Result<(), NotOpened> {
         self.round = self.round.wrapping_add(1);
         if cgroups::processes(root, job, &mut lists.members).is_err() {
-            // Nobody was seen to have ended.
+            // No process is known to have ended.
             self.known.values_mut().for_each(|known| known.last = self.round);
             return Ok(());
         }
         self.list_new(root, lists);
         let mut result = Ok(());
         for (start_ticks, pid, parent) in &lists.new {
-            let with = self.with(*start_ticks, *parent).unwrap_or_else(|| {
+            let by = self.counted_by(*start_ticks, *parent).unwrap_or_else(|| {
                 let tids = tids_of(root, *pid, &mut lists.path);
                 let followed = subject.follow(root, plan, (*pid, &tids), budget);
                 if followed.is_err() {
                     subject.unfollow(*pid, budget);
                     result = result.and(followed);
-                    return With::Nobody;
+                    return CountedBy::Nothing;
                 }
                 self.followed.push((*pid, self.round));
-                With::Process(*pid)
+                CountedBy::Process(*pid)
             });
             let (first, last) = (self.round, self.round);
-            self.known.insert(*pid, KnownTask { with, first, last });
+            self.known.insert(*pid, KnownTask { by, first, last });
         }
         if let Some((youngest, ..)) = lists.new.last() {
             self.since_ticks.get_or_insert(*youngest);
@@ -105,7 +105,7 @@ impl Tasks {
         self.known.is_empty()
     }
 
-    /// Lists the processes that are not known, the oldest first.
+    /// Lists the unknown processes, oldest first.
     fn list_new(&mut self, root: &Root, lists: &mut Lists) {
         let Lists { members, new, path, text } = lists;
         new.clear();
@@ -121,26 +121,28 @@ impl Tasks {
         new.dedup();
     }
 
-    /// With whose counters a new process is counted already, if with any.
-    fn with(&self, start_ticks: u64, parent: u32) -> Option<With> {
+    /// The counters that already include a new process, if any.
+    fn counted_by(&self, start_ticks: u64, parent: u32) -> Option<CountedBy> {
         match self.known.get(&parent) {
-            // It may be older than the counters of a parent that is followed since just now.
-            Some(known) if known.first == self.round && known.with == With::Process(parent) => None,
-            Some(known) => Some(known.with),
+            // It may be older than the counters of a parent that was followed in this round.
+            Some(known) if known.first == self.round && known.by == CountedBy::Process(parent) => {
+                None
+            }
+            Some(known) => Some(known.by),
             None if parent == INIT && self.since_ticks.is_some_and(|since| start_ticks > since) => {
-                Some(With::Any)
+                Some(CountedBy::Any)
             }
             None => None,
         }
     }
 
-    /// Closes the counters with which nobody is counted any more; they have been read since.
+    /// Closes counters that include no process any more; they have been read since.
     pub(super) fn end(&mut self, subject: &mut Subject, budget: &mut Budget) {
         let round = self.round;
         self.known.retain(|_, known| known.last == round);
         for known in self.known.values() {
             for (pid, seen) in &mut self.followed {
-                if known.with == With::Process(*pid) || known.with == With::Any {
+                if known.by == CountedBy::Process(*pid) || known.by == CountedBy::Any {
                     *seen = round;
                 }
             }
@@ -154,7 +156,7 @@ impl Tasks {
     }
 }
 
-/// A process's parent, and when it began; none if it has gone.
+/// Start and parent of a process; `None` if it has ended.
 fn parent_of(root: &Root, pid: u32, path: &mut String, text: &mut Vec<u8>) -> Option<(u64, u32)> {
     path.clear();
     // Writing into a `String` cannot fail.
@@ -164,7 +166,7 @@ fn parent_of(root: &Root, pid: u32, path: &mut String, text: &mut Vec<u8>) -> Op
     Some((stat.start_ticks, u32::try_from(stat.ppid).ok()?))
 }
 
-/// A process's tasks; none if it has gone.
+/// The tasks of a process; empty if it has ended.
 fn tids_of(root: &Root, pid: u32, path: &mut String) -> Vec<u32> {
     path.clear();
     // Writing into a `String` cannot fail.
@@ -176,13 +178,13 @@ fn tids_of(root: &Root, pid: u32, path: &mut String) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{plan::Plan, wanted};
+    use super::super::{event_list, plan::Plan};
     use super::*;
     use cgroups::{Hierarchy, JobDir};
     use model::{ClusterId, JobId, JobKey, Timestamp};
     use std::path::Path;
 
-    /// A job whose processes are these: number, parent, start.
+    /// Writes a job with these processes: process ID, parent, start.
     fn write(dir: &Path, processes: &[(u32, u32, u64)]) {
         let at = |path: &str| dir.join(path);
         let numbers: Vec<_> = processes.iter().map(|(pid, ..)| format!("{pid}\n")).collect();
@@ -219,7 +221,7 @@ mod tests {
         fn new(max: usize) -> Self {
             let dir = tempfile::tempdir().unwrap();
             write(dir.path(), &[]);
-            let wanted = wanted::parse("page_faults,context_switches").unwrap();
+            let wanted = event_list::parse("page_faults,context_switches").unwrap();
             let root = Root::recorded(dir.path()).unwrap();
             let (plan, _) = Plan::of(&root, &wanted, &[0]).unwrap();
             let subject = Subject::new(&plan, Timestamp(0));
@@ -228,7 +230,8 @@ mod tests {
             Self { dir, plan, subject, tasks, budget, lists }
         }
 
-        /// Who has counters of their own once the job has these processes, and whether any was refused.
+        /// Runs a round with these processes; returns the processes with counters of their own, and
+        /// whether any was rejected.
         fn round(&mut self, processes: &[(u32, u32, u64)]) -> (Vec<u32>, bool) {
             write(self.dir.path(), processes);
             let root = Root::recorded(self.dir.path()).unwrap();
@@ -254,23 +257,24 @@ mod tests {
     }
 
     #[test]
-    fn who_was_there_and_who_comes_from_elsewhere_has_counters_and_who_is_inherited_has_none() {
+    fn initial_and_foreign_processes_get_counters_and_inherited_ones_do_not() {
         let mut job = Job::new(100);
-        // All that are there at first, parents and children.
+        // All initial processes get counters, parents and children.
         assert_eq!(job.round(&[(10, 5, 100), (11, 10, 110)]), (vec![10, 11], false));
-        // A child, its child, an orphan; one of elsewhere, and its child of before it was seen.
+        // A child, a grandchild and an orphan; a foreign process, and a child started before its
+        // discovery.
         let all = [(10, 5, 100), (11, 10, 110), (12, 10, 120), (13, 12, 121), (14, 1, 122)];
         let others = [(20, 5, 130), (21, 20, 131)];
         let (own, _) = job.round(&[&all[..], &others].concat());
         assert_eq!(own, [10, 11, 20, 21]);
-        // Process 10 has ended, and what descends from it lives; nobody of 20 does.
+        // Process 10 has ended but has descendants; process 20 has none.
         assert_eq!(job.round(&[(11, 1, 110), (13, 1, 121), (21, 1, 131)]).0, [10, 11, 21]);
         assert_eq!(job.round(&[(11, 1, 110)]).0, [11]);
         assert_eq!(job.round(&[]), (vec![], false));
     }
 
     #[test]
-    fn an_orphan_keeps_the_counters_that_it_may_be_counted_with() {
+    fn counters_that_may_include_an_orphan_stay_open() {
         let mut job = Job::new(100);
         assert_eq!(job.round(&[(10, 5, 100)]).0, [10]);
         assert_eq!(job.round(&[(14, 1, 122)]).0, [10]);
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_budget_is_not_followed_and_takes_nothing() {
+    fn processes_beyond_the_budget_are_not_followed_and_use_no_descriptor() {
         let mut job = Job::new(3);
         assert_eq!(job.round(&[(10, 5, 100), (11, 5, 110)]), (vec![10], true));
         assert_eq!(job.round(&[(10, 5, 100), (11, 5, 110), (12, 11, 120)]), (vec![10], false));

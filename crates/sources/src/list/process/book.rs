@@ -1,4 +1,4 @@
-//! The processes of each job: what they are known to have done, and what they are.
+//! The processes of each job: their counted I/O, and their latest values.
 
 use super::files::ProcessFiles;
 use super::metrics::IO;
@@ -9,7 +9,7 @@ use kernel::process::{ProcessIo, ProcessStatus};
 use kernel::taskstats::{Counter, TaskStats};
 use rustc_hash::FxHashMap;
 
-/// The io counters in the order of their metrics.
+/// I/O counters in the order of their metrics.
 pub(super) type Io = [u64; IO];
 
 /// The counters of `/proc/PID/io`.
@@ -25,7 +25,7 @@ pub(super) const fn io_of_process(io: &ProcessIo) -> Io {
     ]
 }
 
-/// The same counters of a task that ended, which the kernel cuts down to multiples of 1024.
+/// The same counters of an ended task; the kernel rounds them down to multiples of 1024.
 fn io_of_task(stats: &TaskStats) -> Io {
     [
         Counter::ReadChar,
@@ -47,13 +47,13 @@ fn largest(a: &Io, b: &Io) -> Io {
     largest
 }
 
-/// What `stat` and `status` said of a process when it was last read; memory in KiB.
+/// Values of `stat` and `status` at the last reading of a process; memory in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) comm: Comm,
     pub(super) start_ticks: u64,
     pub(super) cpu_ticks: u64,
-    /// Of these, since the reading before.
+    /// The part since the previous reading.
     pub(super) new_cpu_ticks: u64,
     pub(super) status: ProcessStatus,
 }
@@ -62,48 +62,48 @@ pub(super) struct View {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     pub(super) job: JobNo,
-    /// Which of those that have had its number, once it was read.
+    /// Identifies the process among all with this process ID, once it was read.
     no: Option<TaskNo>,
     pub(super) view: Option<View>,
-    /// Its io that is counted for its job, or was there before its job counts.
+    /// I/O already counted for its job, or before the start of the job's counters.
     counted: Io,
-    /// The io of its threads that ended, as the kernel told it.
+    /// I/O of its ended threads, by their exit records.
     ended: Io,
-    /// Whether its io up to the first reading counts.
+    /// Whether its I/O before the first reading counts.
     from_start: bool,
     io_read: bool,
-    /// The last round of lists that had it.
+    /// The last round with this process in a list.
     round: u32,
-    /// The round in which it was last read.
+    /// The round of its last reading.
     pub(super) read_in: u32,
 }
 
-/// What is known of a job.
+/// State of a job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Job {
     io: Io,
-    /// Whether its processes have been listed.
+    /// Whether its processes were listed before.
     begun: bool,
     /// Largest resident memory seen, in KiB.
     hiwater_kib: u64,
 }
 
-/// The processes of all jobs, and the io of each job.
+/// The processes of all jobs, and the I/O of each job.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     jobs: FxHashMap<JobNo, Job>,
     processes: FxHashMap<u32, Process>,
-    /// Processes that ended since they were last looked at, and those that were zombies then: no list of a
-    /// cgroup has these.
+    /// Processes that ended since the last check, and zombies of that check: lists of a cgroup do not
+    /// contain them.
     ended: Vec<(u32, JobNo)>,
     pub(super) round: u32,
 }
 
-/// Most ended processes that may be zombies.
+/// Maximum number of ended processes that may be zombies.
 const ENDED_MAX: usize = 1024;
 
 impl Book {
-    /// Whether a job is listed for the first time; then its io begins here.
+    /// Whether a job is listed for the first time; the I/O of an old job then starts at 0.
     pub(super) fn begin(&mut self, job: JobNo, is_old: bool) -> bool {
         let job = self.jobs.entry(job).or_default();
         let is_first = !std::mem::replace(&mut job.begun, true);
@@ -113,24 +113,24 @@ impl Book {
         is_first
     }
 
-    /// What a job's processes did, living and ended.
+    /// I/O of a job's processes, including ended ones.
     pub(super) fn io_of(&self, job: JobNo) -> Option<&Io> {
         self.jobs.get(&job).map(|job| &job.io)
     }
 
-    /// The largest resident memory seen in a job so far, in KiB, given that of now.
+    /// The largest resident memory seen in a job so far, in KiB, including the current one.
     pub(super) fn hiwater_kib(&mut self, job: JobNo, now: u64) -> u64 {
         let job = self.jobs.entry(job).or_default();
         job.hiwater_kib = job.hiwater_kib.max(now);
         job.hiwater_kib
     }
 
-    /// Whether zombies should be told from the other ended processes soon.
+    /// Whether the ended processes should be checked for zombies soon.
     pub(super) const fn is_crowded(&self) -> bool {
         self.ended.len() >= ENDED_MAX / 2
     }
 
-    /// Keeps the zombies among the ended processes.
+    /// Keeps only the zombies among the ended processes.
     pub(super) fn keep_zombies(&mut self, mut is_zombie: impl FnMut(u32) -> bool) {
         self.ended.retain(|(pid, _)| is_zombie(*pid));
     }
@@ -140,17 +140,17 @@ impl Book {
         self.ended.iter().filter(|(_, job)| *job == no).count()
     }
 
-    /// Every process.
+    /// All processes.
     pub(super) fn processes(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    /// A process.
+    /// The process with this ID.
     pub(super) fn get(&self, pid: u32) -> Option<&Process> {
         self.processes.get(&pid)
     }
 
-    /// A list has this process in this job.
+    /// Records that a list of this job contains the process.
     pub(super) fn listed(&mut self, pid: u32, job: JobNo) {
         let round = self.round;
         let new = || Process::new(job, true, round);
@@ -158,23 +158,23 @@ impl Book {
         (process.job, process.round) = (job, round);
     }
 
-    /// Ends a round of lists: the processes of the jobs listed whole that none had have ended.
+    /// Ends a round of lists: processes that are missing in a complete list of their job have ended.
     pub(super) fn end_round(&mut self, listed: impl Fn(JobNo) -> bool) {
         let Self { jobs, processes, round, .. } = self;
         processes.retain(|_, process| {
-            let stays = process.round == *round || !listed(process.job);
-            if !stays {
+            let remains = process.round == *round || !listed(process.job);
+            if !remains {
                 process.settle(&mut jobs.entry(process.job).or_default().io);
             }
-            stays
+            remains
         });
     }
 
-    /// A process was read.
-    pub(super) fn read(&mut self, pid: u32, reading: Reading, told: &ProcessFiles) {
+    /// Records the values of a process.
+    pub(super) fn read(&mut self, pid: u32, reading: Reading, files: &ProcessFiles) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.no.is_some_and(|no| no != reading.no) {
-            // Its number was given to another since the last round.
+            // The process ID was reused since the last round.
             process.settle(&mut self.jobs.entry(process.job).or_default().io);
             *process = Process::new(process.job, true, process.round);
         }
@@ -185,15 +185,15 @@ impl Book {
         process.read_in = self.round;
         let before = process.view.map_or(0, |view| view.cpu_ticks);
         process.view = Some(View {
-            comm: told.comm,
-            start_ticks: told.start_ticks,
-            cpu_ticks: told.cpu_ticks,
-            new_cpu_ticks: told.cpu_ticks.saturating_sub(before),
-            status: told.status,
+            comm: files.comm,
+            start_ticks: files.start_ticks,
+            cpu_ticks: files.cpu_ticks,
+            new_cpu_ticks: files.cpu_ticks.saturating_sub(before),
+            status: files.status,
         });
-        let Some(io) = told.io else { return };
+        let Some(io) = files.io else { return };
         let now = largest(&io, &process.ended);
-        // That of a process that was moved is still the one it left.
+        // The I/O of a moved process belongs to the job that it left.
         let job = self.jobs.entry(reading.job).or_default();
         if process.io_read || process.from_start {
             process.count(&now, &mut job.io);
@@ -203,7 +203,7 @@ impl Book {
         process.io_read = true;
     }
 
-    /// A process that was listed is not there any more, or is ending: its end tells the rest.
+    /// Records that a listed process has ended or is ending: its exit record has the remaining I/O.
     pub(super) fn gone(&mut self, pid: u32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             (process.read_in, process.view) = (self.round, None);
@@ -226,7 +226,7 @@ impl Process {
         }
     }
 
-    /// Counts for the job what is known now and was not counted.
+    /// Counts the new I/O for the job.
     fn count(&mut self, now: &Io, job: &mut Io) {
         for ((job, counted), now) in job.iter_mut().zip(&mut self.counted).zip(now) {
             *job = job.saturating_add(now.saturating_sub(*counted));
@@ -234,7 +234,7 @@ impl Process {
         }
     }
 
-    /// It has ended: what its threads' ends told beyond the last reading counts, too.
+    /// Counts the I/O of an ended process that its exit records report beyond the last reading.
     fn settle(&mut self, job: &mut Io) {
         if self.io_read || self.from_start {
             let ended = self.ended;
@@ -247,7 +247,7 @@ impl Account for Book {
     fn ended(&mut self, job: JobNo, task: &Ended<'_>) {
         let stats = task.stats;
         let pid = task.tgid.unwrap_or(stats.tid);
-        // Before Linux 5.19 the kernel does not tell which thread was the last; mostly it is the first.
+        // Before Linux 5.19 the kernel does not mark the last thread; it is mostly the first.
         let is_over = stats.last_of_group || (stats.tgid.is_none() && pid == stats.tid);
         let round = self.round;
         let new = || Process::new(job, task.from_start, round);
@@ -269,7 +269,7 @@ impl Account for Book {
     }
 
     fn forgotten(&mut self, _: TaskNo) {
-        // A process that left its job is missing in its list.
+        // A process that left its job is missing in the job's list.
     }
 
     fn unproven(&mut self, task: TaskNo) {
@@ -383,40 +383,41 @@ mod tests {
         let io = Some([0, written, 0, 0, 0, 0, 0]);
         let comm = Comm::of(b"cat");
         let (start_ticks, cpu_ticks, is_ending) = (100, 6, false);
-        let told = ProcessFiles { comm, start_ticks, cpu_ticks, is_ending, status: STATUS, io };
-        book.read(7, reading, &told);
+        let files = ProcessFiles { comm, start_ticks, cpu_ticks, is_ending, status: STATUS, io };
+        book.read(7, reading, &files);
     }
 
     #[test]
-    fn what_the_end_tells_beyond_the_last_reading_counts() {
+    fn io_of_the_exit_record_beyond_the_last_reading_counts() {
         let mut book = Book { round: 1, ..Book::default() };
         book.listed(7, JOB);
         read(&mut book, 100, true, 5000);
         assert_eq!(written(&book), 5000);
-        // The kernel tells less, as it cuts: nothing falls.
+        // The exit record has less because of the rounding: the counter does not fall.
         end(&mut book, 7, Some(7), 4096, true);
         assert_eq!(written(&book), 5000);
         book.listed(7, JOB);
         read(&mut book, 200, true, 1000);
         end(&mut book, 7, Some(7), 9216, true);
         assert_eq!(written(&book), 5000 + 9216);
-        // One that was never listed.
+        // A process that was never listed.
         end(&mut book, 8, Some(8), 1024, true);
         assert_eq!((written(&book), book.processes.len()), (15_240, 0));
     }
 
     #[test]
-    fn ended_threads_are_in_the_process() {
+    fn io_of_ended_threads_is_contained_in_the_process() {
         let mut book = Book { round: 1, ..Book::default() };
         book.listed(7, JOB);
         end(&mut book, 71, Some(7), 2048, false);
         assert_eq!(written(&book), 0);
-        // What the process tells has its ended threads in it.
+        // The I/O of the process includes its ended threads.
         read(&mut book, 100, true, 3000);
         end(&mut book, 72, Some(7), 2048, false);
         end(&mut book, 7, Some(7), 1024, true);
         assert_eq!(written(&book), 5120);
-        // Threads of a process that was never listed and lives on, until it is missing in a list.
+        // Ended threads of a process that was never listed; they count once the process is missing
+        // in a list.
         end(&mut book, 91, Some(9), 1024, false);
         assert_eq!(written(&book), 5120);
         book.round = 2;
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_does_not_count() {
+    fn io_before_the_start_does_not_count() {
         let mut book = Book { round: 1, ..Book::default() };
         book.listed(7, JOB);
         read(&mut book, 100, false, 5000);
@@ -433,13 +434,13 @@ mod tests {
         read(&mut book, 100, false, 5700);
         end(&mut book, 7, Some(7), 7168, true);
         assert_eq!(written(&book), 2168);
-        // It ended before it was read.
+        // It ended before its first reading.
         end_as(&mut book, 8, Some(8), 4096, true, false);
         assert_eq!(written(&book), 2168);
     }
 
     #[test]
-    fn a_number_given_to_another_process() {
+    fn a_reused_process_id() {
         let mut book = Book { round: 1, ..Book::default() };
         book.listed(7, JOB);
         read(&mut book, 100, true, 5000);

@@ -8,21 +8,21 @@ use kernel::process::{EXITING, ProcessStatus, State, process_io, process_stat, p
 use kernel::{ReadError, Root};
 use std::fmt::Write as _;
 
-/// What the files of a process say.
+/// Values of a process's files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessFiles {
     pub(super) comm: Comm,
     pub(super) start_ticks: u64,
-    /// Of all its threads, in user mode and in the kernel.
+    /// Sum over all its threads, in user and kernel mode.
     pub(super) cpu_ticks: u64,
     /// Whether its first thread is ending.
     pub(super) is_ending: bool,
     pub(super) status: ProcessStatus,
-    /// `None` where that file is closed to us.
+    /// `None` if the file may not be read.
     pub(super) io: Option<Io>,
 }
 
-/// Memory to read with.
+/// Reused memory for reading.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     path: String,
@@ -30,10 +30,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads a process; `None` if it is not there any more.
+    /// Reads a process; `None` if it has ended.
     ///
     /// # Errors
-    /// A file makes no sense, or is closed to us and is not `io`.
+    /// A file is invalid, or denied and not `io`.
     pub(super) fn read(
         &mut self,
         pid: u32,

@@ -3,7 +3,7 @@
 use kernel::process::State;
 use model::{Metric, Unit};
 
-/// How many io counters a process has.
+/// Number of I/O counters of a process.
 pub(super) const IO: usize = 7;
 
 const fn bytes(name: &'static str, help: &'static str) -> Metric {
@@ -22,25 +22,27 @@ const fn count(name: &'static str, help: &'static str) -> Metric {
     Metric::gauge(name, Unit::Count, help)
 }
 
-/// Bytes given to read calls.
+/// Bytes returned by read calls.
 pub(super) static READ_CHAR: Metric = bytes(
     "process_read_char_bytes_total",
-    "Bytes given to the job's processes by read calls, from files, pipes, terminals or memory.",
+    "Bytes returned to the job's processes by read calls, from files, pipes, terminals or memory.",
 );
-/// Bytes given by write calls.
-pub(super) static WRITE_CHAR: Metric =
-    bytes("process_write_char_bytes_total", "Bytes that the job's processes gave to write calls.");
+/// Bytes passed to write calls.
+pub(super) static WRITE_CHAR: Metric = bytes(
+    "process_write_char_bytes_total",
+    "Bytes that the job's processes passed to write calls.",
+);
 /// Read calls.
 pub(super) static READ_CALLS: Metric = calls(
     "process_read_calls_total",
-    "Read calls of the job's processes; of those that ended between two readings the kernel tells \
-     multiples of 1024 of each task alone.",
+    "Read calls of the job's processes; for a process that ended between two readings, the kernel reports each \
+     task's calls rounded down to multiples of 1024.",
 );
 /// Write calls.
 pub(super) static WRITE_CALLS: Metric = calls(
     "process_write_calls_total",
-    "Write calls of the job's processes; of those that ended between two readings the kernel tells \
-     multiples of 1024 of each task alone.",
+    "Write calls of the job's processes; for a process that ended between two readings, the kernel reports each \
+     task's calls rounded down to multiples of 1024.",
 );
 /// Bytes from storage.
 pub(super) static READ_BYTES: Metric =
@@ -48,16 +50,16 @@ pub(super) static READ_BYTES: Metric =
 /// Bytes to storage.
 pub(super) static WRITE_BYTES: Metric = bytes(
     "process_write_bytes_total",
-    "Bytes that the job's processes caused to be sent to storage, those that were cancelled later included.",
+    "Bytes that the job's processes caused to be sent to storage, including those cancelled later.",
 );
-/// Bytes that were not sent after all.
+/// Bytes not sent after all.
 pub(super) static CANCELLED_WRITE_BYTES: Metric = bytes(
     "process_cancelled_write_bytes_total",
-    "Bytes that the job's processes kept from being sent to storage by deleting or truncating files; written \
-     bytes less these were sent.",
+    "Bytes that were not sent to storage because the job's processes deleted or truncated files; bytes sent are \
+     process_write_bytes_total less these.",
 );
 
-/// The io counters, in the order in which they are added up.
+/// The I/O counters, in the order of [`super::book::Io`].
 pub(super) static IO_METRICS: [&Metric; IO] = [
     &READ_CHAR,
     &WRITE_CHAR,
@@ -72,7 +74,7 @@ pub(super) static COUNT: Metric = count("process_count", "Processes of the job."
 pub(super) static THREADS: Metric = count("process_threads", "Threads of the job's processes.");
 pub(super) static RSS: Metric = memory(
     "process_rss_bytes",
-    "Resident memory of the job's processes, added up: what they share counts for each.",
+    "Resident memory of the job's processes, summed; shared memory counts for each.",
 );
 pub(super) static RSS_ANON: Metric = memory(
     "process_rss_anon_bytes",
@@ -84,38 +86,44 @@ pub(super) static RSS_FILE: Metric = memory(
 );
 pub(super) static RSS_SHMEM: Metric = memory(
     "process_rss_shmem_bytes",
-    "Resident memory of the job's processes that is shared memory, counted for each that has it.",
+    "Resident memory of the job's processes that is shared memory, counted for each process that maps it.",
 );
 pub(super) static VM: Metric =
-    memory("process_vm_bytes", "Virtual memory of the job's processes, added up.");
+    memory("process_vm_bytes", "Virtual memory of the job's processes, summed.");
 pub(super) static SWAP: Metric = memory(
     "process_swap_bytes",
-    "Memory of the job's processes that was swapped out, without shared memory.",
+    "Memory of the job's processes that was swapped out, excluding shared memory.",
 );
 pub(super) static HIWATER_RSS: Metric = memory(
     "process_hiwater_rss_bytes",
-    "Most resident memory that any one process of the job was seen to have had.",
+    "Largest resident memory observed of any single process of the job.",
 );
 pub(super) static STALE: Metric = count(
     "process_stale",
-    "Processes of the job whose values are of an earlier reading, as the time for this one was over.",
+    "Processes of the job with values of an earlier reading, because the time budget was used.",
 );
 
 /// The states, each with its metric.
 pub(super) static STATES: [(State, Metric); 8] = [
     (
         State::Running,
-        count("process_running", "Processes of the job whose first thread runs or wants to."),
+        count(
+            "process_running",
+            "Processes of the job with a first thread that runs or is ready to run.",
+        ),
     ),
     (
         State::Sleeping,
-        count("process_sleeping", "Processes of the job whose first thread waits for something."),
+        count(
+            "process_sleeping",
+            "Processes of the job with a first thread that waits for an event.",
+        ),
     ),
     (
         State::DiskSleep,
         count(
             "process_disk_sleeping",
-            "Processes of the job whose first thread waits for a disk, or for else what no signal ends.",
+            "Processes of the job with a first thread in uninterruptible sleep, mostly waiting for a disk.",
         ),
     ),
     (State::Stopped, count("process_stopped", "Processes of the job that a signal stopped.")),
@@ -124,34 +132,31 @@ pub(super) static STATES: [(State, Metric); 8] = [
         State::Zombie,
         count(
             "process_zombies",
-            "Processes of the job that have ended and wait for their parents, or whose first thread has \
+            "Processes of the job that have ended and wait for their parents, or with a first thread that has \
              ended; at most 1024 of a node are found.",
         ),
     ),
-    (State::Dead, count("process_dying", "Processes of the job that are going away.")),
+    (State::Dead, count("process_dying", "Processes of the job that are being removed.")),
     (State::Other, count("process_other", "Processes of the job in any other state.")),
 ];
 
 pub(super) static TOP_CPU: Metric = Metric::counter(
     "process_top_cpu_seconds_total",
     Unit::Seconds,
-    "Processor time of the processes of the job that used most since the reading before.",
+    "Processor time of the job's processes with the most processor time since the previous reading.",
 )
 .steps(100);
 pub(super) static TOP_RSS: Metric = memory(
     "process_top_rss_bytes",
-    "Resident memory of the processes of the job that used most processor time since the reading before.",
+    "Resident memory of the job's processes with the most processor time since the previous reading.",
 );
 
-/// The metrics that are neither io nor states.
+/// Number of metrics that are neither I/O nor states.
 const OTHERS: usize = 12;
 const ALL: usize = IO + 8 + OTHERS;
 
 /// Every metric of the source.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "within bounds, and evaluated when the program is built"
-)]
+#[expect(clippy::indexing_slicing, reason = "within bounds, and evaluated at compile time")]
 pub(super) static METRICS: [&Metric; ALL] = {
     let others: [&Metric; OTHERS] = [
         &COUNT,

@@ -1,6 +1,6 @@
 //! The energy counters by the PMU `power` (arch/x86/events/rapl.c, Linux 3.14, AMD 5.8): one event for each
-//! kind of zone, on one processor of each package. The kernel follows them as they go round. That of the
-//! platform is left out: each package would tell it, and it is one.
+//! kind of zone, on one processor of each package. The kernel handles wraps. The platform's counter
+//! is left out: every package reports the same one.
 //!
 //! ```text
 //! power/cpumask                  0,18
@@ -9,7 +9,7 @@
 //! power/events/energy-pkg.unit   Joules
 //! ```
 
-use super::super::perf::Beside;
+use super::super::perf::UncoreEvent;
 use super::{CORE, DRAM, PACKAGE, UNCORE, is_wanted, lacking};
 use crate::reading::parts::Choice;
 use crate::source::error::Errors;
@@ -18,7 +18,7 @@ use kernel::Root;
 use model::{Metric, Timestamp};
 
 const DIR: &str = "sys/bus/event_source/devices/power/events";
-/// Its events, and what each is.
+/// The PMU's events and their metrics.
 static EVENTS: [(&str, &Metric); 4] = [
     ("energy-pkg", &PACKAGE),
     ("energy-cores", &CORE),
@@ -26,31 +26,31 @@ static EVENTS: [(&str, &Metric); 4] = [
     ("energy-ram", &DRAM),
 ];
 
-/// An event, its counters, and the packages that they stand for.
+/// An event, its counters, and the package of each counter.
 struct Energy {
     metric: &'static Metric,
-    counters: Beside,
+    counters: UncoreEvent,
     packages: Vec<Box<str>>,
 }
 
 struct Pmu {
     energies: Vec<Energy>,
-    /// Why the others are not counted.
+    /// Errors of the other events.
     refused: Option<SourceError>,
-    /// When they were read first, at most a tick after they were opened.
+    /// Time of the first reading, at most a tick after the counters were opened.
     start: Option<Timestamp>,
 }
 
-/// Opens what the PMU has; none where there is no such PMU.
+/// Opens the PMU's events; `None` without such a PMU.
 ///
 /// # Errors
-/// There is one, and all of it is closed to us or makes no sense.
+/// The PMU exists, but all its events are denied or invalid.
 pub(super) fn open(root: &Root, choice: &Choice) -> Result<Option<Box<dyn Source>>, SourceError> {
     let (mut energies, mut errors) = (Vec::new(), Errors::default());
     for (event, metric) in EVENTS.into_iter().filter(|(_, metric)| is_wanted(metric, choice)) {
         match Energy::open(root, event, metric) {
             Ok(energy) => energies.push(energy),
-            // Few processors have all of them.
+            // Few processors have all events.
             Err(SourceError::Absent(_)) => {}
             Err(error) => errors.push(error),
         }
@@ -66,7 +66,7 @@ pub(super) fn open(root: &Root, choice: &Choice) -> Result<Option<Box<dyn Source
 impl Energy {
     fn open(root: &Root, event: &str, metric: &'static Metric) -> Result<Self, SourceError> {
         root.stat(&format!("{DIR}/{event}"))?;
-        let counters = Beside::open(root, &format!("power/{event}/"))?;
+        let counters = UncoreEvent::open(root, &format!("power/{event}/"))?;
         let package = |cpu: u32| -> Result<Box<str>, SourceError> {
             let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
             let text = root.read_text(&path);
@@ -81,12 +81,12 @@ impl Source for Pmu {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let start = *self.start.get_or_insert(cx.now);
         let (mut errors, mut of) = (Errors::default(), out.of_device());
-        let mut told = 0;
+        let mut values = 0;
         for Energy { metric, counters, packages } in &self.energies {
             let read = counters.read(|place, joules| {
                 let package = packages.get(place).map_or("", |package| package);
                 of.counter(metric, &[("package", package)], joules, start);
-                told += 1;
+                values += 1;
             });
             read.unwrap_or_else(|error| errors.push(error));
         }
@@ -96,7 +96,7 @@ impl Source for Pmu {
         }
         self.refused.iter().for_each(|error| errors.push(error.clone()));
         match errors.into_one() {
-            Some(error) if told == 0 => return Err(error),
+            Some(error) if values == 0 => return Err(error),
             error => out.part_as("zones", error.as_ref()),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Tests of the source `rapl`: zones that two interfaces show, that are closed, or that do not make sense.
+//! Tests of the source `rapl`: zones in two interfaces, denied zones, and invalid zones.
 
 use super::*;
 use crate::reading::values::tests::{close, without_roots_rights};
@@ -39,7 +39,8 @@ impl Machine {
         Self { dir, root, source, sink, at: 0 }
     }
 
-    /// The state of the part, and each sample in joules, a minute later, so that it is looked for zones anew.
+    /// Runs a tick a minute later, so that zones are searched again. Returns the state of the part, and
+    /// each sample in joules.
     fn tick(&mut self) -> (Result<(), SourceError>, Vec<(String, f64)>) {
         self.at += 60;
         let (now, jobs) = (Timestamp::from_seconds(self.at), Jobs::default());
@@ -67,7 +68,7 @@ impl Machine {
 }
 
 #[test]
-fn of_two_interfaces_the_registers_are_taken_and_memory_only_where_they_have_no_such_zone() {
+fn registers_take_precedence_over_the_memory_interface() {
     let zones = [
         ("intel-rapl-mmio:0", "package-0", 1_000_000),
         ("intel-rapl-mmio:0:0", "dram", 2_000_000),
@@ -85,7 +86,7 @@ fn of_two_interfaces_the_registers_are_taken_and_memory_only_where_they_have_no_
     let of = |metric: &str, joules| (format!("{metric}{{\"package\": \"0\"}}"), joules);
     let both = vec![of("rapl_package_joules_total", 10.0), of("rapl_dram_joules_total", 20.0)];
     assert_eq!(machine.tick(), (Ok(()), both));
-    // Without the registers it is the other one, from then on.
+    // Without the registers, the memory interface is read.
     std::fs::remove_dir_all(machine.dir.path().join(DIR).join("intel-rapl:0")).unwrap();
     let (state, samples) = machine.tick();
     assert_eq!((state, samples.len()), (Ok(()), 2));
@@ -93,22 +94,22 @@ fn of_two_interfaces_the_registers_are_taken_and_memory_only_where_they_have_no_
 }
 
 #[test]
-fn zones_that_are_asked_for_and_not_there_and_such_as_make_no_sense_are_named_beside_others() {
+fn missing_and_invalid_zones_are_reported_beside_others() {
     let zones = [("intel-rapl:0", "package-0", 1), ("intel-rapl:1", "package-1", 1)];
     let mut machine = Machine::new(&zones, &[("include", "package,dram,psys")]);
     write(&machine.dir, "intel-rapl:1", "max_energy_range_uj", "?");
     let (state, samples) = machine.tick();
     assert_eq!(samples.len(), 1);
-    let told = state.unwrap_err().to_string();
-    let lacks = |kind: &str| format!("absent: this machine counts no energy of the kind `{kind}`");
+    let error = state.unwrap_err().to_string();
+    let lacks =
+        |kind: &str| format!("absent: this machine has no energy counter of the kind `{kind}`");
     let lacks_both = format!("{}; {}", lacks("dram"), lacks("psys").replace("absent: ", ""));
-    let broken = "broken: /sys/class/powercap/intel-rapl:1/max_energy_range_uj: it is no number";
-    assert_eq!(told, format!("{broken}; {lacks_both}"));
+    let broken = "broken: /sys/class/powercap/intel-rapl:1/max_energy_range_uj: it is not a number";
+    assert_eq!(error, format!("{broken}; {lacks_both}"));
 }
 
 #[test]
-fn each_zone_that_is_closed_is_named_beside_those_that_are_read_and_its_double_is_no_way_around_it()
-{
+fn denied_zones_are_reported_and_not_bypassed_by_the_other_interface() {
     without_roots_rights(|| {
         let zones = [
             ("intel-rapl-mmio:0", "package-0", 1),

@@ -1,18 +1,18 @@
-//! Processor time of a job by command: ten by name, and the rest as one entry.
+//! Processor time of a job by command: ten commands by name, and the sum of the others.
 //!
-//! Time is counted for the name that a task has when it is read or ends. At the first report of a job the
-//! commands that used most are named, with all they used. One that is named later starts at zero; what it used before
-//! stays in the rest. A name is kept for as long as the job lives, so that no counter ever falls.
+//! Time counts for the name that a task has when it is read or ends. The first report of a job names the
+//! commands with the most time, with all their time. A command that is named later starts at zero; its
+//! earlier time stays in the rest. A name remains for the life of the job, so that no counter ever falls.
 
 use crate::exits::comm::Comm;
 use crate::exits::saved::{Numbers, put};
 use model::Timestamp;
 
-/// Commands with a name of their own.
+/// Maximum number of named commands.
 const NAMED_MAX: usize = 10;
-/// Commands of which it is known how much they used without a name; the smallest gives way.
+/// Maximum number of unnamed commands with a known time; the smallest is replaced.
 const CANDIDATES_MAX: usize = 16;
-/// A command is named once it used one part in so many of the job's time.
+/// A command is named once it has used 1/50 of the job's time.
 const SHARE: u64 = 50;
 
 /// A command with its counter.
@@ -20,7 +20,7 @@ const SHARE: u64 = 50;
 pub(super) struct Command {
     pub(super) comm: Comm,
     pub(super) ns: u64,
-    /// When its counter was zero; `None` for the start of the job's counters.
+    /// Time at which its counter was zero; `None`: the start of the job's counters.
     pub(super) start: Option<Timestamp>,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct Command {
 #[derive(Debug)]
 pub(super) struct Commands {
     named: Vec<Command>,
-    /// Processor time of commands while they have no name of their own.
+    /// Processor time of commands while they are unnamed.
     rest_ns: u64,
-    /// Parts of the rest.
+    /// Parts of `rest_ns`.
     candidates: Vec<Command>,
     is_reported: bool,
 }
@@ -47,7 +47,7 @@ impl Default for Commands {
 }
 
 impl Commands {
-    /// A task of this name used processor time.
+    /// Adds processor time of a task with this name.
     pub(super) fn add(&mut self, name: &[u8; 16], ns: u64) {
         if ns == 0 {
             return;
@@ -62,7 +62,7 @@ impl Commands {
         if let Some(command) = self.candidates.iter_mut().find(|it| it.comm == comm) {
             command.ns = command.ns.saturating_add(ns);
         } else if self.named.len() == NAMED_MAX {
-            // None is named any more.
+            // No more commands are named.
         } else if self.candidates.len() < CANDIDATES_MAX {
             self.candidates.push(Command { comm, ns, start: None });
         } else if let Some(least) = self.candidates.iter_mut().min_by_key(|it| it.ns)
@@ -72,7 +72,7 @@ impl Commands {
         }
     }
 
-    /// Names the commands that use much, and returns all with a name, and the rest in nanoseconds.
+    /// Names commands with much time; returns all named commands, and the rest in nanoseconds.
     pub(super) fn report(&mut self, now: Timestamp) -> (&[Command], u64) {
         let named_ns = self.named.iter().map(|it| it.ns).fold(0, u64::saturating_add);
         let all_ns = self.rest_ns.saturating_add(named_ns);
@@ -93,7 +93,7 @@ impl Commands {
         (&self.named, self.rest_ns)
     }
 
-    /// Writes what the next start of the agent needs.
+    /// Writes the state for the next start of the agent.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
         put(out, u64::from(self.is_reported));
         put(out, self.rest_ns);
@@ -106,7 +106,7 @@ impl Commands {
         }
     }
 
-    /// Reads what an earlier start wrote; `None` if it is damaged.
+    /// Reads the state of an earlier run; `None` if it is damaged.
     pub(super) fn restore(from: &mut Numbers<'_>) -> Option<Self> {
         let mut commands = Self { is_reported: from.take()? != 0, ..Self::default() };
         commands.rest_ns = from.take()?;
@@ -148,7 +148,7 @@ mod tests {
         commands.add(&name(b"a\n\x1b[m"), 90);
         let (named, rest) = commands.report(Timestamp(1));
         let shown: Vec<_> = named.iter().map(|it| (it.comm.as_str(), it.ns, it.start)).collect();
-        // Control characters are data.
+        // Control characters are replaced.
         assert_eq!((shown, rest), (vec![("a??[m", 90, None), ("sh", 10, None)], 0));
         commands.add(&name(b"later"), 40);
         let (named, rest) = commands.report(Timestamp(2));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ten names at most, no counter falls, and their sum is what was used.
+                /// At most ten names; no counter falls; the sum is the total use.
         #[test]
         fn nothing_falls_and_nothing_is_lost(used in prop::collection::vec((0..40_u8, 0..1000_u64, any::<bool>()), 1..300)) {
             let (mut commands, mut all, mut last) = (Commands::default(), 0, BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What the tasks of each job used, living and ended.
+//! Use by the tasks of each job, living and ended.
 
 use super::commands::Commands;
 use crate::exits::saved::{Numbers, put};
@@ -6,15 +6,15 @@ use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::taskstats::{Counter, Counters, TaskStats};
 use rustc_hash::FxHashMap;
 
-/// Most processor time that the tasks that came with a job used before they joined it.
+/// Maximum processor time that tasks that started a job can have used before they joined it.
 const BEFORE_JOB_NS: u64 = 2_000_000_000;
 
-/// What a job's tasks used.
+/// Use by a job's tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Over all tasks, of what counts.
+    /// Sum over all tasks since the start of the counters.
     pub(super) counters: Counters,
-    /// When the first began, in seconds since 1970.
+    /// Start of the first task, in seconds since 1970.
     pub(super) begin_s: Option<u64>,
     /// The longest life, in microseconds.
     pub(super) elapsed_us: u64,
@@ -22,25 +22,26 @@ pub(super) struct Sum {
     pub(super) hiwater_rss_kib: u64,
     /// Largest virtual memory, in KiB.
     pub(super) hiwater_vm_kib: u64,
-    /// How many of its tasks ended.
+    /// Number of ended tasks.
     pub(super) ended: u64,
     /// Whether its tasks have been read once.
     pub(super) is_read: bool,
-    /// What the cgroup had used when counting began, in nanoseconds.
+    /// Use by the cgroup at the start of the counters, in nanoseconds.
     pub(super) group_base_ns: u64,
-    /// By how much the job's processor time exceeds that of its tasks here, in nanoseconds; `None`: not known.
+    /// Processor time of the job beyond that of its tasks here, in nanoseconds; `None`: unknown.
     pub(super) ahead_ns: Option<i64>,
     /// Whether no task joined since that was measured.
     pub(super) is_measured: bool,
-    /// The job's processor time as it was last published, in nanoseconds.
+    /// The job's processor time as last published, in nanoseconds.
     pub(super) whole_ns: u64,
-    /// Processor time in user mode and in the kernel, as it was last published, in nanoseconds.
+    /// Processor time in user mode and in the kernel as last published, in nanoseconds.
     pub(super) shares_ns: (u64, u64),
 }
 
 impl Sum {
-    /// What the cgroup used beyond its tasks. A task that came with the job used some time before it joined;
-    /// that is cut off. `None` where the account is that of other tasks.
+    /// Use by the cgroup beyond its tasks. Reduces the tasks' sum by the time that tasks used before they
+    /// joined the job. `None` if the difference is too large, so that the cgroup's account must be of
+    /// other tasks.
     pub(super) fn residual_ns(&mut self, group_ns: u64) -> Option<u64> {
         let group_ns = group_ns.saturating_sub(self.group_base_ns);
         let published_ns = self.shares_ns.0.saturating_add(self.shares_ns.1);
@@ -48,15 +49,15 @@ impl Sum {
         if tasks_ns.saturating_sub(group_ns) > BEFORE_JOB_NS {
             return None;
         }
-        // No less than was published before: a counter does not fall.
+        // Not below the published value: a counter does not fall.
         let cut_ns = *tasks_ns - group_ns.clamp(published_ns.min(*tasks_ns), *tasks_ns);
         *tasks_ns -= cut_ns;
         self.ahead_ns = self.ahead_ns.map(|ahead_ns| ahead_ns.saturating_add_unsigned(cut_ns));
         Some(group_ns.saturating_sub(*tasks_ns))
     }
 
-    /// The cgroup's account was read before all tasks were, and again afterwards. What it had the first time was used by
-    /// then; what the tasks add from now on was used later. So their sum is proven; it is never more than the second
+    /// Takes two readings of the cgroup's processor time, before and after reading all tasks. The first one was used
+    /// by then; what the tasks add from now on was used later. So their sum is proven; it does not exceed the second
     /// reading, as far as the tasks have been read.
     pub(super) fn measure(&mut self, [before_ns, after_ns]: [u64; 2], is_whole: bool) {
         let tasks_ns = self.counters.get(Counter::CpuRunVirtual);
@@ -65,14 +66,14 @@ impl Sum {
             i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX })
         };
         let (least, most) = (ahead(before_ns), ahead(after_ns.max(before_ns)));
-        // Where every task was observed from its beginning, their own account is proven, too.
+        // If every task was observed from its beginning, the sum of the tasks is proven, too.
         let known = self.ahead_ns.or(is_whole.then_some(0)).unwrap_or(least);
         self.ahead_ns = Some(known.clamp(least, most));
         self.is_measured = true;
     }
 
-    /// Processor time of the job: of its tasks, and what its cgroup had counted beyond them. Never more than the
-    /// cgroup has, where that can be read.
+    /// Processor time of the job: that of its tasks, plus what its cgroup counted beyond them. Never more than that of
+    /// the cgroup, if it can be read.
     pub(super) fn whole_ns(&mut self, group_ns: Option<u64>) -> Option<u64> {
         let tasks_ns = self.counters.get(Counter::CpuRunVirtual);
         let mut whole_ns = tasks_ns.saturating_add_signed(self.ahead_ns?);
@@ -85,9 +86,9 @@ impl Sum {
         Some(self.whole_ns)
     }
 
-    /// Divides the exact run time into user mode and kernel as the clock ticks of all tasks were, which are too coarse
-    /// for short tasks themselves. Neither share falls, as in the kernel's own division (kernel/sched/cputime.c,
-    /// `cputime_adjust`, Linux 6.18). Returns the counters with these shares.
+    /// Divides the exact run time into user mode and kernel by the clock ticks of all tasks, because ticks are too
+    /// coarse for single short tasks. Neither part falls, as in the kernel's own division (kernel/sched/cputime.c,
+    /// `cputime_adjust`, Linux 6.18). Returns the counters with these parts.
     pub(super) fn shared(&mut self) -> Counters {
         let mut counters = self.counters;
         let get = |counter| u128::from(self.counters.get(counter));
@@ -95,7 +96,8 @@ impl Sum {
         let (user, system) = (get(Counter::UserTime), get(Counter::SystemTime));
         let in_kernel = (u128::from(run_ns) * system).checked_div(user + system).unwrap_or(0);
         let (user_before, system_before) = self.shares_ns;
-        // The run time grows, so that one of the two has room for what the other may not lose.
+        // Each part keeps at least its published value; the growth of the run time leaves enough
+        // for both.
         let system_max = run_ns.saturating_sub(user_before).max(system_before);
         let system = u64::try_from(in_kernel).unwrap_or(u64::MAX).clamp(system_before, system_max);
         let user = run_ns.saturating_sub(system).max(user_before);
@@ -108,7 +110,7 @@ impl Sum {
         counters
     }
 
-    /// What is saved besides the counters.
+    /// The saved values besides the counters.
     fn others(&self) -> [u64; 8] {
         [
             self.begin_s.map_or(0, |it| it.saturating_add(1)),
@@ -129,9 +131,9 @@ impl Sum {
         self.hiwater_vm_kib = self.hiwater_vm_kib.max(stats.hiwater_vm_kib);
     }
 
-    /// Adds what a task used since it was last read. No counter falls: the kernel's do not, but the two
-    /// of a running task may be read a moment apart.
-    /// Returns the nanoseconds of processor time that it adds.
+    /// Adds the growth since the last reading of a task. No counter falls: the kernel's counters do not,
+    /// except that the values of a running task may be read at slightly different times. Returns the
+    /// added processor time in nanoseconds.
     fn add(&mut self, before: &Counters, now: &Counters) -> u64 {
         for ((sum, before), now) in self.counters.0.iter_mut().zip(&before.0).zip(&now.0) {
             *sum = sum.saturating_add(now.saturating_sub(*before));
@@ -150,22 +152,22 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// What a job's tasks used.
+    /// Sum of a job's tasks.
     pub(super) fn of(&mut self, job: JobNo) -> &mut Sum {
         self.jobs.entry(job).or_default()
     }
 
-    /// What a job's commands used.
+    /// Commands of a job.
     pub(super) fn commands_of(&mut self, job: JobNo) -> &mut Commands {
         self.commands.entry(job).or_default()
     }
 
-    /// Whether a task has been read before.
+    /// Whether a task was read before.
     pub(super) fn has_read(&self, task: TaskNo) -> bool {
         self.living.contains_key(&task)
     }
 
-    /// A living task was read.
+    /// Adds a reading of a living task.
     pub(super) fn read(&mut self, reading: Reading, stats: &TaskStats) {
         let sum = self.jobs.entry(reading.job).or_default();
         sum.see(stats);
@@ -197,7 +199,7 @@ impl Account for Sums {
             None => return,
         };
         let mut now = task.stats.counters;
-        // The end is reported before the switch with which each task gives the processor away for good.
+        // The exit record precedes the task's last context switch.
         if let Some(switches) = now.0.get_mut(Counter::VoluntarySwitches.place()) {
             *switches = switches.saturating_add(1);
         }
@@ -283,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_run_time_is_divided_as_the_ticks_are() {
-        // 0.2 s of 1.1 s, which no tick of a short task met.
+    fn the_exact_run_time_is_divided_by_the_ticks() {
+        // 0.2 s of 1.1 s, in which no tick hit a short task.
         assert_eq!(shares(&mut sum(1_100_000_000, 600_000, 300_000)), (733_333, 366_666));
         assert_eq!(shares(&mut sum(5_000, 0, 0)), (5, 0), "no tick");
         assert_eq!(shares(&mut sum(0, 0, 0)), (0, 0));
@@ -292,24 +294,24 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_last_reading_of_the_cgroup_takes_nothing_away() {
+    fn a_smaller_last_reading_of_the_cgroup_does_not_reduce_the_counter() {
         let mut sum = sum(1_000_000_000, 600_000, 300_000);
-        assert_eq!(sum.residual_ns(900_000_000), Some(0), "cut to the cgroup's");
+        assert_eq!(sum.residual_ns(900_000_000), Some(0), "reduced to the cgroup's account");
         sum.shared();
         assert_eq!(sum.residual_ns(400_000_000), Some(0));
         assert_eq!(sum.counters.get(Counter::CpuRunVirtual), 900_000_000);
     }
 
     #[test]
-    fn the_cgroups_account_and_what_the_tasks_used_since() {
+    fn the_time_of_the_cgroup_and_of_its_tasks_since() {
         let (second, mut of_job) = (1_000_000_000, sum(0, 0, 0));
         assert_eq!(of_job.whole_ns(Some(second)), None, "not measured");
-        // Moved into the job: 1 s before the move was noticed is the cgroup's alone.
+        // Moved into the job: only the cgroup counts 1 s before the move was noticed.
         of_job.measure([second, second + 1000], true);
         assert_eq!(of_job.whole_ns(Some(second + 1000)), Some(second));
         set(&mut of_job, 3 * second, 0, 0);
         assert_eq!(of_job.whole_ns(None), Some(4 * second), "the cgroup is gone");
-        // A worse measurement takes nothing away, one that proves more adds it.
+        // A worse measurement removes nothing; one that proves more adds it.
         of_job.measure([3 * second, 5 * second], true);
         assert_eq!(of_job.whole_ns(None), Some(4 * second));
         of_job.measure([5 * second, 6 * second], true);
@@ -333,20 +335,20 @@ mod tests {
     }
 
     #[test]
-    fn what_tasks_used_before_an_agent_began_is_the_cgroups() {
+    fn use_before_the_start_of_the_agent_is_that_of_the_cgroup() {
         let (second, mut of_job) = (1_000_000_000, sum(0, 0, 0));
         set(&mut of_job, 1000, 0, 0);
         of_job.measure([60 * second, 61 * second], false);
         set(&mut of_job, 1000 + second, 0, 0);
         assert_eq!(of_job.whole_ns(None), Some(61 * second));
-        // Where each task was observed from its beginning, a slow measurement takes nothing away.
+        // If each task was observed from its beginning, a slow measurement removes nothing.
         let mut whole = sum(10 * second, 0, 0);
         whole.measure([9 * second, 11 * second], true);
         assert_eq!(whole.whole_ns(None), Some(10 * second));
     }
 
     #[test]
-    fn no_share_falls() {
+    fn no_part_falls() {
         let mut sum = sum(1_000_000, 4000, 0);
         assert_eq!(shares(&mut sum), (1000, 0));
         set(&mut sum, 1_500_000, 4000, 8000);
@@ -356,6 +358,6 @@ mod tests {
         set(&mut sum, 3_000_000, 400_000, 8000);
         assert_eq!(shares(&mut sum), (1000, 2000));
         set(&mut sum, 2_000_000, 400_000, 8000);
-        assert_eq!(shares(&mut sum), (1000, 2000), "a run time that falls");
+        assert_eq!(shares(&mut sum), (1000, 2000), "a falling run time");
     }
 }

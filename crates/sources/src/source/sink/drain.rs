@@ -3,17 +3,17 @@
 use super::{ENDED_SEALS_MAX, IDLE_SEALS_MAX, KnownSeries, Sink};
 use model::{Gap, JobEvent, JobKey, SeriesEntry, Tick};
 
-/// A mark to which a sink can be cut back when its source panics.
+/// A position to which a sink can be cut back when its source panics.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(pub(super) usize);
 
 impl Sink {
-    /// Where the sink stands now.
+    /// The current position.
     pub fn mark(&self) -> Mark {
         Mark(self.values.len())
     }
 
-    /// Forgets the samples pushed since the mark.
+    /// Removes the samples pushed since the mark.
     pub fn cut_back(&mut self, mark: Mark) {
         let mut surplus = self.values.len().saturating_sub(mark.0);
         self.values.truncate(mark.0);
@@ -31,39 +31,39 @@ impl Sink {
         }
     }
 
-    /// Whether the table differs from the one last taken with [`Self::table`].
+    /// Whether the table changed since the last call of [`Self::table`].
     pub const fn table_changed(&self) -> bool {
         self.table_changed
     }
 
-    /// The places of the table in order; a place in nobody's use is `None`.
+    /// The slots of the table in order; an unused slot is `None`.
     pub fn table(&mut self) -> impl ExactSizeIterator<Item = Option<&SeriesEntry>> {
         self.table_changed = false;
         self.known.iter().map(|known| known.as_ref().map(|known| &known.entry))
     }
 
-    /// Ticks, places and values not drained.
+    /// Ticks, indexes and values not drained yet.
     pub fn columns(&self) -> (&[Tick], &[u32], &[f64]) {
         (&self.ticks, &self.index, &self.values)
     }
 
-    /// Takes the gaps.
+    /// Removes and returns the gaps.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         std::mem::take(&mut self.gaps)
     }
 
-    /// What was observed of jobs and not taken.
+    /// Job events not taken yet.
     pub fn events(&self) -> &[JobEvent] {
         &self.events
     }
 
-    /// Takes what was observed of jobs.
+    /// Removes and returns the job events.
     pub fn take_events(&mut self) -> Vec<JobEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// Forgets the series of ended jobs when their last samples have been sealed: a node that sees many short
-    /// jobs would hold those of hundreds.
+    /// Removes the series of ended jobs once their last samples are sealed. Otherwise a node with many short
+    /// jobs would hold the series of hundreds of them.
     pub fn forget_soon(&mut self, ended: &[JobKey]) {
         for known in self.known.iter_mut().flatten() {
             if known.entry.job.as_ref().is_some_and(|job| ended.contains(job)) {
@@ -72,7 +72,7 @@ impl Sink {
         }
     }
 
-    /// Empties the columns, keeping their memory, and forgets series that had no sample for long.
+    /// Empties the columns but keeps their memory, and removes series without recent samples.
     pub fn sealed(&mut self) {
         for place in &self.index {
             let known = usize::try_from(*place).ok().and_then(|place| self.known.get_mut(place));
@@ -100,7 +100,7 @@ impl Sink {
         }
     }
 
-    /// A series of which samples are kept is not forgotten: another would take its place.
+    /// Prevents the removal of series with held-back samples: another series would reuse the slot.
     fn spare_kept(&mut self) {
         let is_idle = |known: &KnownSeries| known.idle_seals >= IDLE_SEALS_MAX;
         let Some(ring) = &self.ring else { return };

@@ -1,16 +1,16 @@
-//! OOM kills of a job, on their way to the server beside the samples.
+//! OOM kills of a job, sent to the server beside the samples.
 
 use super::Sink;
 use cgroups::JobCgroup;
 use model::{JobEvent, OomKill};
 
-/// Most kills in an event (`OOM_KILLS_MAX` of the wire).
+/// Maximum number of kills in an event (`OOM_KILLS_MAX` of the wire).
 const KILLS_MAX: usize = 64;
-/// Most events that wait to be sealed; further kills are counted by the job's cgroup alone.
+/// Maximum number of events waiting to be sealed; further kills appear only in the counter of the job's cgroup.
 const EVENTS_MAX: usize = 1024;
 
 impl Sink {
-    /// Reports a task of the job that the kernel killed as memory was out.
+    /// Reports a task of the job that the kernel's OOM killer ended.
     pub fn oom_kill(&mut self, job: &JobCgroup, kill: OomKill) {
         let fits =
             |event: &&mut JobEvent| event.key == job.key && event.oom_kills.len() < KILLS_MAX;

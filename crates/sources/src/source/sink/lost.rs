@@ -1,15 +1,15 @@
-//! What a source says of a counter that it could not follow.
+//! Reports counters that a source could not follow.
 
 use super::Of;
 use model::{Cause, Labels, Metric, Timestamp};
 
 impl Of<'_> {
-    /// Tells that a counter could not be followed since then, and counts anew.
+    /// Reports a gap: the counter could not be followed since `from`, and restarts now.
     pub(crate) fn lost(&mut self, metric: &Metric, labels: &[(&str, &str)], from: Timestamp) {
         self.sink.counts.implausible += 1;
         let labels = Labels::new(labels.iter().copied()).unwrap_or_default();
         let detail = format!(
-            "{}{labels}: it fell, grew by more than is possible, or may have gone round; it counts anew",
+            "{}{labels}: it fell, grew faster than possible, or may have wrapped; counting restarts now",
             metric.name
         );
         let (source, now) = (self.sink.source, self.sink.now);

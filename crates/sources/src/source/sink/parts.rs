@@ -1,19 +1,19 @@
-//! Parts of a source that stand apart: how each stands.
+//! States of the separate parts of a source.
 
 use super::Sink;
 use crate::SourceError;
 
-/// The state of a part of a source that stands apart from the rest: `exits`, `io`.
+/// The state of a part of a source, reported separately: `exits`, `io`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartState {
-    /// It is read.
+    /// The part is read.
     Ok,
-    /// It gives nothing, or not all, for this reason.
+    /// The part has no values, or not all, for this reason.
     Not(SourceError),
 }
 
 impl Sink {
-    /// Sets the state of a part of the source.
+    /// Sets the state of a part.
     pub fn part(&mut self, name: &'static str, state: PartState) {
         match self.parts.iter_mut().find(|(part, _)| *part == name) {
             Some((_, old)) if *old == state => {}
@@ -22,19 +22,19 @@ impl Sink {
         }
     }
 
-    /// The same, by what is refused of it, if anything is; asks for no memory where it stands so already.
-    pub(crate) fn part_as(&mut self, name: &'static str, refused: Option<&SourceError>) {
-        let is_it = |state: &PartState| match (state, refused) {
+    /// Sets the state of a part by its error, if any; allocates nothing if the state is unchanged.
+    pub(crate) fn part_as(&mut self, name: &'static str, error: Option<&SourceError>) {
+        let is_it = |state: &PartState| match (state, error) {
             (PartState::Ok, None) => true,
             (PartState::Not(old), Some(now)) => old == now,
             _ => false,
         };
         if !self.parts.iter().any(|(part, state)| *part == name && is_it(state)) {
-            self.part(name, refused.cloned().map_or(PartState::Ok, PartState::Not));
+            self.part(name, error.cloned().map_or(PartState::Ok, PartState::Not));
         }
     }
 
-    /// The parts that were ever told of, and their states.
+    /// All parts reported so far, and their states.
     pub fn parts(&self) -> &[(&'static str, PartState)] {
         &self.parts
     }

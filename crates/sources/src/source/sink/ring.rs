@@ -1,29 +1,29 @@
-//! Samples that are kept in memory in case somebody wants them: those of readings between a source's ticks.
+//! Samples held in memory in case a user requests them: those of readings between a source's ticks.
 //!
-//! The memory is taken at once and never grows; the oldest samples make room for new ones. A sample leaves
-//! once: to be sealed, or forgotten.
+//! The memory is allocated once and never grows; new samples evict the oldest. A sample leaves
+//! once: to be sealed, or evicted.
 
 use super::{Mark, Sink};
 use model::{Tick, Timestamp};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes of a sample: its place and its value.
+/// Bytes of a sample: its series index and its value.
 const SAMPLE_BYTES: usize = size_of::<u32>() + size_of::<f64>();
-/// The part of the memory that instants may take.
+/// Divisor: the part of the memory for ticks.
 const TICKS_PART: usize = 4;
 
-/// Room for what is read while what is wanted waits to be sealed.
+/// Extra time: readings continue while requested samples wait to be sealed.
 const WANTED_TIME: Duration = Duration::from_secs(5);
 
-/// How much is kept.
+/// Limits of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// For how long.
+    /// Maximum age of samples.
     pub time: Duration,
-    /// How often the source is read.
+    /// Interval of readings.
     pub period: Duration,
-    /// In how much memory.
+    /// Maximum memory.
     pub bytes_max: usize,
 }
 
@@ -57,8 +57,8 @@ impl Ring {
         }
     }
 
-    /// Keeps the samples of one instant. How many others had to go before their time; what is wanted has none
-    /// until it is released.
+    /// Adds the samples of one reading. Returns the number of samples evicted early. Samples up to `wanted`
+    /// have no maximum age until their release.
     fn push(
         &mut self,
         at: Timestamp,
@@ -66,7 +66,7 @@ impl Ring {
         wanted: Option<Timestamp>,
     ) -> u64 {
         let (mut cut, count) = (0, index.len());
-        // The clock was set back: what is later than now would never grow old.
+        // The clock was set back: evict later samples, as they would never reach the maximum age.
         while self.ticks.back().is_some_and(|tick| tick.at > at) {
             cut += u64::from(self.forget_oldest());
         }
@@ -96,23 +96,23 @@ impl Ring {
         tick.samples
     }
 
-    /// The places of the series that are kept.
+    /// The indexes of the series with samples in the ring.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
         self.index.iter().copied()
     }
 }
 
 impl Sink {
-    /// Says how much is to be kept of what [`Self::keep_back`] is given; `None`: nothing. What was kept is
-    /// forgotten where it is another amount than before.
+    /// Sets the limits of [`Self::keep_back`]; `None` holds nothing back. A change of the limits drops all
+    /// samples in the ring.
     pub fn set_keep(&mut self, keep: Option<Keep>) {
         if self.ring.as_ref().map(|ring| ring.keep) != keep {
             self.ring = keep.map(Ring::new);
         }
     }
 
-    /// Keeps the samples pushed since the mark, instead of having them sealed. What was read up to `wanted`
-    /// waits to be released, however old it is.
+    /// Moves the samples pushed since the mark into the ring instead of sealing them. Samples up to `wanted`
+    /// stay until their release, at any age.
     pub fn keep_back(&mut self, mark: Mark, wanted: Option<Timestamp>) {
         if let Some(ring) = &mut self.ring {
             let mut begin = 0;
@@ -131,8 +131,8 @@ impl Sink {
         self.cut_back(mark);
     }
 
-    /// Moves what was kept up to an instant to the samples that are sealed next: oldest first, and no
-    /// further reading once there are so many. Whether more is left.
+    /// Moves samples up to `until` from the ring to the next seal, oldest first. Stops before a further
+    /// reading once `most` samples have moved. Returns whether more are left.
     pub fn release(&mut self, until: Timestamp, most: usize) -> bool {
         let Some(ring) = &mut self.ring else { return false };
         let mut moved = 0;
@@ -150,14 +150,14 @@ impl Sink {
         false
     }
 
-    /// Bytes of samples that are kept.
+    /// Bytes of the samples in the ring.
     pub fn kept_bytes(&self) -> usize {
         let bytes =
             |ring: &Ring| ring.values.len() * SAMPLE_BYTES + ring.ticks.len() * size_of::<Tick>();
         self.ring.as_ref().map_or(0, bytes)
     }
 
-    /// Samples that had to go before their time, since the start.
+    /// Samples evicted early since the start.
     pub const fn kept_cut(&self) -> u64 {
         self.kept_cut
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_once_and_only_when_it_is_wanted() {
+    fn held_back_samples_are_released_once_and_only_on_request() {
         let mut sink = sink(60, 1 << 16);
         read(&mut sink, 0, 1.0, false);
         read(&mut sink, 1, 2.0, true);
@@ -205,19 +205,19 @@ mod tests {
         assert!(!sink.release(Timestamp::from_seconds(1), 100));
         assert!(sink.is_empty());
         read(&mut sink, 3, 4.0, true);
-        assert!(sink.release(Timestamp::from_seconds(3), 1), "one reading at once");
+        assert!(sink.release(Timestamp::from_seconds(3), 1), "one reading at a time");
         assert_eq!(seconds(&sink), [(2, 3.0), (2, -3.0)]);
         assert!(!sink.release(Timestamp::from_seconds(3), 1));
         assert_eq!((sink.len(), sink.kept_bytes(), sink.kept_cut()), (4, 0, 0));
     }
 
     #[test]
-    fn the_oldest_goes_when_its_time_is_over_or_there_is_no_room() {
+    fn the_oldest_samples_are_evicted_by_age_or_for_lack_of_memory() {
         let mut old = sink(2, 1 << 16);
         (1..=5).for_each(|second| read(&mut old, second, 1.0, true));
         old.release(Timestamp::from_seconds(9), 100);
         assert_eq!(seconds(&old).first(), Some(&(3, 1.0)));
-        assert_eq!(old.kept_cut(), 0, "it was kept as long as it should");
+        assert_eq!(old.kept_cut(), 0, "an eviction at the maximum age is not early");
         let mut wanted = sink(2, 1 << 16);
         for second in 1..=5 {
             let mark = wanted.mark();
@@ -225,8 +225,8 @@ mod tests {
             wanted.keep_back(mark, Some(Timestamp::from_seconds(2)));
         }
         wanted.release(Timestamp::from_seconds(2), 100);
-        assert_eq!(seconds(&wanted).first(), Some(&(1, 1.0)), "what is wanted waits");
-        // Room for four instants and sixteen samples.
+        assert_eq!(seconds(&wanted).first(), Some(&(1, 1.0)), "requested samples wait");
+        // Space for four ticks and sixteen samples.
         let mut full = sink(60, 4 * 64);
         (1..=5).for_each(|second| read(&mut full, second, 1.0, true));
         assert!(full.kept_bytes() <= 256);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_is_kept_is_not_forgotten_and_its_place_in_no_other_use() {
+    fn a_series_with_held_back_samples_keeps_its_slot() {
         let mut sink = sink(60, 1 << 16);
         let mark = sink.mark();
         sink.begin(Timestamp::from_seconds(1));
@@ -262,11 +262,11 @@ mod tests {
         let kept: Vec<_> = sink.samples().map(|(e, _, v)| (e.metric.name.clone(), v)).collect();
         assert_eq!(kept, [("idle".into(), 7.0)]);
         (0..3).for_each(|_| sink.sealed());
-        assert_eq!(sink.series(), 3, "the release has shown that it lives");
+        assert_eq!(sink.series(), 3, "the release marked the series as live");
     }
 
     #[test]
-    fn another_amount_forgets_what_was_kept() {
+    fn other_limits_drop_held_back_samples() {
         let mut sink = sink(60, 1 << 16);
         read(&mut sink, 1, 1.0, true);
         sink.set_keep(None);

@@ -18,7 +18,7 @@ impl Machine {
         self.tree.listed(tid, job, self.now, &mut self.book);
     }
 
-    /// Job of a reading, and whether all that was used so far counts for it.
+    /// Job of a reading, and whether the whole use so far counts for it.
     fn read(&mut self, tid: u32, start_us: u64) -> Option<(JobNo, bool)> {
         let reading = self.tree.reading(tid, start_us, &mut self.book)?;
         Some((reading.job, reading.from_start))
@@ -30,20 +30,20 @@ impl Machine {
 }
 
 #[test]
-fn one_that_nobody_announced_was_moved_into_a_job_that_is_known() {
+fn a_task_without_a_fork_was_moved_into_a_known_job() {
     let mut m = machine();
-    // It began after the job, and was forgotten since.
+    // It began after the job, and has been removed since.
     let start = 500 * SECOND;
     m.list(70, A);
     assert_eq!((m.moved(), m.read(70, start)), (vec![70], Some((A, false))));
-    // Where forks may have been missed it may have been born in the job.
+    // If forks may have been lost, it may have been born in the job.
     m.tree.set_known(A, false);
     m.list(71, A);
     assert_eq!((m.moved(), m.read(71, start)), (vec![], Some((A, true))));
 }
 
 #[test]
-fn one_that_was_seen_elsewhere_was_moved() {
+fn a_task_that_was_seen_elsewhere_was_moved() {
     let mut m = machine();
     for (tid, has_moved) in [(71, true), (72, false)] {
         let start = m.now;
@@ -51,7 +51,7 @@ fn one_that_was_seen_elsewhere_was_moved() {
         m.pass(30_000);
         m.tree.looked(tid, Looked::Outside, m.now, &mut m.book);
         m.tree.set_seen(tid, 7);
-        // One whose cgroup is found to be a job's later was there from the start.
+        // If its cgroup is later found to be a job's, it was there from the start.
         assert_eq!(m.tree.seen_outside(tid), Some(7));
         if has_moved {
             m.tree.has_moved(tid);
@@ -73,7 +73,7 @@ fn from_one_job_to_another_and_back() {
     assert_eq!(m.read(11, start), Some((A, true)));
     m.list(11, B);
     assert_eq!(m.moved(), [11]);
-    // What it used until the move is noticed belongs to the job that it left.
+    // Its use until the move is detected belongs to the job that it left.
     assert_eq!(m.read(11, start), Some((A, true)));
     assert_eq!(m.read(11, start), Some((B, false)));
     m.list(11, A);
@@ -86,7 +86,7 @@ fn from_one_job_to_another_and_back() {
 }
 
 #[test]
-fn one_that_ends_right_after_the_move_counts_for_neither() {
+fn a_task_that_ends_right_after_the_move_counts_for_neither() {
     let mut m = machine();
     let start = m.now;
     m.fork(10, 11);
@@ -100,17 +100,17 @@ fn one_that_ends_right_after_the_move_counts_for_neither() {
 }
 
 #[test]
-fn a_child_born_between_the_move_and_its_notice_is_of_the_new_job() {
+fn a_child_born_between_the_move_and_its_detection_is_of_the_new_job() {
     let mut m = machine();
     let start = m.now;
-    // 10 is in B already, and nobody has noticed.
+    // 10 is already in B, which is not detected yet.
     m.fork(10, 11);
     m.list(11, B);
     assert_eq!((m.moved(), m.read(11, start)), (vec![], Some((B, true))));
 }
 
 #[test]
-fn one_that_leaves_is_read_once_more_for_its_job() {
+fn a_task_that_leaves_is_read_once_more_for_its_job() {
     let mut m = machine();
     let start = m.now;
     m.fork(10, 11);
@@ -122,10 +122,10 @@ fn one_that_leaves_is_read_once_more_for_its_job() {
     assert_eq!(m.read(11, start), None);
     m.tree.moved_read(11, &mut m.book);
     assert_eq!(m.book.forgotten, 1);
-    // Back again: what it used outside is no use of the job.
+    // Back again: its use outside does not belong to the job.
     m.list(11, A);
     assert_eq!(m.read(11, start), Some((A, false)));
-    // A number that was given to another task is not taken for it.
+    // Another task that reuses the ID is not confused with it.
     m.pass(60 * SECOND);
     assert_eq!(m.read(11, m.now), None);
 }

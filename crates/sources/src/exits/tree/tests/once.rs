@@ -1,8 +1,8 @@
-//! A task counts once, in whichever order its fork, its lists, its readings and its end are told.
+//! A task counts once, in any order of its fork, its lists, its readings and its end.
 
 use super::*;
 
-/// What each job's tasks used, kept as the sources keep it.
+/// The use of each job's tasks, recorded as in the sources.
 #[derive(Default)]
 struct Sums {
     jobs: BTreeMap<JobNo, u64>,
@@ -49,7 +49,7 @@ struct Living {
     has_forked: bool,
 }
 
-/// What the kernel has told and nobody has taken, and what was made of the rest.
+/// The events that the kernel has sent and nobody has received, and the results of the others.
 struct Machine {
     tree: Tree,
     sums: Sums,
@@ -98,7 +98,7 @@ impl Machine {
         self.find(parent).has_forked = true;
         let start = self.now;
         self.living.push(Living { tid, parent, job, start, used: 0, has_forked: false });
-        // The event is made a moment after the task.
+        // The event is created shortly after the task.
         let at_us = start + 300;
         self.forks.push(Fork { parent_tid: parent, parent_tgid: parent, tid, tgid: tid, at_us });
         self.now += 1000;
@@ -119,7 +119,7 @@ impl Machine {
         self.forks.drain(..).for_each(|fork| self.tree.fork(&fork, &mut self.sums));
     }
 
-    /// Takes the forks, and so many ends.
+    /// Receives the forks, and at most `ends_max` ends.
     fn take(&mut self, ends_max: usize) {
         self.take_forks();
         self.look();
@@ -162,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// A list of a job; of the forks that wait nothing is taken.
+    /// Lists a job, without receiving the waiting forks.
     fn list(&mut self, job: JobNo) {
         self.listed.clear();
         self.listed.extend(self.living.iter().filter(|it| it.job == Some(job)).map(|it| it.tid));
@@ -171,10 +171,10 @@ impl Machine {
         }
     }
 
-    /// Reads those of the last list that live, or whoever has their numbers now.
+    /// Reads the living tasks of the last list, or the tasks that have their IDs now.
     fn read(&mut self) {
         for task in self.living.iter().filter(|task| self.listed.contains(&task.tid)) {
-            // It is dated when the answer has come.
+            // Its time is that of the answer.
             let start_us = task.start + 2000;
             let Some(reading) = self.tree.reading(task.tid, start_us, &mut self.sums) else {
                 continue;
@@ -194,7 +194,7 @@ impl Machine {
     }
 }
 
-/// 30 is made by 5, which is of no job, joins A, uses 7 until it is read and 11 until it ends.
+/// 30, a child of 5 of no job, joins A, uses 7 until it is read and 11 until it ends.
 fn joins_is_read_and_ends(told: fn(&mut Machine)) {
     let mut m = Machine::new();
     m.fork(5, 30);
@@ -216,12 +216,12 @@ fn joins_is_read_and_ends(told: fn(&mut Machine)) {
 }
 
 #[test]
-fn listed_before_its_fork_is_taken() {
+fn listed_before_its_fork_is_received() {
     joins_is_read_and_ends(|m| m.list(A));
 }
 
 #[test]
-fn read_before_its_fork_is_taken() {
+fn read_before_its_fork_is_received() {
     joins_is_read_and_ends(|m| {
         m.list(A);
         m.read();
@@ -229,7 +229,7 @@ fn read_before_its_fork_is_taken() {
 }
 
 #[test]
-fn listed_after_its_fork_is_taken() {
+fn listed_after_its_fork_is_received() {
     joins_is_read_and_ends(|m| {
         m.take(usize::MAX);
         m.list(A);
@@ -237,9 +237,9 @@ fn listed_after_its_fork_is_taken() {
 }
 
 #[test]
-fn a_thread_listed_before_its_fork_is_taken() {
+fn a_thread_listed_before_its_fork_is_received() {
     let mut m = Machine::new();
-    // Thread 31 of process 30, which nobody knows.
+    // Thread 31 of the unknown process 30.
     m.tree.listed(31, A, m.now + 50_000, &mut m.sums);
     let fork = Fork { parent_tid: 5, parent_tgid: 5, tid: 31, tgid: 30, at_us: m.now };
     let first = m.tree.reading(31, m.now, &mut m.sums).unwrap();
@@ -250,7 +250,7 @@ fn a_thread_listed_before_its_fork_is_taken() {
 }
 
 #[test]
-fn a_number_used_again_whose_first_end_comes_late() {
+fn a_reused_id_with_a_late_first_end() {
     let mut m = Machine::new();
     m.fork(10, 30);
     m.now += 3 * SECOND;
@@ -258,7 +258,7 @@ fn a_number_used_again_whose_first_end_comes_late() {
     m.list(A);
     m.find(30).used = 7;
     m.read();
-    // It ends, and B has its number and is read before that is told.
+    // It ends, and a task of B has its ID and is read before the end is reported.
     m.find(30).used = 9;
     m.end(30);
     m.now += 2 * SECOND;
@@ -277,10 +277,10 @@ fn a_number_used_again_whose_first_end_comes_late() {
     assert_eq!((m.sums.of(A), m.sums.of(B)), (9, 110));
 }
 
-/// A task is listed while it ends, its end having been told, so that no end removes it; then its number
-/// goes to another, which is read.
+/// A task is listed while it ends, after its end was reported, so that no end removes it; then its ID is
+/// reused by another, which is read.
 #[test]
-fn an_end_is_of_the_living_rather_than_of_one_of_whom_little_is_known() {
+fn an_end_is_that_of_the_living_task_rather_than_of_one_without_a_known_start() {
     let mut m = Machine::new();
     m.tree.listed(30, A, m.now, &mut m.sums);
     m.now += 3 * SECOND;
@@ -297,7 +297,7 @@ fn an_end_is_of_the_living_rather_than_of_one_of_whom_little_is_known() {
 }
 
 #[test]
-fn an_end_too_late_for_the_one_that_had_the_number_before() {
+fn an_end_too_late_for_the_previous_task_of_its_id() {
     let mut m = Machine::new();
     m.fork(10, 30);
     m.end(30);
@@ -313,7 +313,7 @@ fn an_end_too_late_for_the_one_that_had_the_number_before() {
 }
 
 #[test]
-fn a_fork_told_after_that_of_the_next_task_of_its_number() {
+fn a_fork_reported_after_that_of_the_next_task_of_its_id() {
     let mut m = Machine::new();
     m.fork(10, 30);
     m.find(30).used = 7;
@@ -330,7 +330,7 @@ fn a_fork_told_after_that_of_the_next_task_of_its_number() {
 }
 
 #[test]
-fn a_list_older_than_the_task_that_has_a_number_now() {
+fn a_list_older_than_the_current_task_of_an_id() {
     let mut m = Machine::new();
     let listed_at = m.now;
     m.now += SECOND;
@@ -340,11 +340,11 @@ fn a_list_older_than_the_task_that_has_a_number_now() {
     assert_eq!(m.tree.reading(30, m.now, &mut m.sums).unwrap().job, B);
 }
 
-/// What the simulated machine, and who listens to it, do next.
+/// Next step of the simulated machine and of its listener.
 #[derive(Clone, Debug)]
 enum Step {
     Fork(usize),
-    /// A task that is of no job and has no child joins one, and is listed at once.
+    /// A task of no job without a child joins a job, and is listed at once.
     Join(usize, bool, bool),
     Work(usize, u64),
     End(usize),
@@ -368,13 +368,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 impl Machine {
-    /// The list as [`crate::exits::Exits::list`] takes it: after the forks that were told before it.
+    /// Lists as [`crate::exits::Exits::list`] does: after the forks that were reported before the list.
     fn list_in_order(&mut self, job: JobNo) {
         self.take_forks();
         self.list(job);
     }
 
-    /// One that joins is listed before its fork is taken, too, where its number tells who it is.
+    /// A joining task is also listed before its fork is received, if its ID identifies it.
     fn join(&mut self, place: usize, job: JobNo, in_order: bool) {
         let Some(task) = self.living.get_mut(place) else { return };
         if task.tid < 30 || task.job.is_some() || task.has_forked {
@@ -390,7 +390,7 @@ impl Machine {
         self.now += 100_000;
         let living = self.living.len();
         match step {
-            // So that a number is not used again within the tolerance.
+            // So that no ID is reused within the tolerance.
             Step::Fork(who) if living < 15 => {
                 while self.living.iter().any(|task| task.tid == self.next) {
                     self.next = if self.next == 59 { 30 } else { self.next + 1 };
@@ -411,7 +411,7 @@ impl Machine {
             Step::Take(ends) => self.take(ends),
             Step::Fork(_) => {}
         }
-        // A window of seconds would hold the ends of several tasks of one number.
+        // A window of seconds would contain the ends of several tasks with one ID.
         if self.now - self.emptied > SECOND {
             self.take(usize::MAX);
         }
@@ -419,8 +419,7 @@ impl Machine {
 }
 
 proptest! {
-    /// Whatever is told when: a job's sum is never more than what its tasks used, and in the end it is
-    /// just that.
+    /// In any order of reports, a job's sum never exceeds the use of its tasks, and equals it in the end.
     #[test]
     fn every_task_counts_once(steps in steps()) {
         let mut m = Machine::new();

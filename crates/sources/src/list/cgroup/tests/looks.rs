@@ -1,4 +1,4 @@
-//! Looks between two readings.
+//! Tests of looks between two readings.
 
 use super::*;
 
@@ -7,13 +7,13 @@ fn cpu(machine: &Machine, us: u64) {
 }
 
 fn look(machine: &mut Machine, jobs: &Jobs) {
-    let told = machine.act(jobs, |source, cx, out| source.drain(cx, out)).unwrap();
-    assert!(told.is_empty(), "a look tells nothing");
+    let samples = machine.act(jobs, |source, cx, out| source.drain(cx, out)).unwrap();
+    assert!(samples.is_empty(), "a look adds no sample");
 }
 
 fn end(machine: &mut Machine, jobs: &Jobs) -> Option<f64> {
-    let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
-    told.get("cgroup_cpu_seconds_total").copied()
+    let samples = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    samples.get("cgroup_cpu_seconds_total").copied()
 }
 
 fn waits(machine: &Machine) -> bool {
@@ -21,10 +21,10 @@ fn waits(machine: &Machine) -> bool {
 }
 
 #[test]
-fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
+fn the_last_reading_of_a_removed_cgroup_has_the_values_of_the_last_look() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
-    // It came and went between two readings.
+    // The job started and ended between two readings.
     cpu(&machine, 700_000);
     look(&mut machine, &jobs);
     cpu(&machine, 800_000);
@@ -33,7 +33,7 @@ fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
     look(&mut machine, &jobs);
     assert_eq!(end(&mut machine, &jobs), Some(0.8));
     assert_eq!(end(&mut machine, &jobs), None, "once");
-    // It was read since the last look.
+    // A reading followed the last look.
     let mut machine = Machine::new(&[]);
     cpu(&machine, 1_000_000);
     look(&mut machine, &jobs);
@@ -44,7 +44,7 @@ fn a_cgroup_that_is_removed_at_once_has_what_the_last_look_found() {
 }
 
 #[test]
-fn what_has_the_path_now_is_another_runs() {
+fn a_new_directory_at_the_same_path_belongs_to_another_run() {
     let mut machine = Machine::new(&[]);
     cpu(&machine, 900_000);
     look(&mut machine, &one_job(VERSION_2));
@@ -54,7 +54,7 @@ fn what_has_the_path_now_is_another_runs() {
 }
 
 #[test]
-fn what_was_read_for_a_burst_may_never_be_sent_and_is_a_look_too() {
+fn a_reading_of_a_burst_counts_as_a_look() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
     cpu(&machine, 1_000_000);
@@ -68,7 +68,7 @@ fn what_was_read_for_a_burst_may_never_be_sent_and_is_a_look_too() {
 }
 
 #[test]
-fn of_many_each_has_its_turn_before_the_source_waits() {
+fn every_job_is_looked_at_before_the_source_waits() {
     let mut machine = Machine::new(&[]);
     let many = Jobs::new((1..=40).map(|id| job(id, VERSION_2)).collect(), Vec::new());
     for us in [5, 2_000_000] {
@@ -83,7 +83,7 @@ fn of_many_each_has_its_turn_before_the_source_waits() {
 }
 
 #[test]
-fn memory_and_kills_of_a_cgroup_that_is_removed_at_once_are_those_of_the_last_look() {
+fn memory_and_kills_of_a_removed_cgroup_are_those_of_the_last_look() {
     let mut machine = Machine::new(&[]);
     let (jobs, files) = (one_job(VERSION_2), ["memory.current", "memory.peak", "memory.events"]);
     cpu(&machine, 1_000_000);
@@ -98,24 +98,24 @@ fn memory_and_kills_of_a_cgroup_that_is_removed_at_once_are_those_of_the_last_lo
     look(&mut machine, &jobs);
     machine.remove("u/job_1/cpu.stat");
     files.iter().for_each(|file| machine.remove(&format!("u/job_1/{file}")));
-    let told = machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    let samples = machine.act(&jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
     for (name, value) in [
         ("cgroup_memory_bytes", 1_048_576.0),
         ("cgroup_memory_peak_bytes", 8_388_608.0),
         ("cgroup_memory_limit_hits_total", 7.0),
         ("cgroup_oom_kills_total", 2.0),
     ] {
-        assert_eq!(told.get(name), Some(&value), "{name}");
+        assert_eq!(samples.get(name), Some(&value), "{name}");
     }
 }
 
 fn unread(machine: &mut Machine, jobs: &Jobs) -> Option<f64> {
-    let told = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
-    told.get("cgroup_unread_seconds").copied()
+    let samples = machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap();
+    samples.get("cgroup_unread_seconds").copied()
 }
 
 #[test]
-fn a_last_reading_that_came_too_late_is_marked_once() {
+fn a_late_last_reading_reports_unread_seconds_once() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
     cpu(&machine, 1_000_000);
@@ -124,14 +124,14 @@ fn a_last_reading_that_came_too_late_is_marked_once() {
     machine.remove("u/job_1/cpu.stat");
     assert_eq!(unread(&mut machine, &jobs), Some(1.0), "a second since the last reading");
     assert_eq!(unread(&mut machine, &jobs), None, "once");
-    // A job that no reading saw at all, and of which nothing is left.
+    // A job without any reading, removed completely.
     let mut machine = Machine::new(&[]);
     let gone = Jobs::new(vec![job(1, &[])], Vec::new());
-    assert_eq!(unread(&mut machine, &gone), Some(100.0), "since its cgroup was made");
+    assert_eq!(unread(&mut machine, &gone), Some(100.0), "since its cgroup was created");
 }
 
 #[test]
-fn a_job_that_was_read_after_its_last_process_is_not_marked() {
+fn a_reading_after_the_last_process_leaves_no_unread_seconds() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
     cpu(&machine, 1_000_000);
@@ -139,7 +139,7 @@ fn a_job_that_was_read_after_its_last_process_is_not_marked() {
     machine.tick(&jobs);
     machine.remove("u/job_1/cpu.stat");
     assert_eq!(unread(&mut machine, &jobs), None, "nothing ran since");
-    // It got another process afterwards.
+    // The job started another process afterwards.
     let mut machine = Machine::new(&[]);
     cpu(&machine, 1_000_000);
     assert_eq!(unread(&mut machine, &jobs), None);

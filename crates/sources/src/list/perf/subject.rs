@@ -1,4 +1,4 @@
-//! The counters of one target (the node, or a job), and what they have counted so far.
+//! The counters of one target (the node, or a job), and their totals.
 
 use super::events::RUNNING;
 use super::plan::{Plan, Set};
@@ -7,7 +7,7 @@ use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, Target, Times};
 use kernel::{KeptFile, Root};
 use model::Timestamp;
 
-/// Descriptors in use, and how many may be.
+/// Descriptors in use, and their limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) used: usize,
@@ -17,7 +17,7 @@ pub(super) struct Budget {
 /// Why counters were not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotOpened {
-    /// More descriptors would be in use than may be: how many are needed.
+    /// The limit of descriptors would be exceeded; the number needed.
     Budget(usize),
     Kernel(PerfError),
 }
@@ -29,57 +29,57 @@ impl From<PerfError> for NotOpened {
 }
 
 impl Budget {
-    fn has_room(&self, count: usize) -> Result<(), NotOpened> {
-        let has_room = count <= self.max.saturating_sub(self.used);
-        if has_room { Ok(()) } else { Err(NotOpened::Budget(count)) }
+    fn check(&self, count: usize) -> Result<(), NotOpened> {
+        let fits = count <= self.max.saturating_sub(self.used);
+        if fits { Ok(()) } else { Err(NotOpened::Budget(count)) }
     }
 
-    /// Takes so many, if they are there.
+    /// Reserves this number of descriptors, if available.
     fn take(&mut self, count: usize) -> Result<(), NotOpened> {
-        self.has_room(count)?;
+        self.check(count)?;
         self.used += count;
         Ok(())
     }
 }
 
-/// The processors on which a set is opened: a PMU's own list may have some that are off.
+/// The processors on which a set is opened: a PMU's own list may contain offline ones.
 fn cpus_of<'a>(set: &'a Set, online: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
     let own = set.cpus.as_deref();
     online.iter().filter(move |cpu| own.is_none_or(|own| own.contains(cpu))).copied()
 }
 
-/// How many descriptors that takes.
+/// Number of descriptors that the set needs.
 fn needed(set: &Set, online: &[u32]) -> usize {
     set.events.len() * cpus_of(set, online).count()
 }
 
-/// Counters opened together, and what they told last.
+/// Counters opened together, and their last values.
 #[derive(Debug)]
 struct Cell {
     counters: Counters,
-    /// For each of them, which of the plan's events it counts, and what it told last.
+    /// For each counter: index of its event in the plan, and its last value.
     last: Box<[(usize, u64)]>,
-    /// When that was told.
+    /// Times of these values.
     counted: Times,
-    /// The process that they follow, of those that follow one.
+    /// The process that the counters follow, if any.
     process: Option<u32>,
-    /// When they were read last.
+    /// Times of the last reading.
     read: Times,
 }
 
-/// An event of all cells.
+/// Sum of an event over all cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     is_counted: bool,
     steps: u64,
-    /// Since the tick before.
+    /// Since the previous tick.
     times: Times,
 }
 
-/// What was opened, and the events that the kernel refused.
+/// The opened counters, and the events that the kernel rejected.
 pub(super) type Opened = (Subject, Vec<(usize, PerfError)>);
 
-/// Everything that is counted of a target.
+/// All counters of a target.
 #[derive(Debug)]
 pub(super) struct Subject {
     cells: Vec<Cell>,
@@ -88,17 +88,17 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Nothing yet; it begins now.
+    /// A target without counters; it starts now.
     pub(super) fn new(plan: &Plan, now: Timestamp) -> Self {
-        let totals = vec![Total::default(); plan.told.len()];
+        let totals = vec![Total::default(); plan.metrics.len()];
         Self { cells: Vec::new(), totals, start: now }
     }
 
-    /// Counters of the whole node, and the events of which the kernel refused a counter on some processor; the others
-    /// are counted all the same.
+    /// Opens the counters of the whole node. Also returns the events that the kernel rejected on some
+    /// processor; the others are counted.
     ///
     /// # Errors
-    /// They would be too many, or the kernel refused all.
+    /// Too many descriptors are needed, or the kernel rejected all events.
     pub(super) fn of_node(
         root: &Root,
         plan: &Plan,
@@ -107,14 +107,14 @@ impl Subject {
         budget: &mut Budget,
     ) -> Result<Opened, NotOpened> {
         let sets: Vec<_> = plan.sets.iter().collect();
-        // What may pass is tried again as a whole.
+        // After a temporary error, everything is opened again later.
         let is_lasting = |error| !matches!(error, PerfError::Files | PerfError::Gone);
         let subject = Self::new(plan, now);
         subject.open_sets((root, &sets, online), Target::Cpu, is_lasting, budget)
     }
 
-    /// Opens sets, each on all of its processors; those that are refused for good are named, and none of the others
-    /// is without them.
+    /// Opens sets, each on all of its processors. Permanently rejected sets are returned and do not
+    /// affect the others.
     fn open_sets<'a>(
         mut self,
         (root, sets, online): (&Root, &[&Set], &[u32]),
@@ -122,7 +122,7 @@ impl Subject {
         is_lasting: impl Fn(PerfError) -> bool,
         budget: &mut Budget,
     ) -> Result<Opened, NotOpened> {
-        budget.has_room(sets.iter().map(|set| needed(set, online)).sum())?;
+        budget.check(sets.iter().map(|set| needed(set, online)).sum())?;
         let mut lacking = Vec::new();
         for set in sets {
             match self.open_on_cpus(root, set, online, &target, budget) {
@@ -142,11 +142,11 @@ impl Subject {
         }
     }
 
-    /// Counters of a cgroup, its directory given open and by its path; and the events that the kernel
-    /// does not count for it, while others are.
+    /// Opens the counters of a cgroup, given its open directory and its path. Also returns the events
+    /// that the kernel does not count for it, if it counts others.
     ///
     /// # Errors
-    /// As [`Self::of_node`]; of the events none can be counted.
+    /// As [`Self::of_node`], or no event can be counted.
     pub(super) fn of_cgroup(
         root: &Root,
         plan: &Plan,
@@ -161,7 +161,7 @@ impl Subject {
         Self::new(plan, now).open_sets((root, &sets, online), target, is_lasting, budget)
     }
 
-    /// Opens a set on each processor that counts it, or on none.
+    /// Opens a set on each of its processors, or on none.
     fn open_on_cpus<'a>(
         &mut self,
         root: &Root,
@@ -187,10 +187,10 @@ impl Subject {
         }
     }
 
-    /// Counters of a process and all that it starts: of these tasks, which are its own.
+    /// Opens counters of a process's tasks (`tids`) and of all their descendants.
     ///
     /// # Errors
-    /// As [`Self::of_node`]; a task that has ended is none.
+    /// As [`Self::of_node`]; a task that has ended is not an error.
     pub(super) fn follow(
         &mut self,
         root: &Root,
@@ -198,7 +198,7 @@ impl Subject {
         (process, tids): (u32, &[u32]),
         budget: &mut Budget,
     ) -> Result<(), NotOpened> {
-        // Older kernels refuse groups that are inherited.
+        // Older kernels reject inherited groups.
         let sets = plan.sets.iter().filter(|set| set.of_jobs);
         let events: Vec<_> = sets.flat_map(|set| &set.events).copied().collect();
         for tid in tids {
@@ -229,25 +229,25 @@ impl Subject {
         self.cells.push(Cell { counters, last, counted, process, read });
     }
 
-    /// Closes the counters that follow a process; what they counted stays.
+    /// Closes the counters that follow a process; their counts remain in the totals.
     pub(super) fn unfollow(&mut self, process: u32, budget: &mut Budget) {
         self.cells.retain(|cell| {
-            let stays = cell.process != Some(process);
-            budget.used -= if stays { 0 } else { cell.counters.len() };
-            stays
+            let remains = cell.process != Some(process);
+            budget.used -= if remains { 0 } else { cell.counters.len() };
+            remains
         });
     }
 
-    /// Closes everything.
+    /// Closes all counters.
     pub(super) fn close(&mut self, budget: &mut Budget) {
         budget.used -= self.cells.iter().map(|cell| cell.counters.len()).sum::<usize>();
         self.cells.clear();
     }
 
-    /// Reads every counter. What the kernel tells no more stays as it was.
+    /// Reads every counter. The total of an unreadable counter does not change.
     ///
     /// # Errors
-    /// The first that could not be read.
+    /// Error of the first unreadable counter.
     pub(super) fn read(&mut self) -> Result<(), PerfError> {
         let mut result = Ok(());
         let mut values = [0; GROUP_MAX];
@@ -263,14 +263,15 @@ impl Subject {
         result
     }
 
-    /// Tells what was counted.
-    pub(super) fn tell(&self, plan: &Plan, out: &mut Of<'_>) {
-        for (told, total) in plan.told.iter().zip(&self.totals).filter(|(_, it)| it.is_counted) {
-            let label = [("event", &*told.name)];
-            let labels = if told.is_labelled { &label[..] } else { &[] };
-            out.counter(told.metric, labels, told.value(total.steps), self.start);
+    /// Pushes the totals.
+    pub(super) fn push(&self, plan: &Plan, out: &mut Of<'_>) {
+        for (event, total) in plan.metrics.iter().zip(&self.totals).filter(|(_, it)| it.is_counted)
+        {
+            let label = [("event", &*event.name)];
+            let labels = if event.is_labelled { &label[..] } else { &[] };
+            out.counter(event.metric, labels, event.value(total.steps), self.start);
             let Times { enabled_ns, running_ns } = total.times;
-            if told.takes_turns && enabled_ns > 0 {
+            if event.is_multiplexed && enabled_ns > 0 {
                 out.gauge(&RUNNING, &label, running_ns as f64 / enabled_ns as f64);
             }
         }
@@ -278,7 +279,7 @@ impl Subject {
 }
 
 impl Cell {
-    /// Adds what was counted since the last reading to the totals.
+    /// Adds the growth since the last reading to the totals.
     fn take(&mut self, values: &[u64], times: Times, totals: &mut [Total]) {
         let enabled = times.enabled_ns.saturating_sub(self.read.enabled_ns);
         let running = times.running_ns.saturating_sub(self.read.running_ns);
@@ -287,25 +288,25 @@ impl Cell {
             running_ns: times.running_ns.saturating_sub(self.counted.running_ns),
         };
         self.read = times;
-        // While it has had no turn at all nothing is known: its next turn stands for this time, too.
-        let had_a_turn = since.running_ns > 0 || since.enabled_ns == 0;
+        // Without any running time nothing is known: the next running time also represents this interval.
+        let has_run = since.running_ns > 0 || since.enabled_ns == 0;
         for ((event, last), value) in self.last.iter_mut().zip(values) {
             let Some(total) = totals.get_mut(*event) else { continue };
             total.times.enabled_ns += enabled;
             total.times.running_ns += running;
-            if had_a_turn {
+            if has_run {
                 let steps = scaled(value.saturating_sub(*last), since);
                 total.steps = total.steps.saturating_add(steps);
                 *last = *value;
             }
         }
-        if had_a_turn {
+        if has_run {
             self.counted = times;
         }
     }
 }
 
-/// What was counted for a part of the time, for all of it.
+/// Scales the steps counted in the running time to the whole enabled time.
 fn scaled(steps: u64, Times { enabled_ns, running_ns }: Times) -> u64 {
     if running_ns == 0 || running_ns >= enabled_ns {
         return steps;
@@ -337,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_stands_for_the_time_since_the_last_one() {
+    fn a_multiplexed_counter_is_scaled_to_the_time_since_its_last_run() {
         let (mut cell, mut total) = (cell(), Total::default());
         take(&mut cell, &mut total, 1000, 100, 100);
         assert_eq!(total.steps, 1000);
-        // Half of the time.
+        // Running for half of the time.
         take(&mut cell, &mut total, 1500, 200, 150);
         assert_eq!((total.steps, total.times.running_ns), (2000, 50));
-        // Not at all, and then a fifth of twice the time.
+        // Not running, then running for a fifth of twice the time.
         take(&mut cell, &mut total, 1500, 300, 150);
         assert_eq!((total.steps, total.times), (2000, Times { enabled_ns: 100, running_ns: 0 }));
         take(&mut cell, &mut total, 1600, 400, 190);
@@ -352,16 +353,16 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_a_later_processor_refuses_costs_the_node_no_other() {
+    fn an_event_rejected_by_one_processor_does_not_affect_the_others() {
         let dir = tempfile::tempdir().unwrap();
-        // Event 0-0 is of processor 0 alone.
+        // Only processor 0 has event 0-0.
         for (cpu, event) in [(0, "0-0"), (0, "1-2"), (1, "1-2")] {
             let cpu = dir.path().join(format!(".jobmeter/perf/cpu{cpu}"));
             std::fs::create_dir_all(&cpu).unwrap();
             std::fs::write(cpu.join(event), "7 5 5\n").unwrap();
         }
         let root = Root::recorded(dir.path()).unwrap();
-        let wanted = super::super::wanted::parse("cpu_cycles,page_faults").unwrap();
+        let wanted = super::super::event_list::parse("cpu_cycles,page_faults").unwrap();
         let (plan, refused) = Plan::of(&root, &wanted, &[0, 1]).unwrap();
         assert_eq!(refused, None, "the first processor has both");
         let mut budget = Budget { used: 0, max: 10 };
@@ -373,14 +374,14 @@ mod tests {
         let counted: Vec<_> = subject.totals.iter().map(|it| (it.is_counted, it.steps)).collect();
         assert_eq!(counted, [(false, 0), (true, 14)]);
         assert_eq!(budget.used, 2);
-        // None of them.
+        // No processor has any of them.
         let opened = Subject::of_node(&root, &plan, &[0, 2], now, &mut budget);
         assert_eq!(opened.map(drop), Err(NotOpened::Kernel(PerfError::Absent)));
         assert_eq!(budget.used, 2);
     }
 
     #[test]
-    fn the_budget_is_never_passed() {
+    fn the_budget_is_never_exceeded() {
         let mut budget = Budget { used: 0, max: 10 };
         assert_eq!(budget.take(8), Ok(()));
         assert_eq!(budget.take(3), Err(NotOpened::Budget(3)));
@@ -389,7 +390,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is told only grows, and is what the counter says where it always counted.
+                /// Totals only grow, and equal the counter if it always ran.
         #[test]
         fn totals_only_grow(
             readings in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 40, 0_u64..=100), 1..40),

@@ -1,26 +1,26 @@
-//! What the option `events` asks for.
+//! Parser of the option `events`.
 //!
 //! ```text
 //! cpu_cycles, instructions          events with names of their own
 //! {cpu_cycles,instructions}         a group: counted together or not at all
-//! r01c2                             the processor's own number of an event, in hexadecimal
+//! r01c2                             a raw event code of the processor, in hexadecimal
 //! cpu/event=0x3c,umask=0x0/         a PMU and its fields
 //! uncore_imc_0/cas_count_read/      a PMU and one of its events
-//! uncore_imc/cas_count_read/        the same of uncore_imc_0, uncore_imc_1, …, added up
+//! uncore_imc/cas_count_read/        the sum over uncore_imc_0, uncore_imc_1, …
 //! ```
 
 use super::events::{self, Named};
 use kernel::{perf::GROUP_MAX, pmu};
 use std::ptr;
 
-/// Most events at once; a PMU has about eight counters.
+/// Maximum number of events; a PMU has about eight counters.
 const EVENTS_MAX: usize = 64;
 
 /// An event to be counted.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct EventSpec {
     pub(super) what: What,
-    /// As it is written.
+    /// Configured text.
     pub(super) text: Box<str>,
 }
 
@@ -31,46 +31,49 @@ pub(super) enum What {
     OfPmu { pmu: Box<str>, terms: Box<str> },
 }
 
-/// For the option's declaration: what is wrong with it, in words.
+/// Checks the option's text for its declaration.
 pub(super) fn check(text: &str) -> Result<(), String> {
     parse(text).map(drop)
 }
 
-/// Reads the option: groups of events, most of one. What is there twice is taken once.
-pub(super) fn parse(text: &str) -> Result<Vec<Vec<Wanted>>, String> {
-    let mut groups: Vec<Vec<Wanted>> = Vec::new();
+/// Parses the option into groups of events; most groups have one. Duplicates count once.
+pub(super) fn parse(text: &str) -> Result<Vec<Vec<EventSpec>>, String> {
+    let mut groups: Vec<Vec<EventSpec>> = Vec::new();
     let mut count = 0;
     for item in split(text)? {
         let (words, is_group) = match item.strip_prefix('{') {
             Some(inner) => {
                 let inner = inner.strip_suffix('}');
-                (split(inner.ok_or_else(|| format!("`{item}` lacks its `}}`"))?)?, true)
+                (split(inner.ok_or_else(|| format!("`{item}` lacks a closing `}}`"))?)?, true)
             }
             None => (vec![item], false),
         };
         if is_group && words.iter().any(|word| word.contains(['{', '}'])) {
             return Err(format!("`{item}` is a group within a group"));
         }
-        let mut group: Vec<Wanted> = Vec::new();
+        let mut group: Vec<EventSpec> = Vec::new();
         for word in words {
-            let wanted = Wanted::parse(word)?;
+            let wanted = EventSpec::parse(word)?;
             if !groups.iter().flatten().chain(&group).any(|known| known.is(&wanted)) {
                 group.push(wanted);
                 count += 1;
             }
         }
         if group.len() > GROUP_MAX {
-            return Err(format!("a group has {} events; {GROUP_MAX} are the most", group.len()));
+            return Err(format!(
+                "a group has {} events; at most {GROUP_MAX} are allowed",
+                group.len()
+            ));
         }
         groups.extend((!group.is_empty()).then_some(group));
     }
     match count {
         ..=EVENTS_MAX => Ok(groups),
-        count => Err(format!("there are {count} events; {EVENTS_MAX} are the most")),
+        count => Err(format!("there are {count} events; at most {EVENTS_MAX} are allowed")),
     }
 }
 
-/// What stands between commas that are within no braces and no slashes.
+/// Splits at commas outside of braces and slashes.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let mut items = Vec::new();
     let (mut start, mut in_braces, mut in_slashes) = (0, false, false);
@@ -89,12 +92,12 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
     items.extend(text.get(start..));
     if in_slashes {
         let item = items.last().copied().unwrap_or_default();
-        return Err(format!("`{}` lacks its second `/`", item.trim()));
+        return Err(format!("`{}` lacks a closing `/`", item.trim()));
     }
     Ok(items.into_iter().map(str::trim).filter(|item| !item.is_empty()).collect())
 }
 
-impl Wanted {
+impl EventSpec {
     fn parse(text: &str) -> Result<Self, String> {
         let (what, text) = match text.split_once('/') {
             Some((pmu, rest)) => of_pmu(text, pmu, rest)?,
@@ -120,19 +123,19 @@ impl Wanted {
 fn of_pmu(text: &str, pmu: &str, rest: &str) -> Result<(What, Box<str>), String> {
     let ok = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if pmu.is_empty() || pmu.starts_with('.') || !pmu.bytes().all(ok) {
-        return Err(format!("`{pmu}` of `{text}` is no name of a PMU"));
+        return Err(format!("`{pmu}` of `{text}` is not a name of a PMU"));
     }
-    let lacks = || format!("`{text}` does not end in its second `/`");
+    let lacks = || format!("`{text}` does not end with its second `/`");
     let terms = rest.strip_suffix('/').filter(|terms| !terms.contains('/')).ok_or_else(lacks)?;
     pmu::terms(terms).map_err(|wrong| {
-        format!("`{wrong}` of `{text}` is neither an event nor a field and its number")
+        format!("`{wrong}` of `{text}` is neither an event nor a field with a number")
     })?;
-    // Written alike, whatever blanks there were.
+    // Without blanks, so that equal events have equal texts.
     let text = format!("{pmu}/{terms}/").replace(' ', "").into();
     Ok((What::OfPmu { pmu: pmu.into(), terms: terms.into() }, text))
 }
 
-/// The number of `r01c2`.
+/// The code of `r01c2`.
 fn raw(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('r')?;
     let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -140,15 +143,15 @@ fn raw(text: &str) -> Option<u64> {
 }
 
 fn no_such(text: &str) -> String {
-    let meant = model::nearest(text, events::names()).or_else(|| with_word(text));
-    let meant = meant.map_or_else(
+    let near = model::nearest(text, events::names()).or_else(|| with_word(text));
+    let hint = near.map_or_else(
         || "write a name, rHEX or PMU/TERMS/".to_owned(),
         |near| format!("is `{near}` meant?"),
     );
-    format!("there is no event `{text}`; {meant}")
+    format!("there is no event `{text}`; {hint}")
 }
 
-/// The shortest name that begins or ends with this word, as `cpu_cycles` does with `cycles`.
+/// The shortest name that starts or ends with this word, as `cpu_cycles` does with `cycles`.
 fn with_word(word: &str) -> Option<&'static str> {
     let ends = |name: &str| name.strip_suffix(word).is_some_and(|rest| rest.ends_with('_'));
     let begins = |name: &str| name.strip_prefix(word).is_some_and(|rest| rest.starts_with('_'));
@@ -163,7 +166,7 @@ mod tests {
 
     fn texts(text: &str) -> Vec<Vec<String>> {
         let groups = parse(text).unwrap();
-        let own = |wanted: &Wanted| wanted.text.to_string();
+        let own = |wanted: &EventSpec| wanted.text.to_string();
         groups.iter().map(|group| group.iter().map(own).collect()).collect()
     }
 
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_is_taken_once() {
+    fn duplicates_count_once() {
         let expected = [vec!["cache_l1d_read_access"], vec!["r1c2"], vec!["page_faults"]];
         assert_eq!(
             texts("cache_l1d,cache_op_read,r1c2,r01c2,{cache_l1d_read_access,page_faults}"),
@@ -193,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_near_match() {
-        for (text, told) in [
+    fn malformed_lists_are_rejected_with_the_closest_name() {
+        for (text, expected) in [
             ("cpu_cycle", "there is no event `cpu_cycle`; is `cpu_cycles` meant?"),
             (
                 "cache_l1d_raed_miss",
@@ -204,37 +207,40 @@ mod tests {
             ("context", "there is no event `context`; is `context_switches` meant?"),
             ("x", "there is no event `x`; write a name, rHEX or PMU/TERMS/"),
             ("rxyz", "there is no event `rxyz`; write a name, rHEX or PMU/TERMS/"),
-            ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks its second `/`"),
-            ("cpu/a/b", "`cpu/a/b` does not end in its second `/`"),
-            ("../a/", "`..` of `../a/` is no name of a PMU"),
+            ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks a closing `/`"),
+            ("cpu/a/b", "`cpu/a/b` does not end with its second `/`"),
+            ("../a/", "`..` of `../a/` is not a name of a PMU"),
             (
                 "cpu/event=x/",
-                "`event=x` of `cpu/event=x/` is neither an event nor a field and its number",
+                "`event=x` of `cpu/event=x/` is neither an event nor a field with a number",
             ),
-            ("{dummy", "`{dummy` lacks its `}`"),
+            ("{dummy", "`{dummy` lacks a closing `}`"),
             ("{dummy,{cpu_cycles}}", "`{dummy,{cpu_cycles}}` is a group within a group"),
         ] {
-            assert_eq!(parse(text).unwrap_err(), told, "{text}");
+            assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
         let many: Vec<_> = (0..65).map(|number| format!("r{number:x}")).collect();
-        assert_eq!(check(&many.join(",")).unwrap_err(), "there are 65 events; 64 are the most");
+        assert_eq!(
+            check(&many.join(",")).unwrap_err(),
+            "there are 65 events; at most 64 are allowed"
+        );
         let group = format!("{{{}}}", many[..33].join(","));
-        assert_eq!(check(&group).unwrap_err(), "a group has 33 events; 32 are the most");
+        assert_eq!(check(&group).unwrap_err(), "a group has 33 events; at most 32 are allowed");
     }
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_taken_is_taken_again(
+        fn no_text_panics_and_parsed_events_parse_again(
             text in "([a-z_/{},=r0-9 ]|cpu_cycles|\\PC){0,20}",
         ) {
             if let Ok(groups) = parse(&text) {
-                let braced = |group: &Vec<Wanted>| {
+                let braced = |group: &Vec<EventSpec>| {
                     let texts: Vec<_> = group.iter().map(|wanted| &*wanted.text).collect();
                     if texts.len() > 1 { format!("{{{}}}", texts.join(",")) } else { texts[0].to_owned() }
                 };
                 let again: Vec<_> = groups.iter().map(braced).collect();
                 let again = parse(&again.join(",")).unwrap();
-                let count = |groups: &[Vec<Wanted>]| -> Vec<usize> {
+                let count = |groups: &[Vec<EventSpec>]| -> Vec<usize> {
                     groups.iter().map(Vec::len).collect()
                 };
                 prop_assert_eq!(count(&again), count(&groups));

@@ -1,9 +1,9 @@
-//! PMUs that kernels are known to have (`perf_pmu_register` in Linux 6.18), so that a name which is none is told from
-//! a PMU that only this machine lacks. Those that come in numbers, `uncore_imc_0`, stand here without.
+//! PMUs that kernels support (`perf_pmu_register` in Linux 6.18). They distinguish a misspelt name from
+//! a PMU that only this machine lacks. Names with a number, such as `uncore_imc_0`, are listed without it.
 
-/// Their names.
+/// Names of PMUs.
 pub(super) const PMUS: &[&str] = &[
-    // Of every machine (kernel/events, kernel/trace).
+    // On every machine (kernel/events, kernel/trace).
     "software",
     "tracepoint",
     "breakpoint",
@@ -21,7 +21,7 @@ pub(super) const PMUS: &[&str] = &[
     "pai_crypto",
     "pai_ext",
     "riscv_pmu_sbi",
-    // Beside them on x86.
+    // Other PMUs on x86.
     "msr",
     "power",
     "power_core",
@@ -92,7 +92,7 @@ pub(super) const PMUS: &[&str] = &[
     "uncore_ubr",
     "uncore_upi",
     "uncore_wbox",
-    // Beside the cores of ARM and others: drivers/perf.
+    // Other PMUs on ARM and others: drivers/perf.
     "arm_ccn",
     "arm_cmn",
     "arm_dsu",
@@ -113,7 +113,7 @@ pub(super) const PMUS: &[&str] = &[
     "trace_imc",
     "vpa_pmu",
 ];
-/// The beginnings of names that go on with a unit's kind and place.
+/// Prefixes of names that continue with a unit's kind and position.
 const FAMILIES: [&str; 14] = [
     "armv7_",
     "armv8_",
@@ -131,7 +131,7 @@ const FAMILIES: [&str; 14] = [
     "xe_",
 ];
 
-/// Whether a name is that of a PMU that some machine has.
+/// Whether some machine has a PMU with this name.
 pub(super) fn is_known(name: &str) -> bool {
     let is_number = |rest: &str| {
         let place = rest.strip_prefix('_').unwrap_or_default();
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pmu_is_known_with_and_without_its_number() {
+    fn a_pmu_is_known_with_and_without_a_number() {
         for name in
             ["cpu", "uncore_imc", "uncore_imc_3", "dmar0", "uncore_type_4_1", "hisi_sccl1_l3c0"]
         {

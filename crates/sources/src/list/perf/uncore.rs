@@ -1,28 +1,28 @@
-//! One event of a PMU beside the cores, for another source: a counter on each of its processors, which
-//! stands for all that share it.
+//! One event of an uncore PMU, for another source: one counter for each group of processors that
+//! share a unit.
 
 use super::plan::{EventMetric, Plan, worded};
-use super::{Online, wanted};
+use super::{Online, event_list};
 use crate::SourceError;
 use kernel::Root;
 use kernel::perf::{Counters, Target};
 
-/// Its counters, which count since they were opened.
+/// Counters of the event, which count since they were opened.
 #[derive(Debug)]
-pub(in super::super) struct Beside {
-    told: EventMetric,
+pub(in super::super) struct UncoreEvent {
+    metric: EventMetric,
     counters: Vec<(u32, Counters)>,
 }
 
-impl Beside {
-    /// Opens an event by its text: `power/energy-pkg/`.
+impl UncoreEvent {
+    /// Opens an event by its text, such as `power/energy-pkg/`.
     ///
     /// # Errors
-    /// This machine does not count it, or not for us.
+    /// This machine does not count the event, or the agent may not.
     pub(in super::super) fn open(root: &Root, text: &str) -> Result<Self, SourceError> {
         let online = Online::open(root)?.cpus;
-        let wanted = wanted::parse(text).map_err(SourceError::broken)?;
-        let (Plan { mut told, sets }, _) = Plan::of(root, &wanted, &online)?;
+        let wanted = event_list::parse(text).map_err(SourceError::broken)?;
+        let (Plan { mut metrics, sets }, _) = Plan::of(root, &wanted, &online)?;
         let mut counters = Vec::new();
         for set in &sets {
             for cpu in set.cpus.iter().flatten().filter(|cpu| online.contains(cpu)) {
@@ -30,33 +30,32 @@ impl Beside {
                 counters.push((*cpu, opened.map_err(|error| worded(text, error))?));
             }
         }
-        match told.pop() {
-            Some(told) if !counters.is_empty() => Ok(Self { told, counters }),
+        match metrics.pop() {
+            Some(metric) if !counters.is_empty() => Ok(Self { metric, counters }),
             _ => {
                 Err(SourceError::absent(format!("{text}: no processor of this machine counts it")))
             }
         }
     }
 
-    /// Shows each processor, by its place among them, and what was counted there in the unit of the
-    /// event's metric.
+    /// Calls `visit` with each counter's index and its value in the unit of the event's metric.
     ///
     /// # Errors
-    /// One of them is read no more.
+    /// A counter can no longer be read.
     pub(in super::super) fn read(
         &self,
-        mut show: impl FnMut(usize, f64),
+        mut visit: impl FnMut(usize, f64),
     ) -> Result<(), SourceError> {
         for (place, (_, counters)) in self.counters.iter().enumerate() {
             let mut steps = 0;
             let read = counters.read(std::slice::from_mut(&mut steps));
-            read.map_err(|error| worded(&self.told.name, error))?;
-            show(place, self.told.value(steps));
+            read.map_err(|error| worded(&self.metric.name, error))?;
+            visit(place, self.metric.value(steps));
         }
         Ok(())
     }
 
-    /// The processors.
+    /// The processors on which the counters are open.
     pub(in super::super) fn cpus(&self) -> impl Iterator<Item = u32> {
         self.counters.iter().map(|(cpu, _)| *cpu)
     }
