@@ -3,11 +3,11 @@
 use crate::{DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, Series, Timestamp};
 use std::{fmt, sync::Arc};
 
-/// Most samples in a batch.
+/// Maximum number of samples in a batch.
 pub const SAMPLES_PER_BATCH_MAX: usize = 64 * 1024;
 
-/// Who drew the numbers of a batch: 128 random bits drawn at each start of an agent, so that
-/// (origin, boot, seq) names a batch for ever.
+/// One start of an agent: 128 random bits generated at each start, so that (origin, boot, seq) identifies a
+/// batch for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boot(pub [u8; 16]);
 
@@ -18,23 +18,23 @@ impl fmt::Display for Boot {
     }
 }
 
-/// A series as a batch names it, with what its samples need to be understood.
+/// A series in a batch, with everything needed to interpret its samples.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesEntry {
-    /// What is measured.
+    /// The metric.
     pub metric: Arc<Metric>,
-    /// Of which device.
+    /// The device.
     pub device: DeviceId,
-    /// For which job it was counted, if for one.
+    /// The job, if the samples are attributed to one.
     pub job: Option<JobKey>,
-    /// Which part of the device.
+    /// The part of the device.
     pub labels: Labels,
-    /// When the counter was zero; `None` for gauges, and for counters that do not tell.
+    /// When the counter was zero; `None` for gauges, and for counters without a known start.
     pub start: Option<Timestamp>,
 }
 
 impl SeriesEntry {
-    /// The identity alone.
+    /// Only the identity.
     pub fn series(&self) -> Series {
         Series {
             device: self.device.clone(),
@@ -45,48 +45,48 @@ impl SeriesEntry {
     }
 }
 
-/// The series of a batch, named once. Agents share one table between batches while it stays the same.
+/// The series of a batch, each listed once. Agents share one table between batches while it is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesTable {
-    /// A series may stand here twice when its start changed within the batch.
+    /// A series occurs twice if its start changed within the batch.
     pub entries: Vec<SeriesEntry>,
 }
 
-/// One instant of a batch.
+/// One time of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The instant.
+    /// The time.
     pub at: Timestamp,
-    /// How many of the batch's samples are of this instant.
+    /// Number of the batch's samples with this time.
     pub samples: u32,
 }
 
 /// Samples that one origin sealed together.
 ///
-/// `index` and `values` have one entry a sample; `ticks` cuts them into instants, in order.
+/// `index` and `values` have one entry per sample; `ticks` divides them by time, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// Who sends it.
+    /// The sender.
     pub origin: Origin,
-    /// Which start of the sender.
+    /// The boot of the sender.
     pub boot: Boot,
-    /// Counts from 0 within the boot, without holes.
+    /// Counts from 0 within the boot, without gaps.
     pub seq: u64,
-    /// What the samples are of.
+    /// The series of the samples.
     pub table: Arc<SeriesTable>,
-    /// The instants.
+    /// The ticks.
     pub ticks: Vec<Tick>,
-    /// Each sample's place in the table.
+    /// Each sample's index in the table.
     pub index: Vec<u32>,
     /// Each sample's value, in the metric's unit.
     pub values: Vec<f64>,
-    /// What the sender knows to be missing.
+    /// Gaps that the sender reports.
     pub gaps: Vec<Gap>,
-    /// Jobs that came or went.
+    /// Jobs that started or ended.
     pub jobs: Vec<JobEvent>,
 }
 
-/// Why a batch contradicts itself.
+/// Why a batch is inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
     /// More samples than a batch may have.
@@ -104,10 +104,10 @@ pub enum BatchError {
         /// Sum over `ticks`.
         ticks: u64,
     },
-    /// A sample of a series that the table does not name.
+    /// A sample of a series that is not in the table.
     #[error("the batch has a sample of series {place}, and names {named}")]
     Place {
-        /// The place asked for.
+        /// The index.
         place: u32,
         /// Entries of the table.
         named: usize,
@@ -115,10 +115,10 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// Checks that the parts agree: every later step relies on it.
+    /// Checks that the parts are consistent: every later step relies on it.
     ///
     /// # Errors
-    /// They do not.
+    /// They are not consistent.
     pub fn check(&self) -> Result<(), BatchError> {
         if self.values.len() > SAMPLES_PER_BATCH_MAX {
             return Err(BatchError::TooManySamples(self.values.len()));
@@ -136,8 +136,8 @@ impl Batch {
         }
     }
 
-    /// Every sample with its series and instant, in order. Samples outside the table, which
-    /// [`Self::check`] refuses, are passed over.
+    /// Every sample with its series and time, in order. Skips samples outside of the table, which
+    /// [`Self::check`] rejects.
     pub fn samples(&self) -> impl Iterator<Item = (&SeriesEntry, Timestamp, f64)> {
         let instants = self.ticks.iter().flat_map(|tick| {
             std::iter::repeat_n(tick.at, usize::try_from(tick.samples).unwrap_or(usize::MAX))
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_with_their_instants() {
+    fn samples_have_their_times() {
         let batch = batch();
         assert_eq!(batch.check(), Ok(()));
         let samples: Vec<_> = batch.samples().map(|(_, at, value)| (at.0, value)).collect();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_disagree_are_refused() {
+    fn inconsistent_parts_are_rejected() {
         let mut short = batch();
         short.values.pop();
         assert!(matches!(short.check(), Err(BatchError::Counts { .. })));

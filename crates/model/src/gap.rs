@@ -1,23 +1,23 @@
-//! What is missing, and why: nothing is dropped unseen.
+//! Missing samples and their causes: every loss is recorded.
 
 use crate::{DeviceId, Origin, Timestamp};
 
-/// Samples that should be there and are not.
+/// Missing samples.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gap {
-    /// Who should have sent them.
+    /// The expected sender.
     pub origin: Origin,
-    /// Of which device.
+    /// The device.
     pub device: DeviceId,
-    /// Of which source; empty for all of them.
+    /// The source; empty for all sources.
     pub source: Box<str>,
-    /// The last instant before the hole that has its samples.
+    /// Time of the last sample before the gap.
     pub from: Timestamp,
-    /// The first instant after it.
+    /// Time of the first sample after it.
     pub to: Timestamp,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// What the one who lost them says: a server's reason, a count.
+    /// Details from the component that lost them: a server's reason, a count.
     pub detail: Box<str>,
 }
 
@@ -26,27 +26,27 @@ pub struct Gap {
 pub enum Cause {
     /// The agent did not run.
     AgentDown,
-    /// The tick came too late to be taken, or the machine slept.
+    /// The tick was too late to be read, or the machine slept.
     MissedTicks,
-    /// The source took longer than it may, and was parked.
+    /// The source exceeded its time limit and was parked.
     SourceTimeout,
-    /// The source answered nonsense, or panicked.
+    /// The source returned impossible values, or panicked.
     SourceBroken,
-    /// A permission that was there is gone.
+    /// A permission was revoked.
     PermissionLost,
-    /// The kernel dropped exit or fork events: its buffer was full.
+    /// The kernel dropped exit or fork events because its buffer was full.
     EventsLost,
-    /// The spool reached its limit; the oldest segment went.
+    /// The spool reached its limit and evicted its oldest segment.
     SpoolFull,
     /// The spool's bytes were damaged.
     SpoolDamaged,
-    /// The server refused a batch for good.
+    /// The server rejected a batch permanently.
     Refused,
-    /// One series of the batch was refused: too many, or an impossible time.
+    /// The server rejected one series of the batch: too many series, or an impossible time.
     SeriesRefused,
     /// Batches are missing between two that arrived.
     BatchesLost,
-    /// The batch came after its place in the dedupe window was given up.
+    /// The batch arrived after its entry in the dedup window was evicted.
     TooLate,
     /// The server's log was damaged.
     LogDamaged,
@@ -70,10 +70,10 @@ impl Cause {
         Self::LogDamaged,
     ];
 
-    /// Those that `jobmeter run` notes; all others are known to agents and the server alone.
+    /// Causes that `jobmeter run` reports; only agents and the server report the others.
     pub const OF_RUNS: [Self; 2] = [Self::SourceBroken, Self::EventsLost];
 
-    /// The words shown to people and found in the table `gaps`.
+    /// The words shown to people and stored in the table `gaps`.
     pub const fn words(self) -> &'static str {
         match self {
             Self::AgentDown => "agent down",
@@ -92,7 +92,7 @@ impl Cause {
         }
     }
 
-    /// The cause of its words.
+    /// The cause with these words.
     pub fn from_words(words: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.words() == words)
     }

@@ -1,30 +1,30 @@
-//! Lists of hosts as Slurm and people write them: `dahu-[1-3,7],n[01-10]-ib`.
+//! Lists of hosts in Slurm's notation: `dahu-[1-3,7],n[01-10]-ib`.
 
 use crate::names::NAME_BYTES_MAX;
 
-/// Why a text is no list of hosts.
+/// Why a text is not a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// A bracket without its other half, or within another.
+    /// An unmatched or nested bracket.
     #[error("`{0}` has a bracket without its other half; write dahu-[1-3,7]")]
     Bracket(String),
-    /// What stands in brackets is no list of numbers.
+    /// The text in brackets is not a list of numbers.
     #[error("`[{0}]` holds no numbers and ranges such as 1-3,7")]
     Range(String),
     /// A name longer than [`NAME_BYTES_MAX`].
     #[error("the list names a host of more than {NAME_BYTES_MAX} bytes")]
     TooLong,
-    /// More hosts than were allowed.
+    /// More hosts than the limit.
     #[error("the list names more than {0} hosts")]
     TooMany(usize),
 }
 
-/// Every host of a list, in its order: names between commas, and in a name any number of brackets, each
-/// with numbers and ranges. A range whose first number has zeros in front keeps that width. An empty list
-/// names no host.
+/// Expands a list of hosts, in its order: names separated by commas, each with any number of brackets that
+/// contain numbers and ranges. A range with leading zeros in its first number keeps that width. An empty
+/// list gives no host.
 ///
 /// # Errors
-/// It is no such list, or names more than `hosts_max`.
+/// The text is not such a list, or has more than `hosts_max` hosts.
 ///
 /// ```
 /// let hosts = model::expand_hosts("dahu-[1-2,7],n[09-10]-ib", 100)?;
@@ -53,7 +53,7 @@ pub fn expand_hosts(text: &str, hosts_max: usize) -> Result<Vec<String>, HostsEr
     Ok(hosts)
 }
 
-/// The names of one word, the last bracket's numbers changing fastest.
+/// Expands one name; the numbers of the last bracket change fastest.
 fn expand_name(word: &str, hosts_max: usize) -> Result<Vec<String>, HostsError> {
     let unpaired = || HostsError::Bracket(shown(word));
     let mut names = vec![String::new()];
@@ -86,7 +86,7 @@ fn joined(name: &str, middle: &str, end: &str) -> Result<String, HostsError> {
     Ok([name, middle, end].concat())
 }
 
-/// The numbers of `1-3,7` as they are written in names.
+/// Expands `1-3,7` to the numbers as written in names.
 fn numbers(inside: &str, hosts_max: usize) -> Result<Vec<String>, HostsError> {
     let wrong = || HostsError::Range(shown(inside));
     let number = |digits: &str| {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_as_they_are_written() {
+    fn lists_of_hosts() {
         for (text, hosts) in [
             ("", &[][..]),
             ("n1", &["n1"]),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn invalid_lists_are_rejected() {
         for text in ["n[1-3", "n1-3]", "n[1[2]]", "n]1["] {
             assert!(matches!(expand(text), Err(HostsError::Bracket(_))), "{text}");
         }

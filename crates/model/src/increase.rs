@@ -1,34 +1,33 @@
-//! How much a counter grew: the one place that knows resets.
+//! Growth of counters: the only place that handles resets.
 
 use crate::Timestamp;
 
-/// A value of a counter, with the instant at which it was zero where the counter tells.
+/// A value of a counter, with the time at which it was zero, if known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When it was read.
+    /// Time of the reading.
     pub at: Timestamp,
     /// The count since `start`.
     pub value: f64,
-    /// When the count began.
+    /// Start of the count.
     pub start: Option<Timestamp>,
 }
 
-/// How much a counter grew between two readings.
+/// Growth of a counter between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Increase {
-    /// The growth; never negative. What was counted between the first reading and a reset is unknown
-    /// and not guessed.
+    /// The growth; never negative. Counts between the first reading and a reset are unknown and not estimated.
     pub amount: f64,
-    /// Whether the counter began anew between the two.
+    /// Whether the counter was reset between them.
     pub reset: bool,
 }
 
-/// How much a counter grew from one reading to the next.
+/// Growth of a counter from one reading to the next.
 ///
-/// It began anew when its start moved past the earlier reading, or, whatever the starts say, when its
-/// value fell; then what counts is what it counted since. A start that moved without passing the earlier
-/// reading (clocks are adjusted, boot times wander by a second) is no reset. A value that is no number
-/// gives no growth.
+/// The counter was reset if its start moved past the earlier reading, or if its value fell, independent of
+/// the starts. Then the growth is the count since the reset. A start that moves without passing the earlier
+/// reading (clocks are adjusted, boot times vary by 1 s) is not a reset. A value that is not finite gives
+/// no growth.
 pub fn increase(previous: Point, current: Point) -> Increase {
     let restarted =
         current.start.is_some_and(|start| start > previous.at) && current.start != previous.start;
@@ -41,10 +40,10 @@ pub fn increase(previous: Point, current: Point) -> Increase {
     }
 }
 
-/// The growth over a run of readings, in the order of time, after the reading `before` them.
+/// Growth over a sequence of readings in time order, after the reading `before`.
 ///
-/// Without a reading before, the first one counts from its start when that lies within `from` and its
-/// own instant, and else not at all: so the sum over any partition of time is the same.
+/// Without `before`, the first reading counts from its start if the start is not before `from`, else not at
+/// all. So the sum is the same over any partition of time.
 pub fn increases(
     before: Option<Point>,
     from: Timestamp,
@@ -91,7 +90,7 @@ mod tests {
         assert_eq!(
             increase(point(5, 5.0, 0), point(6, 8.0, 1)).amount,
             3.0,
-            "a wandering boot time"
+            "a boot time that varies"
         );
         let none = |value| Point { at: Timestamp(1), value, start: None };
         assert_eq!(increase(none(5.0), none(2.0)), Increase { amount: 2.0, reset: true });

@@ -1,17 +1,17 @@
-//! A job, and where it ran.
+//! Jobs and allocations.
 
 use crate::{DeviceId, JobKey, Timestamp};
 
-/// What a job is doing.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
-    /// Submitted and not started.
+    /// Submitted, not started.
     Waiting,
-    /// On its nodes.
+    /// Running on its nodes.
     Running,
-    /// Over, well.
+    /// Ended successfully.
     Ended,
-    /// Over, with an error, a signal or a limit.
+    /// Ended with an error, a signal or a limit.
     Failed,
 }
 
@@ -29,18 +29,18 @@ impl JobState {
         }
     }
 
-    /// Whether it is over, well or not.
+    /// Whether the job has ended, successfully or not.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Ended | Self::Failed)
     }
 
-    /// The state of its word.
+    /// The state with this word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
 
-/// How much; `None` where it is not told.
+/// Amounts of resources; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resources {
     /// Nodes.
@@ -49,114 +49,115 @@ pub struct Resources {
     pub cpus: Option<u32>,
     /// Accelerators, over all nodes.
     pub gpus: Option<u32>,
-    /// Memory in bytes: asked for over all nodes; used: the largest of any task.
+    /// Memory in bytes. Requested: over all nodes; used: the largest of any task.
     pub memory_bytes: Option<u64>,
-    /// Time in seconds: asked for: the limit; used: from start to stop.
+    /// Time in seconds. Requested: the limit; used: from start to stop.
     pub wall_seconds: Option<f64>,
-    /// Processor time in seconds; of what was used only.
+    /// Processor time in seconds; only for used resources.
     pub cpu_seconds: Option<f64>,
 }
 
-/// What is known of one run of a job, or of one that has not run. A scheduler that runs a number again
-/// gives another start. What only a scheduler tells is `None`, or empty, where none did.
+/// One run of a job, or a job that has not run. A new run of a reused job ID has another start. Fields that
+/// only a scheduler reports are `None` or empty without its report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Whose number, and which.
+    /// The job.
     pub key: JobKey,
-    /// The number as its scheduler spells it, such as `123_4`.
+    /// The job ID as written by its scheduler, such as `123_4`.
     pub spelling: Box<str>,
-    /// Login name, or the number of a user without one.
+    /// Login name, or the ID of a user without one.
     pub user: Option<Box<str>>,
-    /// The user's number on the nodes.
+    /// User ID on the nodes.
     pub uid: Option<u32>,
-    /// Who pays.
+    /// The account charged.
     pub account: Option<Box<str>>,
     /// Colmet's and OAR's project.
     pub project: Option<Box<str>>,
-    /// What the user called it.
+    /// Name given by the user.
     pub name: Option<Box<str>>,
     /// The queue or partition.
     pub queue: Option<Box<str>>,
-    /// What it is doing.
+    /// Its state.
     pub state: JobState,
-    /// The scheduler's own word for that.
+    /// The scheduler's own word for the state.
     pub state_word: Option<Box<str>>,
-    /// When it was submitted.
+    /// Submission time.
     pub submit: Option<Timestamp>,
-    /// When it started on its nodes; where no node saw it, when its scheduler says. `None` while it waits,
-    /// and when it ended without starting.
+    /// Start on its nodes; if no node observed it, the scheduler's start. `None` while the job waits, and
+    /// if it ended without starting.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// End.
     pub stop: Option<Timestamp>,
-    /// What the job's command ended with: an exit code, or 128 plus a signal.
+    /// Exit status of the job's command: an exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
-    /// The number of the array or the heterogeneous job that it is a part of.
+    /// ID of the array or heterogeneous job that contains it.
     pub part_of: Option<i64>,
-    /// Which element of its array.
+    /// Index in its array.
     pub array_index: Option<i64>,
-    /// Words that it was submitted with.
+    /// Types given at submission.
     pub types: Vec<Box<str>>,
-    /// What was asked for.
+    /// Requested resources.
     pub requested: Resources,
-    /// What the scheduler says was used.
+    /// Used resources, as reported by the scheduler.
     pub used: Resources,
 }
 
-/// What a node saw of a job: it came, it went, or it is here when the agent starts. Told again, it says
-/// nothing new.
+/// A node's observation of a job: it started, it ended, or it exists when the agent starts. A duplicate
+/// adds nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobEvent {
-    /// Which job.
+    /// The job.
     pub key: JobKey,
-    /// Its number as the scheduler spells it.
+    /// The job ID as written by the scheduler.
     pub spelling: Box<str>,
-    /// Where.
+    /// The node.
     pub device: DeviceId,
-    /// Login name, where the cgroup's name tells.
+    /// Login name, if the cgroup's name contains it.
     pub user: Option<Box<str>>,
-    /// The user's number, where the cgroup's name or owner tells.
+    /// User ID, if the cgroup's name or owner shows it.
     pub uid: Option<u32>,
-    /// When its cgroup was made.
+    /// Creation time of its cgroup.
     pub start: Timestamp,
-    /// When its cgroup went; `None` while it is there.
+    /// Removal of its cgroup; `None` while it exists.
     pub stop: Option<Timestamp>,
-    /// Which optional metrics its user asks for by the variable `JOBMETER_MONITOR` of its environment there: regular
-    /// expressions of their names, apart by blanks; empty: all; `None`: nobody read of any. Where the agent rejected
-    /// the request, [`REJECTED_REQUEST`] and the reason.
+    /// Request for optional metrics in the job's environment variable `JOBMETER_MONITOR`: regular
+    /// expressions for their names, separated by blanks. Empty: all; `None`: no request was read. If the
+    /// agent rejected the request: [`REJECTED_REQUEST`] and the reason.
     pub monitor: Option<Box<str>>,
-    /// Tasks of the job that the kernel killed there since the last event, as memory was out.
+    /// Tasks of the job that the kernel's OOM killer ended on this node since the last event.
     pub oom_kills: Vec<OomKill>,
 }
 
-/// A task that the kernel killed as its cgroup, or the node, was out of memory.
+/// A task that the kernel's OOM killer ended because its cgroup or the node was out of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OomKill {
-    /// When.
+    /// Time of the kill.
     pub at: Timestamp,
     /// Its process ID.
     pub pid: u32,
-    /// The user it ran as.
+    /// The user that it ran as.
     pub uid: Option<u32>,
     /// Its name.
     pub task: Box<str>,
-    /// Its memory when it was killed.
+    /// Its memory at the kill.
     pub task_bytes: Option<u64>,
-    /// The limit that was met; `None`: the memory of the node.
+    /// The limit that was reached; `None`: the memory of the node.
     pub limit_bytes: Option<u64>,
 }
 
-/// Begins a request that holds no expressions but the reason why it was rejected: no metric's name has this letter.
+/// First character of a request that contains the reason of a rejection instead of expressions: no metric's
+/// name contains it.
 pub const REJECTED_REQUEST: char = '!';
 
 /// A part of a device given to a job for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// To which job.
+    /// The job.
     pub job: JobKey,
-    /// Which device.
+    /// The device.
     pub device: DeviceId,
-    /// From when.
+    /// Start.
     pub start: Timestamp,
-    /// Until when; `None` while it lasts.
+    /// End; `None` while it lasts.
     pub stop: Option<Timestamp>,
 }

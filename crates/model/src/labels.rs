@@ -3,18 +3,17 @@
 use crate::is_unprintable;
 use std::{fmt, sync::Arc};
 
-/// Longest canonical text of a label set, in bytes.
+/// Maximum length of the canonical text of a label set, in bytes.
 pub const LABELS_BYTES_MAX: usize = 4096;
 
 /// The labels of a series: the parts of a device (`{"cpu": "3"}`), or what a user adds.
 ///
-/// Held as the text that PostgreSQL prints for `jsonb`: keys ordered by length, then by bytes, one
-/// blank after `:` and `,`. Identity, sorting and golden answers hang on this one spelling. Values are
-/// strings.
+/// Stored as the text that PostgreSQL prints for `jsonb`: keys ordered by length, then by bytes, one blank
+/// after `:` and `,`. Identity, sorting and golden answers depend on this text. Values are strings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Arc<str>);
 
-/// Why a text or a set of pairs is no label set.
+/// Why a text or a set of pairs is not a label set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelsError {
     /// More than [`LABELS_BYTES_MAX`].
@@ -23,7 +22,7 @@ pub enum LabelsError {
     /// A key without a name.
     #[error("a label has an empty key")]
     EmptyKey,
-    /// A key or value has a character that is not printed.
+    /// A key or value contains an unprintable character.
     #[error("the labels `{0}` have control characters, or marks of direction or of no width")]
     Unprintable(String),
     /// Not the canonical text of an object of strings.
@@ -38,10 +37,10 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// Canonical labels of pairs in any order; of two with one key the last counts.
+    /// Canonical labels of pairs in any order; of duplicate keys the last counts.
     ///
     /// # Errors
-    /// A key is empty, or the text passes [`LABELS_BYTES_MAX`].
+    /// A key is empty, or the text exceeds [`LABELS_BYTES_MAX`].
     pub fn new<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, LabelsError> {
@@ -70,10 +69,10 @@ impl Labels {
         Ok(Self(Arc::from(text)))
     }
 
-    /// Takes a text that is already canonical.
+    /// Parses a canonical text.
     ///
     /// # Errors
-    /// It is not, or passes [`LABELS_BYTES_MAX`].
+    /// The text is not canonical, or exceeds [`LABELS_BYTES_MAX`].
     pub fn from_canonical(text: &str) -> Result<Self, LabelsError> {
         if text.len() > LABELS_BYTES_MAX {
             return Err(LabelsError::TooLong(text.len()));
@@ -84,12 +83,12 @@ impl Labels {
         if labels.as_str() == text { Ok(labels) } else { Err(wrong()) }
     }
 
-    /// The canonical text, `{}` when there are none.
+    /// The canonical text, `{}` without labels.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         &*self.0 == "{}"
     }
@@ -104,12 +103,12 @@ impl Labels {
         self.pairs().into_iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// These labels, if every character of keys and values is printed.
+    /// These labels, if all characters of keys and values are printable.
     ///
     /// # Errors
-    /// One is not.
+    /// A character is not printable.
     pub fn must_be_printable(self) -> Result<Self, LabelsError> {
-        // The canonical text has a control character below U+0020 behind a backslash.
+        // In the canonical text, a control character below U+0020 is escaped.
         let is_escaped = self.as_str().contains('\\')
             && self
                 .pairs()
@@ -121,7 +120,7 @@ impl Labels {
         Ok(self)
     }
 
-    /// The same with a space for each unprintable character in keys and values.
+    /// These labels with a space instead of each unprintable character.
     #[must_use]
     pub fn printable(self) -> Self {
         if self.clone().must_be_printable().is_ok() {
@@ -133,7 +132,7 @@ impl Labels {
         Self::new(pairs.iter().map(|(key, value)| (&**key, &**value))).unwrap_or_default()
     }
 
-    /// These labels with one more, or with a new value for it.
+    /// These labels with one more key, or with a new value for it.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -158,8 +157,8 @@ impl fmt::Display for Labels {
     }
 }
 
-/// Writes a JSON string as PostgreSQL does: short escapes where JSON has them, `\u00xx` for the other
-/// control characters, all else as it is.
+/// Writes a JSON string like PostgreSQL: short escapes where JSON has them, `\u00xx` for other control
+/// characters, everything else unchanged.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -178,7 +177,7 @@ fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Reads the canonical text; `None` where it is not one. Only what [`quote`] writes is read.
+/// Parses the canonical text; `None` if it is not canonical. Accepts only the output of [`quote`].
 fn parse(text: &str) -> Option<Vec<(String, String)>> {
     let mut rest = text.strip_prefix('{')?;
     let mut pairs = Vec::new();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_canonical_text_is_taken() {
+    fn only_canonical_texts_are_accepted() {
         for text in [
             "",
             "{",

@@ -1,11 +1,11 @@
 //! The nouns of the system: no I/O, no clock, no threads. Every other crate may use this one, and it
 //! uses none.
 //!
-//! A *metric* is a quantity with a unit and a kind. A *series* is a metric of a device, perhaps
-//! counted for one job, perhaps for one part of the device (its *labels*). A *sample* is the value of
-//! a series at an instant. A *batch* is the samples that one origin sealed together: the unit of
-//! spool, transfer, log and acknowledgement. A *gap* says which samples are missing, and why. What a
-//! *setting* may hold, and how it is written, is one thing for configuration and sources: [`setting`].
+//! A *metric* is a quantity with a unit and a kind. A *series* is a metric of a device, possibly of one
+//! job, possibly of one part of the device (its *labels*). A *sample* is the value of a series at a time. A
+//! *batch* is the samples that one origin sealed together: the unit of spool, transfer, log and
+//! acknowledgement. A *gap* records missing samples and their cause. Configuration and sources share the
+//! types and the notation of *settings*: [`setting`].
 
 mod batch;
 mod gap;

@@ -1,17 +1,17 @@
-//! What a number measures: name, unit, kind, meaning.
+//! Definition of a metric: name, unit, kind, help.
 
 use std::borrow::Cow;
 
 /// Longest metric name, in bytes.
 pub const METRIC_NAME_BYTES_MAX: usize = 200;
 
-/// What a number measures, always in the base unit: bytes and not kilobytes, joules and not
-/// microjoules. A source converts where the kernel is read, so that no reader downstream ever does.
+/// Unit of a metric, always a base unit: bytes, not kilobytes; joules, not microjoules. A source converts
+/// where it reads the kernel, so that no reader has to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
-    /// A plain count of things, which needs no word: `process_threads`, `cgroup_page_faults_total`.
+    /// A plain count, which has no word: `process_threads`, `cgroup_page_faults_total`.
     Count,
-    /// A share, 1 being the whole.
+    /// A share; 1 is the whole.
     Ratio,
     /// Time.
     Seconds,
@@ -67,19 +67,19 @@ impl Unit {
         }
     }
 
-    /// The unit of a word; `count` and the empty word are the plain count.
+    /// The unit with this word; `count` and the empty word are the plain count.
     pub fn from_word(word: &str) -> Option<Self> {
         let word = if word == "count" { "" } else { word };
         Self::ALL.into_iter().find(|unit| unit.word() == word)
     }
 }
 
-/// How a metric moves.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// May go up and down; its value stands alone.
+    /// May rise and fall; each value stands alone.
     Gauge,
-    /// Only grows since the start that its samples carry; rates are computed when read.
+    /// Only grows since the start in its samples; rates are computed at query time.
     Counter,
 }
 
@@ -93,23 +93,23 @@ impl Kind {
     }
 }
 
-/// The definition of a metric: the single place where its name, unit and meaning are written.
+/// The definition of a metric: the only place with its name, unit and help.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Metric {
     /// Unique name, `<source>_<what>_<unit word>[_total]`.
     pub name: Cow<'static, str>,
     /// Unit of every sample.
     pub unit: Unit,
-    /// How the values move.
+    /// Gauge or counter.
     pub kind: Kind,
     /// One sentence for the user, shown in plots and in the generated manual.
     pub help: Cow<'static, str>,
-    /// Steps in one unit: 1 000 000 where the kernel counts microseconds. A value that is a whole
-    /// number of steps is sent and stored as that number, which dividing gives back bit for bit.
+    /// Steps per unit: 1 000 000 if the kernel counts microseconds. A value that is a whole number of steps
+    /// is sent and stored as that number; dividing it restores the value bit by bit.
     pub divisor: u32,
 }
 
-/// Why a metric's definition is refused.
+/// Why a metric's definition is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetricError {
     /// Empty, too long, or with a character other than letters, digits, `_`, `-`, `.`, `:` and `/`.
@@ -123,12 +123,12 @@ pub enum MetricError {
 }
 
 impl Metric {
-    /// A counter known when the program is built.
+    /// A counter defined at compile time.
     pub const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, unit, Kind::Counter, help)
     }
 
-    /// A gauge known when the program is built.
+    /// A gauge defined at compile time.
     pub const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, unit, Kind::Gauge, help)
     }
@@ -137,7 +137,7 @@ impl Metric {
         Self { name: Cow::Borrowed(name), unit, kind, help: Cow::Borrowed(help), divisor: 1 }
     }
 
-    /// The same with so many steps in one unit.
+    /// The same metric with this number of steps per unit.
     #[must_use]
     pub const fn steps(mut self, divisor: u32) -> Self {
         self.divisor = divisor;
@@ -147,7 +147,7 @@ impl Metric {
     /// Whether a text can be the name of a metric.
     ///
     /// # Errors
-    /// It is empty, too long, or has a character that no name has.
+    /// It is empty, too long, or contains an invalid character.
     pub fn check_name(name: &str) -> Result<(), MetricError> {
         let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
         let length = 1..=METRIC_NAME_BYTES_MAX;
@@ -157,7 +157,7 @@ impl Metric {
         Ok(())
     }
 
-    /// Checks a definition that came from outside.
+    /// Checks a definition from outside of the program.
     ///
     /// # Errors
     /// The name or the divisor is out of bounds.
@@ -169,9 +169,9 @@ impl Metric {
         Ok(())
     }
 
-    /// The value as a whole number of steps, if dividing that number gives the value back bit for bit.
+    /// The value as a whole number of steps, if dividing that number restores the value bit by bit.
     ///
-    /// Dividing, never multiplying by `1e-6`: that is wrong in the last bit for a third of all values.
+    /// Divides and never multiplies by `1e-6`, which would be wrong in the last bit for a third of all values.
     pub fn to_steps(&self, value: f64) -> Option<i64> {
         to_steps(value, self.divisor)
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_words_come_back() {
+    fn unit_words_round_trip() {
         for unit in Unit::ALL {
             assert_eq!(Unit::from_word(unit.word()), Some(unit));
         }
@@ -232,7 +232,7 @@ mod tests {
         fn steps_round_trip(steps in -(1_i64 << 53)..(1 << 53), divisor in 1_u32..) {
             let metric = Metric::gauge("x", Unit::Count, "").steps(divisor);
             let value = metric.from_steps(steps);
-            // -0.0 and neighbours above 2^53/divisor may not be whole steps, yet never come back changed.
+            // -0.0 and values near 2^53/divisor may not be whole steps, but never change.
             if let Some(back) = metric.to_steps(value) {
                 prop_assert_eq!(metric.from_steps(back).to_bits(), value.to_bits());
             }

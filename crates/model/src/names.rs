@@ -1,4 +1,4 @@
-//! Names of things: devices, clusters, jobs, origins. Checked once, when they are made.
+//! Names of devices, clusters, jobs and origins, checked at their creation.
 
 use crate::is_unprintable;
 use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
@@ -6,16 +6,16 @@ use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
 /// Longest name of a device, a cluster or an origin, in bytes: a host name has at most 253.
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// Why a text is no name.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing there.
+    /// An empty name.
     #[error("a {0} has a name; this one is empty")]
     Empty(&'static str),
     /// More than [`NAME_BYTES_MAX`].
     #[error("the {0} name of {1} bytes is too long: {NAME_BYTES_MAX} at most")]
     TooLong(&'static str, usize),
-    /// It begins like an option of a command or a hidden file.
+    /// It starts like a command option or a hidden file.
     #[error("the {0} name `{1}` begins with `-` or `.`")]
     Start(&'static str, String),
     /// An unprintable character, or one that the kind of name forbids.
@@ -27,10 +27,10 @@ pub enum NameError {
         name: String,
         /// The first character that is not allowed.
         bad: char,
-        /// What is.
+        /// The allowed characters.
         allowed: &'static str,
     },
-    /// No positive number.
+    /// Not a positive number.
     #[error("`{0}` is no job number: 1 to 9223372036854775807")]
     Job(String),
 }
@@ -97,20 +97,20 @@ macro_rules! name {
 }
 
 name! {
-    /// The thing measured, as the site names it: `node-1`, `pdu-3-port7`. A node's is its host name up
+    /// Name of a device, as given by the site: `node-1`, `pdu-3-port7`. A node's name is its host name up
     /// to the first dot.
     DeviceId, "device", "any printable ones but `,` and `/`",
     |c: char| !is_unprintable(c) && !matches!(c, ',' | '/')
 }
 
 name! {
-    /// The scheduler or source of job numbers: `oar`, `slurm`, or `local` for `jobmeter run`.
+    /// The scheduler or other source of job IDs: `oar`, `slurm`, or `local` for `jobmeter run`.
     ClusterId, "cluster", "letters, digits, `_`, `-` and `.`",
     |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
 name! {
-    /// Who sends batches: an agent, a poller, a person's push. The agent's is its device's name.
+    /// The sender of batches: an agent, a poller, a user's push. An agent's origin is its device's name.
     Origin, "origin", "any printable ones", |c: char| !is_unprintable(c)
 }
 
@@ -120,8 +120,9 @@ impl Origin {
         Self::new(&format!("{device}/run-{id}"))
     }
 
-    /// The device and the local job of such an origin, whose samples end with the job. Only the spelling of
-    /// [`Self::of_run`] counts: with `run-07` and `run-+7` beside it one job would have any number of origins.
+    /// The device and the local job of such an origin; its samples end with the job. Accepts only the text
+    /// of [`Self::of_run`]: otherwise one job could have any number of origins, such as `run-07` and
+    /// `run-+7`.
     pub fn as_run(&self) -> Option<(&str, JobId)> {
         let (device, text) = self.as_str().rsplit_once("/run-")?;
         let id = text.parse().ok().and_then(JobId::new)?;
@@ -139,13 +140,13 @@ impl ClusterId {
     }
 }
 
-/// A scheduler's number of a job, 1 to [`i64::MAX`]. Array tasks have one each; Colmet's job 0, "the
-/// node", is no job.
+/// A scheduler's job ID, 1 to [`i64::MAX`]. Each array task has its own; Colmet's job 0, "the node", is not
+/// a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(NonZeroI64);
 
 impl JobId {
-    /// A number as a job's, if it is positive.
+    /// A job ID, if the number is positive.
     pub fn new(id: i64) -> Option<Self> {
         NonZeroI64::new(id).filter(|id| id.get() > 0).map(Self)
     }
@@ -172,13 +173,13 @@ impl FromStr for JobId {
     }
 }
 
-/// A job: which cluster's, and its number there. Part of a series, so that two schedulers' jobs of one
-/// number never merge.
+/// A job: its cluster and its ID. Part of a series, so that jobs of two schedulers with the same ID never
+/// merge.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
-    /// Whose number it is.
+    /// The cluster.
     pub cluster: ClusterId,
-    /// The number.
+    /// The job ID.
     pub id: JobId,
 }
 
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn job_numbers_are_positive() {
+    fn job_ids_are_positive() {
         assert_eq!("123".parse().map(JobId::get), Ok(123));
         for text in ["0", "-1", "+1", "", "1.0", "9223372036854775808", "abc"] {
             assert!(text.parse::<JobId>().is_err(), "{text}");

@@ -1,21 +1,21 @@
-//! Nodes as people name many of them: `dahu-[1-32],x[01-04],gpu-*`, after Slurm's and ClusterShell's lists.
+//! Lists of many nodes in one text: `dahu-[1-32],x[01-04],gpu-*`, like Slurm's and ClusterShell's.
 //!
-//! Commas part the names. `[1-3,7]` stands for one of these numbers; one with leading zeros (`[01-12]`) is as
-//! wide as it is written. `*` stands for any text. A list is matched against names and never unfolded, so that
-//! `n[0-999999999]` costs no more than `n1`.
+//! Commas separate the names. `[1-3,7]` stands for one of these numbers; numbers with leading zeros
+//! (`[01-12]`) have the written width. `*` stands for any text. A list is matched against names and never
+//! expanded, so that `n[0-999999999]` costs no more than `n1`.
 
 use std::fmt;
 
-/// Longest list, in bytes.
+/// Maximum length of a list, in bytes.
 pub const NODE_LIST_BYTES_MAX: usize = 16 * 1024;
-/// Most names in a list, and most numbers or ranges within one pair of brackets.
+/// Maximum number of names in a list, and of numbers or ranges in a pair of brackets.
 const PIECES_MAX: usize = 2000;
-/// Most texts, brackets and stars of one name: what matching costs grows with it.
+/// Maximum number of texts, brackets and stars in a name: the cost of matching grows with it.
 const PARTS_MAX: usize = 32;
-/// Most digits of a number.
+/// Maximum number of digits of a number.
 const DIGITS_MAX: usize = 9;
 
-/// A list of nodes. Two are the same if they are written the same.
+/// A list of nodes. Two lists are equal if their texts are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeList {
     text: Box<str>,
@@ -29,7 +29,7 @@ enum Part {
     Any,
 }
 
-/// Numbers from one to another, at least so many digits wide.
+/// A range of numbers with a minimum width in digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     from: u32,
@@ -37,21 +37,21 @@ struct Numbers {
     width: usize,
 }
 
-/// Why a text is no list of nodes.
+/// Why a text is not a list of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no list of nodes such as dahu-[1-32],x[01-04],gpu-*: at byte {at}, {what}")]
 pub struct NodeListError {
     text: String,
-    /// The byte, from 1 on.
+    /// The byte, from 1.
     pub at: usize,
     what: &'static str,
 }
 
 impl NodeList {
-    /// Reads a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// It is none, or longer than 16 KiB.
+    /// The text is not a list, or longer than 16 KiB.
     pub fn new(text: &str) -> Result<Self, NodeListError> {
         let failed = |(at, what)| {
             let text = text.chars().take(100).collect();
@@ -74,17 +74,17 @@ impl NodeList {
         Ok(Self { text: text.into(), names })
     }
 
-    /// Whether a text is one name that stands for itself alone, and so may be put into a list.
+    /// Whether a text is a single plain name, so that it can be put into a list.
     pub fn is_name(text: &str) -> bool {
         Self::new(text).is_ok_and(|list| list.plain().is_some_and(|names| names == [text]))
     }
 
-    /// Whether a node is one of the list's.
+    /// Whether the list contains a node.
     pub fn has(&self, node: &str) -> bool {
         self.names.iter().any(|parts| matches(parts, node.as_bytes()))
     }
 
-    /// The names, where each stands for itself alone; `None` where one has brackets or a star.
+    /// The names, if all are plain; `None` if one has brackets or a star.
     pub fn plain(&self) -> Option<Vec<&str>> {
         let names = self.names.iter().map(|parts| match parts.as_slice() {
             [Part::Text(text)] => Some(&**text),
@@ -93,7 +93,7 @@ impl NodeList {
         names.collect()
     }
 
-    /// The list as it was written.
+    /// The list as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -105,7 +105,7 @@ impl fmt::Display for NodeList {
     }
 }
 
-/// Where in a text, and what is wrong there.
+/// Position and description of an error.
 type Wrong = (usize, &'static str);
 
 struct Reading<'a> {
@@ -124,7 +124,7 @@ impl Reading<'_> {
         Some(byte)
     }
 
-    /// One name, up to the comma that ends it.
+    /// Parses one name, up to its comma.
     fn name(&mut self) -> Result<Vec<Part>, Wrong> {
         let mut parts = Vec::new();
         loop {
@@ -162,7 +162,7 @@ impl Reading<'_> {
 
     fn numbers(&mut self) -> Result<Vec<Numbers>, Wrong> {
         let mut all = Vec::new();
-        // The bracket.
+        // The opening bracket.
         self.at += 1;
         loop {
             let (from, width) = self.number()?;
@@ -187,7 +187,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A number, and how wide it is written if it begins with a zero.
+    /// Parses a number; also returns its width if it starts with a zero.
     fn number(&mut self) -> Result<(u32, usize), Wrong> {
         let from = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
@@ -200,19 +200,19 @@ impl Reading<'_> {
         if digits.len() > DIGITS_MAX {
             return Err((from, "a number has 9 digits at most"));
         }
-        // One digit at least; a zero before others says how many.
+        // The width is at least 1; a leading zero makes it the number of digits.
         let width = if digits.first() == Some(&b'0') { digits.len() } else { 1 };
         Ok((value(digits), width))
     }
 }
 
-/// Nine digits at most.
+/// Value of at most nine digits.
 fn value(digits: &[u8]) -> u32 {
     digits.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0'))
 }
 
-/// Whether the parts, one after another, are the whole name. Which ends the parts so far can have is kept as a
-/// set, so that no name takes longer than its length times the parts.
+/// Whether the parts together match the whole name. Stores the possible ends so far as a set, so that the
+/// cost is at most the length of the name times the parts.
 fn matches(parts: &[Part], name: &[u8]) -> bool {
     let mut ends = vec![false; name.len() + 1];
     let mut next = ends.clone();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_have_their_position() {
         for (list, at) in [
             ("", 1),
             ("a,,b", 3),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_name() {
+    fn plain_names() {
         for name in ["n1", "dahu-1.site.example", "é"] {
             assert!(NodeList::is_name(name), "{name}");
         }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nearly_matches_many_ways_takes_no_time() {
+    fn matching_has_no_exponential_case() {
         let list = NodeList::new(&"*a".repeat(15)).unwrap();
         assert!(!list.has(&format!("{}b", "a".repeat(252))));
     }

@@ -1,21 +1,21 @@
-//! A stretch of one series in a dozen numbers: what a plot, a mean, an energy and a growth need of it.
+//! Rollup of one series over a time range: the numbers needed for a plot, a mean, an energy and a growth.
 //!
-//! Two stretches that follow each other make one ([`Rollup::join`]): the same, but for rounding, as if
-//! it had been made of all their samples. So years are told from rows of five minutes or of an hour.
+//! Two consecutive rollups combine into one ([`Rollup::join`]): up to rounding, the rollup of all their
+//! samples. So queries over years use rows of five minutes or an hour.
 
 use crate::{Point, Timestamp, increase};
 
-/// Two samples further apart have nothing between them that is known, in microseconds: a series that is
-/// read every ten minutes is still a line, and a night without samples is none.
+/// Maximum distance of two samples that are connected by a line, in microseconds. A series that is read
+/// every ten minutes is connected; a night without samples is not.
 pub const SEGMENT_MAX_US: i64 = 600 * Timestamp::SECOND;
 
-/// The samples of one series in a stretch of time. Of several samples of one instant the last counts.
+/// The samples of one series in a time range. Of several samples with one time, the last counts.
 ///
-/// Values that are no finite number count in `count` and `sum`, as in PostgreSQL's `avg`, and nowhere
-/// else; of a stretch that has no other, `first`, `last`, `min` and `max` are no numbers.
+/// Non-finite values count in `count` and `sum`, like in PostgreSQL's `avg`, and nowhere else. In a range
+/// without other values, `first`, `last`, `min` and `max` are not finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rollup {
-    /// Instants that have a sample.
+    /// Number of distinct times with a sample.
     pub count: u64,
     /// The sum of their values.
     pub sum: f64,
@@ -29,17 +29,17 @@ pub struct Rollup {
     pub last: Point,
     /// Seconds between samples not further apart than [`SEGMENT_MAX_US`].
     pub seconds: f64,
-    /// Value times seconds over them, the value between two samples lying on a line: the energy of a
-    /// power. Divided by `seconds` it is a mean that does not depend on how often was measured.
+    /// Integral of the value over these seconds, with straight lines between samples: the energy of a
+    /// power. Divided by `seconds` it is a mean that is independent of the sampling interval.
     pub integral: f64,
-    /// Of a counter: how often it began anew.
+    /// Number of resets of a counter.
     pub resets: u64,
-    /// Of a counter: what it had counted each time, as far as it was read.
+    /// Sum of a counter's last values before each reset.
     pub before_resets: f64,
 }
 
 impl Rollup {
-    /// A stretch of one sample.
+    /// A rollup of one sample.
     pub const fn of(point: Point) -> Self {
         let value = point.value;
         Self {
@@ -56,7 +56,7 @@ impl Rollup {
         }
     }
 
-    /// This stretch with a later one, all of whose samples come after all of this one's.
+    /// Joins a later rollup; all its samples must be after those of this one.
     pub fn join(&mut self, later: &Self) {
         let (count, sum) = (self.count + later.count, self.sum + later.sum);
         if !later.has_numbers() {
@@ -93,13 +93,13 @@ impl Rollup {
         self.first.value.is_finite()
     }
 
-    /// How much a counter grew from the first sample to the last.
+    /// Growth of a counter from the first sample to the last.
     pub fn increase(&self) -> f64 {
         let grown = self.last.value - self.first.value + self.before_resets;
         if grown.is_finite() { grown.max(0.0) } else { 0.0 }
     }
 
-    /// The mean of the samples, each counting the same.
+    /// The mean of the samples, with equal weights.
     pub fn mean(&self) -> f64 {
         self.sum / self.count as f64
     }
@@ -110,19 +110,19 @@ impl Rollup {
 pub struct RollupWindows {
     /// Length of a window, in microseconds.
     window_us: i64,
-    /// The window at hand, without its newest instant.
+    /// The current window, without its latest time.
     open: Option<(i64, Option<Rollup>)>,
-    /// That instant: another sample may replace it.
+    /// The latest sample; another one with the same time may replace it.
     newest: Option<Point>,
 }
 
 impl RollupWindows {
-    /// Windows of so many microseconds, the first of all beginning in 1970.
+    /// Windows of this length in microseconds, aligned to 1970.
     pub const fn new(window_us: i64) -> Self {
         Self { window_us, open: None, newest: None }
     }
 
-    /// Takes the next sample, not earlier than the one before; gives the window that ended with it.
+    /// Adds the next sample, not earlier than the previous one; returns the window that it ended.
     pub fn push(&mut self, point: Point) -> Option<(Timestamp, Rollup)> {
         if let Some(newest) = &mut self.newest
             && newest.at == point.at
@@ -142,7 +142,7 @@ impl RollupWindows {
         ended
     }
 
-    /// Ends the window at hand, and begins with nothing.
+    /// Ends the current window.
     pub fn finish(&mut self) -> Option<(Timestamp, Rollup)> {
         self.settle();
         let (start, rollup) = self.open.take()?;
@@ -190,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn a_night_without_samples_is_no_energy() {
+    fn a_night_without_samples_has_no_energy() {
         let rollup = whole(&[point(0, 100.0), point(600, 100.0), point(1201, 100.0)]);
         assert_eq!((rollup.seconds, rollup.integral), (600.0, 60_000.0));
     }
 
     #[test]
-    fn of_one_instant_the_last_sample_counts() {
+    fn the_last_sample_of_one_time_counts() {
         let rollup = whole(&[point(0, 5.0), point(1, 9.0), point(1, 6.0), point(2, 7.0)]);
         assert_eq!((rollup.count, rollup.max, rollup.resets), (3, 7.0, 0));
     }
 
     #[test]
-    fn what_is_no_number_spoils_the_mean_alone() {
+    fn non_finite_values_affect_only_the_mean() {
         let rollup = whole(&[point(0, f64::NAN), point(1, 4.0), point(2, f64::NAN), point(3, 6.0)]);
         assert!(rollup.mean().is_nan());
         assert_eq!((rollup.count, rollup.min, rollup.max, rollup.increase()), (4, 4.0, 6.0, 2.0));
@@ -219,8 +219,8 @@ mod tests {
             ended.extend(windows.push(point(at, 1.0)));
         }
         ended.extend(windows.finish());
-        let told: Vec<_> = ended.iter().map(|(start, one)| (start.0 / S, one.count)).collect();
-        assert_eq!(told, [(-300, 1), (0, 2), (300, 1), (900, 1)]);
+        let counts: Vec<_> = ended.iter().map(|(start, one)| (start.0 / S, one.count)).collect();
+        assert_eq!(counts, [(-300, 1), (0, 2), (300, 1), (900, 1)]);
         assert_eq!(windows.finish(), None);
     }
 
@@ -228,16 +228,16 @@ mod tests {
         (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
     }
 
-    /// Readings of a counter that begins anew now and then, told or not, or of a gauge.
+    /// Readings of a counter with resets, with or without a new start, or of a gauge.
     fn readings() -> impl Strategy<Value = Vec<Point>> {
         let step = (1_i64..400, 0_u32..1000, prop::bool::weighted(0.1), any::<bool>());
         prop::collection::vec(step, 1..60).prop_map(|steps| {
             let (mut at, mut value, mut start) = (0, 0.0, 0);
-            let reading = |(dt, grown, reset, told): (i64, u32, bool, bool)| {
+            let reading = |(dt, grown, reset, has_start): (i64, u32, bool, bool)| {
                 at += dt;
                 if reset {
                     value = 0.0;
-                    start = if told { at * S - 1 } else { start };
+                    start = if has_start { at * S - 1 } else { start };
                 }
                 value += f64::from(grown) / 8.0;
                 Point { at: Timestamp(at * S), value, start: Some(Timestamp(start)) }
@@ -272,7 +272,7 @@ mod tests {
             prop_assert!(near(joined.increase(), all.increase()));
         }
 
-        /// The growth of a stretch is what its readings grew.
+        /// The growth of a rollup equals that of its readings.
         #[test]
         fn growth_is_that_of_the_readings(points in readings()) {
             let raw = increases(points.first().copied(), Timestamp(0), points.iter().skip(1).copied());

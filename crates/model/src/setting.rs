@@ -1,5 +1,4 @@
-//! What a setting or an option may hold, and how it is written: one spelling for files, flags and
-//! sources.
+//! Types and notation of settings and options: the same for files, flags and sources.
 
 use crate::nearest;
 use std::time::Duration;
@@ -9,15 +8,15 @@ use std::time::Duration;
 pub struct OptionSpec {
     /// Key in `[sources.NAME]`, units last: `budget_ms`.
     pub name: &'static str,
-    /// What it may hold.
+    /// Its type.
     pub kind: Kind,
-    /// Its text when nobody says otherwise.
+    /// Its default, as text.
     pub default: &'static str,
     /// One sentence for the manual.
     pub help: &'static str,
 }
 
-/// What a setting may hold.
+/// Type of a setting's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
@@ -47,26 +46,25 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A text; the word stands for it in the manual: `FILE`, `URL`.
     Text(&'static str),
-    /// A text that must be understood: what is wrong with it, if anything.
+    /// A text with a check, which returns the error.
     TextOf(&'static str, fn(&str) -> Result<(), String>),
     /// A list of texts, separated by commas where only one text can be given.
     List(&'static str),
-    /// Such a list whose words must be understood: what is wrong with it, if anything, given all of it
-    /// as one text.
+    /// Such a list with a check of its words; the check receives the whole list as one text.
     ListOf(&'static str, fn(&str) -> Result<(), String>),
-    /// A program with its path from `/`, and its arguments: a list whose words stand as they are, and
-    /// which only a program's own file may give. As one text, the words end in zero bytes.
+    /// A program with its path from `/`, and its arguments: a list of words that are not interpreted, and
+    /// that only a program's own file may set. As one text, each word ends with a zero byte.
     Command(&'static str),
 }
 
-/// What ends each word of a command in one text: no argument of a program can have it.
+/// Terminates each word of a command in one text: no argument of a program can contain it.
 pub const WORD_END: char = '\0';
 
 impl Kind {
-    /// Whether a text fits; else what would.
+    /// Checks a text.
     ///
     /// # Errors
-    /// What the setting wants, in words.
+    /// A description of valid values.
     pub fn check(self, text: &str) -> Result<(), String> {
         let ok = match self {
             Self::Switch => matches!(text, "true" | "false"),
@@ -78,7 +76,7 @@ impl Kind {
             Self::Choice(words) => {
                 return match words.contains(&text) {
                     true => Ok(()),
-                    false => Err(self.wants() + &meant(text, words)),
+                    false => Err(self.wants() + &suggestion(text, words)),
                 };
             }
             Self::Text(_) | Self::List(_) => true,
@@ -88,7 +86,7 @@ impl Kind {
         if ok { Ok(()) } else { Err(self.wants()) }
     }
 
-    /// What fits, in words.
+    /// Description of valid values.
     pub fn wants(self) -> String {
         match self {
             Self::Switch => "true or false".to_owned(),
@@ -129,18 +127,18 @@ impl Kind {
     }
 }
 
-/// The word that was probably meant, in words.
-fn meant(text: &str, words: &[&'static str]) -> String {
+/// Suggests the closest known word.
+fn suggestion(text: &str, words: &[&'static str]) -> String {
     let near = nearest(text, words.iter().copied());
     near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
 }
 
-/// The words of a list that is written as one text: what stands between its commas.
+/// The words of a list in one text, separated by commas.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Reads `500us`, `500ms`, `30s`, `2m`, `1h`, `7d` or their sum, such as `1h30m`; a number alone is seconds.
+/// Parses `500us`, `500ms`, `30s`, `2m`, `1h`, `7d` or their sum, such as `1h30m`; a plain number is seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (mut rest, mut sum, mut smallest) = (text, 0_u64, u64::MAX);
     loop {
@@ -157,7 +155,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
             "d" => 86_400_000_000,
             _ => return None,
         };
-        // Of a sum, each unit is smaller than the one before.
+        // In a sum, each unit is smaller than the previous one.
         if micros >= smallest {
             return None;
         }
@@ -169,7 +167,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// Reads `512KiB` or `512K`, `64MiB`, `1GiB` or `2TiB`, all powers of 1024; a number alone is bytes.
+/// Parses `512KiB` or `512K`, `64MiB`, `1GiB` or `2TiB`, all powers of 1024; a plain number is bytes.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;
     let bytes = match unit.trim() {
@@ -218,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn kinds_say_what_they_want() {
+    fn kinds_describe_valid_values() {
         let day = Duration::from_secs(86_400);
         let period = Kind::Duration { min: Duration::from_millis(1), max: day };
         assert_eq!(period.check("5s"), Ok(()));

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 /// An instant, in microseconds since 1970-01-01 00:00 UTC: the resolution of PostgreSQL and Parquet.
 ///
-/// The time of a sample is the scheduled instant of its tick, one for all sources of the tick, so that
-/// sums across devices line up; how late the reading really was is the agent's own metric.
+/// The time of a sample is the scheduled time of its tick, the same for all sources of the tick, so that
+/// sums across devices align. The lateness of the reading is a metric of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
-/// Why a text is no instant.
+/// Why a text is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no time: write 2026-01-06T13:35:00Z, an offset such as +02:00, or seconds since 1970"
@@ -23,7 +23,7 @@ impl Timestamp {
     /// 2000-01-01, before which no sample is accepted.
     pub const YEAR_2000: Self = Self(946_684_800 * Self::SECOND);
 
-    /// The instant so many whole seconds after 1970.
+    /// The time this number of whole seconds after 1970.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(Self::SECOND))
     }
@@ -33,13 +33,13 @@ impl Timestamp {
         self.0 as f64 / 1e6
     }
 
-    /// This instant moved by so many microseconds, held within range.
+    /// This time moved by this number of microseconds, saturating.
     #[must_use]
     pub const fn plus(self, micros: i64) -> Self {
         Self(self.0.saturating_add(micros))
     }
 
-    /// Microseconds from `earlier` to this instant; negative when it is later.
+    /// Microseconds from `earlier` to this time; negative if `earlier` is later.
     pub const fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -48,7 +48,7 @@ impl Timestamp {
     /// a blank for the `T`, the offset `Z` or left out, which is UTC).
     ///
     /// # Errors
-    /// The text is neither, or lies outside the years 1 to 9999.
+    /// The text is neither, or outside of the years 1 to 9999.
     pub fn parse(text: &str) -> Result<Self, TimeError> {
         parse(text.trim()).ok_or_else(|| TimeError(text.to_owned()))
     }
@@ -137,7 +137,7 @@ fn parse(text: &str) -> Option<Timestamp> {
 /// The years 1 to 9999, in microseconds since 1970.
 const YEARS: Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
 
-/// Seconds since 1970 with a fraction, read without passing through a float: exact to the microsecond.
+/// Parses seconds since 1970 with a fraction, without floating point: exact to the microsecond.
 fn parse_epoch(text: &str) -> Option<Timestamp> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -173,7 +173,7 @@ fn parse_offset(rest: &mut &[u8]) -> Option<i64> {
     Some(sign.0 * (hours * 3600 + minutes * 60))
 }
 
-/// Takes exactly `width` digits.
+/// Parses exactly `width` digits.
 fn number(rest: &mut &[u8], width: usize) -> Option<i64> {
     let (digits, tail) = rest.split_at_checked(width)?;
     let mut value = 0;
@@ -184,7 +184,8 @@ fn number(rest: &mut &[u8], width: usize) -> Option<i64> {
     Some(value)
 }
 
-/// Takes the digits of a fraction; those after the sixth are cut, as PostgreSQL's range has none.
+/// Parses the digits of a fraction; digits after the sixth are ignored, because PostgreSQL's resolution is
+/// 1 µs.
 fn fraction(rest: &mut &[u8]) -> Option<i64> {
     let (mut micros, mut width) = (0, 0);
     while let Some((digit @ b'0'..=b'9', tail)) = rest.split_first() {
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in [
             "",
             "x",

@@ -6,16 +6,16 @@ use crate::{DecodeError, message};
 use model::{Boot, ClusterId, JobId, JobKey, Timestamp};
 use prost::Message;
 
-/// What became of one batch.
+/// Result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckStatus {
     /// It is on the server's disk.
     Stored,
-    /// It already was.
+    /// It was already stored.
     Duplicate,
-    /// It never will be: set it aside.
+    /// Rejected permanently: set it aside.
     RefusedForGood,
-    /// Not now: keep it and come again.
+    /// Rejected temporarily: keep it and send it again.
     RefusedForNow,
 }
 
@@ -24,41 +24,41 @@ impl AckStatus {
         [Self::Stored, Self::Duplicate, Self::RefusedForGood, Self::RefusedForNow];
 }
 
-/// What became of one batch, and why.
+/// Result of one batch, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// The batch's boot.
     pub boot: Boot,
     /// The batch's number.
     pub seq: u64,
-    /// What became of it.
+    /// Its result.
     pub status: AckStatus,
-    /// For people, when it is refused.
+    /// Reason of a rejection, for people.
     pub reason: String,
-    /// Samples of a stored batch that were refused.
+    /// Number of rejected samples of a stored batch.
     pub samples_refused: u32,
-    /// Why they were.
+    /// Reason of their rejection.
     pub samples_reason: String,
 }
 
-/// The answer to a request: an ack for each frame, and what the server wants.
+/// The answer to a request: an ack for each frame, and requests to the sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// One for each frame, in the request's order.
     pub acks: Vec<Ack>,
-    /// The configuration that the server wants the sender to run; 0 for none.
+    /// Generation of the configuration that the sender should run; 0 for none.
     pub config_generation: u64,
-    /// That configuration, when the request named another generation.
+    /// That configuration, if the request named another generation.
     pub config: Vec<u8>,
-    /// Jobs of `jobmeter run` registered for the sender's device that have not ended, and for whom.
+    /// Unfinished jobs of `jobmeter run` registered for the sender's device, with their users' IDs.
     pub local_jobs: Vec<(JobId, u32)>,
-    /// Jobs on the sender's device, as far as the server was told, each with when its cgroup was made.
+    /// Jobs on the sender's device as reported to the server, with the creation time of their cgroups.
     pub open_jobs: Vec<(JobKey, Timestamp)>,
-    /// The identity of the server, which names the cgroups of its `jobmeter run`; at most 64 bytes.
+    /// Identity of the server, a part of the names of its `jobmeter run` cgroups; at most 64 bytes.
     pub server: String,
 }
 
-/// Longest identity of a server that is taken.
+/// Maximum length of a server's identity.
 const SERVER_MAX: usize = 64;
 
 impl Answer {
@@ -87,10 +87,10 @@ impl Answer {
         answer.encode_to_vec()
     }
 
-    /// Reads an answer.
+    /// Decodes an answer.
     ///
     /// # Errors
-    /// The bytes are no answer, or a status is unknown.
+    /// The bytes are not an answer, or a status is unknown.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let answer = message::Answer::decode(bytes)?;
         let ack = |ack: message::Ack| {

@@ -1,11 +1,12 @@
-//! How much a message names, counted before it is decoded: two bytes may name an entry that takes a hundred.
+//! Counts the entries of an encoded message before it is decoded: two bytes may encode an entry that needs
+//! a hundred bytes.
 
 use crate::decode::DecodeError;
 use crate::limits::{self, GAPS_MAX, JOBS_MAX, METRICS_MAX, OOM_KILLS_MAX, SERIES_MAX, TICKS_MAX};
 use model::SAMPLES_PER_BATCH_MAX;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// A repeated field of a message of `proto/batch.proto`, and how many entries it may have.
+/// A repeated field of a message of `proto/batch.proto`, and its maximum number of entries.
 pub(crate) struct Bound {
     tag: u32,
     what: &'static str,
@@ -13,7 +14,7 @@ pub(crate) struct Bound {
     entries: Entries,
 }
 
-/// How the entries are written.
+/// Encoding of the entries.
 enum Entries {
     /// Packed numbers of one to ten bytes.
     Numbers,
@@ -29,7 +30,7 @@ const fn bound(tag: u32, what: &'static str, max: usize, entries: Entries) -> Bo
     Bound { tag, what, max, entries }
 }
 
-/// Of a batch.
+/// Bounds of a batch.
 pub(crate) const BATCH: &[Bound] = &[
     bound(5, "ticks", TICKS_MAX, Entries::Numbers),
     bound(6, "ticks", TICKS_MAX, Entries::Numbers),
@@ -42,7 +43,7 @@ pub(crate) const BATCH: &[Bound] = &[
 
 const JOB_EVENT: &[Bound] = &[bound(10, "OOM kills", OOM_KILLS_MAX, Entries::Messages(&[]))];
 
-/// Of a table.
+/// Bounds of a table.
 pub(crate) const TABLE: &[Bound] = &[
     bound(1, "metrics", METRICS_MAX, Entries::Messages(&[])),
     bound(2, "devices", SERIES_MAX, Entries::Texts),
@@ -56,7 +57,7 @@ pub(crate) const TABLE: &[Bound] = &[
     bound(10, "series", SERIES_MAX, Entries::Numbers),
 ];
 
-/// Fails when a field of an encoded message has more entries than it may have, or the message is damaged.
+/// Fails if a field of an encoded message has too many entries, or if the message is damaged.
 pub(crate) fn check(mut message: &[u8], bounds: &[Bound]) -> Result<(), DecodeError> {
     let mut counts = vec![0_usize; bounds.len()];
     while !message.is_empty() {
@@ -70,12 +71,12 @@ pub(crate) fn check(mut message: &[u8], bounds: &[Bound]) -> Result<(), DecodeEr
             continue;
         }
         let length = usize::try_from(decode_varint(&mut message)?).unwrap_or(usize::MAX);
-        // What is cut short is refused where it is decoded.
+        // The decoder rejects a truncated message.
         let Some((field, rest)) = message.split_at_checked(length) else { return Ok(()) };
         message = rest;
         let Some((bound, count)) = bounded else { continue };
         match bound.entries {
-            // The last byte of each number, and no other, is below 128.
+            // Only the last byte of each number is below 128.
             Entries::Numbers => add(bound, count, field.iter().filter(|b| **b < 128).count())?,
             Entries::Doubles => add(bound, count, field.len() / 8)?,
             Entries::Texts => add(bound, count, 1)?,
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expands_is_refused_before_it_is_decoded() {
+    fn too_many_entries_are_rejected_before_decoding() {
         let samples = SAMPLES_PER_BATCH_MAX;
         let kills = vec![OomKill::default(); OOM_KILLS_MAX + 1];
         let event = JobEvent { oom_kill: kills, ..JobEvent::default() };
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_packed_count_too() {
+    fn unpacked_numbers_count() {
         let unpacked = [7 << 3, 0].repeat(SAMPLES_PER_BATCH_MAX + 1);
         let refused = Some(("samples", SAMPLES_PER_BATCH_MAX + 1));
         assert_eq!(count_of(&unpacked, BATCH), refused);

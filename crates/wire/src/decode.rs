@@ -1,4 +1,4 @@
-//! A frame as a batch.
+//! Decodes a frame into a batch.
 
 use crate::bounds;
 use crate::encode::unzigzag;
@@ -15,24 +15,24 @@ use prost::Message;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, DCtx, InBuffer, OutBuffer, ResetDirective};
 
-/// Why bytes are no batch.
+/// Why bytes are not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// They are no frame.
+    /// They are not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The payload cannot be decompressed, or tells no size, or one beyond the limit.
+    /// The payload cannot be decompressed, or contains no size or one beyond the limit.
     #[error("the payload cannot be decompressed: {0}")]
     Compressed(String),
-    /// The payload is no protobuf message.
+    /// The payload is not a protobuf message.
     #[error("the payload is no message: {0}")]
     Message(#[from] prost::DecodeError),
-    /// A field is beyond its limit, or nonsense.
+    /// A field exceeds its limit or is invalid.
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
 
-/// A value as the wire has it.
+/// An encoded value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// A whole number of the metric's steps.
@@ -41,36 +41,37 @@ pub enum Value {
     Real(f64),
 }
 
-/// A batch whose table has not been read yet. The parts that are here agree with each other.
+/// A batch with an undecoded table. Its other parts are consistent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// Who sends it.
+    /// The sender.
     pub origin: Origin,
-    /// Which start of the sender.
+    /// The boot of the sender.
     pub boot: Boot,
     /// Its number within the boot.
     pub seq: u64,
     /// XXH3 of the table's bytes: the same bytes mean the same series.
     pub table_hash: u64,
     table: Vec<u8>,
-    /// The instants.
+    /// The ticks.
     pub ticks: Vec<Tick>,
-    /// Each sample's place in the table, which [`Self::table`] may show to be outside it.
+    /// Each sample's index in the table; [`Self::table`] checks that it is within the table.
     pub index: Vec<u32>,
     /// Each sample's value.
     pub values: Vec<Value>,
-    /// What the sender knows to be missing.
+    /// Gaps that the sender reports.
     pub gaps: Vec<Gap>,
-    /// Jobs that came or went.
+    /// Jobs that started or ended.
     pub jobs: Vec<JobEvent>,
 }
 
-/// Bytes of a longer payload that are decompressed to read its head.
+/// Number of bytes of a longer payload that are decompressed to read its head.
 const HEAD_BYTES: usize = 1024;
-/// The longest block of zstd, and so what is decompressed at least. A payload as short is decompressed at once.
+/// Maximum length of a zstd block, the least that is decompressed. A payload of at most this length is decompressed
+/// at once.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// Reads frames, reusing its memory.
+/// Decodes frames with reused memory.
 #[derive(Default)]
 pub struct Decoder {
     decompressor: Option<DCtx<'static>>,
@@ -84,19 +85,18 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Reads a frame, but for its table.
+    /// Decodes a frame except for its table.
     ///
     /// # Errors
-    /// The frame's payload is no batch, or passes a limit.
+    /// The payload is not a batch, or exceeds a limit.
     pub fn decode(&mut self, frame: &Frame<'_>) -> Result<Decoded, DecodeError> {
         self.open(frame, limits::PAYLOAD_BYTES_MAX)?.decode()
     }
 
-    /// Reads the head of a frame, of a payload that has so many bytes at most when it is decompressed.
-    /// Decompresses one block of zstd for it.
+    /// Decodes the head of a frame, with a smaller limit for the decompressed payload. Decompresses one block of zstd.
     ///
     /// # Errors
-    /// The frame's payload begins with no head, or is longer.
+    /// The payload does not begin with a head, or is longer.
     pub fn open<'a>(
         &'a mut self,
         frame: &Frame<'a>,
@@ -116,13 +116,13 @@ impl Decoder {
         Ok(Opened { decoder: self, payload, size, head })
     }
 
-    /// The rest of an opened frame.
+    /// Decodes the rest of an opened frame.
     pub(crate) fn decode_rest(
         &mut self,
         payload: &[u8],
         size: usize,
     ) -> Result<Decoded, DecodeError> {
-        // One that was short enough is there as a whole.
+        // A short payload is already decompressed.
         if self.payload.len() != size {
             self.payload.clear();
             self.payload.reserve_exact(size);
@@ -134,7 +134,7 @@ impl Decoder {
         decoded(message).map_err(DecodeError::from)
     }
 
-    /// Bytes of the last payload that were decompressed.
+    /// Number of decompressed bytes of the last payload.
     #[cfg(test)]
     pub(crate) const fn decompressed(&self) -> usize {
         self.payload.len()
@@ -156,7 +156,7 @@ fn compressed(code: zstd_safe::ErrorCode) -> DecodeError {
     DecodeError::Compressed(zstd_safe::get_error_name(code).to_owned())
 }
 
-/// Decompresses the beginning of a payload, as much as there is place for. Gives how many bytes that is.
+/// Decompresses the beginning of a payload until `place` is full; returns the number of bytes.
 fn decompress_start(
     payload: &[u8],
     kept: &mut Option<DCtx<'static>>,
@@ -179,10 +179,10 @@ fn decompress_start(
 }
 
 impl Decoded {
-    /// Reads the table, and checks that every sample's place lies in it.
+    /// Decodes the table, and checks that it contains every sample's series.
     ///
     /// # Errors
-    /// The table is no message, contradicts itself, passes a limit, or is too short for the samples.
+    /// The table is not a message, is inconsistent, exceeds a limit, or is too short for the samples.
     pub fn table(&self) -> Result<SeriesTable, DecodeError> {
         self.table_with(|labels| Ok(labels.printable()))
     }
@@ -190,7 +190,7 @@ impl Decoded {
     /// As [`Self::table`], but rejects labels with unprintable characters instead of replacing these.
     ///
     /// # Errors
-    /// As [`Self::table`], or labels have one.
+    /// As [`Self::table`], or labels have an unprintable character.
     pub fn table_of_printable(&self) -> Result<SeriesTable, DecodeError> {
         self.table_with(Labels::must_be_printable)
     }
@@ -203,16 +203,16 @@ impl Decoded {
         Ok(table)
     }
 
-    /// The table as it came.
+    /// The encoded table as received.
     pub fn table_bytes(&self) -> &[u8] {
         &self.table
     }
 
-    /// Checks that every sample's place lies in a table of so many series, for one that keeps tables
-    /// by their hash.
+    /// Checks every sample's index against a table with `named` series, for callers that cache tables by
+    /// their hash.
     ///
     /// # Errors
-    /// One does not.
+    /// An index is outside of the table.
     pub fn check_places(&self, named: usize) -> Result<(), LimitError> {
         let outside = |place: &u32| usize::try_from(*place).map_or(true, |place| place >= named);
         match self.index.iter().copied().find(outside) {
@@ -221,7 +221,7 @@ impl Decoded {
         }
     }
 
-    /// The whole batch, table and all.
+    /// The complete batch, including the table.
     ///
     /// # Errors
     /// As [`Self::table`].
@@ -327,7 +327,7 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     let length = monitor.as_ref().map_or(0, String::len);
     limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
     let id = job_id(event.id)?;
-    // A number in digits is that of the job, or it would be found under the number of another.
+    // A spelling in digits must be the job's ID; otherwise the job would be found under another job's ID.
     let is_number = event.spelling.bytes().all(|b| b.is_ascii_digit());
     let is_other = is_number && event.spelling.parse() != Ok(id.get());
     let spelling = if is_other { id.to_string() } else { event.spelling };
@@ -360,7 +360,7 @@ pub(crate) fn job_id(number: u64) -> Result<JobId, LimitError> {
     i64::try_from(number).ok().and_then(JobId::new).ok_or(LimitError::Job(number))
 }
 
-/// What becomes of labels that may have unprintable characters.
+/// Handles labels that may have unprintable characters.
 type CheckLabels = fn(Labels) -> Result<Labels, LabelsError>;
 
 fn series_table(table: message::Table, checked: CheckLabels) -> Result<SeriesTable, LimitError> {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_not_spelled_as_the_number_of_another() {
+    fn a_job_is_not_spelled_as_the_id_of_another() {
         for (spelling, taken) in
             [("7", "7"), ("", "7"), ("8", "7"), ("99999999999999999999", "7"), ("6_1", "6_1")]
         {

@@ -1,4 +1,4 @@
-//! A batch as a frame.
+//! Encodes a batch into a frame.
 
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, seal};
 use crate::limits::{self, LimitError};
@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Compression level: 1 costs a third of level 3 and gives 5 % more bytes on our tables.
+/// Compression level: 1 takes a third of the time of level 3 and gives 5 % more bytes on our tables.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Why a batch cannot be a frame.
+/// Why a batch cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A field is beyond its limit.
+    /// A field exceeds its limit.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The frame is too long.
@@ -28,7 +28,7 @@ pub enum EncodeError {
     Compress(#[from] std::io::Error),
 }
 
-/// Makes frames, and remembers which metrics of the boot it has explained.
+/// Encodes frames, and remembers which metrics of this boot it has sent with their help.
 #[derive(Default)]
 pub struct Encoder {
     compressor: Option<zstd::bulk::Compressor<'static>>,
@@ -47,7 +47,7 @@ impl Encoder {
     /// Appends the batch to `out` as one frame.
     ///
     /// # Errors
-    /// The parts of the batch disagree or pass a limit; `out` is then as it was.
+    /// The parts of the batch disagree or exceed a limit; `out` is then unchanged.
     pub fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         batch.check().map_err(LimitError::from)?;
         limits::count("series", batch.table.entries.len(), limits::SERIES_MAX)?;
@@ -64,7 +64,7 @@ impl Encoder {
         self.compress(out).inspect_err(|_| out.truncate(start))
     }
 
-    /// The table's bytes, made again only when it is another table: agents share one between batches.
+    /// The encoded table, rebuilt only for a new table: agents share one between batches.
     fn table_bytes(&mut self, table: &Arc<SeriesTable>) -> Vec<u8> {
         if let Some((known, bytes)) = &self.table
             && Arc::ptr_eq(known, table)
@@ -72,7 +72,7 @@ impl Encoder {
             return bytes.clone();
         }
         let bytes = table_message(table, &mut self.explained).encode_to_vec();
-        // The first table of a metric carries its help; the next one, the same without, is kept.
+        // The first table with a metric contains its help; the cached one does not.
         let plain = table_message(table, &mut self.explained).encode_to_vec();
         self.table = Some((Arc::clone(table), plain));
         bytes
@@ -128,7 +128,7 @@ fn columns(batch: &Batch, table: Vec<u8>) -> message::Batch {
     message
 }
 
-/// Small numbers of either sign as small numbers: 0, -1, 1, -2 … as 0, 1, 2, 3 …
+/// Maps small numbers of either sign to small numbers: 0, -1, 1, -2 … to 0, 1, 2, 3 …
 pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
@@ -138,7 +138,7 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// A list without repetitions, and where each thing stands in it.
+/// Indexes of the distinct items of a list.
 struct Places<T> {
     places: HashMap<T, u32>,
 }
@@ -148,7 +148,7 @@ impl<T: Hash + Eq> Places<T> {
         Self { places: HashMap::new() }
     }
 
-    /// The place of a thing; `add` is called when it is new.
+    /// The index of an item; calls `add` if it is new.
     fn of(&mut self, thing: T, add: impl FnOnce()) -> u32 {
         let next = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
         *self.places.entry(thing).or_insert_with(|| {

@@ -1,47 +1,47 @@
-//! Frames: how a payload stands in a body, a spool segment or a log segment.
+//! Frames: the framing of payloads in a request body, a spool segment or a log segment.
 
 const MAGIC: [u8; 4] = *b"JMB1";
 
 /// Bytes before the payload.
 pub const FRAME_HEADER_BYTES: usize = 12;
-/// Longest frame, header included.
+/// Maximum length of a frame, including its header.
 pub const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + (8 << 20);
 
-/// Why bytes are no frame.
+/// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The bytes end within the frame: a torn tail.
     #[error("the frame at byte {at} is cut: {have} of {want} bytes")]
     Cut {
-        /// Where it starts.
+        /// Its start.
         at: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
-        /// Bytes it should have.
+        /// Bytes expected.
         want: usize,
     },
-    /// Another magic: no frame, or one of a version this program does not know.
+    /// Another magic: not a frame, or a frame of an unknown version.
     #[error("the bytes at {at} are no frame of this version (magic {found:02x?})")]
     Magic {
-        /// Where.
+        /// Its position.
         at: usize,
-        /// What stands there.
+        /// The bytes found.
         found: [u8; 4],
     },
     /// Longer than [`FRAME_BYTES_MAX`].
     #[error("the frame at byte {at} says {bytes} bytes; {FRAME_BYTES_MAX} at most")]
     TooLong {
-        /// Where.
+        /// Its start.
         at: usize,
         /// Its length.
         bytes: usize,
     },
-    /// The payload is not what was written.
+    /// The payload was changed.
     #[error("the frame at byte {at} is damaged: its checksum differs")]
     Checksum {
-        /// Where.
+        /// Its start.
         at: usize,
-        /// Bytes to pass over to reach what follows it.
+        /// Bytes to skip to reach the next frame.
         bytes: usize,
     },
 }
@@ -49,16 +49,16 @@ pub enum FrameError {
 /// One good frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Where it starts in the bytes.
+    /// Its start in the bytes.
     pub at: usize,
-    /// All of it, header included: what the spool and the log hold.
+    /// The whole frame, including its header, as stored in spool and log.
     pub bytes: &'a [u8],
     /// Its payload, compressed.
     pub payload: &'a [u8],
 }
 
-/// The frames of some bytes, in order. Ends at the end of the bytes, or after the first error but one:
-/// past a damaged payload whose length is known it goes on.
+/// The frames of some bytes, in order. Ends at the end of the bytes, or after the first error. Only a
+/// damaged payload does not end it, because its length is known.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
     bytes: &'a [u8],
@@ -109,7 +109,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Writes the header of a frame whose payload follows it in `frame`, from `start` on.
+/// Writes the header of the frame at `start`; its payload follows the header.
 pub(crate) fn seal(frame: &mut [u8], start: usize) -> Result<(), FrameError> {
     let whole = frame.len().saturating_sub(start);
     let at = start;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_seen_and_what_stands_before_it_kept() {
+    fn every_cut_is_detected_and_earlier_frames_are_kept() {
         let mut bytes = frame(b"one");
         let whole = bytes.len();
         bytes.extend(frame(b"two"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_seen() {
+    fn every_flipped_byte_is_detected() {
         let bytes = frame(b"payload");
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_payload_costs_itself_alone() {
+    fn a_damaged_payload_affects_only_its_frame() {
         let mut bytes = frame(b"one");
         bytes[FRAME_HEADER_BYTES] ^= 1;
         bytes.extend(frame(b"two"));

@@ -1,4 +1,4 @@
-//! The head of a batch: origin, boot and number, which a server reads before it decides whether to read the rest.
+//! The head of a batch: origin, boot and number. A server decodes it before it decides whether to decode the rest.
 
 use crate::decode::{DecodeError, Decoded, Decoder};
 use crate::limits::{self, LimitError};
@@ -10,23 +10,23 @@ const ORIGIN: u32 = 1;
 const BOOT: u32 = 2;
 const SEQ: u32 = 3;
 
-/// The name of a batch.
+/// The identity of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The sender.
     pub origin: Origin,
-    /// The start of the sender.
+    /// The boot of the sender.
     pub boot: Boot,
     /// The number of the batch within the boot.
     pub seq: u64,
 }
 
-/// A frame of which the head was read, and nothing else.
+/// A frame with only its head decoded.
 #[derive(Debug)]
 pub struct Opened<'a> {
     pub(crate) decoder: &'a mut Decoder,
     pub(crate) payload: &'a [u8],
-    /// Size of the payload when it is decompressed.
+    /// Size of the decompressed payload.
     pub(crate) size: usize,
     pub(crate) head: Head,
 }
@@ -37,10 +37,10 @@ impl Opened<'_> {
         &self.head
     }
 
-    /// Reads the rest of the batch, but for its table.
+    /// Decodes the rest of the batch, except for its table.
     ///
     /// # Errors
-    /// The frame's payload is no batch, passes a limit, or names another head than it begins with.
+    /// The payload is not a batch, exceeds a limit, or contains another head after the first.
     pub fn decode(self) -> Result<Decoded, DecodeError> {
         let decoded = self.decoder.decode_rest(self.payload, self.size)?;
         let Head { origin, boot, seq } = self.head;
@@ -52,7 +52,7 @@ impl Opened<'_> {
 }
 
 impl Head {
-    /// Reads the head at the beginning of a message; a message may be cut after it.
+    /// Decodes the head at the beginning of a message, which may be truncated after it.
     pub(crate) fn read(mut message: &[u8]) -> Result<Self, DecodeError> {
         let (mut origin, mut boot, mut seq) = (&[][..], &[][..], 0);
         while !message.is_empty() {
@@ -100,7 +100,7 @@ mod tests {
         frame
     }
 
-    /// The head of a frame, and what became of the rest.
+    /// The head of a frame, and the result for the rest.
     fn read(message: &[u8]) -> (Result<Head, DecodeError>, Option<Result<Decoded, DecodeError>>) {
         let bytes = sealed(message);
         let frame = crate::Frames::of(&bytes).next().unwrap().unwrap();
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_head_is_read_without_the_samples() {
-        // Two samples and no value: no batch. A few, and as many as make several blocks.
+        // Two samples without a value are not a batch. A short payload, and one of several blocks.
         for samples in [2, 1 << 20] {
             let damaged = Batch { refs: vec![1; samples], ..message() };
             let (head, rest) = read(&damaged.encode_to_vec());
@@ -130,7 +130,7 @@ mod tests {
         let long = Batch { table: vec![7; 4 << 20], ..message() }.encode_to_vec();
         let mut bytes = sealed(&long);
         let whole = bytes.len();
-        // The last block is damaged, and the checksum is that of the damaged payload.
+        // The last block is damaged; the checksum matches the damaged payload.
         bytes.truncate(whole - 1);
         crate::frame::seal(&mut bytes, 0).unwrap();
         let frame = crate::Frames::of(&bytes).next().unwrap().unwrap();
@@ -138,7 +138,7 @@ mod tests {
         let opened = decoder.open(&frame, crate::PAYLOAD_BYTES_MAX).unwrap();
         assert!(opened.decoder.decompressed() <= 128 << 10);
         assert!(matches!(opened.decode(), Err(DecodeError::Compressed(_))));
-        // The decoder reads the next frame as if there had been no damaged one.
+        // The damaged frame does not affect the next one.
         let good = sealed(&Batch { seq: 10, ..message() }.encode_to_vec());
         let frame = crate::Frames::of(&good).next().unwrap().unwrap();
         assert_eq!(decoder.decode(&frame).unwrap().seq, 10);
@@ -155,7 +155,7 @@ mod tests {
         let (head, rest) = read(&two.concat());
         assert_eq!(head.unwrap().origin.as_str(), "n1");
         assert_eq!(rest, Some(Err(DecodeError::Limit(LimitError::Head))));
-        // One that names its origin late names none where it should.
+        // A late origin does not count as part of the head.
         let late = [Batch { table: vec![7], ..Batch::default() }, message()];
         assert!(read(&late.map(|part| part.encode_to_vec()).concat()).0.is_err());
         let long = Batch { origin: "x".repeat(2000), ..message() };

@@ -1,8 +1,8 @@
-//! Batches as bytes, and back. The schema, with every limit, is `proto/batch.proto`.
+//! Encodes batches as bytes, and decodes them. The schema, with every limit, is `proto/batch.proto`.
 //!
-//! [`Encoder`] makes a frame; [`Frames`] cuts a body, a spool or a log into frames; [`Decoder::open`] reads
-//! the [`Head`] of one, and [`Decoder::decode`] as much as a server needs that has seen its table before; [`Decoded::table`] and
-//! [`Decoded::into_batch`] read the rest.
+//! [`Encoder`] creates frames; [`Frames`] splits a body, a spool or a log into frames. [`Decoder::open`] decodes the
+//! [`Head`] of a frame; [`Decoder::decode`] decodes it without its table, because a server may have it already;
+//! [`Decoded::table`] and [`Decoded::into_batch`] decode the rest.
 
 mod answer;
 mod bounds;

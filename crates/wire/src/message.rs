@@ -1,5 +1,5 @@
-//! The messages of `proto/batch.proto`, field by field. Kept by hand, so that no build needs a
-//! protobuf compiler; `testdata/wire` holds them still.
+//! The messages of `proto/batch.proto`, field by field. Maintained by hand, so that no build needs a
+//! protobuf compiler; `testdata/wire` tests them.
 
 use prost::Message;
 

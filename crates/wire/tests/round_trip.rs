@@ -1,4 +1,4 @@
-//! What is encoded comes back; what is no batch is refused and never panics; yesterday's bytes decode.
+//! Encoded batches decode to the same; invalid bytes are rejected and never panic; old frames still decode.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -27,7 +27,7 @@ fn metrics() -> impl Strategy<Value = Arc<Metric>> {
     let parts = ("[a-z][a-z0-9_]{0,20}", 0..Unit::ALL.len(), any::<bool>(), 1..2_000_000_u32);
     parts.prop_map(|(name, unit, counter, divisor)| {
         let kind = if counter { Kind::Counter } else { Kind::Gauge };
-        // One name has one definition, or its help would be told once for both.
+        // One name has one definition; otherwise its help would be sent only once for both.
         let name = format!("{name}_{unit}_{counter}_{divisor}");
         let help = format!("What {name} is.").into();
         Arc::new(Metric { name: name.into(), unit: Unit::ALL[unit], kind, help, divisor })
@@ -142,7 +142,7 @@ fn batches() -> impl Strategy<Value = Batch> {
     )
 }
 
-/// Bit for bit: NaN and -0.0 too.
+/// Compares bit by bit, including NaN and -0.0.
 fn same(a: &Batch, b: &Batch) -> bool {
     let bits = |batch: &Batch| batch.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let plain = |batch: &Batch| Batch { values: Vec::new(), ..batch.clone() };
@@ -151,7 +151,7 @@ fn same(a: &Batch, b: &Batch) -> bool {
 
 proptest! {
     #[test]
-    fn batches_come_back(batch in batches()) {
+    fn batches_round_trip(batch in batches()) {
         let back = decode(&encode(&batch)).unwrap();
         prop_assert!(same(&batch, &back), "{batch:?}\n{back:?}");
     }
@@ -162,9 +162,9 @@ proptest! {
         wire::Answer::decode(&bytes).ok();
     }
 
-    /// Damage below the checksum: a payload that decompresses to anything.
+    /// Damage below the checksum: a payload that decompresses to any bytes.
     #[test]
-    fn damaged_payloads_are_refused_or_whole(batch in batches(), at in any::<proptest::sample::Index>(), flip in 1_u8..) {
+    fn damaged_payloads_are_rejected_or_consistent(batch in batches(), at in any::<proptest::sample::Index>(), flip in 1_u8..) {
         let good = encode(&batch);
         let mut payload = zstd::decode_all(&good[wire::FRAME_HEADER_BYTES..]).unwrap();
         let at = at.index(payload.len());
@@ -181,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn a_metric_is_explained_once_a_boot() {
+fn the_help_of_a_metric_is_sent_once_per_boot() {
     let metric = Metric::gauge("load_1m", Unit::Count, "How many tasks want to run.");
     let batch = fixture(Arc::new(metric));
     let mut encoder = Encoder::default();
@@ -194,7 +194,7 @@ fn a_metric_is_explained_once_a_boot() {
 }
 
 #[test]
-fn limits_are_told_apart() {
+fn each_limit_has_its_own_error() {
     let mut batch = fixture(Arc::new(Metric::gauge("x", Unit::Count, "")));
     batch.gaps = vec![gap(); wire::GAPS_MAX + 1];
     let error = Encoder::default().encode(&batch, &mut Vec::new()).unwrap_err();
@@ -284,8 +284,8 @@ fn fixture(load: Arc<Metric>) -> Batch {
     }
 }
 
-/// Every file under `testdata/wire/v1` decodes for ever. A new one is written beside them when the
-/// schema grows; none is ever changed.
+/// Every file under `testdata/wire/v1` must decode for ever. A new file is added when the schema grows;
+/// existing files never change.
 #[test]
 fn recorded_frames_decode_for_ever() {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/wire/v1");
@@ -295,9 +295,9 @@ fn recorded_frames_decode_for_ever() {
         std::fs::write(&first, encode(&want)).unwrap();
     }
     assert!(same(&decode(&std::fs::read(&first).unwrap()).unwrap(), &want));
-    // Since jobs ask by their environment.
+    // With request environment variables of jobs.
     let (second, mut want) = (dir.join("second.bin"), want);
-    let asks = |monitor: Option<&str>| JobEvent {
+    let event = |monitor: Option<&str>| JobEvent {
         key: want.table.entries[1].job.clone().unwrap(),
         spelling: "1234".into(),
         device: DeviceId::new("n1").unwrap(),
@@ -308,7 +308,7 @@ fn recorded_frames_decode_for_ever() {
         monitor: monitor.map(Into::into),
         oom_kills: Vec::new(),
     };
-    want.jobs = [None, Some(""), Some("perf_.* bmc_.*")].map(asks).to_vec();
+    want.jobs = [None, Some(""), Some("perf_.* bmc_.*")].map(event).to_vec();
     if !second.try_exists().unwrap() {
         std::fs::write(&second, encode(&want)).unwrap();
     }

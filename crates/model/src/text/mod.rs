@@ -1,4 +1,4 @@
-//! Which texts are near each other, and which can be printed.
+//! Similarity of texts, and printable characters.
 
 pub(crate) mod near;
 pub(crate) mod printable;

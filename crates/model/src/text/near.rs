@@ -1,7 +1,6 @@
-//! What was probably meant.
+//! Suggests the closest known name.
 
-/// The name nearest to what was written, if it is near enough to be what was meant: at most a third of
-/// its letters differ.
+/// The name closest to the written one, if at most a third of its letters differ.
 pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let far = |name: &str| name.chars().count().max(written.chars().count()) / 3;
     names
@@ -12,8 +11,7 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// How many letters must be put in, taken out, changed or swapped with their neighbour to make `b` of
-/// `a`.
+/// Number of letters to insert, remove, change or swap with their neighbour to get `b` from `a`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let (mut before_last, mut last) = (Vec::new(), (0..=b.len()).collect::<Vec<_>>());
@@ -41,9 +39,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_was_meant() {
+    fn closest_names() {
         let names = ["period", "server", "spool", "spool_sync"];
-        for (written, meant) in [
+        for (written, closest) in [
             ("perod", Some("period")),
             ("preiod", Some("period")),
             ("Spool", Some("spool")),
@@ -51,7 +49,7 @@ mod tests {
             ("x", None),
             ("listen", None),
         ] {
-            assert_eq!(nearest(written, names), meant, "{written}");
+            assert_eq!(nearest(written, names), closest, "{written}");
         }
     }
 

@@ -1,16 +1,17 @@
-//! Characters that no text of nodes and users should hold, because terminals and readers act on them.
+//! Characters that texts of nodes and users should not contain, because terminals and readers interpret them.
 
 use std::borrow::Cow;
 
-/// Whether a character is not printed: a control character (U+0080 to U+009F included), a mark of direction or of no
-/// width, or an end of a line. It can move a cursor, reorder a text, or make two names look the same.
+/// Whether a character is unprintable: a control character (including U+0080 to U+009F), a direction mark,
+/// a zero-width character or a line end. It can move a cursor, reorder a text, or make two names look the
+/// same.
 pub const fn is_unprintable(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// A text with a space for each unprintable character.
+/// A text with a space instead of each unprintable character.
 pub fn printable(text: &str) -> Cow<'_, str> {
     match text.contains(is_unprintable) {
         true => Cow::Owned(text.replace(is_unprintable, " ")),
