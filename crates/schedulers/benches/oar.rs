@@ -1,13 +1,15 @@
-//! What ten thousand running jobs of an OAR cost: OAR's own tables in a PostgreSQL of the bench's own, filled as
-//! a site's are that ends 25 000 jobs a day, and asked round by round as the server does.
+//! Cost of polling an OAR with 10 000 running jobs.
+//! The bench fills OAR's own tables in a PostgreSQL of its own, like a site that ends 25 000 jobs a day, and
+//! polls them as the server does.
 //!
 //! ```text
 //! cargo bench -p schedulers --bench oar -- [RUNNING [PAST]]
 //! ```
 //!
-//! Debian's `postgresql` and `oar-server-pgsql` must be there (`tests/all.sh` installs them); nothing of them is
-//! started but this one PostgreSQL, on a socket in a folder of its own. What it did for us its extension
-//! `pg_stat_statements` tells. A minute is thirty rounds of 2 s by the clock that is handed to the rounds.
+//! The bench needs Debian's `postgresql` and `oar-server-pgsql` (`tests/all.sh` installs them). It starts one
+//! PostgreSQL, on a socket in its own folder, and nothing else of the packages.
+//! PostgreSQL's extension `pg_stat_statements` reports the work of the database. A minute is 30 rounds of 2 s
+//! on a simulated clock.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts its PostgreSQL")]
@@ -23,12 +25,12 @@ use tokio_postgres::{Client, NoTls};
 const STRUCTURE: &str = "/usr/lib/oar/database/pg_structure.sql";
 const NOW: i64 = 1_795_264_700;
 const WAITING: i64 = 5000;
-/// How far back a server asks for what ended.
+/// How far back a server polls for ended jobs.
 const BACK_SECONDS: i64 = 7 * 86_400;
 const ROUND_SECONDS: i64 = 2;
 const ROUNDS: i64 = 60 / ROUND_SECONDS;
 
-/// Starts it; $1 is the folder, $2 is OAR's structure.
+/// Starts PostgreSQL; $1 is the folder, $2 is OAR's structure.
 const START: &str = r#"
 set -eu
 bin=$(echo /usr/lib/postgresql/*/bin) pg=$1/pg
@@ -58,7 +60,7 @@ const RESOURCES: &str = "
     CREATE EXTENSION pg_stat_statements;
     CREATE ROLE oar_ro LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO oar_ro;";
 
-/// Jobs of @FROM to @TO, each with what it asked for; those that are given a core, too.
+/// Jobs @FROM to @TO, each with its request; jobs in a state with nodes also get a core.
 const JOBS: &str = "
     INSERT INTO jobs (job_id, array_id, job_name, state, job_user, project, queue_name, command, initial_request,
                       launching_directory, submission_time, start_time, stop_time, assigned_moldable_job,
@@ -78,7 +80,7 @@ const JOBS: &str = "
     INSERT INTO assigned_resources
         SELECT i, 1 + i % 10000, '@INDEX' FROM generate_series(@FROM, @TO) i WHERE @ASSIGNED > 0;";
 
-/// As many as @COUNT end, start, and are submitted, at @NOW.
+/// At @NOW, @COUNT jobs end, @COUNT start and @COUNT are submitted.
 const NEWS: &str = "
     UPDATE jobs SET state = 'Terminated', stop_time = @NOW, exit_code = 0 WHERE job_id IN
         (SELECT job_id FROM jobs WHERE state = 'Running' ORDER BY job_id LIMIT @COUNT);
@@ -136,17 +138,17 @@ async fn measure(postgres: &Postgres<'_>, running: i64, past: i64) {
     let parameters = postgres.parameters("oar_ro");
     let mut oar = OarDatabase::new(cluster, &parameters, None, Duration::from_secs(60)).unwrap();
     let mut bench = Bench { client: &client, oar: &mut oar, at: NOW };
-    bench.tell("a start", None).await;
-    // What ended is asked for once more, and those that did not change have their turn.
-    bench.tell("nothing changes", Some("")).await;
+    bench.report("a start", None).await;
+    // The poller reads ended jobs once more, and refreshes unchanged jobs in turn.
+    bench.report("nothing changes", Some("")).await;
     for a_second in [1, 10] {
         let news = NEWS.replace("@COUNT", &(a_second * ROUND_SECONDS).to_string());
-        bench.tell(&format!("{a_second} start and {a_second} end a second"), Some(&news)).await;
+        bench.report(&format!("{a_second} start and {a_second} end a second"), Some(&news)).await;
     }
 }
 
 async fn fill(client: &Client, running: i64, past: i64) {
-    // 25 000 a day ended, the last just now.
+    // 25 000 jobs a day ended, the last one just now.
     let ended = format!("({NOW} - ({past} - i)::bigint * 86400 / 25000)");
     for (from, to, state, times, code) in [
         (1, past, "Terminated", [format!("{ended} - 3700"), format!("{ended} - 3600"), ended], "0"),
@@ -184,14 +186,14 @@ async fn fill(client: &Client, running: i64, past: i64) {
 struct Bench<'a> {
     client: &'a Client,
     oar: &'a mut OarDatabase,
-    /// The clock, in seconds.
+    /// The simulated clock, in seconds.
     at: i64,
 }
 
 impl Bench<'_> {
-    /// A minute of rounds, each after what `news` makes happen in the database; without it as many as OAR takes
-    /// to tell everything. Then says what that took.
-    async fn tell(&mut self, what: &str, news: Option<&str>) {
+    /// Runs a minute of rounds and prints their cost. Each round follows the changes that `news` makes in the database.
+    /// Without `news`, it runs rounds until OAR has nothing more to report.
+    async fn report(&mut self, what: &str, news: Option<&str>) {
         self.client.execute("SELECT pg_stat_statements_reset()", &[]).await.unwrap();
         let (mut rounds, mut calls, mut records) = (0, 0, 0);
         let (mut longest, mut ours) = (Duration::ZERO, 0);
@@ -214,12 +216,12 @@ impl Bench<'_> {
                 break;
             }
         }
-        let asked =
+        let totals =
             "SELECT sum(calls)::bigint, sum(total_exec_time)::float8, sum(total_plan_time)::float8,
                             sum(rows)::bigint
                      FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid
                      WHERE r.rolname = 'oar_ro'";
-        let row = self.client.query_one(asked, &[]).await.unwrap();
+        let row = self.client.query_one(totals, &[]).await.unwrap();
         let (statements, executed, planned, rows): (i64, f64, f64, i64) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let mut out = std::io::stdout();
@@ -236,7 +238,7 @@ impl Bench<'_> {
     }
 }
 
-/// The most memory that this process had, in KiB.
+/// Peak resident memory of this process, in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();

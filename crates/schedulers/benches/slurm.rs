@@ -1,13 +1,13 @@
-//! What ten thousand running jobs of a Slurm cost: the recorded answers of 22.05 with one of its jobs as often as
-//! wanted, written by programs that stand in for squeue, scontrol and sacct, and asked round by round as the
-//! server does. A minute is six rounds of 10 s by the clock that is handed to the rounds; what is called, and
-//! what it writes, the programs note.
+//! Cost of polling a Slurm with 10 000 running jobs.
+//! Stand-ins for squeue, scontrol and sacct write the recorded answers of 22.05, with one of its jobs
+//! repeated as often as needed. The bench polls them as the server does.
+//! A minute is 6 rounds of 10 s on a simulated clock. The programs log their calls and the bytes that they write.
 //!
 //! ```text
 //! cargo bench -p schedulers --bench slurm -- [JOBS]
 //! ```
 //!
-//! It is about what is ours: Slurm's own work, to pack and write its answer, is no part of it.
+//! The bench measures jobmeter alone: Slurm's own work (to pack and write its answer) is not included.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench times")]
@@ -22,16 +22,16 @@ use std::time::{Duration, Instant};
 const SQUEUE: &str = include_str!("../../../testdata/schedulers/slurm-22.05/squeue.json");
 const SACCT: &str = include_str!("../../../testdata/schedulers/slurm-22.05/sacct.json");
 const SCONTROL: &str = include_str!("../../../testdata/schedulers/slurm-22.05/scontrol.txt");
-/// The job that runs on four nodes with an accelerator of each.
+/// The job on four nodes with one accelerator each.
 const JOB: i64 = 5;
 const NOW: i64 = 1_795_268_300;
 const ROUND_SECONDS: i64 = 10;
 const ROUNDS: i64 = 60 / ROUND_SECONDS;
-/// How long squeue tells of a job that is over where one ends each second: `MinJobAge`, as it is by default.
-const TOLD_OVER: i64 = 300;
-/// How many are over in what sacct is asked for: ten minutes that are asked again, and a round.
+/// How long squeue lists a completed job, in seconds: the default of `MinJobAge`. One job ends each second.
+const COMPLETED_KEPT: i64 = 300;
+/// Jobs that ended in the interval of a sacct query: an overlap of ten minutes, and one round.
 const ACCOUNTED: i64 = 600 + ROUND_SECONDS;
-/// Numbers that stand in a job's text for its own and for its end.
+/// Placeholders in a job's text for its ID and its end.
 const ID: i64 = 999_999_001;
 const END: i64 = 999_999_002;
 const PROGRAMS: [&str; 3] = ["squeue", "scontrol", "sacct"];
@@ -52,24 +52,24 @@ fn main() {
     let mut out = std::io::stdout();
     writeln!(out, "{count} jobs run; resident before {} KiB", resident("VmRSS")).unwrap();
     let mut bench = Bench { dir: dir.path(), slurm, count, first: 10_000, at: NOW };
-    bench.tell("all are new", 1, 0);
-    bench.tell("a minute, nothing changes", ROUNDS, 0);
-    bench.tell("a minute, one starts and one ends a second", ROUNDS, ROUND_SECONDS);
+    bench.report("all are new", 1, 0);
+    bench.report("a minute, nothing changes", ROUNDS, 0);
+    bench.report("a minute, one starts and one ends a second", ROUNDS, ROUND_SECONDS);
 }
 
 struct Bench<'a> {
     dir: &'a Path,
     slurm: Slurm,
     count: i64,
-    /// The first job that runs; those before it are over, one a second.
+    /// The first running job; the jobs before it are over, one a second.
     first: i64,
-    /// The clock, in seconds.
+    /// The simulated clock, in seconds.
     at: i64,
 }
 
 impl Bench<'_> {
-    /// Rounds, in each of which so many jobs have ended and as many started; then says what that took.
-    fn tell(&mut self, what: &str, rounds: i64, changes_of_round: i64) {
+    /// Runs `rounds` and prints their cost. In each, `changes_of_round` jobs end and as many start.
+    fn report(&mut self, what: &str, rounds: i64, changes_of_round: i64) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         for program in PROGRAMS {
             std::fs::write(self.dir.join(format!("{program}.calls")), "").unwrap();
@@ -106,11 +106,11 @@ impl Bench<'_> {
         }
     }
 
-    /// Writes the programs and what they write, job by job so that little memory is taken.
+    /// Writes the programs and their answers, job by job to use little memory.
     fn write_answers(&self) {
         let running = self.first..self.first + self.count;
         let (runs, is_over) = (controllers("RUNNING"), controllers("COMPLETED"));
-        let squeue = (self.first - TOLD_OVER..running.end)
+        let squeue = (self.first - COMPLETED_KEPT..running.end)
             .map(|id| self.filled(if id < self.first { &is_over } else { &runs }, id));
         self.write("squeue", "{\"errors\": [], \"jobs\": [", "]}", ",", squeue);
         let line = SCONTROL.lines().find(|line| line.starts_with("JobId=5 ")).unwrap();
@@ -126,7 +126,7 @@ impl Bench<'_> {
         text.replace(&ID.to_string(), &id.to_string()).replace(&END.to_string(), &end.to_string())
     }
 
-    /// A program, and its answer: one text for each job.
+    /// Writes a program and its answer: one text for each job.
     fn write(
         &self,
         program: &str,
@@ -138,8 +138,8 @@ impl Bench<'_> {
         let file = self.dir.join(format!("{program}.txt"));
         let mut answer = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
         writeln!(answer, "{head}").unwrap();
-        for (place, job) in jobs.enumerate() {
-            writeln!(answer, "{}{job}", if place == 0 { "" } else { between }).unwrap();
+        for (index, job) in jobs.enumerate() {
+            writeln!(answer, "{}{job}", if index == 0 { "" } else { between }).unwrap();
         }
         writeln!(answer, "{tail}").unwrap();
         answer.flush().unwrap();
@@ -151,7 +151,7 @@ impl Bench<'_> {
     }
 }
 
-/// The job as the controller tells it in a state, as Slurm writes it: a line for each value.
+/// The controller's report of the job in a state, formatted as Slurm does: a line for each value.
 fn controllers(state: &str) -> String {
     let mut job = job_of(SQUEUE);
     *job.get_mut("job_id").unwrap() = ID.into();
@@ -162,7 +162,7 @@ fn controllers(state: &str) -> String {
     serde_json::to_string_pretty(&job).unwrap()
 }
 
-/// The job as the accounting tells it.
+/// The accounting's report of the job.
 fn accountings() -> String {
     let mut job = job_of(SACCT);
     *job.get_mut("job_id").unwrap() = ID.into();

@@ -1,40 +1,40 @@
-//! Why a scheduler gave no answer.
+//! Errors of polling a scheduler.
 
 use std::time::Duration;
 
-/// Why a scheduler gave no answer. `whom` is what was asked: an address, a socket, a program.
+/// Why a poll failed. `target` is the address, socket or program that jobmeter polled.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedulerError {
-    /// It cannot be reached, or the connection broke.
-    #[error("{whom}: {what}")]
+    /// The target is unreachable, or the connection broke.
+    #[error("{target}: {what}")]
     Unreachable {
-        /// What was asked.
-        whom: String,
-        /// The system's words.
+        /// The address, socket or program.
+        target: String,
+        /// The system's message.
         what: String,
     },
-    /// It did not answer in time.
-    #[error("{whom} gave no answer in {} s", time.as_secs_f64())]
+    /// The target did not answer in time.
+    #[error("{target} gave no answer in {} s", time.as_secs_f64())]
     Silent {
-        /// What was asked.
-        whom: String,
-        /// How long was waited.
+        /// The address, socket or program.
+        target: String,
+        /// The time limit.
         time: Duration,
     },
-    /// It refused.
-    #[error("{whom} refused: {what}")]
+    /// The target rejected the request.
+    #[error("{target} refused: {what}")]
     Refused {
-        /// What was asked.
-        whom: String,
-        /// Its words.
+        /// The address, socket or program.
+        target: String,
+        /// The target's message.
         what: String,
     },
-    /// Its answer is none that is known.
-    #[error("{whom} answered what is no answer of its kind: {what}")]
+    /// The answer has an unknown format.
+    #[error("{target} sent an answer of unknown format: {what}")]
     Answer {
-        /// What was asked.
-        whom: String,
-        /// What is wrong with it, and where.
+        /// The address, socket or program.
+        target: String,
+        /// What is wrong with the answer, and where.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What schedulers say of their jobs: each is one file that asks in few calls and gives [`jobs::Record`]s.
+//! Clients for schedulers. Each polls its scheduler with few calls and returns [`jobs::Record`]s.
 
 mod error;
 mod oar;

@@ -1,13 +1,13 @@
-//! OAR, versions 2.5 and what keeps its tables or its REST API: asked by its PostgreSQL database
-//! ([`OarDatabase`]) or, where that is out of reach, by the REST API ([`OarRest`]).
+//! OAR 2.5, and later versions that keep its tables or its REST API.
+//! [`OarDatabase`] polls its PostgreSQL database; [`OarRest`] polls its REST API where the database is unreachable.
 //!
-//! Either way a round first lists what is not over, in one call, and then asks, in a few more, for those of
-//! which the list tells something new, however many they are.
+//! A round first lists the jobs that are not over, in one call. A few more calls then fetch all jobs that the
+//! list shows to be new or changed.
 
 mod database;
 mod http;
 mod job;
-mod places;
+mod node_shares;
 mod requested;
 mod rest;
 mod states;

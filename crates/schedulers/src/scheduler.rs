@@ -1,35 +1,34 @@
-//! What every scheduler can be asked.
+//! The interface of every scheduler.
 
 use crate::SchedulerError;
 use async_trait::async_trait;
 use jobs::Record;
 use model::{ClusterId, Timestamp};
 
-/// What a scheduler said in one round of calls.
+/// The result of one round of calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Jobs that are new, or of which something changed since the round before. Some may be told again.
+    /// Jobs that are new or changed since the previous round. Some may be repeated.
     pub records: Vec<Record>,
-    /// Whether more waits, so that the next round should follow at once.
+    /// Whether more jobs wait, so that the next round should follow at once.
     pub has_more: bool,
-    /// What could not be read as a job, one sentence each, cut to a bounded number.
+    /// What could not be read as a job, one message each, up to a bounded number.
     pub refused: Vec<String>,
-    /// How many calls, statements or programs this round took.
+    /// Number of calls, statements or programs in this round.
     pub calls: u32,
 }
 
-/// A scheduler that is asked for its jobs, round by round. It is read only, and never asked job by job.
+/// A scheduler that jobmeter polls round by round: read-only, and never job by job.
 #[async_trait]
 pub trait Scheduler: Send {
-    /// The name that its jobs bear.
+    /// The cluster of its jobs' keys.
     fn cluster(&self) -> &ClusterId;
 
-    /// Asks what changed since the last round that did not fail; the first round after a start asks for
-    /// everything that is not over, and for what ended since `from`.
+    /// Returns the changes since the last successful round. The first round returns all jobs that are not
+    /// over, and those that ended since `from`.
     ///
     /// # Errors
-    /// The scheduler does not answer in time, or answers what is no answer. The next round asks for the
-    /// same again.
+    /// The scheduler does not answer in time, or its answer is invalid. The next round repeats the query.
     async fn changes(&mut self, from: Timestamp, now: Timestamp)
     -> Result<Changes, SchedulerError>;
 }

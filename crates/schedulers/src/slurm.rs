@@ -1,23 +1,23 @@
-//! Slurm, by its REST service where there is one, else by its programs. Each round asks the controller once
-//! for everything that it knows, and the accounting for what ended: never job by job.
+//! Slurm, polled through its REST service if there is one, else through its programs.
+//! Each round queries the controller once for all its jobs, and the accounting for ended jobs: never job by job.
 //!
-//! What each version answers is read by the fields that are there; which paths of slurmrestd and which
-//! options of the programs there are is found by asking. Made after Slurm's own documents
-//! (<https://slurm.schedmd.com/rest_api.html>, `squeue(1)`, `sacct(1)`, `scontrol(1)`) and real answers of
-//! 22.05 (`testdata/schedulers`).
+//! Fields are optional, so that one reader suits the answers of all versions. Probing finds which paths of
+//! slurmrestd and which options of the programs exist.
+//! Written after Slurm's own documents (<https://slurm.schedmd.com/rest_api.html>, `squeue(1)`, `sacct(1)`,
+//! `scontrol(1)`) and real answers of 22.05 (`testdata/schedulers`).
 
-mod account;
+mod accounting;
 mod answer;
-mod ask;
+mod client;
 mod commands;
 mod details;
 mod job;
+mod job_cache;
 mod json;
-mod known;
 mod lines;
+mod parsed_job;
 mod rest;
 mod state;
-mod told;
 mod tres;
 
 #[cfg(test)]
@@ -28,29 +28,28 @@ pub use rest::{RestAddress, SlurmRest};
 
 use crate::{Changes, Scheduler, SchedulerError};
 use answer::Answer;
-use ask::Ask;
 use async_trait::async_trait;
+use client::SlurmClient;
+use job_cache::{JobCache, Reporter};
 use jobs::Record;
-use known::{KnownJobs, Teller};
 use model::{ClusterId, Timestamp};
+use parsed_job::{ParsedJob, Refusals};
 use std::time::Duration;
-use told::{AnsweredJob, Refusals};
 
-/// How often the accounting is asked, and how often while the accounting of a job is awaited.
+/// Interval between accounting queries, and the shorter one while a job's accounting is awaited.
 const ACCOUNTING_US: i64 = 60 * Timestamp::SECOND;
 const AWAITED_US: i64 = 10 * Timestamp::SECOND;
-/// How far back the accounting is asked again for what it told: clocks differ, and slurmdbd gets what ended
-/// later than it ended.
+/// Overlap of successive accounting queries. Clocks differ, and slurmdbd receives ended jobs with a delay.
 const OVERLAP_US: i64 = 600 * Timestamp::SECOND;
-/// Most that the accounting is asked for at once, and how far back a job is looked for that it has not told.
+/// Longest interval of one accounting query, and how far back the poller searches for a job that the accounting lacks.
 const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
-/// How a Slurm is asked.
+/// How to poll a Slurm.
 #[derive(Clone, Debug)]
 pub struct SlurmConfig {
-    /// The name that its jobs bear.
+    /// The cluster of its jobs' keys.
     pub cluster: ClusterId,
-    /// By which way.
+    /// REST or programs.
     pub access: SlurmAccess,
     /// Longest time of one call.
     pub time_max: Duration,
@@ -58,7 +57,7 @@ pub struct SlurmConfig {
     pub answer_bytes_max: u64,
 }
 
-/// By which way a Slurm is asked.
+/// How to reach a Slurm.
 #[derive(Clone, Debug)]
 pub enum SlurmAccess {
     /// Its REST service.
@@ -67,86 +66,86 @@ pub enum SlurmAccess {
     Commands(SlurmCommands),
 }
 
-/// A Slurm that is asked.
+/// A Slurm that jobmeter polls.
 #[derive(Debug)]
 pub struct Slurm {
     cluster: ClusterId,
-    ask: Ask,
-    known: KnownJobs,
+    client: SlurmClient,
+    cache: JobCache,
     accounting: Accounting,
-    /// Slurm's own name of the cluster, once a job of the controller told it.
+    /// Slurm's own name of the cluster, from the first job of the controller.
     name: Box<str>,
-    /// What changed and was not given yet: a round may fail, or be given up, between two calls.
+    /// Changes not yet returned: a round may fail or be cancelled between two calls.
     changed: Changed,
 }
 
-/// How far the accounting was asked.
+/// Progress of the accounting queries.
 #[derive(Debug, Default)]
 struct Accounting {
-    /// Up to when.
+    /// End of the last queried interval.
     until: Option<Timestamp>,
-    /// When it was last asked.
-    asked: Option<Timestamp>,
-    /// What it last refused with.
+    /// Time of the last query.
+    last_poll: Option<Timestamp>,
+    /// The last error.
     refusal: Option<String>,
 }
 
 impl Slurm {
-    /// A Slurm that has not been asked yet.
+    /// A Slurm before its first poll.
     pub fn new(config: SlurmConfig) -> Self {
         let SlurmConfig { cluster, access, time_max, answer_bytes_max } = config;
-        let ask = Ask::new(cluster.clone(), access, time_max, answer_bytes_max);
+        let client = SlurmClient::new(cluster.clone(), access, time_max, answer_bytes_max);
         Self {
             cluster,
-            ask,
-            known: KnownJobs::default(),
+            client,
+            cache: JobCache::default(),
             accounting: Accounting::default(),
             name: Box::default(),
             changed: Changed::default(),
         }
     }
 
-    /// What the controller knows: everything that is not over, and what ended within its `MinJobAge`.
-    async fn ask_controller(&mut self, now: Timestamp) -> Result<(), SchedulerError> {
+    /// Polls the controller: jobs that are not over, and jobs that ended within its `MinJobAge`.
+    async fn poll_controller(&mut self, now: Timestamp) -> Result<(), SchedulerError> {
         let changes = &mut self.changed;
-        let answer = self.ask.controller(&mut changes.refusals).await?;
+        let answer = self.client.controller(&mut changes.refusals).await?;
         if answer.is_unchanged {
             return Ok(());
         }
-        self.known.begin_round();
-        for told in answer.jobs {
+        self.cache.begin_list();
+        for job in answer.jobs {
             if self.name.is_empty() {
-                self.name.clone_from(&told.whose);
+                self.name.clone_from(&job.cluster_name);
             }
-            changes.records.extend(self.known.take(told, Teller::Controller, now));
+            changes.records.extend(self.cache.take(job, Reporter::Controller, now));
         }
-        self.known.end_round(now);
-        self.ask.keep(answer.last_update);
-        if self.ask.has_details() && self.known.wants_details() {
-            match self.ask.details(&mut changes.refusals).await {
-                Ok(details) => changes.records.extend(self.known.take_details(details)),
-                // The jobs are known without it; the next round asks again.
+        self.cache.end_list(now);
+        self.client.keep(answer.last_update);
+        if self.client.has_details() && self.cache.wants_details() {
+            match self.client.details(&mut changes.refusals).await {
+                Ok(details) => changes.records.extend(self.cache.take_details(details)),
+                // The jobs are known without their cores; the next round tries again.
                 Err(error) => changes.refusals.add(error.to_string()),
             }
         }
         Ok(())
     }
 
-    /// What the accounting tells of jobs that ended.
-    async fn ask_accounting(&mut self, from: Timestamp, now: Timestamp) {
+    /// Polls the accounting for ended jobs.
+    async fn poll_accounting(&mut self, from: Timestamp, now: Timestamp) {
         self.changed.has_more = false;
-        let Some((start, end)) = self.accounting.window(from, now, self.known.awaited()) else {
+        let Some((start, end)) = self.accounting.window(from, now, self.cache.awaited()) else {
             return;
         };
-        self.accounting.asked = Some(now);
-        match self.ask.accounting(start, end, &mut self.changed.refusals).await {
+        self.accounting.last_poll = Some(now);
+        match self.client.accounting(start, end, &mut self.changed.refusals).await {
             Ok(None) => self.accounting.until = Some(end),
             Ok(Some(Answer { jobs, .. })) => {
                 self.accounting.refusal = None;
                 self.accounting.until = Some(end.max(self.accounting.until.unwrap_or(end)));
                 self.changed.has_more = end < now;
-                for told in self.of_this_cluster(jobs) {
-                    let changed = self.known.take(told, Teller::Accounting, now);
+                for job in self.of_this_cluster(jobs) {
+                    let changed = self.cache.take(job, Reporter::Accounting, now);
                     self.changed.records.extend(changed);
                 }
             }
@@ -161,19 +160,20 @@ impl Slurm {
         }
     }
 
-    /// One accounting may be that of several clusters. Which is ours, the controller's jobs say; before it
-    /// has one, that is known only where all are of one.
-    fn of_this_cluster(&self, mut jobs: Vec<AnsweredJob>) -> Vec<AnsweredJob> {
+    /// Selects the jobs of this cluster: one accounting may serve several.
+    /// The controller's jobs give the cluster's name. Before its first job, jobs are accepted only if all are
+    /// of one cluster.
+    fn of_this_cluster(&self, mut jobs: Vec<ParsedJob>) -> Vec<ParsedJob> {
         let name = if self.name.is_empty() {
-            let first = jobs.first().map(|told| told.whose.clone()).unwrap_or_default();
-            if jobs.iter().any(|told| told.whose != first) {
+            let first = jobs.first().map(|job| job.cluster_name.clone()).unwrap_or_default();
+            if jobs.iter().any(|job| job.cluster_name != first) {
                 return Vec::new();
             }
             first
         } else {
             self.name.clone()
         };
-        jobs.retain(|told| told.whose.is_empty() || told.whose == name);
+        jobs.retain(|job| job.cluster_name.is_empty() || job.cluster_name == name);
         jobs
     }
 }
@@ -189,25 +189,23 @@ impl Scheduler for Slurm {
         from: Timestamp,
         now: Timestamp,
     ) -> Result<Changes, SchedulerError> {
-        self.ask_controller(now).await?;
-        self.ask_accounting(from, now).await;
+        self.poll_controller(now).await?;
+        self.poll_accounting(from, now).await;
         let mut changed = std::mem::take(&mut self.changed);
-        if self.known.left_out > 0 {
-            let count = std::mem::take(&mut self.known.left_out);
-            changed
-                .refusals
-                .add(format!("{count} jobs are told at each round, since too many are"));
+        if self.cache.left_out > 0 {
+            let count = std::mem::take(&mut self.cache.left_out);
+            changed.refusals.add(format!("too many jobs: {count} are reported at each round"));
         }
         Ok(Changes {
             records: changed.records,
             has_more: changed.has_more,
             refused: changed.refusals.done(),
-            calls: self.ask.take_calls(),
+            calls: self.client.take_calls(),
         })
     }
 }
 
-/// What a round gathers; of a job that is told twice, the later record is the true one.
+/// What a round gathers. If a job appears twice, the later record is valid.
 #[derive(Debug, Default)]
 struct Changed {
     records: Vec<Record>,
@@ -216,7 +214,7 @@ struct Changed {
 }
 
 impl Accounting {
-    /// From when to when the accounting is asked now, if it is.
+    /// The interval to query now, if a query is due.
     fn window(
         &self,
         from: Timestamp,
@@ -224,14 +222,14 @@ impl Accounting {
         awaited: Option<Timestamp>,
     ) -> Option<(Timestamp, Timestamp)> {
         let until = self.until.unwrap_or(from);
-        let is_behind = self.asked.is_some_and(|asked| until < asked);
+        let is_behind = self.last_poll.is_some_and(|poll| until < poll);
         let pause = match (&self.refusal, awaited) {
             (None, _) if is_behind => 0,
-            // What does not come soon comes late.
+            // Accounting that does not arrive soon arrives late.
             (None, Some(end)) if now.since(end) < OVERLAP_US => AWAITED_US,
             _ => ACCOUNTING_US,
         };
-        if self.asked.is_some_and(|asked| (0..pause).contains(&now.since(asked))) {
+        if self.last_poll.is_some_and(|poll| (0..pause).contains(&now.since(poll))) {
             return None;
         }
         let overlap = if self.until.is_some() { until.plus(-OVERLAP_US) } else { until };

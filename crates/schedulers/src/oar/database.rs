@@ -1,10 +1,11 @@
-//! OAR by its PostgreSQL database.
+//! Polls OAR through its PostgreSQL database.
 //!
-//! A quiet round is one statement: it lists what is not over, by the index on `jobs.state`, and what was
-//! submitted since, by the primary key. A round with news asks four more, each for up to [`JOBS_MAX`] jobs:
-//! the jobs, their types, their resources, what they had asked for. What ended before the start is looked
-//! for once, some [`PAST_IDS`] numbers at a time, as OAR has no index on times. No statement writes, and
-//! none takes longer than the server is told to allow it.
+//! A quiet round is one statement. It lists the jobs that are not over by the index on `jobs.state`, and the
+//! jobs submitted since by the primary key.
+//! A round with changes adds four statements, each for up to [`JOBS_MAX`] jobs: the jobs, their types, their
+//! resources, their requests.
+//! Jobs that ended before the start are searched once, [`PAST_IDS`] IDs at a time, because OAR has no index on times.
+//! No statement writes. Each has the time limit that jobmeter sets for a call.
 
 mod rows;
 
@@ -19,69 +20,69 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-/// Most jobs that a round asks for.
+/// Most jobs that a round fetches.
 const JOBS_MAX: usize = 1000;
 /// Most rows of a list.
 const LIST_ROWS: usize = 20_000;
-/// Most lists of a round: what is beyond these of jobs that are not over is passed over, and said.
+/// Most lists of a round. Open jobs beyond them are skipped and reported.
 const LISTS_MAX: usize = 10;
-/// Most jobs that were submitted since the round before and are taken in one.
+/// Most jobs submitted since the previous round that one round accepts.
 const NEW_ROWS: usize = 5000;
-/// How many numbers of jobs are looked through at a time for what ended before the start.
+/// Job IDs searched at a time for jobs that ended before the start.
 const PAST_IDS: i64 = 200_000;
-/// Most of them that are found at a time.
+/// Most of those jobs found at a time.
 const PAST_ROWS: usize = 2000;
-/// Most rows of types, of what was asked for, and of nodes of jobs.
+/// Most rows of types, of requests, and of nodes of jobs.
 const PART_ROWS: usize = 65_536;
 
-/// Why the parameters of a database are none.
+/// Why the parameters of a database are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ParametersError {
-    /// They cannot be read.
+    /// They cannot be parsed.
     #[error("{0}; such as `host=/run/postgresql user=oar_ro dbname=oar`")]
     Malformed(String),
-    /// They ask for TLS.
+    /// They require TLS.
     #[error(
-        "TLS is not spoken to the database; ask it by a socket of this machine, or over a network that is \
+        "TLS to the database is not supported; use a socket of this machine, or over a network that is \
          the cluster's own"
     )]
     Tls,
-    /// They tell what must stand in a file.
-    #[error("the password stands in a file of its own")]
+    /// They hold a password, which belongs in a file.
+    #[error("remove the password; write it to a file of its own")]
     Password,
 }
 
-/// OAR, asked by its database.
+/// OAR, polled through its database.
 #[derive(Debug)]
 pub struct OarDatabase {
     cluster: ClusterId,
     config: Config,
-    whom: String,
+    target: String,
     call_time_max: Duration,
-    /// Open between two rounds, and gone after one that failed.
+    /// Open between two rounds; closed after a failed round.
     connection: Option<Connection>,
     track: Track,
     past: Past,
-    /// The greatest number of a job that is known; 0 before there is one.
+    /// The greatest known job ID; 0 before the first job.
     newest: i64,
 }
 
-/// How far the looking for what ended before the start has come.
+/// Progress of the search for jobs that ended before the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Past {
-    /// It has not begun.
+    /// Not begun.
     New,
-    /// What has numbers up to `until` is looked for, and those up to `done` were.
+    /// The search covers IDs up to `until`; IDs up to `done` are finished.
     Looking { done: i64, until: i64, from: i64 },
-    /// It is done.
+    /// Finished.
     Over,
 }
 
-/// A step of that.
+/// One step of that search.
 struct Step {
     found: Vec<i64>,
     past: Past,
-    /// The greatest number of a job when it began.
+    /// The greatest job ID at the beginning of the search.
     until: i64,
 }
 
@@ -93,20 +94,19 @@ struct Connection {
 }
 
 impl OarDatabase {
-    /// OAR's database by parameters as libpq takes them, with a password that stands elsewhere. Nothing is
-    /// asked yet.
+    /// OAR's database, by libpq parameters and a separate password. Opens no connection yet.
     ///
     /// # Errors
-    /// The parameters are none, ask for TLS, or hold a password.
+    /// The parameters are malformed, require TLS, or hold a password.
     pub fn new(
         cluster: ClusterId,
         parameters: &str,
         password: Option<&str>,
         call_time_max: Duration,
     ) -> Result<Self, ParametersError> {
-        let mut config: Config = parameters
-            .parse()
-            .map_err(|error: tokio_postgres::Error| ParametersError::Malformed(words(&error)))?;
+        let mut config: Config = parameters.parse().map_err(|error: tokio_postgres::Error| {
+            ParametersError::Malformed(error_text(&error))
+        })?;
         if config.get_ssl_mode() == SslMode::Require {
             return Err(ParametersError::Tls);
         }
@@ -114,7 +114,7 @@ impl OarDatabase {
             return Err(ParametersError::Password);
         }
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(ParametersError::Malformed("no `host` is named".to_owned()));
+            return Err(ParametersError::Malformed("`host` is missing".to_owned()));
         }
         if let Some(password) = password {
             config.password(password);
@@ -123,19 +123,28 @@ impl OarDatabase {
         if config.get_application_name().is_none() {
             config.application_name("jobmeter");
         }
-        let whom = format!("OAR's database ({})", place(&config));
+        let target = format!("OAR's database ({})", database_address(&config));
         let (track, past) = (Track::default(), Past::New);
-        Ok(Self { cluster, config, whom, call_time_max, connection: None, track, past, newest: 0 })
+        Ok(Self {
+            cluster,
+            config,
+            target,
+            call_time_max,
+            connection: None,
+            track,
+            past,
+            newest: 0,
+        })
     }
 
     async fn connect(&self) -> Result<Connection, SchedulerError> {
         let connect = tokio::time::timeout(self.call_time_max, self.config.connect(NoTls)).await;
         let (client, io) =
-            connect.map_err(|_| self.silent())?.map_err(|error| self.failed(&error))?;
+            connect.map_err(|_| self.timeout_error())?.map_err(|error| self.query_error(&error))?;
         tokio::spawn(async move {
-            // Ends with the client; why it ended otherwise, the next call says.
+            // Ends with the client. The next call reports any other cause.
             if let Err(error) = io.await {
-                log::debug!("OAR's database: {}", words(&error));
+                log::debug!("OAR's database: {}", error_text(&error));
             }
         });
         let limit = self.call_time_max.as_millis();
@@ -144,30 +153,30 @@ impl OarDatabase {
              SET lock_timeout = {limit}"
         );
         let set = tokio::time::timeout(self.call_time_max, client.batch_execute(&setup)).await;
-        set.map_err(|_| self.silent())?.map_err(|error| self.failed(&error))?;
-        let mut asking = Asking { oar: self, client: &client, calls: 0 };
-        let columns = Columns::of(&asking.rows(rows::COLUMNS, &[]).await?);
+        set.map_err(|_| self.timeout_error())?.map_err(|error| self.query_error(&error))?;
+        let mut queries = RoundQueries { oar: self, client: &client, calls: 0 };
+        let columns = Columns::of(&queries.rows(rows::COLUMNS, &[]).await?);
         Ok(Connection { resources: resources_sql(columns), client })
     }
 
-    fn silent(&self) -> SchedulerError {
-        SchedulerError::Silent { whom: self.whom.clone(), time: self.call_time_max }
+    fn timeout_error(&self) -> SchedulerError {
+        SchedulerError::Silent { target: self.target.clone(), time: self.call_time_max }
     }
 
-    fn failed(&self, error: &tokio_postgres::Error) -> SchedulerError {
-        let (whom, what) = (self.whom.clone(), words(error));
+    fn query_error(&self, error: &tokio_postgres::Error) -> SchedulerError {
+        let (target, what) = (self.target.clone(), error_text(error));
         match error.as_db_error() {
-            Some(_) => SchedulerError::Refused { whom, what },
-            None => SchedulerError::Unreachable { whom, what },
+            Some(_) => SchedulerError::Refused { target, what },
+            None => SchedulerError::Unreachable { target, what },
         }
     }
 
-    /// Forgets everything: another database is there, or the old one was emptied.
-    fn start_anew(&mut self) {
+    /// Drops all state: the database is another one, or was emptied.
+    fn reset(&mut self) {
         (self.track, self.past, self.newest) = (Track::default(), Past::New, 0);
     }
 
-    /// A round on an open connection; nothing is noted before all of it was answered.
+    /// One round on an open connection. State changes only after every statement succeeded.
     async fn round(
         &mut self,
         connection: &Connection,
@@ -175,28 +184,29 @@ impl OarDatabase {
         now: Timestamp,
         changes: &mut Changes,
     ) -> Result<(), SchedulerError> {
-        let mut asking = Asking { oar: self, client: &connection.client, calls: changes.calls };
-        let (listed, news) = asking.list().await?;
-        let past = asking.past(from).await?;
-        changes.calls = asking.calls;
+        let mut queries =
+            RoundQueries { oar: self, client: &connection.client, calls: changes.calls };
+        let (listed, news) = queries.list().await?;
+        let past = queries.past(from).await?;
+        changes.calls = queries.calls;
         if self.newest > 0 && !news.has_newest {
-            log::info!("{}: its jobs were numbered anew", self.whom);
-            self.start_anew();
+            log::info!("{}: its job IDs restarted", self.target);
+            self.reset();
             changes.has_more = true;
             return Ok(());
         }
         if let Some(last) = listed.cut_after {
             changes.refused.push(format!(
-                "more than {} jobs are not over; those after {last} are not asked for",
+                "more than {} jobs are not over; jobs after {last} are skipped",
                 LIST_ROWS * LISTS_MAX
             ));
         }
         let new_over = news.over.len();
-        self.track.ask_later(news.over);
+        self.track.queue(news.over);
         self.newest = self.newest.max(news.newest);
         if let Some(Step { found, past, until }) = past {
-            self.track.ask_later(found);
-            // What came later is news.
+            self.track.queue(found);
+            // Later jobs count as newly submitted.
             (self.past, self.newest) = (past, self.newest.max(until));
         }
         let (wanted, more) = self.track.wanted(&listed, now, JOBS_MAX);
@@ -205,15 +215,16 @@ impl OarDatabase {
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut asking = Asking { oar: self, client: &connection.client, calls: changes.calls };
-        let told = asking.details(&connection.resources, &wanted, &mut changes.refused).await?;
-        changes.calls = asking.calls;
-        changes.has_more |= told.asked.len() < wanted.len();
+        let mut queries =
+            RoundQueries { oar: self, client: &connection.client, calls: changes.calls };
+        let fetched = queries.details(&connection.resources, &wanted, &mut changes.refused).await?;
+        changes.calls = queries.calls;
+        changes.has_more |= fetched.queried.len() < wanted.len();
         let over = |record: &&Record| record.stop.is_some();
         let over: Vec<i64> =
-            told.records.iter().filter(over).map(|record| record.key.id.get()).collect();
-        self.track.asked(&told.asked, &listed, &over, now);
-        changes.records = told.records;
+            fetched.records.iter().filter(over).map(|record| record.key.id.get()).collect();
+        self.track.record_queried(&fetched.queried, &listed, &over, now);
+        changes.records = fetched.records;
         Ok(())
     }
 }
@@ -230,7 +241,7 @@ impl Scheduler for OarDatabase {
         now: Timestamp,
     ) -> Result<Changes, SchedulerError> {
         let mut changes = Changes::default();
-        // Put back only when all went well: a round that fails or is given up leaves answers under way.
+        // Restored only after success: a failed or cancelled round leaves answers in transit.
         let connection = match self.connection.take().filter(|open| !open.client.is_closed()) {
             Some(connection) => connection,
             None => {
@@ -244,39 +255,39 @@ impl Scheduler for OarDatabase {
     }
 }
 
-/// Statements of a round.
-struct Asking<'a> {
+/// The statements of a round.
+struct RoundQueries<'a> {
     oar: &'a OarDatabase,
     client: &'a Client,
     calls: u32,
 }
 
-/// What was told of jobs that were asked for.
+/// Jobs fetched by ID.
 struct Fetched {
     records: Vec<Record>,
-    /// Which were asked for, those that are no longer there among them.
-    asked: Vec<i64>,
+    /// The queried IDs, including those of jobs that no longer exist.
+    queried: Vec<i64>,
 }
 
-impl Asking<'_> {
+impl RoundQueries<'_> {
     async fn rows(
         &mut self,
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, SchedulerError> {
         self.calls = self.calls.saturating_add(1);
-        let asked = self.client.query_typed(sql, parameters);
-        let answer = tokio::time::timeout(self.oar.call_time_max, asked).await;
-        answer.map_err(|_| self.oar.silent())?.map_err(|error| self.oar.failed(&error))
+        let query = self.client.query_typed(sql, parameters);
+        let answer = tokio::time::timeout(self.oar.call_time_max, query).await;
+        answer.map_err(|_| self.oar.timeout_error())?.map_err(|error| self.oar.query_error(&error))
     }
 
-    /// What is not over, and what is over and was submitted since the last round.
+    /// Lists the jobs that are not over, and those submitted since the last round that are over already.
     async fn list(&mut self) -> Result<(Listed, News), SchedulerError> {
         let (mut listed, mut news) = (Listed::default(), News::default());
         let (limit, new_limit) = (number(LIST_ROWS), number(NEW_ROWS));
         let mut after = 0_i64;
         for part in 1..=LISTS_MAX {
-            // What was submitted since is asked for with the first part, and not before the past is.
+            // The first part includes the newly submitted jobs, once the search of the past has begun.
             let with_news = part == 1 && self.oar.past != Past::New;
             let since = if with_news { self.oar.newest } else { i64::MAX };
             let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
@@ -287,7 +298,7 @@ impl Asking<'_> {
             ];
             let rows = self.rows(LIST, &parameters).await?;
             let open = rows::list(&rows, since, &mut listed, &mut news)
-                .map_err(|what| self.answer(what))?;
+                .map_err(|what| self.answer_error(what))?;
             let last = listed.open.last_key_value().map_or(after, |(id, _)| *id);
             if open < LIST_ROWS {
                 return Ok((listed, news));
@@ -298,7 +309,7 @@ impl Asking<'_> {
         Ok((listed, news))
     }
 
-    /// The next part of what ended before the start, and how far that comes.
+    /// The next step of the search for jobs that ended before the start, and its progress.
     async fn past(&mut self, from: Timestamp) -> Result<Option<Step>, SchedulerError> {
         let (done, until, from) = match self.oar.past {
             Past::Over => return Ok(None),
@@ -318,7 +329,7 @@ impl Asking<'_> {
             [(&done, Type::INT8), (&to, Type::INT8), (&from, Type::INT8), (&limit, Type::INT8)];
         let rows = self.rows(rows::PAST, &parameters).await?;
         let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>();
-        let ids = ids.map_err(|error| self.answer(words(&error)))?;
+        let ids = ids.map_err(|error| self.answer_error(error_text(&error)))?;
         let done = if ids.len() < PAST_ROWS { to } else { ids.last().copied().unwrap_or(to) };
         let past = if done < until { Past::Looking { done, until, from } } else { Past::Over };
         Ok(Some(Step { found: ids, past, until }))
@@ -341,25 +352,25 @@ impl Asking<'_> {
         rows::add_types(&types, &mut jobs, refused);
         let requested = self.rows(REQUESTED, &of_moldables).await?;
         rows::add_requested(&requested, &mut jobs, refused);
-        let places = self.rows(resources, &of_moldables).await?;
-        let whole = rows::add_places(&places, &mut jobs, PART_ROWS, refused);
-        let mut told = Fetched { records: Vec::new(), asked: ids.to_vec() };
+        let nodes = self.rows(resources, &of_moldables).await?;
+        let whole = rows::add_nodes(&nodes, &mut jobs, PART_ROWS, refused);
+        let mut fetched = Fetched { records: Vec::new(), queried: ids.to_vec() };
         for job in jobs {
-            // Its nodes did not all fit: it is asked for in the next round.
+            // The row limit cut off this job's nodes; the next round fetches it.
             if whole.is_some_and(|last| job.moldable >= last) {
-                told.asked.retain(|id| *id != job.job.id);
+                fetched.queried.retain(|id| *id != job.job.id);
                 continue;
             }
             match job.job.record(&self.oar.cluster) {
-                Ok(record) => told.records.push(record),
+                Ok(record) => fetched.records.push(record),
                 Err(what) => rows::refuse(refused, what),
             }
         }
-        Ok(told)
+        Ok(fetched)
     }
 
-    fn answer(&self, what: String) -> SchedulerError {
-        SchedulerError::Answer { whom: self.oar.whom.clone(), what }
+    fn answer_error(&self, what: String) -> SchedulerError {
+        SchedulerError::Answer { target: self.oar.target.clone(), what }
     }
 }
 
@@ -367,8 +378,8 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Where a database is, in words.
-fn place(config: &Config) -> String {
+/// The name and address of the database, for messages.
+fn database_address(config: &Config) -> String {
     let host = |host: &Host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),
@@ -381,8 +392,8 @@ fn place(config: &Config) -> String {
     format!("{name} at {}", hosts.join(", "))
 }
 
-/// What an error says, with its cause: the type alone says "db error".
-fn words(error: &tokio_postgres::Error) -> String {
+/// An error's message with its cause: the error type alone displays only "db error".
+fn error_text(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} ({})", error.message(), error.code().code());
     }

@@ -1,4 +1,4 @@
-//! GET over plain HTTP/1.1, one connection a call.
+//! GET over plain HTTP/1.1, one connection per call.
 
 use crate::SchedulerError;
 use bytes::Bytes;
@@ -12,28 +12,28 @@ use tokio::task::JoinSet;
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// A place that answers `GET`.
+/// An HTTP server that answers `GET`.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     /// `host:port`.
     address: String,
-    /// What stands before every path, without a `/` at its end.
+    /// The prefix of every path, without a `/` at its end.
     prefix: String,
     /// The header `Authorization`, if any.
     authorization: Option<String>,
-    whom: String,
+    target: String,
     call_time_max: Duration,
 }
 
-/// The header is a secret.
+/// Hides the secret header.
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("whom", &self.whom).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
 impl Endpoint {
-    /// The place of a URL `http://host[:port][/path]`; `None`: it is none.
+    /// The endpoint of a URL `http://host[:port][/path]`; `None` if it is malformed.
     pub(crate) fn new(
         url: &str,
         authorization: Option<String>,
@@ -45,15 +45,15 @@ impl Endpoint {
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let address = if has_port { host.to_owned() } else { format!("{host}:80") };
         let prefix = prefix.trim_end_matches('/').to_owned();
-        let whom = format!("OAR's REST API at {url}");
-        Some(Self { address, prefix, authorization, whom, call_time_max })
+        let target = format!("OAR's REST API at {url}");
+        Some(Self { address, prefix, authorization, target, call_time_max })
     }
 
-    /// The body that is answered.
+    /// Fetches a path and returns the body.
     pub(crate) async fn get(&self, path: &str) -> Result<Bytes, SchedulerError> {
         let answer = tokio::time::timeout(self.call_time_max, self.call(path)).await;
         let silent =
-            |_| SchedulerError::Silent { whom: self.whom.clone(), time: self.call_time_max };
+            |_| SchedulerError::Silent { target: self.target.clone(), time: self.call_time_max };
         answer.map_err(silent)?
     }
 
@@ -62,7 +62,7 @@ impl Endpoint {
         let stream = stream.map_err(|error| self.broken(&error))?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
-        // Ended with this call, whatever becomes of it.
+        // Aborted when this call ends, in any case.
         let mut task = JoinSet::new();
         task.spawn(connection);
         let mut request = Request::get(format!("{}{path}", self.prefix))
@@ -85,11 +85,11 @@ impl Endpoint {
         }
         let words: String = String::from_utf8_lossy(&body).trim().chars().take(300).collect();
         let what = format!("{status}: {words}");
-        Err(SchedulerError::Refused { whom: self.whom.clone(), what })
+        Err(SchedulerError::Refused { target: self.target.clone(), what })
     }
 
     pub(crate) fn answer(&self, what: String) -> SchedulerError {
-        SchedulerError::Answer { whom: self.whom.clone(), what }
+        SchedulerError::Answer { target: self.target.clone(), what }
     }
 
     fn broken(&self, error: &dyn std::error::Error) -> SchedulerError {
@@ -97,7 +97,7 @@ impl Endpoint {
             Some(cause) => format!("{error}: {cause}"),
             None => error.to_string(),
         };
-        SchedulerError::Unreachable { whom: self.whom.clone(), what }
+        SchedulerError::Unreachable { target: self.target.clone(), what }
     }
 }
 
@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
-        let place = |url: &str| Endpoint::new(url, None, Duration::from_secs(1));
-        let parts = |url: &str| place(url).map(|place| (place.address, place.prefix));
+    fn urls_are_parsed() {
+        let endpoint = |url: &str| Endpoint::new(url, None, Duration::from_secs(1));
+        let parts = |url: &str| endpoint(url).map(|it| (it.address, it.prefix));
         let of = |address: &str, prefix: &str| Some((address.to_owned(), prefix.to_owned()));
         assert_eq!(parts("http://front/oarapi/"), of("front:80", "/oarapi"));
         assert_eq!(parts("http://front:6668/oarapi"), of("front:6668", "/oarapi"));

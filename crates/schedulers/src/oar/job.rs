@@ -1,54 +1,57 @@
-//! A job as OAR tells it, whichever way it was asked.
+//! A job as OAR reports it, by database or REST API.
 
-use super::places::Places;
+use super::node_shares::NodeShares;
 use super::requested::Requested;
 use super::states;
 use jobs::Record;
 use model::{ClusterId, JobId, JobKey, JobState, Resources, Timestamp};
 
-/// A job as OAR tells it: times in seconds since 1970, 0 for never.
+/// A job as OAR reports it: times in seconds since 1970, 0 for never.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OarJob {
     pub(crate) id: i64,
-    /// The number of its array's first job; 0 where it is not told.
+    /// The ID of its array's first job; 0 if unknown.
     pub(crate) array_id: i64,
     pub(crate) array_index: Option<i64>,
-    /// Whether others are of its array: every job of OAR is one of an array, mostly alone.
+    /// Whether its array has other jobs. Every OAR job belongs to an array, mostly alone.
     pub(crate) in_array: bool,
     pub(crate) user: String,
     pub(crate) project: String,
     pub(crate) name: String,
     pub(crate) queue: String,
     pub(crate) state: String,
-    /// As `wait` told it.
+    /// As returned by wait(2).
     pub(crate) exit_code: Option<i64>,
     pub(crate) submission: i64,
     pub(crate) start: i64,
     pub(crate) stop: i64,
-    /// Whether it was given nodes.
+    /// Whether nodes were assigned.
     pub(crate) assigned: bool,
-    /// Seconds; 0 where it is not told.
+    /// Seconds; 0 if unknown.
     pub(crate) walltime: i64,
     pub(crate) types: Vec<Box<str>>,
     pub(crate) requested: Requested,
-    pub(crate) places: Places,
+    pub(crate) nodes: NodeShares,
 }
 
 impl OarJob {
-    /// The record of it, or what it tells that cannot be.
+    /// Converts it to a record.
+    ///
+    /// # Errors
+    /// A field is impossible.
     pub(crate) fn record(self, cluster: &ClusterId) -> Result<Record, String> {
-        let id = JobId::new(self.id).ok_or_else(|| format!("job {} is no job", self.id))?;
+        let id = JobId::new(self.id).ok_or_else(|| format!("{} is not a valid job ID", self.id))?;
         let exit_code = self.exit_code.and_then(states::exit_code);
         let state = states::state(&self.state, self.assigned, exit_code);
         let state = state.ok_or_else(|| {
             let word: String = self.state.chars().take(40).collect();
-            format!("job {id}: `{word}` is no state of OAR's", id = self.id)
+            format!("job {id}: `{word}` is not an OAR state", id = self.id)
         })?;
         let submit = time(self.submission)
-            .ok_or_else(|| format!("job {}: it was never submitted", self.id))?;
+            .ok_or_else(|| format!("job {}: submission time missing", self.id))?;
         let over = state.is_over();
         let stop = time(self.stop).filter(|_| over);
-        // A reservation that never came has the start it would have had.
+        // A reservation that never started carries its planned start.
         let began = |start: &Timestamp| self.assigned && stop.is_none_or(|stop| *start <= stop);
         let start = time(self.start).filter(|_| state != JobState::Waiting).filter(began);
         let wall_seconds = start.zip(stop).map(|(start, stop)| stop.since(start) as f64 / 1e6);
@@ -75,13 +78,13 @@ impl OarJob {
             types: self.types,
             requested: self.requested.resources(walltime),
             used: Resources { wall_seconds, ..Resources::default() },
-            nodes: self.places.shares(),
+            nodes: self.nodes.shares(),
             steps: Vec::new(),
         })
     }
 }
 
-/// A time that was told in seconds; 0: none.
+/// A time in seconds; 0 means none.
 fn time(seconds: i64) -> Option<Timestamp> {
     let micros = seconds.checked_mul(Timestamp::SECOND)?;
     (seconds > 0).then_some(Timestamp(micros))
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_of_an_array_that_runs() {
+    fn a_running_array_element() {
         let running = record(job());
         assert_eq!((running.part_of, running.array_index), (Some(6), Some(2)));
         assert_eq!(running.start, Some(Timestamp(1_700_000_010_000_000)));
@@ -125,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_over() {
+    fn a_completed_job() {
         let over = OarJob { state: "Terminated".to_owned(), stop: 1_700_000_030, ..job() };
         let failed = record(OarJob { exit_code: Some(256), ..over.clone() });
         assert_eq!((failed.state, failed.exit_code), (JobState::Failed, Some(1)));
         assert_eq!(failed.used.wall_seconds, Some(20.0));
         assert_eq!(record(over.clone()).state, JobState::Ended);
-        // A reservation that was taken back before it came.
+        // A reservation that was cancelled before it started.
         let never = OarJob { state: "Error".to_owned(), start: 1_800_000_000, ..over };
         assert_eq!(record(never).start, None);
         let waits = OarJob { state: "Waiting".to_owned(), ..job() };
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_fields_are_rejected() {
         let cluster = ClusterId::new("oar").unwrap();
         for bad in [
             OarJob { id: 0, ..job() },

@@ -1,13 +1,13 @@
-//! What was asked for: levels such as `/network_address=2/core=4`, several of them joined by `+`.
+//! A job's request: levels such as `/network_address=2/core=4`, several joined by `+`.
 
 use model::Resources;
 
-/// The levels that stand for a node, for a core and for an accelerator.
+/// The level names of a node, a core and an accelerator.
 const NODE: [&str; 3] = ["network_address", "host", "nodes"];
 const CORE: [&str; 2] = ["core", "resource_id"];
 const GPU: [&str; 3] = ["gpu", "gpudevice", "gpunum"];
 
-/// What was asked for, group by group.
+/// A request, summed over its groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
     nodes: Option<u32>,
@@ -16,8 +16,7 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Adds a group: its levels from the outermost on. A number below 1 says "all" or "the best there is":
-    /// then how many that are is not known.
+    /// Adds a group: its levels, outermost first. A number below 1 means "all" or "best": the count is then unknown.
     pub(crate) fn add<'a>(&mut self, levels: impl IntoIterator<Item = (&'a str, i64)>) {
         let mut product = Some(1_u32);
         for (level, count) in levels {
@@ -33,7 +32,7 @@ impl Requested {
         }
     }
 
-    /// Adds what OAR writes: `-l "{type = 'default'}/network_address=1/core=2+/core=1,walltime=1:0:0"`.
+    /// Adds a request in OAR's text form: `-l "{type = 'default'}/network_address=1/core=2+/core=1,walltime=1:0:0"`.
     pub(crate) fn add_text(&mut self, text: &str) {
         for group in groups(text) {
             let (property, levels) = match group.split_once('}') {
@@ -50,14 +49,14 @@ impl Requested {
         }
     }
 
-    /// With the time that was asked for, in seconds.
+    /// The requested resources with the requested time, in seconds.
     pub(crate) fn resources(&self, wall_seconds: Option<f64>) -> Resources {
         let Self { nodes, cpus, gpus } = *self;
         Resources { nodes, cpus, gpus, wall_seconds, ..Resources::default() }
     }
 }
 
-/// Whether a property leaves nodes, and not disks or licences: those bear another `type`.
+/// Whether a property selects nodes. Disks and licences have another `type`.
 pub(crate) fn of_nodes(property: &str) -> bool {
     let types = property.match_indices("type").filter_map(|(at, word)| {
         let rest = property.get(at + word.len()..)?.trim_start().strip_prefix('=')?;
@@ -66,8 +65,8 @@ pub(crate) fn of_nodes(property: &str) -> bool {
     types.into_iter().all(|name| name == "default")
 }
 
-/// The groups of a text: what stands between `+`, but not those in quotes or braces. Of several
-/// alternatives (`-l … -l …`) the first is taken.
+/// The groups of a text: separated by `+`, except within quotes or braces. Of several alternatives (`-l … -l
+/// …`), the first counts.
 fn groups(text: &str) -> Vec<&str> {
     let text = text.trim().strip_prefix("-l").unwrap_or(text).trim_start();
     let text = text.strip_prefix('"').map_or(text, |text| text.split('"').next().unwrap_or(text));
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!(text(two), (Some(1), Some(7), Some(2)));
         let disk = "-l \"{type = 'disk'}/host=1/disk=3+{type = 'default'}/resource_id=1\"";
         assert_eq!(text(disk), (None, Some(1), None));
-        // As many as there are.
+        // All that exist.
         assert_eq!(text("-l \"/network_address=1/core=ALL\""), (Some(1), None, None));
         let two = "-l \"/core=1\" -l \"/core=2\"";
         assert_eq!(text(two), (None, Some(1), None));
@@ -119,8 +118,8 @@ mod tests {
         let mut requested = Requested::default();
         requested.add([("network_address", 3), ("core", -1)]);
         requested.add([("cpu", 2), ("core", 5)]);
-        let told = requested.resources(Some(300.0));
-        assert_eq!((told.nodes, told.cpus, told.wall_seconds), (Some(3), Some(10), Some(300.0)));
+        let sum = requested.resources(Some(300.0));
+        assert_eq!((sum.nodes, sum.cpus, sum.wall_seconds), (Some(3), Some(10), Some(300.0)));
         assert!(of_nodes("(desktop_computing = 'NO') AND drain='NO'") && !of_nodes("type='disk'"));
     }
 

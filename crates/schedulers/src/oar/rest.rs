@@ -1,10 +1,11 @@
-//! OAR by its REST API.
+//! Polls OAR through its REST API.
 //!
-//! A quiet round is two calls: a list of what is not over, and one of what ended since the round before; a
-//! round with news asks the details of up to [`JOBS_MAX`] jobs in one more. On the other side each call is a
-//! program, and details cost it several statements for each job: the database is the better way where it
-//! can be had. What the API does not tell: the index in an array, and the first job of one is not told from
-//! a job that is alone.
+//! A quiet round is two calls: a list of the jobs that are not over, and a list of those that ended since the
+//! previous round.
+//! A round with changes adds one call for the details of up to [`JOBS_MAX`] jobs.
+//! OAR runs a program for each call and several statements for the details of each job. Prefer the database
+//! where it is reachable.
+//! The API does not report the index in an array, and it does not distinguish an array's first job from a single job.
 
 use super::http::Endpoint;
 use super::job::OarJob;
@@ -21,32 +22,31 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Most jobs whose details a round asks for.
+/// Most jobs with details per round.
 const JOBS_MAX: usize = 100;
 /// Most jobs of a page of a list.
 const PAGE: usize = 5000;
 /// Most pages of a list.
 const PAGES_MAX: usize = 20;
-/// How long before the last round what ended is asked for again: clocks differ.
+/// Overlap of successive intervals for ended jobs: clocks differ.
 const OVERLAP_SECONDS: i64 = 60;
-/// Most sentences on what could not be read.
+/// Most messages about unreadable jobs.
 const REFUSED_MAX: usize = 100;
 
-/// OAR, asked by its REST API.
+/// OAR, polled through its REST API.
 #[derive(Debug)]
 pub struct OarRest {
     cluster: ClusterId,
-    place: Endpoint,
+    endpoint: Endpoint,
     track: Track,
-    /// From when on what ended is asked for, in seconds; `None` before the first round.
+    /// Start of the next interval for ended jobs, in seconds; `None` before the first round.
     since: Option<i64>,
-    /// What had ended in the interval that the last round asked for.
+    /// Jobs that the last round listed as ended.
     over: BTreeSet<i64>,
 }
 
 impl OarRest {
-    /// The API at `http://host[:port]/path`, asked as a user with a password or as nobody. `None`: it is no
-    /// such address.
+    /// The API at `http://host[:port]/path`, with a login or anonymously. `None` if the URL is malformed.
     pub fn new(
         cluster: ClusterId,
         url: &str,
@@ -58,11 +58,17 @@ impl OarRest {
                 base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
             format!("Basic {both}")
         };
-        let place = Endpoint::new(url, login.map(encode), call_time_max)?;
-        Some(Self { cluster, place, track: Track::default(), since: None, over: BTreeSet::new() })
+        let endpoint = Endpoint::new(url, login.map(encode), call_time_max)?;
+        Some(Self {
+            cluster,
+            endpoint,
+            track: Track::default(),
+            since: None,
+            over: BTreeSet::new(),
+        })
     }
 
-    /// A list, page after page: up to the limit, and whether it ended before.
+    /// Reads a list page by page, up to the limit. Also returns whether the list is complete.
     async fn list(
         &self,
         query: &str,
@@ -73,7 +79,7 @@ impl OarRest {
             let offset = page * PAGE;
             *calls += 1;
             let path = format!("/jobs.json?{query}&limit={PAGE}&offset={offset}");
-            let items: Vec<Summary> = self.items(&self.place.get(&path).await?)?;
+            let items: Vec<Summary> = self.items(&self.endpoint.get(&path).await?)?;
             let is_last = items.len() < PAGE;
             all.extend(items);
             if is_last {
@@ -85,17 +91,17 @@ impl OarRest {
 
     fn items<T: DeserializeOwned>(&self, body: &Bytes) -> Result<Vec<T>, SchedulerError> {
         let page: Result<Page<T>, _> = serde_json::from_slice(body);
-        Ok(page.map_err(|error| self.place.answer(error.to_string()))?.items)
+        Ok(page.map_err(|error| self.endpoint.answer(error.to_string()))?.items)
     }
 
-    /// The details of these jobs.
+    /// Fetches the details of these jobs.
     async fn details(&self, ids: &[i64], changes: &mut Changes) -> Result<(), SchedulerError> {
         let list: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let path =
             format!("/jobs/details.json?ids={}&limit={}&offset=0", list.join(":"), ids.len());
         changes.calls += 1;
-        let body = self.place.get(&path).await?;
-        // One job that cannot be read costs no other.
+        let body = self.endpoint.get(&path).await?;
+        // An unreadable job does not affect others.
         for item in self.items::<serde_json::Value>(&body)? {
             let id = item.get("id").map(ToString::to_string).unwrap_or_default();
             let record = serde_json::from_value::<Details>(item)
@@ -133,7 +139,7 @@ impl Scheduler for OarRest {
         for (name, is_whole) in [("are not over", is_whole), ("ended", over_is_whole)] {
             if !is_whole {
                 let most = PAGE * PAGES_MAX;
-                changes.refused.push(format!("more than {most} jobs {name}; the first are told"));
+                changes.refused.push(format!("more than {most} jobs {name}; the rest is skipped"));
             }
         }
         let cut_after = open.last().map(|job| job.id).filter(|_| !is_whole);
@@ -142,7 +148,7 @@ impl Scheduler for OarRest {
             .map(|job| (job.id, Sign { state: job.state.into(), ..Sign::default() }));
         let listed = Listed { open: open.collect(), cut_after };
         let over: BTreeSet<i64> = over.into_iter().map(|job| job.id).collect();
-        self.track.ask_later(over.difference(&self.over).copied());
+        self.track.queue(over.difference(&self.over).copied());
         (self.over, self.since) = (over, Some(until));
         let (wanted, more) = self.track.wanted(&listed, now, JOBS_MAX);
         if !wanted.is_empty() {
@@ -151,7 +157,7 @@ impl Scheduler for OarRest {
         let ended = |record: &&Record| record.stop.is_some();
         let ended: Vec<i64> =
             changes.records.iter().filter(ended).map(|record| record.key.id.get()).collect();
-        self.track.asked(&wanted, &listed, &ended, now);
+        self.track.record_queried(&wanted, &listed, &ended, now);
         changes.has_more = more;
         Ok(changes)
     }
@@ -162,7 +168,7 @@ struct Page<T> {
     items: Vec<T>,
 }
 
-/// A job as a list tells it.
+/// A job in a list.
 #[derive(Deserialize)]
 struct Summary {
     #[serde(deserialize_with = "number")]
@@ -170,7 +176,7 @@ struct Summary {
     state: String,
 }
 
-/// A job as its details tell it; all that is not told is empty.
+/// A job's details; missing fields are empty.
 #[derive(Deserialize)]
 struct Details {
     #[serde(deserialize_with = "number")]
@@ -206,14 +212,14 @@ struct Details {
     resources: Vec<Resource>,
 }
 
-/// A row of OAR's resources, of which each site has its own columns.
+/// A row of OAR's resources; columns differ by site.
 #[derive(Deserialize)]
 struct Resource {
     #[serde(default)]
     network_address: Option<String>,
     #[serde(default, rename = "type")]
     kind: Option<String>,
-    /// `assigned`, or `scheduled` where it may be.
+    /// `assigned`, or `scheduled` for a planned start.
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
@@ -226,7 +232,7 @@ struct Resource {
     gpu: Word,
 }
 
-/// A text, or a number as a text; empty where it is null.
+/// A text, or a number as text; empty if null.
 #[derive(Default)]
 struct Word(String);
 
@@ -248,7 +254,7 @@ enum Any {
     Other(IgnoredAny),
 }
 
-/// A number, also where it stands in quotes, as some versions of Perl's JSON write it.
+/// A number, or a number in quotes: some versions of Perl's JSON write it so.
 fn maybe<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     Ok(match Any::deserialize(from)? {
         Any::Number(number) => Some(number),
@@ -293,7 +299,7 @@ impl Details {
                 false => &resource.gpudevice.0,
             };
             let address = resource.network_address.as_deref().unwrap_or_default();
-            job.places.add(address, &resource.cpuset.0, &resource.core.0, gpu);
+            job.nodes.add(address, &resource.cpuset.0, &resource.core.0, gpu);
         }
         job
     }

@@ -1,4 +1,4 @@
-//! OAR's words for what a job is doing, and its exit codes.
+//! OAR's job states and exit codes.
 
 use model::JobState;
 
@@ -19,12 +19,11 @@ pub(crate) const OPEN: [&str; 10] = [
 /// The states of jobs that are over.
 pub(crate) const OVER: [&str; 2] = ["Terminated", "Error"];
 
-/// What a job is doing, by OAR's word. `assigned`: whether it has or had nodes; `exit_code`: what it ended
-/// with. `None`: the word is none of OAR's.
+/// The state of a job by OAR's word. `assigned`: whether it has or had nodes. `None`: not an OAR state.
 pub(crate) fn state(word: &str, assigned: bool, exit_code: Option<i32>) -> Option<JobState> {
     Some(match word {
         "Waiting" | "Hold" | "toLaunch" | "toAckReservation" => JobState::Waiting,
-        // The job's cgroup is made while it is launched, and is there until it has finished.
+        // The job's cgroup exists from its launch until it has finished.
         "Launching" | "Running" | "Suspended" | "Resuming" | "Finishing" => JobState::Running,
         "toError" if assigned => JobState::Running,
         "toError" => JobState::Waiting,
@@ -34,7 +33,7 @@ pub(crate) fn state(word: &str, assigned: bool, exit_code: Option<i32>) -> Optio
     })
 }
 
-/// The exit code, or 128 plus the signal, of what `wait` told: OAR keeps that as it is (wait(2)).
+/// The exit code, or 128 plus the signal, from a status of wait(2): OAR stores the raw status.
 pub(crate) fn exit_code(status: i64) -> Option<i32> {
     let status = u16::try_from(status).ok()?;
     let (code, signal) = (status >> 8, status & 0x7f);
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wait_told() {
+    fn statuses_of_wait() {
         assert_eq!(exit_code(0), Some(0));
         assert_eq!(exit_code(3 << 8), Some(3));
         assert_eq!(exit_code(9), Some(137));

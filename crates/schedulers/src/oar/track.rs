@@ -1,17 +1,17 @@
-//! Which jobs are worth asking for: those of which a list tells something new.
+//! Selects the jobs to fetch: those that a list shows to be new or changed.
 
 use model::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How long after its end a job is asked for once more: OAR may still write of it.
-const ONCE_MORE_AFTER: i64 = 30 * Timestamp::SECOND;
+/// Delay before a completed job is fetched once more: OAR may still update it.
+const RECHECK_DELAY: i64 = 30 * Timestamp::SECOND;
 /// Most jobs that wait for that.
-const ONCE_MORE_MAX: usize = 10_000;
-/// How often some of those that are not over are asked for again, each in its turn: what the list does not
-/// tell, such as a time limit that was moved, is seen so.
-const AGAIN_EVERY: i64 = 30 * Timestamp::SECOND;
+const RECHECKS_MAX: usize = 10_000;
+/// Interval between refreshes of some open jobs, in turn. Refreshes find changes that the list does not show,
+/// such as a new time limit.
+const REFRESH_INTERVAL: i64 = 30 * Timestamp::SECOND;
 
-/// What a list tells of a job: when it changes, the job is asked for.
+/// The listed state of a job. Its change triggers a fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sign {
     pub(crate) state: Box<str>,
@@ -19,69 +19,69 @@ pub(crate) struct Sign {
     pub(crate) moldable: i64,
 }
 
-/// What is not over, as a list tells it.
+/// The listed jobs that are not over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) open: BTreeMap<i64, Sign>,
-    /// The list ends here and jobs with greater numbers are not in it; `None`: it is whole.
+    /// The list ends at this ID and lacks greater ones; `None`: it is complete.
     pub(crate) cut_after: Option<i64>,
 }
 
-/// What was asked for so far.
+/// The jobs fetched so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Track {
-    /// What is not over, as it was when it was asked for.
-    told: BTreeMap<i64, Sign>,
-    /// Jobs to ask for when those that changed have been.
-    later: BTreeSet<i64>,
-    /// Jobs that ended, and when they are asked for once more.
-    once_more: VecDeque<(Timestamp, i64)>,
-    /// The last one that was asked for again, and when the next are.
-    again: (i64, Timestamp),
+    /// Open jobs, as they were when last fetched.
+    reported: BTreeMap<i64, Sign>,
+    /// Jobs to fetch after the changed ones.
+    queued: BTreeSet<i64>,
+    /// Completed jobs, and the time of their last fetch.
+    rechecks: VecDeque<(Timestamp, i64)>,
+    /// The last refreshed job, and the time of the next refresh.
+    refresh: (i64, Timestamp),
 }
 
 impl Track {
-    /// Puts jobs that are over on the list of what to ask for.
-    pub(crate) fn ask_later(&mut self, ids: impl IntoIterator<Item = i64>) {
-        self.later.extend(ids);
+    /// Queues completed jobs for fetching.
+    pub(crate) fn queue(&mut self, ids: impl IntoIterator<Item = i64>) {
+        self.queued.extend(ids);
     }
 
-    /// How many wait to be asked for that did not change.
+    /// Number of queued jobs.
     pub(crate) fn waiting(&self) -> usize {
-        self.later.len()
+        self.queued.len()
     }
 
-    /// What to ask for in this round, at most so many, and whether more waits.
+    /// The jobs to fetch in this round, at most `most`, and whether more wait.
     pub(crate) fn wanted(
         &mut self,
         listed: &Listed,
         now: Timestamp,
         most: usize,
     ) -> (Vec<i64>, bool) {
-        while let Some((at, id)) = self.once_more.front().copied()
+        while let Some((at, id)) = self.rechecks.front().copied()
             && at <= now
         {
-            self.once_more.pop_front();
-            self.later.insert(id);
+            self.rechecks.pop_front();
+            self.queued.insert(id);
         }
-        let changed = listed.open.iter().filter(|(id, sign)| self.told.get(id) != Some(sign));
+        let changed = listed.open.iter().filter(|(id, sign)| self.reported.get(id) != Some(sign));
         let in_list = |id: &i64| listed.cut_after.is_none_or(|last| *id <= last);
-        let gone = self.told.keys().filter(|id| in_list(id) && !listed.open.contains_key(id));
+        let gone = self.reported.keys().filter(|id| in_list(id) && !listed.open.contains_key(id));
         let urgent = changed.map(|(id, _)| *id).chain(gone.copied());
         let mut wanted: Vec<i64> = urgent.take(most.saturating_add(1)).collect();
-        let room = most.saturating_add(1).saturating_sub(wanted.len());
-        wanted.extend(self.later.iter().take(room));
+        let free = most.saturating_add(1).saturating_sub(wanted.len());
+        wanted.extend(self.queued.iter().take(free));
         if wanted.len() > most {
             wanted.truncate(most);
             return (wanted, true);
         }
-        let (last, at) = self.again;
-        // A clock that was set back asks at once.
-        if wanted.len() <= most / 2 && (at <= now || at > now.plus(AGAIN_EVERY)) {
-            let some = self.told.range(last.saturating_add(1)..).map(|(id, _)| *id);
+        let (last, at) = self.refresh;
+        // A clock that was set back refreshes at once.
+        if wanted.len() <= most / 2 && (at <= now || at > now.plus(REFRESH_INTERVAL)) {
+            let some = self.reported.range(last.saturating_add(1)..).map(|(id, _)| *id);
             let some: Vec<i64> = some.take(most / 2).collect();
             let last = some.last().copied().filter(|_| some.len() == most / 2).unwrap_or(0);
-            self.again = (last, now.plus(AGAIN_EVERY));
+            self.refresh = (last, now.plus(REFRESH_INTERVAL));
             wanted.extend(some);
         }
         wanted.sort_unstable();
@@ -89,16 +89,22 @@ impl Track {
         (wanted, false)
     }
 
-    /// Notes that these were asked for; `over` are those of them that are over.
-    pub(crate) fn asked(&mut self, ids: &[i64], listed: &Listed, over: &[i64], now: Timestamp) {
+    /// Records that these jobs were fetched; `over` lists the completed ones.
+    pub(crate) fn record_queried(
+        &mut self,
+        ids: &[i64],
+        listed: &Listed,
+        over: &[i64],
+        now: Timestamp,
+    ) {
         for id in ids {
-            self.later.remove(id);
+            self.queued.remove(id);
             let was_open = match listed.open.get(id) {
-                Some(sign) => self.told.insert(*id, sign.clone()).is_some(),
-                None => self.told.remove(id).is_some(),
+                Some(sign) => self.reported.insert(*id, sign.clone()).is_some(),
+                None => self.reported.remove(id).is_some(),
             };
-            if was_open && over.contains(id) && self.once_more.len() < ONCE_MORE_MAX {
-                self.once_more.push_back((now.plus(ONCE_MORE_AFTER), *id));
+            if was_open && over.contains(id) && self.rechecks.len() < RECHECKS_MAX {
+                self.rechecks.push_back((now.plus(RECHECK_DELAY), *id));
             }
         }
     }
@@ -116,15 +122,15 @@ mod tests {
         Listed { open, cut_after: None }
     }
 
-    /// Asks for what is wanted, and says what that was.
+    /// Fetches the wanted jobs and returns their IDs.
     fn round(track: &mut Track, listed: &Listed, now: Timestamp, over: &[i64]) -> Vec<i64> {
         let (wanted, _) = track.wanted(listed, now, 4);
-        track.asked(&wanted, listed, over, now);
+        track.record_queried(&wanted, listed, over, now);
         wanted
     }
 
     #[test]
-    fn what_changes_is_asked_for() {
+    fn changed_jobs_are_fetched() {
         let mut track = Track::default();
         assert_eq!(round(&mut track, &listed(&[(1, "Waiting")]), NOW, &[]), [1]);
         assert_eq!(round(&mut track, &listed(&[(1, "Waiting")]), NOW, &[]), [0; 0]);
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_asked_for_again_in_turn() {
+    fn unchanged_jobs_are_refreshed_in_turn() {
         let mut track = Track::default();
         let all = listed(&[(1, "Running"), (2, "Running"), (3, "Running")]);
         assert_eq!(round(&mut track, &all, NOW, &[]), [1, 2, 3]);
@@ -149,18 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_asked_for_at_once_and_once_more() {
+    fn completed_jobs_are_fetched_at_once_and_once_more() {
         let mut track = Track::default();
         round(&mut track, &listed(&[(5, "Running")]), NOW, &[]);
         assert_eq!(round(&mut track, &listed(&[]), NOW, &[5]), [5]);
         assert_eq!(round(&mut track, &listed(&[]), NOW, &[]), [0; 0]);
-        let later = NOW.plus(ONCE_MORE_AFTER);
+        let later = NOW.plus(RECHECK_DELAY);
         assert_eq!(round(&mut track, &listed(&[]), later, &[5]), [5]);
-        assert_eq!(round(&mut track, &listed(&[]), later.plus(ONCE_MORE_AFTER), &[5]), [0; 0]);
+        assert_eq!(round(&mut track, &listed(&[]), later.plus(RECHECK_DELAY), &[5]), [0; 0]);
     }
 
     #[test]
-    fn a_list_that_is_cut_says_nothing_of_what_follows() {
+    fn a_truncated_list_implies_nothing_about_later_jobs() {
         let mut track = Track::default();
         round(&mut track, &listed(&[(1, "Waiting"), (9, "Running")]), NOW, &[]);
         let cut = Listed { cut_after: Some(1), ..listed(&[(1, "Hold")]) };
@@ -168,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_asking_failed_is_asked_for_again() {
+    fn a_failed_fetch_is_repeated() {
         let mut track = Track::default();
-        track.ask_later([3, 4]);
+        track.queue([3, 4]);
         let now = listed(&[(8, "Running")]);
         let first = track.wanted(&now, NOW, 2);
         assert_eq!(first, (vec![8, 3], true));
         assert_eq!(track.wanted(&now, NOW, 2), first);
-        track.asked(&[3, 8], &now, &[3], NOW);
-        // There is room to look at the other again.
+        track.record_queried(&[3, 8], &now, &[3], NOW);
+        // The limit leaves space to refresh the other job.
         assert_eq!((track.wanted(&now, NOW, 2), track.waiting()), ((vec![4, 8], false), 1));
     }
 }

@@ -1,8 +1,8 @@
-//! An answer in JSON around its jobs: what went wrong, and up to when it is true.
+//! The envelope of a JSON answer: its errors, and the time for which it is valid.
 
 use super::json::{List, Number, Object, Text};
-use super::told::{AnsweredJob, Refusals};
-use super::{account, job};
+use super::parsed_job::{ParsedJob, Refusals};
+use super::{accounting, job};
 use crate::SchedulerError;
 use model::ClusterId;
 use serde::Deserialize;
@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 const NO_CHANGE: i64 = 1900;
 const EMPTY_RESULT: i64 = 9003;
 
-/// What an answer holds.
+/// The content of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    pub(super) jobs: Vec<AnsweredJob>,
-    /// The controller's own time of the answer, in seconds since 1970, where it tells it.
+    pub(super) jobs: Vec<ParsedJob>,
+    /// The controller's own time of the answer, in seconds since 1970, if present.
     pub(super) last_update: Option<i64>,
-    /// It says that nothing changed since the time that was asked for.
+    /// Nothing changed since the time in the request.
     pub(super) is_unchanged: bool,
 }
 
@@ -51,9 +51,9 @@ struct Fault {
 }
 
 impl Fault {
-    fn says(&self, number: i64, text: &str) -> bool {
+    fn matches(&self, number: i64, text: &str) -> bool {
         self.error_number.0 == Some(number)
-            || [&self.error, &self.description].iter().any(|told| told.0.contains(text))
+            || [&self.error, &self.description].iter().any(|field| field.0.contains(text))
     }
 
     fn sentence(&self) -> String {
@@ -67,35 +67,35 @@ impl Fault {
 /// Why an answer has no jobs.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wrong {
-    /// It says what went wrong: its words.
+    /// Slurm reported an error: its message.
     Refused(String),
-    /// It is no such answer.
+    /// The format is unknown.
     Shape(String),
 }
 
 impl Wrong {
-    /// As the error of whom was asked.
-    pub(super) fn of(self, whom: String) -> SchedulerError {
+    /// The error for this target.
+    pub(super) fn of(self, target: String) -> SchedulerError {
         match self {
-            Self::Refused(what) => SchedulerError::Refused { whom, what },
-            Self::Shape(what) => SchedulerError::Answer { whom, what },
+            Self::Refused(what) => SchedulerError::Refused { target, what },
+            Self::Shape(what) => SchedulerError::Answer { target, what },
         }
     }
 }
 
-/// The controller's answer.
+/// Reads the controller's answer.
 ///
 /// # Errors
-/// It is no such answer, or says only what went wrong.
+/// The format is unknown, or the answer only reports an error.
 pub(super) fn of_controller(
     bytes: &[u8],
     cluster: &ClusterId,
     refusals: &mut Refusals,
 ) -> Result<Answer, Wrong> {
-    answer(bytes, refusals, |job: job::Job, refusals| job.told(cluster, refusals))
+    answer(bytes, refusals, |job: job::Job, refusals| job.parse(cluster, refusals))
 }
 
-/// The accounting's answer.
+/// Reads the accounting's answer.
 ///
 /// # Errors
 /// As [`of_controller`].
@@ -104,19 +104,19 @@ pub(super) fn of_accounting(
     cluster: &ClusterId,
     refusals: &mut Refusals,
 ) -> Result<Answer, Wrong> {
-    answer(bytes, refusals, |job: account::Job, refusals| job.told(cluster, refusals))
+    answer(bytes, refusals, |job: accounting::Job, refusals| job.parse(cluster, refusals))
 }
 
 fn answer<T: DeserializeOwned + Default>(
     bytes: &[u8],
     refusals: &mut Refusals,
-    told: impl Fn(T, &mut Refusals) -> Option<AnsweredJob>,
+    parse: impl Fn(T, &mut Refusals) -> Option<ParsedJob>,
 ) -> Result<Answer, Wrong> {
     let whole: Whole<T> =
         serde_json::from_slice(bytes).map_err(|error| Wrong::Shape(error.to_string()))?;
     let faults = || whole.errors.0.iter().chain(&whole.warnings.0);
-    let is_unchanged = faults().any(|fault| fault.says(NO_CHANGE, "No change in data"));
-    let is_empty = faults().any(|fault| fault.says(EMPTY_RESULT, "Nothing found"));
+    let is_unchanged = faults().any(|fault| fault.matches(NO_CHANGE, "No change in data"));
+    let is_empty = faults().any(|fault| fault.matches(EMPTY_RESULT, "Nothing found"));
     let last_update = whole.last_update.positive();
     let mut answer = Answer { jobs: Vec::new(), last_update, is_unchanged };
     if is_unchanged || is_empty {
@@ -132,6 +132,6 @@ fn answer<T: DeserializeOwned + Default>(
         (_, Some(fault)) => return Err(Wrong::Refused(fault)),
         (None, None) => return Err(Wrong::Shape("it has no `jobs`".to_owned())),
     };
-    answer.jobs = jobs.into_iter().filter_map(|job| told(job.0, refusals)).collect();
+    answer.jobs = jobs.into_iter().filter_map(|job| parse(job.0, refusals)).collect();
     Ok(answer)
 }

@@ -1,5 +1,5 @@
-//! Slurm's programs: each is run without a shell, with a clean environment and a limit to its time and its
-//! output. A client of a controller that is down waits 25 s by itself.
+//! Runs Slurm's programs without a shell, with a clean environment and limits on time and output.
+//! A client waits 25 s by itself if the controller is down.
 
 use crate::SchedulerError;
 use std::path::PathBuf;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// Where Slurm's programs are looked for, where no folder is given.
+/// Folders searched for Slurm's programs if none is configured.
 const PATH: &str = "/usr/bin:/usr/local/bin:/bin:/opt/slurm/bin:/usr/local/slurm/bin";
-/// Most bytes of an error's words.
+/// Most bytes of an error message.
 const WORDS_BYTES_MAX: u64 = 64 << 10;
 
-/// Which programs, and how they are run.
+/// Location of the programs and their configuration.
 #[derive(Clone, Debug)]
 pub struct SlurmCommands {
-    /// Folder of `squeue`, `sacct` and `scontrol`; `None`: where programs usually are.
+    /// Folder of `squeue`, `sacct` and `scontrol`; `None`: the usual folders.
     pub folder: Option<PathBuf>,
-    /// Slurm's own configuration, for `SLURM_CONF`; `None`: where Slurm has it.
+    /// Slurm's own configuration, for `SLURM_CONF`; `None`: Slurm's default.
     pub conf: Option<PathBuf>,
 }
 
-/// Why a program gave nothing.
+/// Why a program returned nothing.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It does not know what it was asked for.
+    /// It does not support an argument.
     Unknown(SchedulerError),
     Other(SchedulerError),
 }
@@ -39,7 +39,7 @@ impl Failure {
 }
 
 impl SlurmCommands {
-    /// What a program writes.
+    /// Runs a program and returns its output.
     pub(super) async fn run(
         &self,
         program: &str,
@@ -48,10 +48,10 @@ impl SlurmCommands {
         bytes_max: u64,
     ) -> Result<Vec<u8>, Failure> {
         let path = self.folder.as_ref().map_or(program.into(), |folder| folder.join(program));
-        let whom = path.display().to_string();
+        let target = path.display().to_string();
         let mut command = Command::new(&path);
         command.args(arguments).env_clear().env("PATH", PATH).current_dir("/");
-        // Text has its times in the zone of the program.
+        // Text output uses the program's time zone.
         command.env("TZ", "UTC").env("LC_ALL", "C");
         if let Some(conf) = &self.conf {
             command.env("SLURM_CONF", conf);
@@ -59,7 +59,7 @@ impl SlurmCommands {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().map_err(|error| {
             Failure::Other(SchedulerError::Unreachable {
-                whom: whom.clone(),
+                target: target.clone(),
                 what: error.to_string(),
             })
         })?;
@@ -67,39 +67,39 @@ impl SlurmCommands {
         let reading = async { tokio::join!(read(out, bytes_max), read(errors, WORDS_BYTES_MAX)) };
         let running = tokio::time::timeout(time_max, async {
             let (out, words) = reading.await;
-            // Who wrote too much may be waiting for somebody to read it.
+            // A program beyond the output limit may block on its pipe; do not wait for its end.
             let is_short = matches!(&out, Ok((_, true)));
             let status = if is_short { Some(child.wait().await) } else { None };
             (out, words, status)
         });
         let Ok((out, words, status)) = running.await else {
             end(&mut child, program).await;
-            return Err(Failure::Other(SchedulerError::Silent { whom, time: time_max }));
+            return Err(Failure::Other(SchedulerError::Silent { target, time: time_max }));
         };
-        let broken = |what: String| SchedulerError::Unreachable { whom: whom.clone(), what };
+        let broken = |what: String| SchedulerError::Unreachable { target: target.clone(), what };
         let (out, _) = out.map_err(|error| Failure::Other(broken(error.to_string())))?;
         let Some(status) = status else {
             end(&mut child, program).await;
             let what = format!("more than {bytes_max} bytes");
-            return Err(Failure::Other(SchedulerError::Answer { whom, what }));
+            return Err(Failure::Other(SchedulerError::Answer { target, what }));
         };
         let status = status.map_err(|error| Failure::Other(broken(error.to_string())))?;
         if status.success() {
             return Ok(out);
         }
         let words = words.map(|(words, _)| words).unwrap_or_default();
-        Err(refused(whom, &words, &status.to_string()))
+        Err(refused(target, &words, &status.to_string()))
     }
 }
 
-/// Ends a program that is not waited for any longer, and reaps it.
+/// Kills and reaps a program.
 async fn end(child: &mut tokio::process::Child, program: &str) {
     if let Err(error) = child.kill().await {
-        log::warn!("{program} could not be ended: {error}");
+        log::warn!("{program} cannot be killed: {error}");
     }
 }
 
-/// All that comes, and whether that is all: what is beyond the limit is not read.
+/// Reads the stream up to the limit. Also returns whether that is all.
 async fn read(
     stream: Option<impl AsyncRead + Unpin>,
     bytes_max: u64,
@@ -111,13 +111,13 @@ async fn read(
     Ok((bytes, is_short))
 }
 
-fn refused(whom: String, words: &[u8], status: &str) -> Failure {
+fn refused(target: String, words: &[u8], status: &str) -> Failure {
     let words = String::from_utf8_lossy(words);
     let is_unknown = ["unrecognized option", "invalid option", "json", "serializer"]
         .iter()
         .any(|word| words.to_lowercase().contains(word));
     let what: String = words.trim().lines().last().unwrap_or(status).chars().take(300).collect();
     let what = if what.is_empty() { status.to_owned() } else { what };
-    let error = SchedulerError::Refused { whom, what };
+    let error = SchedulerError::Refused { target, what };
     if is_unknown { Failure::Unknown(error) } else { Failure::Other(error) }
 }

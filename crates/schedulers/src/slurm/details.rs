@@ -1,20 +1,21 @@
-//! Which cores and accelerators a job has on each node: `scontrol show job --details --oneliner`, since no
-//! JSON of Slurm's tells the cores.
+//! The cores and accelerators of a job on each node, from `scontrol show job --details --oneliner`: Slurm's
+//! JSON lacks the cores.
 //!
 //! ```text
-//! JobId=5 JobName=multi … JOB_GRES=gpu:tesla:4   Nodes=n1 CPU_IDs=0 Mem=300 GRES=gpu:tesla:1(IDX:0)   Nodes=n[2-4] CPU_IDs=1 …
+//! JobId=5 JobName=multi … JOB_GRES=gpu:tesla:4   Nodes=n1 CPU_IDs=0 Mem=300 GRES=gpu:tesla:1(IDX:0)
+//! Nodes=n[2-4] CPU_IDs=1 …
 //! ```
 //!
-//! `CPU_IDs` are Slurm's own numbers, which count socket by socket; the kernel's may be others.
+//! `CPU_IDs` are Slurm's own numbers, counted socket by socket; the kernel's may differ.
 
 use super::job::share;
-use super::told::{Refusals, devices};
+use super::parsed_job::{Refusals, devices};
 use super::tres;
 use jobs::NodeShare;
 use std::collections::HashMap;
 
-/// What runs on which node with what, by the job's number. A number that is told twice is not believed:
-/// users write names and comments that reach here, line breaks included.
+/// The node shares of each job, by job ID. An ID that appears twice is ignored.
+/// Users can forge lines: names and comments reach this text, line breaks included.
 pub(super) fn read(text: &str, refusals: &mut Refusals) -> HashMap<i64, Vec<NodeShare>> {
     let mut all: HashMap<i64, Option<Vec<NodeShare>>> = HashMap::new();
     for line in text.lines() {
@@ -26,17 +27,17 @@ pub(super) fn read(text: &str, refusals: &mut Refusals) -> HashMap<i64, Vec<Node
         });
         all.entry(id).and_modify(|twice| *twice = None).or_insert(Some(shares));
     }
-    let is_told = |(id, shares): (i64, Option<Vec<NodeShare>>)| match shares {
+    let is_unique = |(id, shares): (i64, Option<Vec<NodeShare>>)| match shares {
         Some(shares) => Some((id, shares)).filter(|(_, shares)| !shares.is_empty()),
         None => {
-            refusals.add(format!("job {id}: scontrol tells it twice, so its cores are left out"));
+            refusals.add(format!("job {id}: scontrol lists it twice; its cores are ignored"));
             None
         }
     };
-    all.into_iter().filter_map(is_told).collect()
+    all.into_iter().filter_map(is_unique).collect()
 }
 
-/// The nodes of one job: each `Nodes=` with the three fields behind it.
+/// The nodes of one job: each `Nodes=` with the three fields after it.
 fn line_shares(line: &str) -> Result<Vec<NodeShare>, String> {
     let mut shares = Vec::new();
     for group in line.split("   Nodes=").skip(1) {
@@ -87,13 +88,13 @@ mod tests {
                 ("n4", "1", Some(1), "0", memory),
             ]
         );
-        assert!(!all.contains_key(&8), "a job that waits has no node");
+        assert!(!all.contains_key(&8), "a waiting job has no node");
         assert_eq!(refusals.done(), Vec::<String>::new());
     }
 
-    /// A name with a line break in it cannot give another's job cores.
+    /// A line break in a name cannot give cores to another's job.
     #[test]
-    fn a_job_that_is_told_twice_is_not_believed() {
+    fn a_job_listed_twice_is_ignored() {
         let spoof = "JobId=5 x   Nodes=n9 CPU_IDs=7 Mem=1 GRES= y";
         let mut refusals = Refusals::default();
         let all = read(&format!("{RECORDED}\n{spoof}"), &mut refusals);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_read() {
+    fn every_truncated_text_is_read() {
         for (end, _) in RECORDED.char_indices() {
             read(RECORDED.get(..end).unwrap(), &mut Refusals::default());
         }

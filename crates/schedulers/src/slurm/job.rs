@@ -1,13 +1,13 @@
-//! The controller's jobs as JSON: `squeue --json` and `GET /slurm/vX/jobs`, which are the same.
+//! The controller's jobs as JSON: `squeue --json` and `GET /slurm/vX/jobs`, which have the same format.
 
 use super::json::{List, Number, Object, Text, Words};
-use super::told::{AnsweredJob, Exit, Part, Refusals, cut, devices, instant, key, types};
+use super::parsed_job::{Exit, ParsedJob, Part, Refusals, cut, devices, instant, key, types};
 use super::{state, tres};
 use jobs::{NodeShare, Record, Resources};
 use model::ClusterId;
 use serde::Deserialize;
 
-/// A job; each field that a version lacks is missing.
+/// A job; fields that a version lacks are missing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Job {
@@ -41,7 +41,7 @@ pub(super) struct Job {
 struct JobResources {
     /// v0.0.37 to v0.0.39.
     allocated_nodes: List<Node>,
-    /// From v0.0.40; a text before.
+    /// An object from v0.0.40; a text before.
     nodes: Object<Nodes>,
 }
 
@@ -75,20 +75,20 @@ struct Memory {
 }
 
 impl Job {
-    /// What the registry keeps of it.
-    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<AnsweredJob> {
+    /// The parts that the registry stores.
+    pub(super) fn parse(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<ParsedJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
-            refusals.add("a job of the controller has no number".to_owned());
+            refusals.add("a job of the controller has no ID".to_owned());
             return None;
         };
         let id = key.id;
         let words = self.job_state.0.iter().map(|word| &**word);
         let Some((state, state_word)) = state::state(words) else {
-            refusals.add(format!("job {id}: state {:?} is not known", self.job_state.0));
+            refusals.add(format!("job {id}: unknown state {:?}", self.job_state.0));
             return None;
         };
         let Some(submit) = instant(self.submit_time) else {
-            refusals.add(format!("job {id}: no time of submission"));
+            refusals.add(format!("job {id}: submission time missing"));
             return None;
         };
         let nodes = self.shares().unwrap_or_else(|error| {
@@ -97,9 +97,9 @@ impl Job {
         });
         let is_over = state.is_over();
         let has_started = state::has_started(state, !nodes.is_empty());
-        // Before a job starts this is when Slurm means to start it.
+        // Before a job starts, this is Slurm's planned start.
         let start = instant(self.start_time).filter(|_| has_started);
-        // While it runs this is when its time is up.
+        // While a job runs, this is the end of its time limit.
         let stop = instant(self.end_time).filter(|_| is_over);
         let part =
             Part::of(self.array_job_id, self.array_task_id, self.het_job_id, self.het_job_offset);
@@ -128,10 +128,10 @@ impl Job {
             nodes,
             steps: Vec::new(),
         };
-        Some(AnsweredJob { record, whose: self.cluster.0 })
+        Some(ParsedJob { record, cluster_name: self.cluster.0 })
     }
 
-    /// Each node with what the job has of it, as far as it is told: all of it while the job runs.
+    /// The job's share of each node. The controller reports all of it while the job runs.
     fn shares(&self) -> Result<Vec<NodeShare>, String> {
         let devices = devices(&self.nodes.0)?;
         let resources = &self.job_resources.0;
@@ -143,7 +143,7 @@ impl Job {
                 (share.gpus, share.gpu_list) = tres::gpus(gres);
             }
             let detail = details.iter().find_map(|list| {
-                // In the order of the list, and looked for where it is not.
+                // Usually in the order of the list; otherwise search for the node.
                 list.0.get(at).filter(|node| node.is_of(share)).or_else(|| {
                     let is_short = list.0.len() <= SEARCHED_MAX;
                     list.0.iter().filter(|_| is_short).find(|node| node.is_of(share))
@@ -161,7 +161,7 @@ impl Job {
     }
 }
 
-/// Nodes of a job among which one is looked for that is not in its place.
+/// Most nodes of a job among which a node out of order is searched.
 const SEARCHED_MAX: usize = 1000;
 
 impl Node {
@@ -171,7 +171,7 @@ impl Node {
     }
 }
 
-/// A node of which nothing more is told.
+/// A node without further data.
 pub(super) fn share(device: model::DeviceId) -> NodeShare {
     NodeShare {
         device,
@@ -183,8 +183,8 @@ pub(super) fn share(device: model::DeviceId) -> NodeShare {
     }
 }
 
-/// What was given, as what was used: Slurm gives the whole of it to one job. Memory is another thing: what
-/// was used of it is told by the accounting alone.
+/// The allocated resources as used ones: Slurm allocates them exclusively to one job.
+/// Memory is an exception: only the accounting reports how much was used.
 pub(super) fn used(
     given: Resources,
     start: Option<model::Timestamp>,

@@ -1,7 +1,7 @@
-//! Values of Slurm's JSON, whose shapes differ from version to version: a time limit is `60`, `null`, or
-//! `{"set": true, "infinite": false, "number": 60}`; a state is `"RUNNING"` or `["RUNNING"]`. Each type here
-//! takes every shape, and what it cannot use is the same as nothing: a field that changed is missing, and
-//! does not cost the job.
+//! Values of Slurm's JSON. Shapes differ by version: a time limit is `60`, `null`, or `{"set": true,
+//! "infinite": false, "number": 60}`; a state is `"RUNNING"` or `["RUNNING"]`.
+//! Each type here accepts every shape and treats unusable ones as missing. A changed field is then missing,
+//! and the job is still read.
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -9,7 +9,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What `NO_VAL` and `INFINITE` of `slurm.h` begin at: 32-bit numbers from here are no numbers.
+/// Start of the range of `NO_VAL` and `INFINITE` of `slurm.h`: 32-bit numbers from here are not numbers.
 const NO_VALUE_MIN: i64 = 0xffff_fffe;
 
 /// A whole number, if there is one.
@@ -17,12 +17,12 @@ const NO_VALUE_MIN: i64 = 0xffff_fffe;
 pub(super) struct Number(pub(super) Option<i64>);
 
 impl Number {
-    /// A number that is told, and above 0: an identity, an instant.
+    /// A number above 0: an ID, a time.
     pub(super) fn positive(self) -> Option<i64> {
         self.below_no_value().filter(|number| *number > 0)
     }
 
-    /// A number from 0 that is none of Slurm's words for no number.
+    /// A number from 0 up to Slurm's special values.
     pub(super) fn below_no_value(self) -> Option<i64> {
         self.0.filter(|number| (0..NO_VALUE_MIN).contains(number))
     }
@@ -33,12 +33,12 @@ impl Number {
     }
 }
 
-/// A text; empty where there is none.
+/// A text; empty if missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Text(pub(super) Box<str>);
 
 impl Text {
-    /// The text, if it says anything.
+    /// The text, if not empty.
     pub(super) fn some(&self) -> Option<Box<str>> {
         Some(self.0.trim()).filter(|text| !text.is_empty()).map(Into::into)
     }
@@ -58,11 +58,11 @@ impl<T> Default for List<T> {
     }
 }
 
-/// An object; all of its fields missing where there is none.
+/// An object; all fields missing if it is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Object<T>(pub(super) T);
 
-/// The shapes that a type takes nothing of.
+/// The shapes that a type ignores.
 macro_rules! ignored {
     ($($name:ident: $type:ty),*) => {
         $(fn $name<E>(self, _: $type) -> Result<Self::Value, E> {
@@ -79,7 +79,7 @@ macro_rules! ignored {
 
 pub(super) use ignored;
 
-/// Passes over what is left of an array.
+/// Skips the rest of an array.
 pub(super) fn skip_all<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<(), A::Error> {
     while seq.next_element::<IgnoredAny>()?.is_some() {}
     Ok(())
@@ -98,7 +98,7 @@ struct Wrapped {
     number: Option<f64>,
 }
 
-/// A fraction cut off, if it is a number that 64 bits hold exactly.
+/// The number without its fraction, if 64 bits hold it exactly.
 fn whole(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "below 2^53, where doubles are exact")]

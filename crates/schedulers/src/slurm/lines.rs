@@ -1,14 +1,14 @@
-//! Slurm's text, for programs without JSON: `squeue --format` and `sacct --parsable2`, each with separators
-//! that no user can know, since names and comments may hold anything else.
+//! Slurm's text output, for programs without JSON: `squeue --format` and `sacct --parsable2`.
+//! The separators are random, because names and comments may contain any text.
 
 use super::job::{share, used};
-use super::told::{AnsweredJob, Exit, Part, Refusals, STEPS_MAX, cut, devices, key, types};
+use super::parsed_job::{Exit, ParsedJob, Part, Refusals, STEPS_MAX, cut, devices, key, types};
 use super::{state, tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState, Timestamp};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// What stands before each job and between its fields.
+/// The separators before each job and between its fields.
 #[derive(Debug)]
 pub(super) struct Marks {
     record: String,
@@ -16,7 +16,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Marks of this process's own, from the seed of its hash tables.
+    /// Random separators of this process, from the seed of its hash tables.
     pub(super) fn random() -> Self {
         let secret = RandomState::new().build_hasher().finish();
         Self { record: format!("|R{secret:x}|"), field: format!("|F{secret:x}|") }
@@ -27,8 +27,8 @@ impl Marks {
         Self { record: "|R|".to_owned(), field: "|F|".to_owned() }
     }
 
-    /// squeue's format: number, spelling, state, user, uid, account, partition, submission, start, end,
-    /// nodes, how many nodes and cpus, limit, accelerators, name, comment.
+    /// squeue's format: ID, spelling, state, user, uid, account, partition, submission, start, end, nodes,
+    /// number of nodes and cpus, limit, accelerators, name, comment.
     pub(super) fn squeue_format(&self) -> String {
         let fields = [
             "%A", "%i", "%T", "%u", "%U", "%a", "%P", "%V", "%S", "%e", "%N", "%D", "%C", "%l",
@@ -43,8 +43,7 @@ impl Marks {
     }
 }
 
-/// sacct's fields; the last two hold nothing that a user wrote, so that a line break ends a record only
-/// where it is whole.
+/// sacct's fields. The last two hold no user text, so a line break after them ends a record.
 pub(super) const SACCT_FIELDS: &str = "JobName,Comment,JobIDRaw,JobID,Cluster,User,UID,Account,\
     Partition,Submit,Start,End,TimelimitRaw,NodeList,ReqTRES,AllocTRES,ExitCode,TotalCPU,MaxRSS,State";
 const SACCT_COUNT: usize = 20;
@@ -55,18 +54,18 @@ pub(super) fn of_squeue(
     marks: &Marks,
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Vec<AnsweredJob> {
+) -> Vec<ParsedJob> {
     let records = text.split(marks.record.as_str()).filter(|record| !record.trim().is_empty());
     records
         .filter_map(|record| {
             let fields: Vec<&str> = record.trim_end_matches('\n').split(&marks.field).collect();
-            let told = squeue_job(&fields, cluster);
-            told.map_err(|what| refusals.add(what)).ok()
+            let job = squeue_job(&fields, cluster);
+            job.map_err(|what| refusals.add(what)).ok()
         })
         .collect()
 }
 
-fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String> {
+fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> {
     let [
         id,
         spelling,
@@ -95,14 +94,14 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, Strin
     let requested = Resources {
         nodes: node_count.parse().ok(),
         cpus: cpus.parse().ok(),
-        gpus: asked_gpus(gres, node_count),
+        gpus: requested_gpus(gres, node_count),
         wall_seconds: limit_seconds(limit),
         ..Resources::default()
     };
     let given = Resources { nodes: requested.nodes, cpus: requested.cpus, ..Resources::default() };
     let given = if start.is_some() { given } else { Resources::default() };
     let part = Part::spelled(spelling);
-    Ok(AnsweredJob {
+    Ok(ParsedJob {
         record: Record {
             spelling: part.spelling,
             part_of: part.of,
@@ -119,23 +118,23 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, Strin
             used: used(given, start, stop),
             ..head.record()
         },
-        whose: Box::default(),
+        cluster_name: Box::default(),
     })
 }
 
-/// The jobs of sacct's text, the steps of each behind it.
+/// The jobs of sacct's text, each followed by its steps.
 pub(super) fn of_sacct(
     text: &str,
     marks: &Marks,
     cluster: &ClusterId,
     refusals: &mut Refusals,
-) -> Vec<AnsweredJob> {
-    let mut all: Vec<AnsweredJob> = Vec::new();
+) -> Vec<ParsedJob> {
+    let mut all: Vec<ParsedJob> = Vec::new();
     for line in whole_lines(text, &marks.field) {
         let fields: Vec<&str> = line.split(marks.field.as_str()).collect();
         let id = fields.get(2).copied().unwrap_or_default();
         let read = match id.split_once('.') {
-            None => sacct_job(&fields, cluster).map(|told| all.push(told)),
+            None => sacct_job(&fields, cluster).map(|job| all.push(job)),
             Some((job, step)) => sacct_step(&fields, job, step, all.last_mut()),
         };
         if let Err(what) = read {
@@ -145,7 +144,7 @@ pub(super) fn of_sacct(
     all
 }
 
-/// Lines with as many separators as a record has; a break within a field is part of the record.
+/// Joins lines until a record has all its separators: a line break within a field belongs to the record.
 fn whole_lines<'a>(text: &'a str, field: &str) -> Vec<&'a str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     let mut from = 0;
@@ -165,13 +164,13 @@ fn whole_lines<'a>(text: &'a str, field: &str) -> Vec<&'a str> {
     lines
 }
 
-fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String> {
+fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> {
     let [
         name,
         comment,
         id,
         spelling,
-        whose,
+        cluster_name,
         user,
         uid,
         account,
@@ -201,7 +200,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String
     let minutes: Option<u32> = limit.parse().ok();
     let part = Part::spelled(spelling);
     let cpu_seconds = cpu_seconds(cpu);
-    Ok(AnsweredJob {
+    Ok(ParsedJob {
         record: Record {
             spelling: part.spelling,
             part_of: part.of,
@@ -222,7 +221,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<AnsweredJob, String
             used: Resources { cpu_seconds, ..used(tres::of_text(given), start, stop) },
             ..head.record()
         },
-        whose: whose.into(),
+        cluster_name: cluster_name.into(),
     })
 }
 
@@ -231,9 +230,9 @@ fn sacct_step(
     fields: &[&str],
     job: &str,
     step: &str,
-    told: Option<&mut AnsweredJob>,
+    job_before: Option<&mut ParsedJob>,
 ) -> Result<(), String> {
-    let record = told.map(|told| &mut told.record);
+    let record = job_before.map(|job| &mut job.record);
     let Some(record) = record.filter(|record| record.key.id.to_string() == job) else {
         return Err(format!("sacct wrote step {step} of job {job} without the job"));
     };
@@ -243,7 +242,7 @@ fn sacct_step(
     let memory = memory.parse::<u64>().ok().or_else(|| tres::memory(memory));
     record.used.memory_bytes = record.used.memory_bytes.max(memory);
     if record.steps.len() == STEPS_MAX {
-        return Err(format!("job {job}: {STEPS_MAX} of its steps are kept"));
+        return Err(format!("job {job}: it has more steps; the first {STEPS_MAX} are kept"));
     }
     let state = state::state([word]);
     let is_over = state.as_ref().is_some_and(|(state, _)| state.is_over());
@@ -258,7 +257,7 @@ fn sacct_step(
     Ok(())
 }
 
-/// What both texts tell of a job in the same way.
+/// The fields that both texts write in the same way.
 struct Head {
     key: model::JobKey,
     state: JobState,
@@ -276,11 +275,10 @@ impl Head {
         cluster: &ClusterId,
     ) -> Result<Self, String> {
         let short: String = id.chars().take(20).collect();
-        let key = key(cluster, id.parse().ok()).ok_or(format!("`{short}` is no job's number"))?;
-        let (state, word) =
-            state::state([word]).ok_or(format!("job {id}: its state is not known"))?;
+        let key = key(cluster, id.parse().ok()).ok_or(format!("`{short}` is not a job ID"))?;
+        let (state, word) = state::state([word]).ok_or(format!("job {id}: unknown state"))?;
         let submit = moment(submit);
-        let submit = submit.ok_or(format!("job {id}: no time of submission"))?;
+        let submit = submit.ok_or(format!("job {id}: submission time missing"))?;
         let nodes = devices(nodes).map_err(|error| format!("job {id}: its nodes: {error}"))?;
         Ok(Self { key, state, word, submit, nodes })
     }
@@ -300,17 +298,17 @@ impl Head {
 
 fn some(text: &str) -> Option<Box<str>> {
     let text = text.trim();
-    let is_told = !matches!(text, "" | "(null)" | "N/A");
-    is_told.then(|| cut(text.into()))
+    let is_set = !matches!(text, "" | "(null)" | "N/A");
+    is_set.then(|| cut(text.into()))
 }
 
 /// `2026-11-21T12:33:59`: the programs run with `TZ=UTC`.
 fn moment(text: &str) -> Option<Timestamp> {
-    // A number alone would be seconds.
+    // A bare number would be seconds.
     text.contains('T').then(|| Timestamp::parse(text).ok())?
 }
 
-/// `1-02:00:00`, `5:00`: days, hours, minutes, seconds; what is left out is left out in front.
+/// `1-02:00:00`, `5:00`: days, hours, minutes, seconds; leading parts may be missing.
 fn limit_seconds(text: &str) -> Option<f64> {
     let (days, clock) = text.split_once('-').map_or((None, text), |(d, rest)| (Some(d), rest));
     let mut seconds = 0.0;
@@ -321,7 +319,7 @@ fn limit_seconds(text: &str) -> Option<f64> {
     Some(seconds + f64::from(days) * 86_400.0)
 }
 
-/// `1-02:00:00`, `00:01.928`: as [`limit_seconds`], the seconds perhaps with a fraction.
+/// `1-02:00:00`, `00:01.928`: as [`limit_seconds`], with an optional fraction of a second.
 fn cpu_seconds(text: &str) -> Option<f64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
@@ -330,11 +328,11 @@ fn cpu_seconds(text: &str) -> Option<f64> {
 }
 
 /// `gres:gpu:1` or `gres/gpu:tesla:2` of each node.
-fn asked_gpus(gres: &str, nodes: &str) -> Option<u32> {
+fn requested_gpus(gres: &str, nodes: &str) -> Option<u32> {
     let gres = gres.strip_prefix("gres").and_then(|rest| rest.strip_prefix([':', '/']))?;
     let mut fields = gres.split(':');
     let is_gpu = fields.next() == Some("gpu");
-    // A type alone asks for one.
+    // A type without a count requests one.
     let count = fields.next_back().map_or(Some(1), |count| count.parse().ok()).unwrap_or(1_u32);
     let nodes: u32 = nodes.parse().ok()?;
     count.checked_mul(nodes).filter(|_| is_gpu)

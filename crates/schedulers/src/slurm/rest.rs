@@ -1,4 +1,4 @@
-//! `slurmrestd`: HTTP/1.1 over a unix socket or TCP, one connection for each call.
+//! `slurmrestd`: HTTP/1.1 over a unix socket or TCP, one connection per call.
 
 use crate::SchedulerError;
 use bytes::Bytes;
@@ -15,28 +15,28 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
-/// Longest token, with room to spare: that of a JWT is some hundred bytes.
+/// Longest token, generously: a JWT has some hundred bytes.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
-/// Versions of slurmrestd's paths that are tried where it does not list its own, newest first.
+/// Versions of slurmrestd's paths to try, newest first, if it does not list its own.
 const VERSIONS: std::ops::RangeInclusive<u32> = 37..=46;
 
-/// Where slurmrestd is.
+/// The address of slurmrestd.
 #[derive(Clone, Debug)]
 pub enum RestAddress {
-    /// A socket of this machine.
+    /// A unix socket.
     Unix(PathBuf),
-    /// `host:port`. It speaks no TLS: a token is for loopback, or for a network that is trusted.
+    /// `host:port`, without TLS: use a token on loopback or on a trusted network only.
     Tcp(String),
 }
 
-/// slurmrestd, and who asks it.
+/// slurmrestd with the credentials for it.
 #[derive(Clone, Debug)]
 pub struct SlurmRest {
-    /// Where it is.
+    /// Its address.
     pub address: RestAddress,
-    /// In whose name is asked (`X-SLURM-USER-NAME`), where a token is given.
+    /// User name for `X-SLURM-USER-NAME`, sent together with a token.
     pub user: Option<String>,
-    /// File with the token (`X-SLURM-USER-TOKEN`): its first line, read anew for each call, since tokens end.
+    /// File with the token (`X-SLURM-USER-TOKEN`) in its first line. Each call reads it again, since tokens expire.
     pub token_file: Option<PathBuf>,
 }
 
@@ -45,17 +45,17 @@ pub struct SlurmRest {
 pub(super) struct Paths {
     /// The controller's jobs.
     pub(super) jobs: String,
-    /// The accounting's; empty where slurmrestd has none.
+    /// The accounting's jobs; empty if slurmrestd has none.
     pub(super) accounting: String,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum Reply {
     Body(Bytes),
-    /// Nothing changed since the time that was asked for.
+    /// Nothing changed since the time in the request.
     Unchanged,
-    /// There is no such path.
+    /// The path does not exist.
     NoPath,
 }
 
@@ -66,15 +66,15 @@ struct Listing {
 }
 
 impl SlurmRest {
-    /// What errors call it.
-    pub(super) fn whom(&self) -> String {
+    /// The name in errors.
+    pub(super) fn target(&self) -> String {
         match &self.address {
             RestAddress::Unix(path) => format!("slurmrestd at {}", path.display()),
             RestAddress::Tcp(address) => format!("slurmrestd at {address}"),
         }
     }
 
-    /// The newest paths that it has, and how many calls that took.
+    /// The newest paths that it has, and the number of calls to find them.
     pub(super) async fn paths(
         &self,
         time_max: Duration,
@@ -90,7 +90,7 @@ impl SlurmRest {
                 return Ok((paths, calls));
             }
         }
-        // It does not list them: some sites close that path.
+        // It does not list its paths: some sites close that path.
         for version in VERSIONS.rev() {
             calls += 1;
             let ping = format!("/slurm/v0.0.{version}/ping");
@@ -101,10 +101,10 @@ impl SlurmRest {
             }
         }
         let what = format!("it has no jobs of version v0.0.{} or later", VERSIONS.start());
-        Err(SchedulerError::Answer { whom: self.whom(), what })
+        Err(SchedulerError::Answer { target: self.target(), what })
     }
 
-    /// Asks for a path.
+    /// Gets a path.
     pub(super) async fn get(
         &self,
         path: &str,
@@ -123,7 +123,7 @@ impl SlurmRest {
                 }
             }
         };
-        let silent = |_| SchedulerError::Silent { whom: self.whom(), time: time_max };
+        let silent = |_| SchedulerError::Silent { target: self.target(), time: time_max };
         tokio::time::timeout(time_max, call).await.map_err(silent)?
     }
 
@@ -136,7 +136,7 @@ impl SlurmRest {
         let request = self.request(path)?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
-        // Ended with this call, whatever becomes of it.
+        // Aborted when this call ends, in any case.
         let mut task = JoinSet::new();
         task.spawn(connection);
         let answer = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
@@ -146,7 +146,7 @@ impl SlurmRest {
         let body = body.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 let what = format!("more than {bytes_max} bytes");
-                return SchedulerError::Answer { whom: self.whom(), what };
+                return SchedulerError::Answer { target: self.target(), what };
             }
             self.broken(&*error)
         })?;
@@ -157,13 +157,13 @@ impl SlurmRest {
         match status {
             StatusCode::NOT_MODIFIED => Ok(Reply::Unchanged),
             StatusCode::NOT_FOUND => Ok(Reply::NoPath),
-            // Slurm says what is wrong in JSON, with 500.
+            // Slurm reports errors as JSON, with status 500.
             status if status.is_success() || body.first() == Some(&b'{') => Ok(Reply::Body(body)),
             status => {
                 let words: String =
                     String::from_utf8_lossy(&body).trim().chars().take(300).collect();
                 let what = format!("{status}: {words}");
-                Err(SchedulerError::Refused { whom: self.whom(), what })
+                Err(SchedulerError::Refused { target: self.target(), what })
             }
         }
     }
@@ -177,7 +177,7 @@ impl SlurmRest {
             Request::get(path).header("host", host).header("accept", "application/json");
         if let Some(file) = &self.token_file {
             let token = read_token(file).map_err(|error| SchedulerError::Unreachable {
-                whom: self.whom(),
+                target: self.target(),
                 what: format!("the token in {}: {error}", file.display()),
             })?;
             request = request.header("x-slurm-user-token", token);
@@ -194,7 +194,7 @@ impl SlurmRest {
         if let Some(cause) = error.source() {
             what = format!("{what}: {cause}");
         }
-        SchedulerError::Unreachable { whom: self.whom(), what }
+        SchedulerError::Unreachable { target: self.target(), what }
     }
 }
 
@@ -202,11 +202,11 @@ fn read_token(file: &std::path::Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
     let line = text.lines().next().unwrap_or_default().trim();
-    // As `scontrol token` prints it.
+    // The output format of `scontrol token`.
     Ok(line.strip_prefix("SLURM_JWT=").unwrap_or(line).to_owned())
 }
 
-/// The newest version that has the controller's jobs, as its listing writes the paths.
+/// The newest version with the controller's jobs, with paths as listed.
 fn newest<'a>(listed: impl Iterator<Item = &'a str> + Clone) -> Paths {
     let version = |path: &str, service: &str| {
         let rest =
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_version_that_is_listed() {
+    fn the_newest_listed_version() {
         let text = include_str!("../../../../testdata/schedulers/slurm-22.05/openapi.json");
         let listing: Listing = serde_json::from_str(text).unwrap();
         let paths = newest(listing.paths.keys().map(String::as_str));

@@ -1,33 +1,33 @@
-//! Slurm's words for what a job is doing (`src/common/slurm_protocol_defs.c`, `job_state_string`).
+//! Slurm's job states (`src/common/slurm_protocol_defs.c`, `job_state_string`).
 
 use model::JobState;
 
-/// States in which Slurm ends a job: what is asked of the accounting.
+/// States of ended jobs: the filter of accounting queries.
 pub(super) const OVER: &str = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,RV,TO";
 
-/// The state of Slurm's words: the state itself, and what is told beside it, such as `COMPLETING`. Older
-/// versions tell one word, which is then the one beside it. `None`: a word that is not known.
+/// The state by Slurm's words, and the deciding word itself, such as `COMPLETING`. Older versions write one
+/// word. `None`: unknown word.
 pub(super) fn state<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<(JobState, Box<str>)> {
-    let mut told: Option<(JobState, &str)> = None;
+    let mut found: Option<(JobState, &str)> = None;
     for word in words {
-        // `CANCELLED by 1000` is the accounting's.
+        // The accounting writes `CANCELLED by 1000`.
         let word = word.split_whitespace().next()?;
         let state = of_word(word)?;
-        // A job whose processes are being ended is on its nodes yet; one that is queued again waits.
-        let wins = match told {
+        // A completing job still occupies its nodes; a requeued one waits.
+        let wins = match found {
             None => true,
             Some((JobState::Running, _)) => state != JobState::Running && !state.is_over(),
             Some((JobState::Waiting, _)) => false,
             Some(_) => !state.is_over(),
         };
         if wins {
-            told = Some((state, word));
+            found = Some((state, word));
         }
     }
-    told.map(|(state, word)| (state, word.into()))
+    found.map(|(state, word)| (state, word.into()))
 }
 
-/// Whether a job that the controller tells of has started: one that ended without nodes never did.
+/// Whether a job of the controller has started: one that ended without nodes never did.
 pub(super) const fn has_started(state: JobState, has_nodes: bool) -> bool {
     match state {
         JobState::Waiting => false,
@@ -70,8 +70,8 @@ mod tests {
             (&["CANCELLED by 1000"], JobState::Failed, "CANCELLED"),
             (&["COMPLETED"], JobState::Ended, "COMPLETED"),
         ] {
-            let told = state(words.iter().copied());
-            assert_eq!(told, Some((state_of, word.into())), "{words:?}");
+            let found = state(words.iter().copied());
+            assert_eq!(found, Some((state_of, word.into())), "{words:?}");
         }
         for words in [&[][..], &[""], &["DANCING"], &["RUNNING", "DANCING"]] {
             assert_eq!(state(words.iter().copied()), None, "{words:?}");

@@ -1,13 +1,13 @@
-//! Slurm's answers, recorded and documented, as the jobs that the registry gets.
+//! Slurm's recorded and documented answers, as the jobs that the registry receives.
 
 use super::answer::Wrong;
 use super::lines::{self, Marks};
-use super::{answer, known::*, *};
+use super::{answer, job_cache::*, *};
 use jobs::Resources;
 use model::JobState;
 use proptest::prelude::*;
 
-mod asked;
+mod requests;
 
 const SQUEUE: &str = include_str!("../../../../testdata/schedulers/slurm-22.05/squeue.json");
 const SQUEUE_LATER: &str =
@@ -27,27 +27,27 @@ fn cluster() -> ClusterId {
     ClusterId::new("slurm").unwrap()
 }
 
-fn controller(text: &str) -> Vec<AnsweredJob> {
+fn controller(text: &str) -> Vec<ParsedJob> {
     let mut refusals = Refusals::default();
     let answer = answer::of_controller(text.as_bytes(), &cluster(), &mut refusals).unwrap();
     assert_eq!(refusals.done(), Vec::<String>::new());
     answer.jobs
 }
 
-fn accounting(text: &str) -> Vec<AnsweredJob> {
+fn accounting(text: &str) -> Vec<ParsedJob> {
     let mut refusals = Refusals::default();
     let answer = answer::of_accounting(text.as_bytes(), &cluster(), &mut refusals).unwrap();
     assert_eq!(refusals.done(), Vec::<String>::new());
     answer.jobs
 }
 
-fn record(jobs: &[AnsweredJob], id: i64) -> &Record {
-    &jobs.iter().find(|told| told.record.key.id.get() == id).unwrap().record
+fn record(jobs: &[ParsedJob], id: i64) -> &Record {
+    &jobs.iter().find(|job| job.record.key.id.get() == id).unwrap().record
 }
 
-/// Number, spelling, state and word, start and stop from submission on, exit code, nodes.
-fn lines_of(jobs: &[AnsweredJob]) -> Vec<String> {
-    let line = |AnsweredJob { record, .. }: &AnsweredJob| {
+/// ID, spelling, state and word, start and stop relative to submission, exit code, nodes.
+fn lines_of(jobs: &[ParsedJob]) -> Vec<String> {
+    let line = |ParsedJob { record, .. }: &ParsedJob| {
         let since = |at: Option<Timestamp>| {
             at.map_or("-".to_owned(), |at| (at.since(record.submit) / 1_000_000).to_string())
         };
@@ -109,7 +109,7 @@ fn the_controllers_jobs() {
     assert_eq!(*record(&jobs, 1).types, ["monitor=perf_.*".into()]);
 }
 
-/// Of an array most waits as one record; a heterogeneous job has two.
+/// Most of an array waits as one record; a heterogeneous job has two.
 #[test]
 fn arrays_and_heterogeneous_jobs() {
     let jobs = controller(SQUEUE_LATER);
@@ -132,7 +132,7 @@ fn the_accountings_jobs() {
             "10  failed CANCELLED - 8 0 ",
             "12 4_1 ended COMPLETED 3 23 0 n1",
             "13 4_2 ended COMPLETED 3 23 0 n2",
-            // This version says 0 of a job that ended with 3, which is no answer.
+            // This version reports 0 for a job that ended with 3; the reader ignores it.
             "2  failed FAILED 0 0 - n1",
             "3  failed FAILED 0 0 137 n2",
             "4 4_3 ended COMPLETED 24 44 0 n1",
@@ -156,9 +156,9 @@ fn the_accountings_jobs() {
     assert_eq!(record(&jobs, 9).requested.wall_seconds, Some(60.0));
 }
 
-/// The same jobs by text: what both tell is the same.
+/// Both formats agree on the same jobs.
 #[test]
-fn text_says_what_json_says() {
+fn text_and_json_agree() {
     let mut refusals = Refusals::default();
     let text = lines::of_sacct(SACCT_TEXT, &Marks::recorded(), &cluster(), &mut refusals);
     let json = accounting(SACCT);
@@ -166,16 +166,15 @@ fn text_says_what_json_says() {
         lines.iter().map(|line| line.replace("FAILED 0 0 3", "FAILED 0 0 -")).collect::<Vec<_>>()
     };
     assert_eq!(with_exit(lines_of(&text)), lines_of(&json));
-    for told in &json {
-        let same = record(&text, told.record.key.id.get());
-        assert_eq!(same.requested, told.record.requested, "{}", same.key);
-        assert_eq!(same.types, told.record.types);
-        assert_eq!(same.used.memory_bytes.unwrap_or(0), told.record.used.memory_bytes.unwrap_or(0));
-        let [text, json] =
-            [same, &told.record].map(|record| record.used.cpu_seconds.unwrap_or(0.0));
-        // sacct writes thousandths, cut off.
+    for job in &json {
+        let same = record(&text, job.record.key.id.get());
+        assert_eq!(same.requested, job.record.requested, "{}", same.key);
+        assert_eq!(same.types, job.record.types);
+        assert_eq!(same.used.memory_bytes.unwrap_or(0), job.record.used.memory_bytes.unwrap_or(0));
+        let [text, json] = [same, &job.record].map(|record| record.used.cpu_seconds.unwrap_or(0.0));
+        // sacct writes thousandths, truncated.
         assert!((text - json).abs() < 0.0011, "{text} {json}");
-        assert_eq!(same.steps.len(), told.record.steps.len());
+        assert_eq!(same.steps.len(), job.record.steps.len());
     }
     let jobs = lines::of_squeue(SQUEUE_TEXT, &Marks::recorded(), &cluster(), &mut refusals);
     assert_eq!(
@@ -194,7 +193,7 @@ fn text_says_what_json_says() {
     assert_eq!(refusals.done(), Vec::<String>::new());
 }
 
-/// A name with line breaks, and with what separates fields in the recorded answers.
+/// A name with line breaks, and with the field separators of the recorded answers.
 #[test]
 fn text_with_breaks_in_names_is_read() {
     let marks = Marks::recorded();
@@ -255,9 +254,9 @@ fn answers_without_jobs() {
     assert!(read("").is_err() && read("[]").is_err() && read("{\"jobs\": 7}").is_err());
 }
 
-/// What is no job is named and left out; the others are read.
+/// An invalid job is named and skipped; the others are read.
 #[test]
-fn one_bad_job_costs_itself() {
+fn one_invalid_job_does_not_affect_others() {
     let jobs = r#"{"jobs": [null, {"job_id": 1}, {"job_id": 2, "job_state": "DANCING"},
         {"job_id": 3, "job_state": "PENDING"},
         {"job_id": 4, "job_state": "RUNNING", "submit_time": 1, "nodes": "n[1"},
@@ -270,47 +269,47 @@ fn one_bad_job_costs_itself() {
     assert!(refused[2].contains("DANCING") && refused[4].contains("bracket"), "{refused:?}");
 }
 
-/// Of one job: the controller, its cores, the accounting, and the controller once more.
+/// For one job: the controller, its cores, the accounting, and the controller once more.
 #[test]
-fn what_each_tells_is_laid_over_what_is_known() {
+fn each_report_is_merged_into_the_cached_job() {
     let now = Timestamp::from_seconds(1_795_264_700);
-    let mut known = KnownJobs::default();
-    known.begin_round();
-    let take = |known: &mut KnownJobs, jobs: Vec<AnsweredJob>, teller| -> Vec<Record> {
-        jobs.into_iter().filter_map(|told| known.take(told, teller, now)).collect()
+    let mut cache = JobCache::default();
+    cache.begin_list();
+    let take = |cache: &mut JobCache, jobs: Vec<ParsedJob>, reporter| -> Vec<Record> {
+        jobs.into_iter().filter_map(|job| cache.take(job, reporter, now)).collect()
     };
-    assert_eq!(take(&mut known, controller(SQUEUE), Teller::Controller).len(), 13);
-    assert!(known.wants_details());
+    assert_eq!(take(&mut cache, controller(SQUEUE), Reporter::Controller).len(), 13);
+    assert!(cache.wants_details());
     let scontrol = include_str!("../../../../testdata/schedulers/slurm-22.05/scontrol.txt");
     let details = details::read(scontrol, &mut Refusals::default());
-    assert_eq!(known.take_details(details).len(), 3);
-    assert!(!known.wants_details());
-    known.end_round(now);
-    assert_eq!(known.awaited(), Some(Timestamp::from_seconds(1_795_264_439)));
-    let told = take(&mut known, accounting(SACCT), Teller::Accounting);
-    let of = |id: i64| told.iter().find(|record| record.key.id.get() == id).unwrap();
-    // The accounting tells neither cores nor accelerators, and no exit code of job 2.
+    assert_eq!(cache.take_details(details).len(), 3);
+    assert!(!cache.wants_details());
+    cache.end_list(now);
+    assert_eq!(cache.awaited(), Some(Timestamp::from_seconds(1_795_264_439)));
+    let changed = take(&mut cache, accounting(SACCT), Reporter::Accounting);
+    let of = |id: i64| changed.iter().find(|record| record.key.id.get() == id).unwrap();
+    // The accounting reports neither cores nor accelerators, and no exit code of job 2.
     assert_eq!((&*of(5).nodes[1].cpu_list, &*of(5).nodes[1].gpu_list), ("1", "0"));
     assert_eq!(of(5).state, JobState::Ended);
     assert_eq!(of(2).exit_code, Some(3));
     assert_eq!(of(1).uid, Some(0));
-    // What the controller says of a job that is over and accounted changes nothing more.
-    known.begin_round();
-    assert_eq!(take(&mut known, controller(SQUEUE), Teller::Controller), []);
-    // Those that it no longer tells are known for a while, for their accounting.
-    known.begin_round();
-    known.end_round(now);
-    assert_eq!(known.len(), 13);
-    known.begin_round();
-    known.end_round(now.plus(2 * 3600 * Timestamp::SECOND));
-    assert_eq!(known.len(), 2, "two never ended, and are awaited");
-    known.begin_round();
-    known.end_round(now.plus(2 * DAY_US));
-    assert_eq!(known.len(), 0);
+    // The controller's report of a completed and accounted job changes nothing more.
+    cache.begin_list();
+    assert_eq!(take(&mut cache, controller(SQUEUE), Reporter::Controller), []);
+    // Jobs that it no longer lists stay cached for a while, for their accounting.
+    cache.begin_list();
+    cache.end_list(now);
+    assert_eq!(cache.len(), 13);
+    cache.begin_list();
+    cache.end_list(now.plus(2 * 3600 * Timestamp::SECOND));
+    assert_eq!(cache.len(), 2, "two never ended, and are awaited");
+    cache.begin_list();
+    cache.end_list(now.plus(2 * DAY_US));
+    assert_eq!(cache.len(), 0);
 }
 
 #[test]
-fn when_the_accounting_is_asked() {
+fn the_schedule_of_accounting_queries() {
     let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
     let from = at(-3 * 86_400);
     let mut accounting = Accounting::default();
@@ -319,26 +318,26 @@ fn when_the_accounting_is_asked() {
         let window = accounting.window(from, at(0), None).unwrap();
         let overlap = if day == -3 { 0 } else { 600 };
         assert_eq!(window, (at(day * 86_400 - overlap), at((day + 1) * 86_400)));
-        accounting.asked = Some(at(0));
+        accounting.last_poll = Some(at(0));
         accounting.until = Some(window.1);
     }
     assert_eq!(accounting.window(from, at(59), None), None);
     assert_eq!(accounting.window(from, at(60), None), Some((at(-600), at(60))));
-    // A job ended whose accounting is awaited.
+    // A completed job lacks its accounting.
     assert_eq!(accounting.window(from, at(9), Some(at(5))), None);
     assert_eq!(accounting.window(from, at(10), Some(at(5))), Some((at(-600), at(10))));
     assert_eq!(accounting.window(from, at(60), Some(at(-5000))), Some((at(-5000), at(60))));
-    // One that never comes is not asked for at each round.
+    // An accounting that never arrives is not queried at each round.
     assert_eq!(accounting.window(from, at(20), Some(at(-5000))), None);
     accounting.refusal = Some("x".to_owned());
     assert_eq!(accounting.window(from, at(10), Some(at(5))), None);
     assert!(accounting.window(from, at(60), Some(at(5))).is_some());
-    // A clock that was set back does not stop it.
+    // A clock that was set back does not stop the queries.
     assert!(accounting.window(from, at(-60), None).is_some());
 }
 
 #[test]
-fn every_cut_of_an_answer_is_an_error_and_no_panic() {
+fn every_truncated_answer_is_an_error_and_no_panic() {
     for text in [SQUEUE_LATER, JOBS_41] {
         let text = text.trim_end();
         for end in (0..text.len()).step_by(7) {
@@ -355,11 +354,11 @@ fn every_cut_of_an_answer_is_an_error_and_no_panic() {
 }
 
 proptest! {
-    /// Values of an answer replaced by anything else.
+    /// Replaces values of an answer by arbitrary ones.
     #[test]
-    fn no_answer_panics(place in 0_usize..200, value in "[0-9]{1,20}|\"[a-z0-9\\[\\],:-]{0,9}\"|\\[\\]|\\{\\}|null|-1") {
+    fn no_answer_panics(value_index in 0_usize..200, value in "[0-9]{1,20}|\"[a-z0-9\\[\\],:-]{0,9}\"|\\[\\]|\\{\\}|null|-1") {
         for (text, is_controller) in [(SQUEUE_LATER, true), (JOBS_41, true), (ACCOUNTING_41, false)] {
-            let Some((at, _)) = text.match_indices(": ").nth(place) else { continue };
+            let Some((at, _)) = text.match_indices(": ").nth(value_index) else { continue };
             let (before, rest) = text.split_at(at);
             let (_, after) = rest.split_at(rest.find(['\n', ',']).unwrap_or(rest.len()));
             let text = format!("{before}: {value}{after}");

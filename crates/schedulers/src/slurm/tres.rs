@@ -1,4 +1,4 @@
-//! What Slurm counts: its trackable resources, as text (`cpu=4,mem=1200M,node=4,gres/gpu=4`) and as JSON.
+//! Slurm's trackable resources, as text (`cpu=4,mem=1200M,node=4,gres/gpu=4`) and as JSON.
 
 use super::json::{Number, Text};
 use jobs::Resources;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
 
-/// One of a list in JSON.
+/// One resource of a JSON list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Tres {
@@ -16,7 +16,7 @@ pub(super) struct Tres {
     pub(super) count: Number,
 }
 
-/// Resources of a text. What is not told, or is no number, is left out.
+/// Resources of a text. Missing or invalid numbers are skipped.
 pub(super) fn of_text(text: &str) -> Resources {
     let mut found = Found::default();
     for (name, count) in text.split(',').filter_map(|part| part.split_once('=')) {
@@ -31,7 +31,7 @@ pub(super) fn of_text(text: &str) -> Resources {
     found.done()
 }
 
-/// Resources of a list of what is given to a job: memory is in mebibytes there.
+/// Resources of a list of allocated resources: memory is in mebibytes there.
 pub(super) fn of_list(list: &[Tres]) -> Resources {
     let mut found = Found::default();
     for Tres { kind, name, count } in list {
@@ -51,7 +51,7 @@ pub(super) fn mebibytes(count: Number) -> Option<u64> {
     u64::try_from(count.0?).ok()?.checked_mul(MIB)
 }
 
-/// `1200M`, `1.50G`, `332K`: bytes. Slurm's own unit where none is written is the mebibyte.
+/// `1200M`, `1.50G`, `332K` as bytes. Slurm's unit without a suffix is the mebibyte.
 pub(super) fn memory(text: &str) -> Option<u64> {
     let (digits, unit) = match text.trim().split_at_checked(text.trim().len().checked_sub(1)?)? {
         (digits, "K") => (digits, 1_u64 << 10),
@@ -69,12 +69,12 @@ pub(super) fn memory(text: &str) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "digits and a point are not negative, and more than 2^60 is refused"
+        reason = "digits and a point are not negative, and more than 2^60 is rejected"
     )]
     (bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
 }
 
-/// Accelerators are told together (`gpu`), by type (`gpu:a100`), or both.
+/// Slurm reports accelerators as a total (`gpu`), by type (`gpu:a100`), or both.
 #[derive(Default)]
 struct Found {
     resources: Resources,
@@ -97,7 +97,7 @@ impl Found {
     }
 }
 
-/// Number and indexes of the accelerators in `gpu:tesla:2(IDX:0-1),gpu:v100:1(IDX:3)`, one node's.
+/// Count and indexes of the accelerators in `gpu:tesla:2(IDX:0-1),gpu:v100:1(IDX:3)` of one node.
 pub(super) fn gpus(gres: &str) -> (Option<u32>, Box<str>) {
     let (mut count, mut indexes) = (None, Vec::new());
     for (part, index) in gres.split(')').filter_map(|part| {

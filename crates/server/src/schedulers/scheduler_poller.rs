@@ -195,7 +195,7 @@ impl Rounds {
             let from = Timestamp(now.0.saturating_sub(back));
             let changes = timeout(self.round_time_max, self.scheduler.changes(from, now)).await;
             let silent = || SchedulerError::Silent {
-                whom: format!("{} ({})", self.course.kind, self.course.way),
+                target: format!("{} ({})", self.course.kind, self.course.way),
                 time: self.round_time_max,
             };
             self.untold = Some(changes.map_err(|_| silent())??);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     fn silent() -> SchedulerError {
-        SchedulerError::Unreachable { whom: "oar".to_owned(), what: "refused".to_owned() }
+        SchedulerError::Unreachable { target: "oar".to_owned(), what: "refused".to_owned() }
     }
 
     type Seen = Arc<Mutex<Vec<i64>>>;

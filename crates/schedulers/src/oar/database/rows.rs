@@ -1,17 +1,18 @@
-//! The statements, and what their rows mean.
+//! The SQL statements, and the conversion of their rows.
 
 use super::super::job::OarJob;
 use super::super::requested::{Requested, of_nodes};
 use super::super::states::OVER;
-use super::{Listed, Sign, words};
+use super::{Listed, Sign, error_text};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 
-/// Most sentences on what could not be read.
+/// Most messages about unreadable rows.
 const REFUSED_MAX: usize = 100;
 
-/// What is not over with a number above $1, at most $2; and what has a number of $3 at least and is over,
-/// at most $4, with the job $3 itself whatever it is.
+/// Jobs that are not over with an ID above $1, at most $2; and jobs that are over with an ID of at least $3,
+/// at most $4.
+/// The job $3 itself is included in any state.
 pub(super) const LIST: &str = "
     (SELECT job_id::bigint, state::text, start_time::bigint, coalesce(assigned_moldable_job, 0)::bigint,
             false
@@ -24,16 +25,16 @@ pub(super) const LIST: &str = "
             true
      FROM jobs WHERE job_id >= $3 ORDER BY job_id LIMIT $4)";
 
-/// The greatest number of a job.
+/// The greatest job ID.
 pub(super) const NEWEST: &str = "SELECT coalesce(max(job_id), 0)::bigint FROM jobs";
 
-/// What has a number above $1 up to $2 and ended at $3 or later, at most $4.
+/// Jobs with an ID above $1 up to $2 that ended at $3 or later, at most $4.
 pub(super) const PAST: &str = "
     SELECT job_id::bigint FROM jobs
     WHERE job_id > $1 AND job_id <= $2 AND state IN ('Terminated', 'Error') AND stop_time >= $3
     ORDER BY job_id LIMIT $4";
 
-/// The jobs $1. What they asked for is what they were given of it, or the first of what they offered.
+/// The jobs $1. The request is the assigned moldable description, or the first one that the job offered.
 pub(super) const DETAILS: &str = "
     SELECT j.job_id::bigint, j.state::text, j.job_user::text, j.project::text, j.job_name::text,
            j.queue_name::text, j.exit_code::bigint, j.submission_time::bigint, j.start_time::bigint,
@@ -53,7 +54,7 @@ pub(super) const TYPES: &str = "
     SELECT job_id::bigint, type::text FROM job_types WHERE job_id = ANY($1)
     ORDER BY job_type_id LIMIT $2";
 
-/// What the moldable descriptions $1 ask for, at most $2 levels.
+/// The requests of the moldable descriptions $1, at most $2 levels.
 pub(super) const REQUESTED: &str = "
     SELECT g.res_group_moldable_id::bigint, g.res_group_id::bigint, g.res_group_property::text,
            d.res_job_resource_type::text, d.res_job_value::bigint
@@ -62,13 +63,13 @@ pub(super) const REQUESTED: &str = "
     WHERE g.res_group_moldable_id = ANY($1)
     ORDER BY g.res_group_moldable_id, g.res_group_id, d.res_job_order LIMIT $2";
 
-/// The columns of resources that a site may have.
+/// The optional columns of resources: sites differ.
 pub(super) const COLUMNS: &str = "
     SELECT column_name::text FROM information_schema.columns
     WHERE table_name = 'resources' AND table_schema = ANY (current_schemas(false))
           AND column_name IN ('core', 'gpudevice', 'gpu')";
 
-/// Which of them this site has.
+/// Which optional columns this site has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Columns {
     core: bool,
@@ -91,7 +92,7 @@ impl Columns {
     }
 }
 
-/// The nodes of the moldable descriptions $1, at most $2, with what they have of each.
+/// The nodes of the moldable descriptions $1, at most $2, with their assigned resources.
 pub(super) fn resources_sql(columns: Columns) -> String {
     let list = |name: &str| format!("string_agg(DISTINCT r.{name}::text, ',')");
     let none = || "NULL::text".to_owned();
@@ -111,18 +112,18 @@ pub(super) fn resources_sql(columns: Columns) -> String {
     )
 }
 
-/// What was submitted since the round before.
+/// Jobs submitted since the previous round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
-    /// Numbers of jobs that are over already.
+    /// IDs of jobs that are over already.
     pub(super) over: Vec<i64>,
-    /// The greatest number.
+    /// The greatest ID.
     pub(super) newest: i64,
-    /// Whether the newest of the round before is still there.
+    /// Whether the newest job of the previous round still exists.
     pub(super) has_newest: bool,
 }
 
-/// Takes the rows of a list and says how many there were of jobs that are not over.
+/// Adds the rows of a list. Returns the number of rows of jobs that are not over.
 pub(super) fn list(
     rows: &[Row],
     since: i64,
@@ -131,9 +132,9 @@ pub(super) fn list(
 ) -> Result<usize, String> {
     let mut open = 0;
     for row in rows {
-        let get = |at: usize| row.try_get::<_, i64>(at).map_err(|error| words(&error));
-        let (id, is_new) = (get(0)?, row.try_get(4).map_err(|error| words(&error))?);
-        let state: &str = row.try_get(1).map_err(|error| words(&error))?;
+        let get = |at: usize| row.try_get::<_, i64>(at).map_err(|error| error_text(&error));
+        let (id, is_new) = (get(0)?, row.try_get(4).map_err(|error| error_text(&error))?);
+        let state: &str = row.try_get(1).map_err(|error| error_text(&error))?;
         if is_new {
             news.newest = news.newest.max(id);
             news.has_newest |= id == since;
@@ -149,14 +150,14 @@ pub(super) fn list(
     Ok(open)
 }
 
-/// A job, and its description of what it asks for.
+/// A job with the ID of its moldable description.
 #[derive(Debug)]
 pub(super) struct JobRow {
     pub(super) job: OarJob,
     pub(super) moldable: i64,
 }
 
-/// The jobs of the rows that can be read.
+/// The jobs of the readable rows.
 pub(super) fn jobs(rows: &[Row], refused: &mut Vec<String>) -> Vec<JobRow> {
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
@@ -164,7 +165,7 @@ pub(super) fn jobs(rows: &[Row], refused: &mut Vec<String>) -> Vec<JobRow> {
             Ok(job) => jobs.push(job),
             Err(error) => {
                 let id = row.try_get::<_, i64>(0).unwrap_or_default();
-                refuse(refused, format!("job {id}: {}", words(&error)));
+                refuse(refused, format!("job {id}: {}", error_text(&error)));
             }
         }
     }
@@ -195,33 +196,33 @@ fn job(row: &Row) -> Result<JobRow, tokio_postgres::Error> {
     Ok(JobRow { job, moldable: number(14)? })
 }
 
-/// Where a job stands in a list, by some number of its.
-fn places(jobs: &[JobRow], number: impl Fn(&JobRow) -> i64) -> HashMap<i64, usize> {
-    jobs.iter().enumerate().map(|(place, job)| (number(job), place)).collect()
+/// The position of each job in a list, by an ID of it.
+fn positions(jobs: &[JobRow], id: impl Fn(&JobRow) -> i64) -> HashMap<i64, usize> {
+    jobs.iter().enumerate().map(|(position, job)| (id(job), position)).collect()
 }
 
 pub(super) fn add_types(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
-    let by_id = places(jobs, |job| job.job.id);
+    let by_id = positions(jobs, |job| job.job.id);
     for row in rows {
         match (row.try_get(0), row.try_get::<_, &str>(1)) {
             (Ok(id), Ok(word)) => {
-                if let Some(job) = by_id.get(&id).and_then(|place| jobs.get_mut(*place)) {
+                if let Some(job) = by_id.get(&id).and_then(|position| jobs.get_mut(*position)) {
                     job.job.types.push(word.into());
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                refuse(refused, format!("a type of a job: {}", words(&error)));
+                refuse(refused, format!("a type of a job: {}", error_text(&error)));
             }
         }
     }
 }
 
 pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
-    let by_moldable = places(jobs, |job| job.moldable);
-    // The rows of a group lie together.
+    let by_moldable = positions(jobs, |job| job.moldable);
+    // Rows of a group are adjacent.
     let (mut group, mut levels) = ((0, 0), Vec::new());
     let mut close = |(moldable, _): (i64, i64), levels: &mut Vec<(&str, i64)>| {
-        if let Some(job) = by_moldable.get(&moldable).and_then(|place| jobs.get_mut(*place)) {
+        if let Some(job) = by_moldable.get(&moldable).and_then(|position| jobs.get_mut(*position)) {
             Requested::add(&mut job.job.requested, levels.drain(..));
         }
         levels.clear();
@@ -242,26 +243,26 @@ pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec
                     levels.push(level);
                 }
             }
-            Err(error) => refuse(refused, format!("what a job asks for: {}", words(&error))),
+            Err(error) => refuse(refused, format!("request of a job: {}", error_text(&error))),
         }
     }
     close(group, &mut levels);
 }
 
-/// Adds nodes. Where the rows were cut, says from which description on they are not whole; but one
-/// description alone is taken as it is.
-pub(super) fn add_places(
+/// Adds nodes. If the row limit cut the rows, returns the first description with incomplete nodes.
+/// If one description alone exceeds the limit, its rows are accepted as they are.
+pub(super) fn add_nodes(
     rows: &[Row],
     jobs: &mut [JobRow],
     rows_max: usize,
     refused: &mut Vec<String>,
 ) -> Option<i64> {
-    let by_moldable = places(jobs, |job| job.moldable);
+    let by_moldable = positions(jobs, |job| job.moldable);
     let moldable = |row: Option<&Row>| row.and_then(|row| row.try_get::<_, i64>(0).ok());
     let (first, last) = (moldable(rows.first()), moldable(rows.last()));
     let cut = last.filter(|_| rows.len() >= rows_max);
     if cut.is_some() && first == last {
-        refuse(refused, format!("a job has more than {rows_max} nodes; those are told"));
+        refuse(refused, format!("a job has more than {rows_max} nodes; the rest is skipped"));
     }
     for row in rows {
         let text = |at: usize| row.try_get::<_, Option<&str>>(at).map(Option::unwrap_or_default);
@@ -271,18 +272,18 @@ pub(super) fn add_places(
             refuse(refused, "a resource of a job cannot be read".to_owned());
             continue;
         };
-        if let Some(job) = by_moldable.get(&id).and_then(|place| jobs.get_mut(*place))
+        if let Some(job) = by_moldable.get(&id).and_then(|position| jobs.get_mut(*position))
             && job.job.assigned
-            && !job.job.places.add(address, cpusets, cores, gpus)
+            && !job.job.nodes.add(address, cpusets, cores, gpus)
         {
             let address: String = address.chars().take(100).collect();
-            refuse(refused, format!("job {}: `{address}` is no node's name", job.job.id));
+            refuse(refused, format!("job {}: `{address}` is not a valid node name", job.job.id));
         }
     }
     cut.filter(|_| first != last)
 }
 
-/// Notes what could not be read, up to a limit.
+/// Records an unreadable row, up to a limit.
 pub(super) fn refuse(refused: &mut Vec<String>, what: String) {
     if refused.len() < REFUSED_MAX {
         refused.push(what);
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_names_every_state_that_is_not_over() {
+    fn the_list_statement_contains_every_open_state() {
         for word in OPEN {
             assert_eq!(LIST.matches(&format!("'{word}'")).count(), 1, "{word}");
         }
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn only_columns_that_are_there_are_asked_for() {
+    fn the_statement_reads_only_existing_columns() {
         let none = resources_sql(Columns::default());
         assert!(!none.contains("r.core") && !none.contains("r.gpu"), "{none}");
         let all = resources_sql(Columns { core: true, gpudevice: true, gpu: true });

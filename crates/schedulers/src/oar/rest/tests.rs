@@ -1,4 +1,4 @@
-//! Against answers of the real API, told by a server of the test.
+//! Against recorded answers of the real API, replayed by a server of the test.
 
 use super::*;
 use model::JobState;
@@ -11,10 +11,10 @@ const JOBS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/jo
 const OVER_JOBS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/over.json");
 const DETAILS: &str = include_str!("../../../../../testdata/schedulers/oar-2.5.9/details.json");
 
-/// When the answers were recorded.
+/// The time of the recording.
 const NOW: Timestamp = Timestamp(1_795_266_235_000_000);
 
-/// A server that answers what was recorded, and notes the heads of requests.
+/// A server that replays the recording and stores the heads of requests.
 async fn recorded(listener: TcpListener, heads: Arc<Mutex<Vec<String>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -59,7 +59,7 @@ async fn jobs_of_every_kind() {
     let changes = oar.changes(from, NOW).await.unwrap();
     assert_eq!((changes.calls, changes.has_more, changes.refused.len()), (3, false, 0));
     let jobs = &changes.records;
-    let told: Vec<(i64, JobState, &str)> =
+    let listed_jobs: Vec<(i64, JobState, &str)> =
         jobs.iter().map(|job| (job.key.id.get(), job.state, &*job.state_word)).collect();
     use JobState::{Failed, Running, Waiting};
     let want = [
@@ -71,7 +71,7 @@ async fn jobs_of_every_kind() {
         (6, Waiting, "Waiting"),
         (7, Waiting, "Waiting"),
     ];
-    assert_eq!(told, want);
+    assert_eq!(listed_jobs, want);
     let [_, second, third, fourth, .., seventh] = &jobs[..] else { panic!("{jobs:?}") };
     assert_eq!((second.exit_code, second.used.wall_seconds), (Some(3), Some(5.0)));
     assert_eq!(second.types, ["besteffort".into(), "monitor=perf_.*".into()]);
@@ -82,7 +82,7 @@ async fn jobs_of_every_kind() {
     let node = &third.nodes[0];
     assert_eq!((node.device.as_str(), node.cpus, &*node.cpu_list), ("oarnode1", Some(1), "1"));
     assert_eq!((third.requested.nodes, third.requested.cpus), (Some(1), Some(1)));
-    // It has what it may get, not what it has.
+    // It has a planned node, but no assigned one.
     assert_eq!((fourth.nodes.len(), fourth.start, fourth.part_of), (0, None, Some(3)));
     assert_eq!((seventh.name.as_deref(), seventh.requested.cpus), (Some("a name"), Some(2)));
     let heads = heads.lock().unwrap();
@@ -93,20 +93,20 @@ async fn jobs_of_every_kind() {
 }
 
 #[tokio::test]
-async fn what_did_not_change_is_not_told_as_new() {
+async fn unchanged_jobs_are_not_reported_again() {
     let (url, heads) = site().await;
     let mut oar = oar(&format!("{url}/oarapi"), None);
     oar.changes(NOW, NOW).await.unwrap();
     let quiet = oar.changes(NOW, NOW).await.unwrap();
     assert_eq!((quiet.calls, quiet.records.len()), (2, 0));
-    // Those that are not over are looked at again after a while; the two that are over are not.
+    // Open jobs are refreshed after a while; the two completed jobs are not.
     oar.changes(NOW, NOW.plus(60 * Timestamp::SECOND)).await.unwrap();
     let heads = heads.lock().unwrap();
     assert!(heads[7].contains("?ids=3:4:5:6:7&"), "{}", heads[7]);
 }
 
 #[tokio::test]
-async fn refusals_and_silence() {
+async fn rejections_and_timeouts() {
     let (url, _) = site().await;
     let refused = oar(&url, None).changes(NOW, NOW).await.unwrap_err();
     assert!(refused.to_string().contains("refused: 404 Not Found"), "{refused}");
@@ -123,7 +123,7 @@ async fn refusals_and_silence() {
 }
 
 #[test]
-fn every_cut_of_an_answer_is_refused() {
+fn every_truncated_answer_is_rejected() {
     let oar = oar("http://h", None);
     let whole = DETAILS.trim_end().as_bytes();
     let read = |bytes: &[u8]| oar.items::<Details>(&Bytes::copy_from_slice(bytes));
@@ -134,7 +134,7 @@ fn every_cut_of_an_answer_is_refused() {
 }
 
 #[test]
-fn numbers_in_quotes_and_columns_that_are_the_sites_own() {
+fn quoted_numbers_and_site_specific_columns() {
     let text = r#"{"items": [{"id": "7", "state": "Running", "submission_time": "1700000000",
         "start_time": 1700000001, "array_id": 7, "extra": {"a": [1]}, "resources": [
         {"network_address": "n1.site", "status": "assigned", "cpuset": 3, "gpu": 9, "core": null},

@@ -1,8 +1,8 @@
-//! Where a job is: OAR's resources, added up to what it has of each node.
+//! A job's resources on each node: the sum of its rows in OAR's `resources`.
 //!
-//! A row of `resources` is what a site made it: a core, mostly, with the node's name in `network_address` and
-//! the processors, as the kernel numbers them, in `cpuset`. Columns such as `core` and `gpudevice` are the
-//! site's own.
+//! Sites define what a row is: mostly a core, with the node's name in `network_address` and the kernel's
+//! processor numbers in `cpuset`.
+//! Columns such as `core` and `gpudevice` are site-specific.
 
 use jobs::NodeShare;
 use model::DeviceId;
@@ -12,37 +12,38 @@ use std::net::IpAddr;
 /// Most numbers in a list of processors: the kernel's own limit is 8192.
 const CPUS_MAX: usize = 8192;
 
-/// What a job has, node by node.
+/// A job's resources, node by node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(BTreeMap<DeviceId, NodePart>);
+pub(crate) struct NodeShares(BTreeMap<DeviceId, NodePart>);
 
-/// What a job has of one node.
+/// A job's resources on one node.
 #[derive(Clone, Debug, Default)]
 struct NodePart {
     cpus: BTreeSet<u32>,
-    /// Whether every processor is told by its number.
+    /// Whether every processor has a number.
     numbered: bool,
     cores: BTreeSet<Box<str>>,
     gpus: BTreeSet<Box<str>>,
 }
 
-impl Places {
-    /// Adds resources of a node: lists with commas of their `cpuset`, `core` and `gpudevice`; empty where
-    /// they have none. Says whether the node's name is one.
+impl NodeShares {
+    /// Adds resources of a node: comma-separated lists of `cpuset`, `core` and `gpudevice`, empty if the row
+    /// lacks them.
+    /// Returns whether the node's name is valid.
     pub(crate) fn add(&mut self, address: &str, cpusets: &str, cores: &str, gpus: &str) -> bool {
         let Ok(device) = DeviceId::new(host(address)) else { return false };
-        let place =
+        let part =
             self.0.entry(device).or_insert(NodePart { numbered: true, ..NodePart::default() });
-        place.numbered &= numbers(cpusets, &mut place.cpus);
-        place.cores.extend(words(cores));
-        place.gpus.extend(words(gpus));
+        part.numbered &= numbers(cpusets, &mut part.cpus);
+        part.cores.extend(words(cores));
+        part.gpus.extend(words(gpus));
         true
     }
 
-    /// What the job has of each node, in the order of their names.
+    /// The job's share of each node, ordered by node name.
     pub(crate) fn shares(self) -> Vec<NodeShare> {
-        let share = |(device, place): (DeviceId, NodePart)| {
-            let NodePart { cpus, numbered, cores, gpus } = place;
+        let share = |(device, part): (DeviceId, NodePart)| {
+            let NodePart { cpus, numbered, cores, gpus } = part;
             let known = numbered && !cpus.is_empty();
             let count = |count: usize| u32::try_from(count).ok().filter(|count| *count > 0);
             NodeShare {
@@ -58,12 +59,12 @@ impl Places {
     }
 }
 
-/// The words of a list with commas.
+/// The words of a comma-separated list.
 fn words(list: &str) -> impl Iterator<Item = Box<str>> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(Box::from)
 }
 
-/// The name of a node that is a device's: up to the first dot, but for an address.
+/// The device name of a node: the host name up to the first dot, or the whole IP address.
 fn host(address: &str) -> &str {
     if address.parse::<IpAddr>().is_ok() {
         return address;
@@ -71,7 +72,7 @@ fn host(address: &str) -> &str {
     address.split('.').next().unwrap_or(address)
 }
 
-/// Adds the numbers of `0-3,8` or, as OAR writes them too, `0+1`; says whether all of them were some.
+/// Adds the numbers of `0-3,8` or, as OAR also writes, `0+1`. Returns whether every word was a number or range.
 fn numbers(list: &str, into: &mut BTreeSet<u32>) -> bool {
     for part in list.split([',', '+', ' ']).filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -86,7 +87,7 @@ fn numbers(list: &str, into: &mut BTreeSet<u32>) -> bool {
     true
 }
 
-/// `0-3,8`.
+/// Formats numbers as `0-3,8`.
 fn ranges(numbers: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in numbers.iter().copied() {
@@ -108,11 +109,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn one(rows: &[(&str, &str, &str, &str)]) -> NodeShare {
-        let mut places = Places::default();
+        let mut shares = NodeShares::default();
         for (address, cpusets, cores, gpus) in rows {
-            assert!(places.add(address, cpusets, cores, gpus));
+            assert!(shares.add(address, cpusets, cores, gpus));
         }
-        let shares = places.shares();
+        let shares = shares.shares();
         assert_eq!(shares.len(), 1, "{shares:?}");
         shares.into_iter().next().unwrap()
     }
@@ -122,12 +123,12 @@ mod tests {
         let share = one(&[("n1.site.example", "1", "17", ""), ("n1", "0", "16", "")]);
         assert_eq!((share.device.as_str(), share.cpus, &*share.cpu_list), ("n1", Some(2), "0-1"));
         assert_eq!((share.gpus, &*share.gpu_list), (None, ""));
-        // Added up by the database.
+        // The database aggregated the rows.
         assert_eq!(one(&[("n1", "0,1", "16,17", "")]), share);
     }
 
     #[test]
-    fn a_row_for_each_node_or_thread_and_none_that_is_numbered() {
+    fn a_row_for_each_node_or_thread_and_one_without_numbers() {
         let share = one(&[("n1", "0-3,8+9", "", "")]);
         assert_eq!((share.cpus, &*share.cpu_list), (Some(6), "0-3,8-9"));
         // Two threads of one core.
@@ -140,18 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn accelerators_by_their_number() {
+    fn accelerators_are_listed_by_number() {
         let share = one(&[("n1", "0", "1", "1"), ("n1", "1", "2", "1"), ("n1", "2", "3", "0")]);
         assert_eq!((share.gpus, &*share.gpu_list, share.cpus), (Some(2), "0,1", Some(3)));
-        assert!(!Places::default().add(".site", "0", "", ""));
+        assert!(!NodeShares::default().add(".site", "0", "", ""));
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in any::<String>()) {
-            let mut places = Places::default();
-            places.add(&text, &text, &text, &text);
-            places.shares();
+            let mut shares = NodeShares::default();
+            shares.add(&text, &text, &text, &text);
+            shares.shares();
         }
     }
 }

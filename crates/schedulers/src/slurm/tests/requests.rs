@@ -1,4 +1,4 @@
-//! Slurm asked: programs that stand in for its own, and a service that answers with recorded answers.
+//! Polls stand-ins for Slurm's programs, and a service that replays recorded answers.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ fn slurm(access: SlurmAccess, answer_bytes_max: u64) -> Slurm {
 }
 
 #[tokio::test]
-async fn programs_are_asked_once_each() {
+async fn each_program_runs_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     for (name, answer) in
@@ -45,11 +45,11 @@ async fn programs_are_asked_once_each() {
     let changes = slurm.changes(FROM, NOW).await.unwrap();
     assert_eq!((changes.calls, changes.has_more), (3, false));
     assert_eq!(changes.refused, Vec::<String>::new());
-    // Thirteen jobs, the cores of three, and the accounting of ten: of the eleventh it tells nothing new.
+    // Thirteen jobs, the cores of three, and the accounting of ten: it adds nothing about the eleventh.
     assert_eq!(changes.records.len(), 13 + 3 + 10);
     let last = changes.records.iter().rev().find(|record| record.key.id.get() == 5).unwrap();
     assert_eq!((last.state, &*last.nodes[0].cpu_list), (JobState::Ended, "0"));
-    // The programs get nothing of ours.
+    // The programs receive nothing of this process's environment.
     let log = std::fs::read_to_string(log).unwrap();
     assert!(log.contains("--starttime=uts1795260000 --endtime=uts1795264701"), "{log}");
     assert!(log.contains("TZ=UTC") && !log.contains("CARGO") && !log.contains("HOME="), "{log}");
@@ -62,7 +62,7 @@ async fn programs_are_asked_once_each() {
 async fn programs_without_json_write_text() {
     let dir = tempfile::tempdir().unwrap();
     let text = |recorded: &str| {
-        // The marks of this run are in its arguments, as in Slurm's.
+        // The arguments contain this run's separators, as with Slurm.
         format!(
             r#"case "$*" in *--json*) echo "$0: unrecognized option '--json'" >&2; exit 1;; esac
                for a in "$@"; do case "$a" in --format=\|R*) r=${{a#--format=}}; r=${{r%%%*}};
@@ -79,7 +79,7 @@ async fn programs_without_json_write_text() {
     assert_eq!(changes.records.len(), 8 + 11);
     assert_eq!(changes.refused.len(), 1, "scontrol: {:?}", changes.refused);
     let changes = slurm.changes(FROM, NOW.plus(1)).await.unwrap();
-    assert_eq!((changes.calls, changes.records.len()), (2, 0), "it is not tried again");
+    assert_eq!((changes.calls, changes.records.len()), (2, 0), "JSON is not tried again");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_program_that_hangs_writes_too_much_or_fails() {
     assert!(matches!(error, SchedulerError::Unreachable { .. }), "{error}");
 }
 
-/// Without accounting the controller's jobs are told, and once a minute why there is no more.
+/// Without accounting, the controller's jobs are reported, and once a minute the reason for the missing rest.
 #[tokio::test]
 async fn a_site_without_accounting() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,12 +118,12 @@ async fn a_site_without_accounting() {
     assert_eq!((changes.calls, changes.refused.len()), (1, 0));
 }
 
-/// A service that answers each path with what is given for it, and keeps the requests.
+/// A service that answers each path from a table and stores the requests.
 async fn service(answers: &'static [(&'static str, u16, &'static str)]) -> (String, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let requests = Requests::default();
-    let kept = Arc::clone(&requests);
+    let log = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = Vec::new();
@@ -134,7 +134,7 @@ async fn service(answers: &'static [(&'static str, u16, &'static str)]) -> (Stri
             let path = request.split(' ').nth(1).unwrap().to_owned();
             let found = answers.iter().find(|(prefix, ..)| path.starts_with(prefix));
             let (status, body) = found.map_or((404, "no such path"), |(_, s, body)| (*s, *body));
-            kept.lock().unwrap().push(request);
+            log.lock().unwrap().push(request);
             let length = if status == 304 { 0 } else { body.len() };
             let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n");
             stream.write_all(head.as_bytes()).await.unwrap();
@@ -159,7 +159,7 @@ const OPENAPI_41: &str =
     include_str!("../../../../../testdata/schedulers/slurm-rest-v0.0.41/openapi.json");
 
 #[tokio::test]
-async fn slurmrestd_is_asked_with_a_token_for_what_it_lists() {
+async fn slurmrestd_receives_a_token_for_its_listed_paths() {
     let (address, requests) = service(&[
         ("/openapi/v3", 200, OPENAPI_41),
         ("/slurm/v0.0.41/jobs/?update_time=1700000101", 304, ""),
@@ -173,7 +173,7 @@ async fn slurmrestd_is_asked_with_a_token_for_what_it_lists() {
     let mut slurm = by_rest(address, Some(&token));
     let now = Timestamp::from_seconds(1_700_000_200);
     let changes = slurm.changes(now.plus(-3_600_000_000), now).await.unwrap();
-    // Five of the controller, and two of the accounting that are of its cluster.
+    // Five of the controller, and two of the accounting's for this cluster.
     assert_eq!((changes.records.len(), changes.calls), (7, 3));
     assert_eq!(changes.refused, Vec::<String>::new());
     let job = changes.records.iter().rfind(|record| record.key.id.get() == 101).unwrap();
@@ -199,7 +199,7 @@ async fn slurmrestd_is_asked_with_a_token_for_what_it_lists() {
     }
 }
 
-/// A service that closes its listing is asked version by version, from the newest.
+/// If a service closes its listing, versions are tried from the newest.
 #[tokio::test]
 async fn a_version_is_found_without_a_listing() {
     let (address, requests) = service(&[
@@ -216,7 +216,7 @@ async fn a_version_is_found_without_a_listing() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_is_silent_or_is_something_else() {
+async fn a_service_that_rejects_hangs_or_is_not_slurm() {
     let (address, _) = service(&[("/", 401, "Authentication failure")]).await;
     let error = by_rest(address, None).changes(FROM, NOW).await.unwrap_err();
     assert!(error.to_string().contains("refused: 401 Unauthorized: Authentication failure"));
@@ -227,7 +227,7 @@ async fn a_service_that_refuses_is_silent_or_is_something_else() {
     let missing = Path::new("/nowhere/token");
     let error = by_rest(address, Some(missing)).changes(FROM, NOW).await.unwrap_err();
     assert!(error.to_string().contains("the token in /nowhere/token"), "{error}");
-    // Somebody who takes the connection and says nothing.
+    // A server that accepts the connection and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let error = by_rest(address, None).changes(FROM, NOW).await.unwrap_err();

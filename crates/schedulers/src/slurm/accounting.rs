@@ -1,11 +1,11 @@
-//! The accounting's jobs as JSON: `sacct --json` and `GET /slurmdb/vX/jobs`, which are the same.
+//! The accounting's jobs as JSON: `sacct --json` and `GET /slurmdb/vX/jobs`, which have the same format.
 
 use super::job::{share, used};
 use super::json::{List, Number, Object, Text, Words, ignored, skip_all};
-use super::state;
-use super::told::{
-    AnsweredJob, Exit, Part, Refusals, STEPS_MAX, cut, devices, instant, key, types,
+use super::parsed_job::{
+    Exit, ParsedJob, Part, Refusals, STEPS_MAX, cut, devices, instant, key, types,
 };
+use super::state;
 use super::tres::{self, Tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState};
@@ -14,7 +14,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// A job; each field that a version lacks is missing.
+/// A job; fields that a version lacks are missing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Job {
@@ -109,14 +109,14 @@ struct StepName {
     name: Text,
 }
 
-/// `batch`, `0`, `"5.0"`, or an object that has it as `step_id`.
+/// `batch`, `0`, `"5.0"`, or an object with it as `step_id`.
 #[derive(Debug, Default)]
 struct StepId(Box<str>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct StepTres {
-    /// Slurm's word for what was used.
+    /// Slurm's word for used resources.
     requested: Object<Most>,
 }
 
@@ -127,16 +127,16 @@ struct Most {
 }
 
 impl Job {
-    /// What the registry keeps of it.
-    pub(super) fn told(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<AnsweredJob> {
+    /// The parts that the registry stores.
+    pub(super) fn parse(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<ParsedJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
-            refusals.add("a job of the accounting has no number".to_owned());
+            refusals.add("a job of the accounting has no ID".to_owned());
             return None;
         };
         let id = key.id;
         let words = &self.state.0.current.0;
         let Some((mut state, state_word)) = state::state(words.iter().map(|word| &**word)) else {
-            refusals.add(format!("job {id}: state {words:?} is not known"));
+            refusals.add(format!("job {id}: unknown state {words:?}"));
             return None;
         };
         let time = &self.time.0;
@@ -145,7 +145,7 @@ impl Job {
             state = JobState::Failed;
         }
         let Some(submit) = instant(time.submission) else {
-            refusals.add(format!("job {id}: no time of submission"));
+            refusals.add(format!("job {id}: submission time missing"));
             return None;
         };
         let nodes = devices(&self.nodes.0).unwrap_or_else(|error| {
@@ -161,7 +161,7 @@ impl Job {
         requested.wall_seconds = time.limit.small().map(|minutes| f64::from(minutes) * 60.0);
         let steps = self.steps.0.len();
         if steps > STEPS_MAX {
-            refusals.add(format!("job {id}: {STEPS_MAX} of its {steps} steps are kept"));
+            refusals.add(format!("job {id}: it has {steps} steps; the first {STEPS_MAX} are kept"));
         }
         let record = Record {
             submit,
@@ -186,19 +186,19 @@ impl Job {
             steps: self.steps.0.iter().take(STEPS_MAX).map(step).collect(),
             key,
         };
-        Some(AnsweredJob { record, whose: self.cluster.0 })
+        Some(ParsedJob { record, cluster_name: self.cluster.0 })
     }
 
     fn used(&self, start: Option<model::Timestamp>, stop: Option<model::Timestamp>) -> Resources {
         let mut used = used(tres::of_list(&self.tres.0.allocated.0), start, stop);
-        // The job's own sum is 0 in 22.05; it is that of its steps.
+        // The job's own sum is 0 in 22.05; use the sum of its steps.
         let of_steps = self.steps.0.iter().filter_map(|step| step.time.0.total.0.seconds());
         let of_steps = of_steps.reduce(|sum, one| sum + one);
         let of_job = self.time.0.total.0.seconds();
         used.cpu_seconds = match (of_steps, of_job) {
             (Some(steps), Some(job)) => Some(steps.max(job)),
-            (told, None) => told,
-            // Without a step nothing ran that could have been counted.
+            (cpu_seconds, None) => cpu_seconds,
+            // A job without steps ran nothing that Slurm could have counted.
             (None, Some(job)) => Some(job).filter(|job| *job > 0.0),
         };
         let memory = |step: &JobStep| {
@@ -210,7 +210,7 @@ impl Job {
     }
 }
 
-/// Whether the state says that the job ended with a code of its own that is not 0.
+/// Whether the state implies that the job ended with its own non-zero exit code.
 fn has_code(words: &[Box<str>]) -> bool {
     words.iter().any(|word| &**word == "FAILED")
 }

@@ -1,4 +1,4 @@
-//! What the shapes of Slurm's answers have in common: a job as it was told, and what could not be read.
+//! The common parts of Slurm's answer formats: a parsed job, and what could not be read.
 
 use super::json::{Number, Object, ignored, skip_all};
 use jobs::Record;
@@ -10,23 +10,23 @@ use std::fmt;
 
 /// Longest list of nodes of one job.
 const NODES_MAX: usize = 100_000;
-/// Most sentences about what could not be read, of one round.
+/// Most messages per round about unreadable parts.
 const REFUSALS_MAX: usize = 20;
-/// Most words of a comment, and most bytes of a text that a user wrote.
+/// Most words of a comment, and most bytes of a user's text.
 const TYPES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 1024;
-/// Most steps that are kept of a job.
+/// Most steps stored per job.
 pub(super) const STEPS_MAX: usize = 1000;
 
-/// A job as one answer tells it.
+/// A job as one answer reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AnsweredJob {
+pub(super) struct ParsedJob {
     pub(super) record: Record,
-    /// What Slurm calls the cluster; empty: it does not say.
-    pub(super) whose: Box<str>,
+    /// Slurm's name of the cluster; empty if missing.
+    pub(super) cluster_name: Box<str>,
 }
 
-/// What could not be read, sentence by sentence, and how many sentences more there would have been.
+/// Messages about unreadable parts, and the number of those beyond the limit.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     kept: Vec<String>,
@@ -50,20 +50,20 @@ impl Refusals {
     }
 }
 
-/// The key of a number that is one.
+/// The key of a valid job ID.
 pub(super) fn key(cluster: &ClusterId, id: Option<i64>) -> Option<JobKey> {
     let id = JobId::new(id?)?;
     Some(JobKey { cluster: cluster.clone(), id })
 }
 
-/// The instant of seconds since 1970; Slurm writes 0 where there is none.
+/// The time from seconds since 1970; Slurm writes 0 for none.
 pub(super) fn instant(seconds: Number) -> Option<Timestamp> {
-    // The year 9999; Slurm's words for no number of 64 bits lie beyond.
+    // The year 9999; Slurm's special 64-bit values lie beyond.
     let seconds = seconds.0.filter(|seconds| (1..253_402_300_800).contains(seconds))?;
     Some(Timestamp::from_seconds(seconds))
 }
 
-/// The devices of Slurm's list of nodes, each the name up to its first dot.
+/// The devices of Slurm's list of nodes, each name cut at its first dot.
 pub(super) fn devices(nodes: &str) -> Result<Vec<DeviceId>, String> {
     let nodes = nodes.trim();
     if matches!(nodes, "None assigned" | "(null)" | "N/A" | "None") {
@@ -84,7 +84,7 @@ pub(super) fn types(comment: &str) -> Vec<Box<str>> {
     words.filter(|word| *word != "(null)").take(TYPES_MAX).map(Into::into).collect()
 }
 
-/// A text that a user wrote, cut where it is too long.
+/// A user's text, cut to the limit.
 pub(super) fn cut(text: Box<str>) -> Box<str> {
     if text.len() <= TEXT_BYTES_MAX {
         return text;
@@ -96,7 +96,7 @@ pub(super) fn cut(text: Box<str>) -> Box<str> {
     text.get(..end).unwrap_or_default().into()
 }
 
-/// How a part of an array (`4_1`) or of a heterogeneous job (`6+1`) is spelled, and of what it is a part.
+/// The spelling of an array task (`4_1`) or a component of a heterogeneous job (`6+1`), and the ID of the whole.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Part {
     pub(super) spelling: Box<str>,
@@ -105,7 +105,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// From the numbers of the array and of the heterogeneous job; 0 and nothing mean that it is of none.
+    /// From the IDs of the array and of the heterogeneous job; 0 or missing means neither.
     pub(super) fn of(array: Number, task: Number, het: Number, offset: Number) -> Self {
         match (array.positive(), task.below_no_value(), het.positive(), offset.below_no_value()) {
             (Some(array), Some(task), ..) => Self {
@@ -113,7 +113,7 @@ impl Part {
                 of: Some(array),
                 index: Some(task),
             },
-            // What waits of an array is one record until each of it starts.
+            // The waiting tasks of an array are one record until they start.
             (Some(array), None, ..) => Self { of: Some(array), ..Self::default() },
             (_, _, Some(het), Some(offset)) => {
                 Self { spelling: format!("{het}+{offset}").into(), of: Some(het), index: None }
@@ -122,7 +122,7 @@ impl Part {
         }
     }
 
-    /// From the spelling itself: `4_1`, `4_[2-9%1]`, `6+1`.
+    /// From the spelling: `4_1`, `4_[2-9%1]`, `6+1`.
     pub(super) fn spelled(text: &str) -> Self {
         if let Some((array, task)) = text.split_once('_') {
             let (of, index) = (array.parse().ok(), task.parse().ok());
@@ -136,28 +136,28 @@ impl Part {
     }
 }
 
-/// What a job or step ended with: an exit code, or 128 plus a signal.
+/// The end of a job or step: an exit code, or 128 plus a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Exit(pub(super) Option<i32>);
 
 impl Exit {
-    /// Of `wait(2)`'s status.
+    /// From a status of `wait(2)`.
     fn of_status(status: i64) -> Self {
         let Ok(status) = i32::try_from(status) else { return Self(None) };
         let (code, signal) = (status >> 8 & 0xff, status & 0x7f);
         Self(Some(if signal == 0 { code } else { 128 + signal }))
     }
 
-    /// Of `CODE:SIGNAL`.
+    /// From `CODE:SIGNAL`.
     pub(super) fn of_text(text: &str) -> Self {
         let read = |number: &str| number.parse::<u8>().ok().map(i32::from);
-        let told =
+        let parts =
             text.split_once(':').and_then(|(code, signal)| Some((read(code)?, read(signal)?)));
-        Self(told.map(|(code, signal)| if signal == 0 { code } else { 128 + signal }))
+        Self(parts.map(|(code, signal)| if signal == 0 { code } else { 128 + signal }))
     }
 
-    /// The accounting's JSON of 22.05 says that every job that was not killed ended with 0. A job that
-    /// failed did not, so 0 is no answer there.
+    /// The accounting's JSON of 22.05 reports 0 for every job that was not killed. A failed job did not end
+    /// with 0, so the value is ignored there.
     pub(super) fn of_failed(self, has_failed: bool) -> Option<i32> {
         self.0.filter(|code| *code != 0 || !has_failed)
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_how_they_are_spelled() {
+    fn parts_and_their_spelling() {
         let number = |number| Number(Some(number));
         let none = Number(None);
         let part = Part::of(number(4), number(1), number(0), none);

@@ -1,10 +1,10 @@
-//! The few questions that a Slurm is asked, by either way.
+//! The few queries that jobmeter sends to a Slurm, over REST or through programs.
 
 use super::answer::{self, Answer};
 use super::commands::Failure;
 use super::lines::{self, Marks, SACCT_FIELDS};
+use super::parsed_job::Refusals;
 use super::rest::{Paths, Reply};
-use super::told::Refusals;
 use super::{SlurmAccess, SlurmCommands, SlurmRest, details, state};
 use crate::SchedulerError;
 use jobs::NodeShare;
@@ -12,9 +12,9 @@ use model::{ClusterId, Timestamp};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The way to a Slurm, and what was found of it.
+/// The connection to a Slurm, and the capabilities that it showed.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct SlurmClient {
     cluster: ClusterId,
     way: Way,
     time_max: Duration,
@@ -33,13 +33,13 @@ enum Way {
     Commands {
         commands: SlurmCommands,
         marks: Marks,
-        /// Whether squeue and sacct know `--json`; they are believed to until they say otherwise.
+        /// Whether squeue and sacct support `--json`; assumed until they reject it.
         squeue_json: bool,
         sacct_json: bool,
     },
 }
 
-impl Ask {
+impl SlurmClient {
     pub(super) fn new(
         cluster: ClusterId,
         access: SlurmAccess,
@@ -58,29 +58,29 @@ impl Ask {
         Self { cluster, way, time_max, bytes_max, calls: 0 }
     }
 
-    /// How many calls were made since this was last asked.
+    /// Returns and resets the number of calls.
     pub(super) const fn take_calls(&mut self) -> u32 {
         std::mem::replace(&mut self.calls, 0)
     }
 
-    /// Whether the cores of jobs can be asked for.
+    /// Whether the cores of jobs can be queried.
     pub(super) const fn has_details(&self) -> bool {
         matches!(self.way, Way::Commands { .. })
     }
 
-    /// The controller's answer was taken; what comes next is asked for from its time on.
+    /// Stores the time of an accepted answer of the controller. The next query starts from it.
     pub(super) fn keep(&mut self, time: Option<i64>) {
         if let Way::Rest { last_update, .. } = &mut self.way {
             *last_update = time;
         }
     }
 
-    /// Every job that the controller knows.
+    /// All jobs that the controller knows.
     pub(super) async fn controller(
         &mut self,
         refusals: &mut Refusals,
     ) -> Result<Answer, SchedulerError> {
-        let (whom, bytes) = match &mut self.way {
+        let (target, bytes) = match &mut self.way {
             Way::Rest { rest, paths, last_update } => {
                 let found = match paths {
                     Some(found) => found,
@@ -95,17 +95,17 @@ impl Ask {
                     None => found.jobs.clone(),
                 };
                 self.calls = self.calls.wrapping_add(1);
-                let whom = rest.whom();
+                let target = rest.target();
                 match rest.get(&path, self.time_max, self.bytes_max).await? {
-                    Reply::Body(bytes) => (whom, bytes.into()),
+                    Reply::Body(bytes) => (target, bytes.into()),
                     Reply::Unchanged => {
                         return Ok(Answer { is_unchanged: true, ..Answer::default() });
                     }
                     Reply::NoPath => {
-                        // Another version runs now: the next round finds which.
+                        // Slurm was upgraded or replaced: the next round finds its version.
                         *paths = None;
-                        let what = format!("no path {path}");
-                        return Err(SchedulerError::Refused { whom, what });
+                        let what = format!("it has no path {path}");
+                        return Err(SchedulerError::Refused { target, what });
                     }
                 }
             }
@@ -114,35 +114,35 @@ impl Ask {
                 Output::Read(answer) => return Ok(answer),
             },
         };
-        answer::of_controller(&bytes, &self.cluster, refusals).map_err(|wrong| wrong.of(whom))
+        answer::of_controller(&bytes, &self.cluster, refusals).map_err(|wrong| wrong.of(target))
     }
 
-    /// The jobs that ended from `start` to `end`; `None`: there is no accounting to ask.
+    /// The jobs that ended from `start` to `end`; `None` if Slurm has no accounting.
     pub(super) async fn accounting(
         &mut self,
         start: Timestamp,
         end: Timestamp,
         refusals: &mut Refusals,
     ) -> Result<Option<Answer>, SchedulerError> {
-        // Whole seconds, outwards.
+        // Rounds the interval outwards to whole seconds.
         let start = start.0.div_euclid(Timestamp::SECOND);
         let end = end.0.div_euclid(Timestamp::SECOND).saturating_add(1);
-        let (whom, bytes) = match &self.way {
+        let (target, bytes) = match &self.way {
             Way::Rest { rest, paths, .. } => {
                 let Some(paths) = paths.as_ref().filter(|paths| !paths.accounting.is_empty())
                 else {
                     return Ok(None);
                 };
                 let states = state::OVER.replace(',', "%2C");
-                // `uts` and a number needs no zone, which is slurmrestd's own.
+                // `uts` with a number avoids time zones: slurmrestd would apply its own.
                 let path = format!(
                     "{}?start_time=uts{start}&end_time=uts{end}&state={states}",
                     paths.accounting
                 );
                 self.calls = self.calls.wrapping_add(1);
-                let whom = rest.whom();
+                let target = rest.target();
                 match rest.get(&path, self.time_max, self.bytes_max).await? {
-                    Reply::Body(bytes) => (whom, Vec::from(bytes)),
+                    Reply::Body(bytes) => (target, Vec::from(bytes)),
                     Reply::Unchanged | Reply::NoPath => return Ok(None),
                 }
             }
@@ -153,10 +153,10 @@ impl Ask {
         };
         answer::of_accounting(&bytes, &self.cluster, refusals)
             .map(Some)
-            .map_err(|wrong| wrong.of(whom))
+            .map_err(|wrong| wrong.of(target))
     }
 
-    /// The cores of every job that runs.
+    /// The cores of every running job.
     pub(super) async fn details(
         &mut self,
         refusals: &mut Refusals,
@@ -206,10 +206,10 @@ impl Ask {
         };
         let window = [format!("--starttime=uts{start}"), format!("--endtime=uts{end}")];
         let states = format!("--state={}", state::OVER);
-        let asked = ["--allusers", "--duplicates", &window[0], &window[1], &states];
+        let selection = ["--allusers", "--duplicates", &window[0], &window[1], &states];
         if *sacct_json {
             self.calls = self.calls.wrapping_add(1);
-            let arguments = [&["--json"], &asked[..]].concat();
+            let arguments = [&["--json"], &selection[..]].concat();
             match commands.run("sacct", &arguments, self.time_max, self.bytes_max).await {
                 Ok(bytes) => return Ok(Output::Json(bytes)),
                 Err(Failure::Unknown(error)) => {
@@ -222,7 +222,7 @@ impl Ask {
         let delimiter = format!("--delimiter={}", marks.delimiter());
         let format = format!("--format={SACCT_FIELDS}");
         let text = ["--parsable2", "--noheader", "--noconvert", &delimiter, &format];
-        let arguments = [&text[..], &asked].concat();
+        let arguments = [&text[..], &selection].concat();
         self.calls = self.calls.wrapping_add(1);
         let run = commands.run("sacct", &arguments, self.time_max, self.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
@@ -232,7 +232,7 @@ impl Ask {
     }
 }
 
-/// What a program wrote, and where it is text, what that says.
+/// A program's output: JSON, or text already parsed.
 enum Output {
     Json(Vec<u8>),
     Read(Answer),
